@@ -1,7 +1,7 @@
 //! The accountable uid of a process: its user, or the user that made the user namespace in which it runs.
 //!
-//! A user with subordinate ids (`/etc/subuid`) can be any of 65,536 users in a namespace of its own. To the kernel outside
-//! they are as many users, and each would have a budget of its own.
+//! A user with subordinate ids (`/etc/subuid`) can be any of 65,536 users in a namespace of its own. To the kernel
+//! outside they are as many users, and each would have a budget of its own.
 
 #![allow(unsafe_code, reason = "rustix has no ioctls for namespaces")]
 
@@ -18,20 +18,21 @@ use crate::proc_file;
 const NS_GET_PARENT: u32 = 0xb702;
 const NS_GET_OWNER_UID: u32 = 0xb704;
 
-/// The kernel nests no deeper.
+/// The kernel's limit on the depth of nested user namespaces.
 const DEEPEST: usize = 33;
 
 const ROOT: u32 = 0;
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 
-/// The accountable uid of the process that has this PID now. `None` if there is none.
+/// Returns the accountable uid of the process that has this PID; `None` if there is none.
 pub fn of(pid: u32) -> Option<u32> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?)
 }
 
-/// The accountable uid of the process of an open /proc directory, by its real user. `None` if it has ended.
+/// Returns the accountable uid of the process of an open /proc directory, by its real user; `None` if the process has
+/// ended.
 pub fn of_directory(directory: &OwnedFd) -> Option<u32> {
     let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let status = proc_file::read_within(File::from(file), proc_file::budget("status")).ok()??;
@@ -39,16 +40,16 @@ pub fn of_directory(directory: &OwnedFd) -> Option<u32> {
     Some(accountable_uid(directory, real))
 }
 
-/// The four numbers of a line of `/proc/PID/status`: real, effective, saved and file system's.
+/// Parses the four ids of a line of `/proc/PID/status`: real, effective, saved and file system id.
 pub(crate) fn four(status: &str, key: &str) -> Option<[u32; 4]> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let numbers = line.split_ascii_whitespace().map(|word| word.parse().ok());
     numbers.collect::<Option<Vec<u32>>>()?.try_into().ok()
 }
 
-/// The accountable uid of a process of `user` with this /proc directory: the owner of the outermost user namespace between
-/// it and us. Root makes namespaces for others (containers): then each user in them is accountable, and none has root's
-/// budget.
+/// Returns the accountable uid of a process of `user` with this /proc directory: the owner of the outermost user
+/// namespace between it and us. Root makes namespaces for others (containers): then each user in them is accountable,
+/// and none has root's budget.
 pub fn accountable_uid(directory: &OwnedFd, user: u32) -> u32 {
     match owner(directory) {
         Ok(Some(owner)) if owner != ROOT => owner,
@@ -57,7 +58,7 @@ pub fn accountable_uid(directory: &OwnedFd, user: u32) -> u32 {
     }
 }
 
-/// `None` where there is no namespace between.
+/// Returns the owner of the outermost user namespace between a process and us; `None` if there is none.
 fn owner(directory: &OwnedFd) -> io::Result<Option<u32>> {
     let mut namespace = openat(directory, "ns/user", READ, Mode::empty())?;
     let ours = ours()?;
@@ -72,7 +73,7 @@ fn owner(directory: &OwnedFd) -> io::Result<Option<u32>> {
     Ok(found)
 }
 
-/// The user namespace of this process, which never enters another one.
+/// Returns the device and inode of this process's user namespace, which it never leaves.
 fn ours() -> io::Result<(u64, u64)> {
     static OURS: OnceLock<(u64, u64)> = OnceLock::new();
     if let Some(ours) = OURS.get() {
@@ -140,7 +141,7 @@ mod tests {
                            print('mapped', flush=True)\n\
                            sys.stdin.readline()\n";
 
-    /// The accountable uid of subordinate user 200005, in a namespace that `user` made.
+    /// Returns the accountable uid of subordinate user 200005, in a namespace that `user` made.
     fn accountable_in_a_namespace_of(user: u32) -> Option<u32> {
         let mut command = Command::new("python3");
         command

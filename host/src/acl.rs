@@ -1,4 +1,4 @@
-//! Access control lists: a file of another group is opened to one group more, without the right to change owners.
+//! Access control lists: grants access to a file to one more group, without the right to change owners.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,8 +21,8 @@ const OTHER: u16 = 0x20;
 /// `ACL_UNDEFINED_ID`, for entries without an id.
 const NO_ID: u32 = u32::MAX;
 
-/// Lets the owner read and write a file, members of `group` do what `group_rights` says (4 reads, 2 writes, 1 executes), and
-/// no other user anything. The file may be opened by `O_PATH`.
+/// Lets the owner read and write a file, members of `group` do what `group_rights` says (4 reads, 2 writes, 1
+/// executes), and no other user anything. The file may be opened by `O_PATH`.
 ///
 /// # Errors
 /// The file is not ours, or its file system has no such lists.
@@ -31,7 +31,7 @@ pub fn open_to_group(file: impl AsFd, group: u32, group_rights: u16) -> io::Resu
     Ok(setxattr(path, ATTRIBUTE, &list(group, group_rights), XattrFlags::empty())?)
 }
 
-/// The list as the kernel takes it: a version, then tag, rights and id of each entry, in the order of tags.
+/// Encodes the list in the kernel's format: a version, then tag, rights and id of each entry, in the order of tags.
 fn list(group: u32, rights: u16) -> Vec<u8> {
     let entries = [
         (USER_OBJ, 6, NO_ID),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes of such a file at most. A device has no end, and would take all memory.
+/// The largest accepted file, in bytes. A device has no end, and would take all memory.
 pub const LONGEST: u64 = 1 << 20;
 
 /// Reads a file that an operator writes.
@@ -21,7 +21,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
-/// Why a file can't be used.
+/// An error in a file that an operator writes.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
     /// The file can't be read.

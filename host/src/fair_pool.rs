@@ -1,8 +1,8 @@
-//! A bounded pool of threads that no user can use up.
+//! A bounded thread pool with fair queueing, which no single user can exhaust.
 //!
-//! Asking a guest may take seconds, and any user can start processes that look like guests and hang. So each request is
-//! on the account of a user. One user has few threads at a time, all users together leave some to the host, and the
-//! accounts take turns. Threads are started when there is work, and stay.
+//! A query to a guest may take seconds, and any user can start processes that look like guests and hang. So each
+//! request belongs to the account of a user. One user has few threads at a time, all users together leave some to the
+//! host, and the accounts are served round-robin. Threads are started on demand, and stay.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// The account of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Accountable {
-    /// The host itself, and guests that it vouches for.
+    /// The host itself, and verified guests.
     Host,
-    /// The user of a guest that is not verified; `None` for one with a set-user-ID program.
+    /// The user of an unverified guest; `None` for one with a set-user-ID program.
     User(Option<u32>),
 }
 
-/// The bounds of a pool.
+/// The limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The most threads.
@@ -25,16 +25,16 @@ pub struct Limits {
     pub of_users: usize,
     /// The most threads for one user.
     pub of_one_user: usize,
-    /// The most requests of one user that wait.
+    /// The longest queue of one user.
     pub waiting_of_one_user: usize,
-    /// The most requests of the host that wait.
+    /// The longest queue of the host.
     pub waiting_of_host: usize,
 }
 
-/// What a thread does.
+/// A queued request.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool of threads. Requests that wait when it is dropped are forgotten; those under way end by themselves.
+/// A fair thread pool. Dropping it discards queued requests; running ones are left to finish.
 pub struct FairPool(Arc<Shared>);
 
 struct Shared {
@@ -48,7 +48,7 @@ struct Shared {
 struct State {
     waiting: BTreeMap<Accountable, VecDeque<Job>>,
     running: BTreeMap<Accountable, usize>,
-    /// The accounts with requests that wait, in the order of their turns.
+    /// Accounts with queued requests, in round-robin order.
     turns: VecDeque<Accountable>,
     threads: usize,
     idle: usize,
@@ -65,12 +65,12 @@ impl std::fmt::Debug for FairPool {
 }
 
 impl FairPool {
-    /// A pool without threads so far. The name is that of its threads.
+    /// Creates a pool without threads. `name` is the name of its threads.
     pub fn new(name: &'static str, limits: Limits) -> Self {
         Self(Arc::new(Shared { name, limits, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Has a request carried out. Returns `false` if too many of this account wait, or the host has no thread for it.
+    /// Queues a request. Returns `false` if the account's queue is full, or the host has no thread for it.
     pub fn push(&self, account: Accountable, job: impl FnOnce() + Send + 'static) -> bool {
         let shared = &self.0;
         let mut state = shared.lock();
@@ -100,7 +100,7 @@ impl FairPool {
         true
     }
 
-    /// The number of threads so far.
+    /// Returns the number of threads started so far.
     pub fn threads(&self) -> usize {
         self.0.lock().threads
     }
@@ -149,7 +149,7 @@ impl Shared {
 }
 
 impl State {
-    /// The next request that may run now. Its account has its next turn after all others.
+    /// Takes the next request that may run, and moves its account to the end of the round.
     fn next(&mut self, limits: &Limits) -> Option<(Accountable, Job)> {
         let place = self.turns.iter().position(|account| self.may_run(*account, limits))?;
         let account = self.turns.remove(place)?;
@@ -207,7 +207,7 @@ mod tests {
             Self { pool: FairPool::new("test", LIMITS), started: unbounded(), gate: (Some(sender), receiver) }
         }
 
-        /// Pushes a request that tells its start and hangs until the gate is opened.
+        /// Pushes a request that reports its start and hangs until the gate is opened.
         fn hang(&self, account: Accountable) -> bool {
             let (started, gate) = (self.started.0.clone(), self.gate.1.clone());
             self.pool.push(account, move || {
@@ -216,7 +216,7 @@ mod tests {
             })
         }
 
-        /// Whether a request of this account is carried out while others hang.
+        /// Asserts that a request of this account is carried out while others hang.
         fn goes_through(&self, account: Accountable) {
             let (sender, done) = bounded(1);
             assert!(self.pool.push(account, move || sender.send(()).unwrap()));

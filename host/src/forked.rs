@@ -12,12 +12,12 @@ use rustix::process::Pid;
 /// Descriptors below this one are free for the child's own numbers.
 const ABOVE: RawFd = 10;
 
-/// Descriptors that are closed one by one, where the kernel can't close a range (before Linux 5.9). The limit of a process may
-/// be a thousand million.
+/// Descriptors that are closed one by one, where the kernel can't close a range (before Linux 5.9). The limit of a
+/// process may be a thousand million.
 const MOST_CLOSED: RawFd = 1 << 16;
 
-/// Forks a child that does `work` and ends with status 0. The child has `ends` as its descriptors from 0 on, and no others. Here
-/// they are closed.
+/// Forks a child that does `work` and ends with status 0. The child has `ends` as its descriptors from 0 on, and no
+/// others. In the parent they are closed.
 ///
 /// # Errors
 /// The kernel has no process or no descriptor left.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn fork<const N: usize>(
     Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork gave no pid"))
 }
 
-/// One more than the highest descriptor that is closed one by one.
+/// Returns one more than the highest descriptor that is closed one by one.
 fn most_descriptors() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| RawFd::try_from(limit).ok()).unwrap_or(RawFd::MAX).min(MOST_CLOSED)
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// The descriptors below 4096 that a child has before and after `close`, as it writes them itself.
+    /// Returns the descriptors below 4096 that are open in a child after `close`, as the child itself reports them.
     #[allow(unsafe_code, reason = "the tested function is unsafe")]
     fn open_in_child(close: unsafe fn(RawFd, RawFd)) -> Vec<u8> {
         let (read, write) = io::pipe().unwrap();

@@ -4,7 +4,7 @@ use ksmith_core::kernel::{PidStat, cpu_ns as parse};
 
 use crate::root::Root;
 
-/// PID of ksmd, which is one of the first kernel threads. `None` where it is not visible, as in a container.
+/// Returns the PID of ksmd, which is one of the first kernel threads; `None` if it is not visible, as in a container.
 pub fn pid(root: &Root) -> Option<u32> {
     let entries = std::fs::read_dir(root.path("proc")).ok()?;
     let mut pids: Vec<u32> =
@@ -17,7 +17,7 @@ pub fn pid(root: &Root) -> Option<u32> {
     })
 }
 
-/// CPU time of ksmd since boot, in nanoseconds.
+/// Returns the CPU time of ksmd since boot, in nanoseconds.
 pub fn cpu_ns(root: &Root) -> Option<u64> {
     let pid = pid(root)?;
     root.text(format!("proc/{pid}/schedstat")).and_then(|text| parse(&text)).get()

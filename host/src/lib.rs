@@ -1,4 +1,4 @@
-//! What touches the kernel and the guests: observing, acting, reading memory, asking hypervisors.
+//! Access to the kernel and the guests: observes, acts, reads memory, queries hypervisors.
 //!
 //! Nothing here serves requests or shows results. The crates above this one do that.
 

@@ -1,4 +1,4 @@
-//! The live kernel as a [`Host`]: observe on one side, act on the other. The only place that names both.
+//! The live kernel as a [`Host`]: joins observe and act. No other module names both.
 
 use std::time::Duration;
 
@@ -15,21 +15,22 @@ use ksmith_core::lease::KsmdWaker;
 /// The host that ksmith runs on, under its control.
 #[derive(Debug)]
 pub struct LiveHost {
-    /// Takes samples of the host.
+    /// Source of the samples.
     pub observer: Observer,
-    /// Acts, and restores when dropped.
+    /// Writer of the settings; restores them when dropped.
     pub control: Control,
     page_samples: Option<BackgroundSampler>,
     sketches: Option<GuestSketcher>,
 }
 
 impl LiveHost {
-    /// A host that is looked at by the one and acted on by the other.
+    /// Creates a host from its observer and its control.
     pub fn new(observer: Observer, control: Control) -> Self {
         Self { observer, control, page_samples: None, sketches: None }
     }
 
-    /// Takes a sample without page samples. Settings are as decided on: what a lease does with them is its own business.
+    /// Takes a sample without page samples and sketches. It has the settings as decided: those that a lease changes for
+    /// its own purposes are hidden.
     pub fn look(&mut self) -> Sample {
         // A ksmd that rests does so until this thread says otherwise.
         let rest = self.control.writer().rest();

@@ -1,4 +1,4 @@
-//! The mappings of a process, one after the other, from a text that is never in memory as a whole.
+//! A streaming parser of a process's mappings: the whole text is never in memory.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ pub fn each(root: &Root, pid: u32, file: &str, visit: impl FnMut(Mapping)) -> io
     })
 }
 
-/// The same for callers that go by outcomes.
+/// Does the same as [`each`] for callers that need an outcome.
 pub fn read(root: &Root, pid: u32, file: &str, visit: impl FnMut(Mapping)) -> Reading<()> {
     match each(root, pid, file, visit) {
         Ok(()) => Reading::Value(()),
@@ -41,9 +41,9 @@ enum Failed {
     Malformed(Malformed),
 }
 
-/// Cuts pieces of text into whole mappings.
+/// An incremental parser that assembles whole mappings from pieces of text.
 struct Cutter<F> {
-    /// The beginning of a mapping that goes on in the next piece.
+    /// An incomplete mapping at the end of the last piece.
     text: Vec<u8>,
     count: u64,
     failed: Option<Failed>,

@@ -15,7 +15,7 @@ use crate::reader;
 /// CPU time and memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnUse {
-    /// User and system CPU time of all threads since the start, and of the children that read for this process now.
+    /// User and system CPU time of all threads since the start, and of the reader children that are alive.
     pub cpu: Duration,
     /// Resident memory in bytes, or 0 if /proc is not readable.
     pub rss_bytes: u64,
@@ -32,15 +32,15 @@ impl OwnUse {
     }
 }
 
-/// CPU time of the calling thread since its start, without the time that it waited.
+/// Returns the CPU time of the calling thread since its start, without the time that it waited.
 pub fn thread_cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
-/// Has all threads allocate from one heap. To be called before there are threads.
+/// Makes all threads allocate from one heap. Call it before the first thread starts.
 ///
-/// glibc gives each thread a heap of its own otherwise, and each of them keeps its holes: where guests come and go, the process
-/// grows for hours (docs/measurements/2026-11-daemon.md).
+/// glibc gives each thread a heap of its own otherwise, and each of them keeps its holes: where guests start and end,
+/// the process grows for hours (docs/measurements/2026-11-daemon.md).
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code, reason = "the C library's allocator has no safe setting")]
 pub fn share_heap() {
@@ -50,15 +50,15 @@ pub fn share_heap() {
     }
 }
 
-/// Other C libraries have one heap.
+/// Does nothing: other C libraries have one heap.
 #[cfg(not(target_env = "gnu"))]
 pub fn share_heap() {}
 
 /// Locks this program and its present data in RAM, as far as they are used: its code is not dropped when the host is
 /// short of memory, which is when ksmith must act.
 ///
-/// Memory that is allocated later stays free, since the C library can't give locked memory back. Without swap it does not
-/// leave RAM either; the systemd unit forbids swap.
+/// Memory that is allocated later stays unlocked, since the C library can't give locked memory back. Without swap it
+/// does not leave RAM either; the systemd unit forbids swap.
 ///
 /// # Errors
 /// This process may not lock so much.

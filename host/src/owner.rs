@@ -1,4 +1,4 @@
-//! The user of a process, by what the kernel says and the process can't choose.
+//! The user of a process, from kernel data that the process can't choose.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::accountable::four;
 use crate::root::Root;
 
-/// The bits of a file that give its program the rights of the file's owner or group.
+/// The set-user-ID and set-group-ID bits of a file's mode.
 const SET_ID: u32 = 0o6000;
 
 /// The users of a process, from its `status`.
@@ -14,12 +14,12 @@ const SET_ID: u32 = 0o6000;
 pub struct Owner {
     /// The real, effective, saved and file system user.
     uids: [u32; 4],
-    /// Whether it is in the PID namespace of this host, and not in that of a container.
+    /// True if it is in the PID namespace of this host, and not in that of a container.
     is_of_host: bool,
 }
 
 impl Owner {
-    /// The owner by the text of `/proc/PID/status`.
+    /// Parses the owner from the text of `/proc/PID/status`.
     pub fn parse(status: &str) -> Option<Self> {
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
         let uids = four(status, "Uid:")?;
@@ -28,23 +28,23 @@ impl Owner {
         Some(Self { uids, is_of_host })
     }
 
-    /// The owner of a process now.
+    /// Reads the present owner of a process.
     pub fn of(root: &Root, pid: u32) -> Option<Self> {
         root.text(format!("proc/{pid}/status")).value().and_then(|text| Self::parse(text))
     }
 
-    /// The effective user.
+    /// Returns the effective user.
     pub fn effective(self) -> u32 {
         self.uids[1]
     }
 
-    /// The one user that it has the rights of. `None` for a program that a user has started and that has rights of
-    /// another, such as `su`: its arguments and part of its memory are the user's choice.
+    /// Returns the only user that it has the rights of; `None` for a program that a user has started and that has
+    /// rights of another, such as `su`. Its arguments and part of its memory are the user's choice.
     pub fn only(self) -> Option<u32> {
         self.uids.iter().all(|uid| *uid == self.uids[0]).then_some(self.uids[0])
     }
 
-    /// Whether it is in the PID namespace of this host, and not in that of a container.
+    /// Returns true if it is in the PID namespace of this host, and not in that of a container.
     pub fn is_of_host(self) -> bool {
         self.is_of_host
     }
@@ -58,42 +58,43 @@ impl Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Glance {
     owner: Option<Owner>,
-    /// Looked up for root's processes only.
+    /// The executed file, read for root's processes only.
     program: Option<Program>,
 }
 
 impl Glance {
-    /// Looks at a process.
+    /// Reads the owner and the program of a process.
     pub fn at(root: &Root, pid: u32) -> Self {
         let owner = Owner::of(root, pid);
         let is_roots = owner.is_some_and(Owner::is_root_of_host);
         Self { owner, program: if is_roots { program(root, pid) } else { None } }
     }
 
-    /// The owner of the process.
+    /// Returns the owner of the process.
     pub fn owner(self) -> Option<Owner> {
         self.owner
     }
 
-    /// Whether the process is a program that root of this host has started, so that its command line is root's word.
-    /// What was read of the command line counts only if a glance before and one after are equal: the process may have
+    /// Returns true if the process runs a program that root of this host has started, so that its command line can be
+    /// trusted. A command line counts only if a glance before the read equals one after it: the process may have
     /// executed another program meanwhile.
     ///
-    /// Root of a container is not meant: it has a PID namespace of its own. Nor is a set-user-ID program, with arguments
-    /// that any user chooses: some of these, such as `sudo`, take root's rights as a whole before they ask for a password.
+    /// Root of a container does not count: it has a PID namespace of its own. Nor does a set-user-ID program, with
+    /// arguments that any user chooses: some of these, such as `sudo`, take all of root's rights before they ask for a
+    /// password.
     pub fn is_roots_program(self) -> bool {
         self.program.is_some_and(|program| !program.has_set_id)
     }
 }
 
-/// The file that a process executes.
+/// The identity of the file that a process executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Program {
     file: (u64, u64),
     has_set_id: bool,
 }
 
-/// The program of a process. `None` if we may not see it. A captured tree has no programs.
+/// Returns the executed file of a process; `None` if it can't be read. A captured tree has no programs.
 fn program(root: &Root, pid: u32) -> Option<Program> {
     if !root.is_host() {
         return Some(Program::default());

@@ -1,4 +1,4 @@
-//! Asks many guests at once, for a limited time: one that hangs holds up no other.
+//! A parallel map with a deadline: an item that hangs delays no other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 
-/// The most threads. The daemon's unit limits its threads too.
+/// Upper bound of the threads. The daemon's unit limits its threads too.
 const MOST: usize = 32;
 
-/// Does the same work on all items, in at most 32 threads. Returns the results in the order of the items: `None` for work
-/// that has not ended within `patience`, could not begin, or has panicked. A thread that hangs is left behind; it begins
-/// nothing more.
+/// Applies `work` to all items, in at most 32 threads. Returns the results in the order of the items: `None` for work
+/// that has not ended within `patience`, was never started, or has panicked. A thread that hangs is abandoned; it
+/// starts no further item.
 pub fn each_within<T, R>(
     items: Vec<T>,
     patience: Duration,

@@ -1,26 +1,26 @@
-//! Files of other processes under `/proc`: how much of each is read, and which may make the reader wait.
+//! Budgets for files of other processes under `/proc`, and the list of those that may block the reader.
 //!
-//! A process chooses how long its command line is and how many mappings it has. So each file has a budget. A process
-//! that exceeds one is given up, with an error that names the process, the file and the budget. Files that take the lock
-//! of the process's memory map are read by a [`crate::reader`].
+//! A process chooses the length of its command line and the number of its mappings. So each file has a budget. A
+//! process that exceeds one is given up, with an error that names the process, the file and the budget. Files that take
+//! the lock of the process's memory map are read by a [`crate::reader`].
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Mappings of one process that are looked at. The kernel's default limit is 65,530 (`vm.max_map_count`).
+/// Maximum mappings of one process. The kernel's default limit is 65,530 (`vm.max_map_count`).
 pub const MAPPINGS: u64 = 1 << 17;
 
-/// Arguments of one process that are looked at. Each takes some 50 bytes here, however short it is.
+/// Maximum arguments of one process. Each takes some 50 bytes here, however short it is.
 pub const ARGUMENTS: usize = 8192;
 
-/// Open files of one process that are looked at.
+/// Maximum open files of one process that are checked.
 pub const DESCRIPTORS: u64 = 1 << 16;
 
-/// Bytes of address space that are walked in one process. The page map has 8 bytes for each 4 KiB.
+/// Maximum address space of one process that is walked, in bytes. The page map has 8 bytes for each 4 KiB.
 pub const ADDRESSES: u64 = 64 << 40;
 
-/// What a process has more of than is read.
+/// An error: a file or count of a process exceeds its budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of process {pid} exceeds the budget of {most} {unit}")]
 pub struct OverBudget {
@@ -30,23 +30,23 @@ pub struct OverBudget {
     pub what: String,
     /// The budget that is exceeded.
     pub most: u64,
-    /// What the budget counts.
+    /// Unit of the budget.
     pub unit: &'static str,
 }
 
 impl OverBudget {
-    /// The process has more of `what` than `most`.
+    /// Creates the error for a process with more of `what` than `most`.
     pub fn new(pid: u32, what: &str, most: u64, unit: &'static str) -> Self {
         Self { pid, what: what.to_owned(), most, unit }
     }
 
-    /// The budget that an error is about, if it is about one.
+    /// Returns the exceeded budget behind an I/O error, if that is its cause.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// A process that holds up each program that reads one of its files.
+/// An error: a file of a process blocks its readers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file} of process {pid} does not answer")]
 pub struct Unanswered {
@@ -57,12 +57,12 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// The process does not let `file` be read.
+    /// Creates the error for a process that blocks reads of `file`.
     pub fn new(pid: u32, file: &str) -> Self {
         Self { pid, file: file.to_owned() }
     }
 
-    /// The process and file that an error is about, if a process does not answer.
+    /// Returns the process and file behind an I/O error, if an unanswered read is its cause.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -74,12 +74,12 @@ impl From<Unanswered> for io::Error {
     }
 }
 
-/// Whether an error means that the process is given up: it exceeds a budget, or does not answer.
+/// Returns true if an error means that the process is given up: it exceeds a budget, or does not answer.
 pub fn is_given_up(error: &io::Error) -> bool {
     OverBudget::of(error).is_some() || Unanswered::of(error).is_some()
 }
 
-/// Whether reading this file of a process may wait for the lock of its memory map.
+/// Returns true if a read of this file of a process may wait for the lock of its memory map.
 pub fn may_wait(name: &str) -> bool {
     const LOCKED: [&str; 10] =
         ["ksm_stat", "cmdline", "environ", "maps", "smaps", "smaps_rollup", "numa_maps", "pagemap", "mem", "auxv"];
@@ -92,7 +92,7 @@ impl From<OverBudget> for io::Error {
     }
 }
 
-/// The budget in bytes of a file of `/proc/PID`, by its name.
+/// Returns the budget of a file of `/proc/PID` in bytes, by its name.
 pub fn budget(name: &str) -> u64 {
     match name {
         // A hypervisor's has some kilobytes. A process may point to as much as it likes (`PR_SET_MM_ARG_END`).
@@ -106,7 +106,7 @@ pub fn budget(name: &str) -> u64 {
     }
 }
 
-/// The budget in bytes of a file by its path under a root, if it is one of another process's: `proc/812/cmdline`.
+/// Returns PID, name and budget in bytes of a file under a root, if it is another process's: `proc/812/cmdline`.
 pub fn budget_of_path(path: &Path) -> Option<(u32, &str, u64)> {
     let mut parts = path.components().map(|part| part.as_os_str().to_str());
     let pid = (parts.next()? == Some("proc")).then(|| parts.next())???.parse().ok()?;
@@ -125,7 +125,7 @@ pub fn read(file: File, pid: u32, name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Checks that a file's text has not more items than its budget.
+/// Checks that a file's text has no more items than its budget.
 ///
 /// # Errors
 /// It has more.
@@ -134,7 +134,7 @@ pub fn check_items(bytes: &[u8], pid: u32, name: &str) -> Result<(), OverBudget>
     if is_over { Err(OverBudget::new(pid, name, ARGUMENTS as u64, "arguments")) } else { Ok(()) }
 }
 
-/// Reads all of `source`, or `None` if that is more than `most` bytes.
+/// Reads all of `source`; `None` if that is more than `most` bytes.
 ///
 /// # Errors
 /// Those of the source.
@@ -145,13 +145,13 @@ pub fn read_within(source: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> 
     Ok((bytes.len() as u64 <= most).then_some(bytes))
 }
 
-/// The bytes as text, without a copy where they are UTF-8 already. Other bytes are replaced.
+/// Converts bytes to text, without a copy if they are UTF-8 already. Invalid bytes are replaced.
 pub fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Whether a process holds files of VFIO: then the memory of a guest is locked in place for the device. `fds` is its
-/// directory `/proc/PID/fd`. `None` if that can't be told.
+/// Returns true if a process holds VFIO files, so that the memory of a guest is pinned for the device; `None` if that
+/// is unknown. `fds` is its directory `/proc/PID/fd`.
 pub fn holds_vfio(fds: &Path) -> Option<bool> {
     let mut entries = std::fs::read_dir(fds).ok()?.flatten();
     let targets =
@@ -166,7 +166,7 @@ pub fn holds_vfio(fds: &Path) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// Endless text that counts what is taken of it.
+    /// An endless reader that counts the bytes taken from it.
     struct Endless(u64);
 
     impl Read for &mut Endless {

@@ -1,4 +1,4 @@
-//! Whether a process is there.
+//! Liveness of a process, by PID and start time.
 
 use ksmith_core::kernel::PidStat;
 use ksmith_core::reading::Reading;
@@ -6,14 +6,14 @@ use ksmith_core::sample::ProcessId;
 
 use crate::root::Root;
 
-/// Whether this very process is there. Two processes may have had its PID.
+/// Returns true if this process is alive. Two processes may have had its PID.
 pub fn is_alive(root: &Root, id: ProcessId) -> bool {
     let stat = root.text(format!("proc/{}/stat", id.pid)).and_then(|text| PidStat::parse(&text));
     stat.value().is_some_and(|stat| stat.start_ticks == id.start_ticks && !stat.is_zombie)
 }
 
-/// Whether this very process has ended for certain. A process that can't be looked at, for want of a descriptor or of
-/// memory, may be there: what must be undone for it must not be forgotten.
+/// Returns true if this process has ended for certain. A process that can't be checked, for lack of a descriptor or of
+/// memory, may be alive: its pending undo must be kept.
 pub fn has_ended(root: &Root, id: ProcessId) -> bool {
     match root.text(format!("proc/{}/stat", id.pid)).and_then(|text| PidStat::parse(&text)) {
         Reading::Value(stat) => stat.start_ticks != id.start_ticks || stat.is_zombie,

@@ -19,28 +19,28 @@ pub struct Root(PathBuf);
 const LONGEST_FILE: u64 = 16 << 20;
 
 impl Root {
-    /// The root of the running host.
+    /// Returns the root of the running host.
     pub fn host() -> Self {
         Self(PathBuf::from("/"))
     }
 
-    /// The root of a captured tree, such as `testdata/linux-6.18`.
+    /// Returns the root of a captured tree, such as `testdata/linux-6.18`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self(directory.into())
     }
 
-    /// Whether this is the running host. Only that one has settings to write.
+    /// Returns true for the running host, the only one with settings to write.
     pub fn is_host(&self) -> bool {
         self.0 == Path::new("/")
     }
 
-    /// The path of `relative`, such as `proc/meminfo`.
+    /// Returns the path of `relative`, such as `proc/meminfo`.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.0.join(relative)
     }
 
-    /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget, or one of a process
-    /// that does not answer, is malformed.
+    /// Reads the whole text of a file. Bytes that are not UTF-8 are replaced. A file over its budget, or one of a
+    /// process that does not answer, is malformed.
     pub fn text(&self, relative: impl AsRef<Path>) -> Reading<String> {
         let relative = relative.as_ref();
         let is_direct = relative.components().count() == 3;
@@ -56,7 +56,8 @@ impl Root {
         }
     }
 
-    /// Reads a small file of each of these processes, in their order. On the live host one child is asked for all of them.
+    /// Reads a small file of each of these processes, in their order. On the live host a single child reads all of
+    /// them.
     pub fn texts_of(&self, pids: &[u32], file: &str) -> Vec<Reading<String>> {
         // One process is waited for longer.
         if pids.len() < 2 || !self.is_host() || !proc_file::may_wait(file) {
@@ -72,7 +73,7 @@ impl Root {
     }
 }
 
-/// Opens a file to read it. Without waiting: a user may have put a FIFO in its place.
+/// Opens a file to read it, without blocking: a user may have put a FIFO in its place.
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }

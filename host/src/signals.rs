@@ -1,8 +1,8 @@
-//! Signals as messages: a thread that waits on a channel learns of Ctrl-C there, and ends as it would anyway.
+//! Signals as messages: a thread that waits on a channel receives Ctrl-C there, and ends in the regular way.
 //!
-//! Signals that end a program by default are caught, but for SIGKILL, which can't be, real-time signals, and those that
-//! stand for a fault of the program, such as SIGSEGV. After these the next start or `ksmith restore` restores. Signals that
-//! stop a program are left alone: ksmd does not scan on while ksmith stands still ([`ksmith_core::lease`]).
+//! Signals that end a program by default are caught. Exceptions are SIGKILL, which can't be, real-time signals, and
+//! those for a fault of the program, such as SIGSEGV: after these the next start or `ksmith restore` restores. Signals
+//! that stop a program are left alone: ksmd does not scan on while ksmith is stopped ([`ksmith_core::lease`]).
 
 use std::ffi::c_int;
 use std::io;
@@ -16,10 +16,10 @@ use signal_hook::consts::{
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Signals that ask for an end.
+/// Signals that request termination.
 const ENDING: [c_int; 5] = [SIGINT, SIGTERM, SIGQUIT, SIGABRT, SIGXCPU];
 
-/// Signals that mean nothing here, and would end a program that does not catch them.
+/// Ignored signals: they have no meaning here, and their default action would end the program.
 const MEANINGLESS: [c_int; 9] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXFSZ, libc::SIGPWR, libc::SIGSTKFLT];
 
@@ -27,23 +27,23 @@ const MEANINGLESS: [c_int; 9] =
 /// then ends by the signal, as it would have at once.
 const ABORT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A signal that ksmith heeds.
+/// A signal that ksmith acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// A signal that asks for an end: put everything back and end.
+    /// A request for termination: restore everything and end.
     End,
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
 }
 
-/// Signals that no longer end the process. Signals from before the thread listens are kept.
+/// The caught signals, which do not end the process. Those that arrive before a thread listens are kept.
 #[derive(Debug)]
 pub struct Caught(Signals);
 
-/// Catches the signals. To be called before anything is changed that a sudden end would leave behind.
+/// Catches the signals. Call it before any change that a sudden end would leave in place.
 ///
 /// # Errors
-/// The handlers could not be had.
+/// The handlers could not be installed.
 pub fn catch() -> io::Result<Caught> {
     Signals::new(ENDING.into_iter().chain(MEANINGLESS).chain([SIGHUP])).map(Caught)
 }
@@ -52,15 +52,15 @@ impl Caught {
     /// Sends each signal to `sender` from a thread of its own.
     ///
     /// # Errors
-    /// The thread could not be had.
+    /// The thread could not be started.
     pub fn forward<T: Send + 'static>(self, sender: Sender<T>, wrap: fn(Signal) -> T) -> io::Result<()> {
         forward(self.0, sender, wrap, ABORT_PATIENCE)
     }
 
-    /// A channel that tells of signals and nothing else.
+    /// Returns a channel that carries the signals and nothing else.
     ///
     /// # Errors
-    /// The thread could not be had.
+    /// The thread could not be started.
     pub fn listen(self) -> io::Result<Receiver<Signal>> {
         let (sender, receiver) = unbounded();
         self.forward(sender, |signal| signal)?;
@@ -92,7 +92,7 @@ fn forward<T: Send + 'static>(
     Ok(())
 }
 
-/// Has SIGABRT end this process unless it ends in time. A thread waits, since the message may find no reader.
+/// Lets SIGABRT end this process unless it ends in time. A separate thread waits, since the message may find no reader.
 fn abort_after(patience: Duration) {
     let wait = move || {
         std::thread::sleep(patience);
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a test's body in a process of its own, since signals are the whole process's. Returns how it ended.
+    /// Runs a test's body in a process of its own, since signal handlers are per process. Returns the exit status.
     fn in_own_process(name: &str, body: impl FnOnce()) -> Option<ExitStatus> {
         const MARK: &str = "KSMITH_TEST_HAS_OWN_PROCESS";
         if std::env::var_os(MARK).is_some() {

@@ -1,5 +1,5 @@
-//! The files of systemd: services that are opted in by a drop-in with `MemoryKSM=yes`, and the state of units. This module
-//! only reads and writes files; the administrator makes systemd read them.
+//! Files of systemd: drop-ins with `MemoryKSM=yes` that opt a service in, and the state of units. This module only
+//! reads and writes files; the administrator makes systemd read them.
 
 mod state;
 
@@ -41,7 +41,7 @@ pub const UNIT_DIRECTORIES: [&str; 9] = [
     "run/systemd/generator.late",
 ];
 
-/// Why a unit can't be opted in.
+/// The reason why a unit can't be opted in.
 #[derive(Debug, thiserror::Error)]
 pub enum OptInError {
     /// The name is not that of a service.
@@ -80,7 +80,7 @@ pub enum OptInError {
     },
 }
 
-/// A service of this host or of a tree that looks like one.
+/// A service unit of this host or of a captured tree.
 #[derive(Debug)]
 pub struct Service<'a> {
     root: &'a Root,
@@ -89,7 +89,7 @@ pub struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    /// Names a service. The suffix `.service` may be left out.
+    /// Creates a service from its name. The suffix `.service` may be left out.
     ///
     /// # Errors
     /// The name is empty or that of another kind of unit.
@@ -118,7 +118,7 @@ impl<'a> Service<'a> {
         Ok(Self { root, unit })
     }
 
-    /// Checks that the drop-in would have its effect.
+    /// Checks that the drop-in would have an effect.
     ///
     /// # Errors
     /// The drop-in would have no effect, or stop the service from starting.
@@ -138,12 +138,12 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Path of the drop-in.
+    /// Returns the path of the drop-in.
     pub fn drop_in(&self) -> PathBuf {
         self.root.path(format!("etc/systemd/system/{}.d", self.unit)).join(NAME)
     }
 
-    /// Content of the drop-in.
+    /// Returns the content of the drop-in.
     pub fn text(&self) -> &'static str {
         TEXT
     }
@@ -184,7 +184,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// Version of systemd, from the name of its own library, so that no program is started to ask.
+/// Returns the version of systemd, from the name of its own library, so that no program is started.
 fn version(root: &Root) -> Option<u32> {
     let places = ["usr/lib", "usr/lib64", "lib", "lib64"].map(|place| root.path(place));
     let mut directories: Vec<PathBuf> = places.iter().map(|place| place.join("systemd")).collect();
@@ -212,7 +212,7 @@ fn version(root: &Root) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Makes a tree with a systemd of this version, a kernel, redis.service and a template.
+    /// Builds a tree with a systemd of this version, a kernel, redis.service and a template.
     fn host(version: &str, kernel: &str) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         let put = |relative: &str, text: &str| {

@@ -1,7 +1,7 @@
 //! Names of users and numbers of groups, by the name service switch: files, LDAP, SSSD, systemd.
 //!
-//! A directory service may take seconds to answer. So [`Users`] asks it in a thread of its own and gives the number of
-//! a user if the name is not there in time.
+//! A directory service may take seconds to answer. So [`Users`] queries it in a thread of its own and returns the
+//! number of a user if the name does not arrive in time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::root::Root;
 /// Longest time for which a caller waits for the name of one user.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Names by number, of the running host or of a captured tree.
+/// A cache of user names by uid, of the running host or of a captured tree.
 #[derive(Debug)]
 pub struct Users {
     is_host: bool,
@@ -24,25 +24,25 @@ pub struct Users {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Names that are known, and numbers that have no name.
+    /// Resolved names, and `None` for uids without one.
     names: HashMap<u32, Option<String>>,
-    /// The thread that asks, once there is a question. A captured tree has none.
+    /// The lookup thread, started at the first query. A captured tree has none.
     service: Option<Service>,
-    /// Names that came too late and were not fetched yet.
+    /// Names that arrived too late and were not fetched yet.
     late: Vec<(u32, String)>,
 }
 
-/// The thread that asks the name service.
+/// The thread that queries the name service.
 #[derive(Debug)]
 struct Service {
     questions: Sender<u32>,
     answers: Receiver<(u32, Option<String>)>,
-    /// Questions without an answer yet.
+    /// Uids of pending queries.
     asked: Vec<u32>,
 }
 
 impl Users {
-    /// Names of the users of this host, or of those in `etc/passwd` of a captured tree.
+    /// Creates the cache for this host, or for `etc/passwd` of a captured tree.
     pub fn new(root: &Root) -> Self {
         let names = match root.is_host() {
             true => HashMap::new(),
@@ -51,7 +51,7 @@ impl Users {
         Self { is_host: root.is_host(), known: Mutex::new(Known { names, ..Known::default() }) }
     }
 
-    /// The name of a user, or the number if there is no name or none in time.
+    /// Returns the name of a user, or the number if there is no name or none in time.
     pub fn name(&self, uid: u32) -> String {
         let mut known = self.lock();
         known.take_answers();
@@ -61,7 +61,7 @@ impl Users {
         known.names.get(&uid).cloned().flatten().unwrap_or_else(|| uid.to_string())
     }
 
-    /// Names that came too late for [`name`](Self::name), each once.
+    /// Returns the names that arrived too late for [`name`](Self::name), each once.
     pub fn late(&self) -> Vec<(u32, String)> {
         let mut known = self.lock();
         known.take_answers();
@@ -83,7 +83,7 @@ impl Known {
         }
     }
 
-    /// Asks for a name. Waits for it only if no other question is open: otherwise the service is slow.
+    /// Queries a name. Waits for it only if no other query is pending: otherwise the service is slow.
     fn ask(&mut self, uid: u32) {
         if self.service.is_none() {
             self.service = Service::start(user_name);
@@ -117,12 +117,12 @@ impl Service {
     }
 }
 
-/// The name of a user by the name service of this host. May take seconds.
+/// Returns the name of a user by the name service of this host. May take seconds.
 pub fn user_name(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
 
-/// The number of a group by the name service of this host, or the number that the text itself is. May take seconds.
+/// Returns the number of a group by the name service of this host, or the number in the text itself. May take seconds.
 pub fn group_id(name: &str) -> Option<u32> {
     let found = Group::from_name(name).ok().flatten();
     found.map(|group| group.gid.as_raw()).or_else(|| name.parse().ok())

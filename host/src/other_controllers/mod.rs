@@ -1,4 +1,5 @@
-//! Other controllers of KSM on this host, by the table in `ksmith_core::other_controllers`: which run, and which start at boot.
+//! Other controllers of KSM on this host, by the table in `ksmith_core::other_controllers`: which run, and which start
+//! at boot.
 //!
 //! Only reads files: the processes, systemd's directories and tuned's profiles.
 
@@ -13,7 +14,8 @@ use crate::root::Root;
 pub use processes::{Holder, find, find_certain};
 pub use survey::survey;
 
-/// Whether the row can mean this host: its package is there, where two rows share a program.
+/// Returns true if the controller of this row can be on this host: where two rows share a program, its package is
+/// installed.
 fn is_installed(root: &Root, row: &OtherController) -> bool {
     row.package.is_none_or(|file| root.path(file).symlink_metadata().is_ok())
 }

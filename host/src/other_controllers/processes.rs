@@ -1,7 +1,7 @@
 //! Other programs that write to KSM on this host.
 //!
-//! Only root can write there. So only programs of root and services of the system count, and no user can keep ksmith from
-//! starting by a name.
+//! Only root can write there. So only programs of root and services of the system count, and no user can keep ksmith
+//! from starting by a name.
 
 use std::fmt;
 
@@ -29,12 +29,12 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The controller's name.
+    /// Returns the controller's name.
     pub fn name(&self) -> &'static str {
         self.controller.name
     }
 
-    /// How to end it for good.
+    /// Returns the command that ends the controller for good, or a hint if there are several.
     pub fn remedy(&self) -> String {
         match self.found().commands_over().as_slice() {
             [command] => command.clone(),
@@ -42,7 +42,7 @@ impl Holder {
         }
     }
 
-    /// Whether it can be stopped for a while.
+    /// Returns true if the controller can be paused.
     pub fn can_be_paused(&self) -> bool {
         self.controller.can_be_paused
     }
@@ -58,14 +58,14 @@ impl Holder {
     }
 }
 
-/// `ksmtuned (pid 812)`
+/// Formats as `ksmtuned (pid 812)`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.found().fmt(f)
     }
 }
 
-/// All processes that write to KSM, or may. Another ksmith is not among them: it is known by its lock.
+/// Finds all processes that write to KSM, or may. Another ksmith is not among them: its lock reveals it.
 pub fn find(root: &Root) -> Vec<Holder> {
     let Ok(processes) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -74,7 +74,7 @@ pub fn find(root: &Root) -> Vec<Holder> {
     holders
 }
 
-/// The processes that undo what ksmith sets.
+/// Finds the processes that override ksmith's settings.
 pub fn find_certain(root: &Root) -> Vec<Holder> {
     let mut holders = find(root);
     holders.retain(|holder| holder.controller.conflict == Conflict::Certain);
@@ -105,8 +105,8 @@ fn holder(root: &Root, pid: u32) -> Option<Holder> {
     (Glance::at(root, pid) == before).then_some(holder)
 }
 
-/// The name of what runs: the program, or the script where the program is an interpreter. A program that has
-/// such a name among its arguments only (an editor, `grep`) is none.
+/// Returns the name of the program, or of the script if the program is an interpreter. A program that has such a name
+/// among its arguments only (an editor, `grep`) has none.
 fn script(line: &CommandLine) -> Option<&str> {
     const INTERPRETERS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "python"];
     let program = line.program();

@@ -5,7 +5,7 @@ use ksmith_core::other_controllers::{OTHER_CONTROLLERS, OtherController, Service
 use crate::root::Root;
 use crate::systemd;
 
-/// The services of a controller that this host has.
+/// Returns the services of a controller that this host has, with their states.
 pub(super) fn states(root: &Root, controller: &OtherController) -> Vec<ServiceState> {
     let state = |service: &&'static str| {
         systemd::exists(root, service).then(|| ServiceState {
@@ -17,7 +17,7 @@ pub(super) fn states(root: &Root, controller: &OtherController) -> Vec<ServiceSt
     controller.services.iter().filter_map(state).collect()
 }
 
-/// The controller's service in which a process runs, by its cgroup. No user can put a process there.
+/// Returns the controller's service that a process runs in, by its cgroup. No user can put a process there.
 pub(super) fn of_process(root: &Root, pid: u32) -> Option<String> {
     let text = root.text(format!("proc/{pid}/cgroup"));
     let mut paths = text.value()?.lines().filter_map(|line| line.splitn(3, ':').nth(2));

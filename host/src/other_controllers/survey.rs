@@ -1,4 +1,4 @@
-//! All controllers of a host at once.
+//! A survey of all KSM controllers of a host.
 
 use ksmith_core::kernel::number;
 use ksmith_core::other_controllers::{FoundController, OTHER_CONTROLLERS, OtherController, name};
@@ -7,7 +7,7 @@ use super::processes::{Holder, find};
 use super::{is_installed, services, tuned};
 use crate::root::Root;
 
-/// Each controller that runs here, starts at boot or is installed as a service, in the order of the table.
+/// Returns each controller that runs here, starts at boot or is installed as a service, in the order of the table.
 pub fn survey(root: &Root) -> Vec<FoundController> {
     let holders = find(root);
     let mut found: Vec<FoundController> = Vec::new();
@@ -40,7 +40,7 @@ fn found_by(root: &Root, row: &'static OtherController, holders: &[Holder]) -> O
     (found.runs() || !found.states.is_empty()).then_some(found)
 }
 
-/// Whether a controller inside the kernel is switched on.
+/// Returns true if a controller inside the kernel is switched on.
 fn is_on(root: &Root, row: &OtherController) -> bool {
     let is_value = |file: &str, wanted: u64| root.text(file).and_then(|text| number(&text)).get() == Some(wanted);
     match row.name {

@@ -1,4 +1,4 @@
-//! Whether tuned's active profile, or one that it includes, touches KSM.
+//! Detection of KSM settings in tuned's active profile, or in one that it includes.
 //!
 //! The search order is tuned's own (`tuned/consts.py`, `tuned/profiles/locator.py`, versions 2.10 to 2.25):
 //! `profiles/` is where newer ones look, and the administrator's files win over the distribution's.
@@ -13,16 +13,17 @@ use crate::root::Root;
 
 const DIRECTORIES: [&str; 4] = ["etc/tuned/profiles", "etc/tuned", "usr/lib/tuned/profiles", "usr/lib/tuned"];
 const ACTIVE: &str = "etc/tuned/active_profile";
-/// It is applied after the active ones.
+/// The profile that tuned applies after the active ones.
 const POST_LOADED: &str = "etc/tuned/post_loaded_profile";
-/// `auto` where tuned chose the profile by itself.
+/// The mode of the choice: `auto` if tuned chose the profile by itself.
 const MODE: &str = "etc/tuned/profile_mode";
-/// A profile includes a handful of others; more is a mistake or a trap.
+/// Upper bound of included profiles. A profile includes a handful; more is a mistake or a trap.
 const MOST_PROFILES: usize = 100;
 const MAIN: &str = "main";
 const SCRIPT: &str = "script.sh";
 
-/// The active profiles, if one of them or one that they include touches KSM; otherwise the post-loaded one, if it does.
+/// Returns the active profiles, if one of them or an included one touches KSM; otherwise the post-loaded one, if it
+/// does.
 pub(super) fn profile_with_ksm(root: &Root) -> Option<Profile> {
     let of_file = |file: &str, is_post_loaded| {
         let mut active = root.text(file).value().map(|text| words(text)).unwrap_or_default();
@@ -42,14 +43,15 @@ pub(super) fn profile_with_ksm(root: &Root) -> Option<Profile> {
     of_file(ACTIVE, false).or_else(|| of_file(POST_LOADED, true))
 }
 
-/// Where tuned looks for the administrator's profiles: from 2.23 on in a directory of their own, as for its own.
+/// Returns the directory of the administrator's profiles. Since tuned 2.23 it is one of its own, as for the
+/// distribution's profiles.
 fn directory(root: &Root) -> String {
     let is_new = root.path("usr/lib/tuned/profiles").is_dir();
     format!("/etc/tuned{}", if is_new { "/profiles" } else { "" })
 }
 
-/// The options of a profile that touch KSM, each with its section. An option of an included profile counts, unless the
-/// profile drops it or replaces its section: as `tuned/profiles/merger.py` has it.
+/// Returns the options of a profile that touch KSM, each with its section. An option of an included profile counts,
+/// unless the profile drops it or replaces its section: as in `tuned/profiles/merger.py`.
 fn options_on_ksm(root: &Root, name: &str, seen: &mut Vec<String>) -> BTreeSet<(String, String)> {
     let mut options = BTreeSet::new();
     if seen.iter().any(|known| known == name) || seen.len() >= MOST_PROFILES {
@@ -95,12 +97,12 @@ fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
     })
 }
 
-/// Whether a name is a file name, as tuned has it (`ProfileLoader.safe_name`). tuned passes over others.
+/// Returns true if a name is a plain file name, as in tuned's `ProfileLoader.safe_name`. tuned ignores others.
 fn is_safe(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) && !name.starts_with('.')
 }
 
-/// Lines that say something: comments begin with `#` or `;`.
+/// Returns the lines that are no comments: those begin with `#` or `;`.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']))
 }
@@ -109,7 +111,7 @@ fn mentions_ksm(text: &str) -> bool {
     text.to_ascii_lowercase().contains("ksm")
 }
 
-/// The options of a profile: section, key and value.
+/// Parses the options of a profile: section, key and value.
 fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut section = "";
     lines(text).filter_map(move |line| {
@@ -122,7 +124,7 @@ fn entries(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-/// The names after `include=` in `[main]`, which is the only section where it has that meaning.
+/// Returns the names after `include=` in `[main]`, the only section in which it has that meaning.
 fn includes(text: &str) -> Vec<String> {
     entries(text)
         .filter(|(section, key, _)| *section == MAIN && *key == "include")

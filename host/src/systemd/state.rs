@@ -1,4 +1,4 @@
-//! What systemd's own files say of a unit, so that no program is started to ask.
+//! The state of a unit, from systemd's own files, so that no program is started.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use ksmith_core::other_controllers::AtBoot;
 use super::UNIT_DIRECTORIES;
 use crate::root::Root;
 
-/// Where an administrator's choices stand, and where those of this boot.
+/// Directories of the administrator's lasting choices, and of those for this boot.
 const LASTING: &str = "etc/systemd/system";
 const RUNTIME: &str = "run/systemd/system";
 
-/// Whether systemd is the service manager of this host.
+/// Returns true if systemd is the service manager of this host.
 pub fn is_running(root: &Root) -> bool {
     root.path("run/systemd/system").is_dir()
 }
 
-/// Whether there is a unit file of this name. An instance has the unit file of its template.
+/// Returns true if a unit file of this name exists. An instance has the unit file of its template.
 pub fn exists(root: &Root, unit: &str) -> bool {
     let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
     UNIT_DIRECTORIES.iter().any(|directory| {
@@ -26,12 +26,12 @@ pub fn exists(root: &Root, unit: &str) -> bool {
     })
 }
 
-/// Whether a unit is active: systemd shows the invocation of each unit that is not inactive.
+/// Returns true if a unit is active: systemd shows the invocation of each unit that is not inactive.
 pub fn is_active(root: &Root, unit: &str) -> bool {
     root.path("run/systemd/units").join(format!("invocation:{unit}")).symlink_metadata().is_ok()
 }
 
-/// Whether a unit starts at boot.
+/// Returns the boot state of a unit: masked, enabled, enabled for this boot, or disabled.
 pub fn at_boot(root: &Root, unit: &str) -> AtBoot {
     let is_masked = |directory: &str| {
         let path = root.path(directory).join(unit);
@@ -48,7 +48,7 @@ pub fn at_boot(root: &Root, unit: &str) -> AtBoot {
     }
 }
 
-/// The links by which other units pull a unit in, as an administrator enabled it.
+/// Returns the links by which other units pull a unit in, as an administrator enabled it.
 pub fn enabling_links(root: &Root, unit: &str) -> Vec<PathBuf> {
     links(root, LASTING, unit)
 }
