@@ -1,8 +1,8 @@
-//! The CPU share of the daemon's sketcher: what the whole process spends against the limit and against its own account.
+//! The CPU share of the daemon's sketcher: CPU time of the whole process against the limit and against its own account.
 //!
-//! `cargo bench -p ksmith-service --bench sketcher` (`KSMITH_BENCH_GUESTS`, `_MIB`, `_SECONDS`). This process does nothing else than the
-//! daemon does for the sketch file: it hands samples of this host over, as often as the daemon does, and its thread reads guests
-//! and writes the file. The file is due each minute, so that writing is in the figures.
+//! `cargo bench -p ksmith-service --bench sketcher` (`KSMITH_BENCH_GUESTS`, `_MIB`, `_SECONDS`). This process does only
+//! what the daemon does for the sketch file: it hands over samples of this host as often as the daemon does, and its
+//! thread reads guests and writes the file. The file is due each minute, so that writing is in the figures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -22,7 +22,7 @@ use ksmith_service::sketcher::{SketchConfig, Sketcher};
 use ksmith_sketch::new_secret;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often a sample is offered: the sketcher takes what it needs.
+/// The interval between two samples offered; the sketcher takes those that are due.
 const TICK: Duration = Duration::from_secs(1);
 
 fn process_cpu() -> f64 {

@@ -1,9 +1,9 @@
 //! The daemon's balance, in a thread of its own: neither a guest that hangs nor a step that takes seconds delays a turn
 //! of the daemon.
 //!
-//! It looks at the pool every second and at the guests when the policy wants to, or at once when the pool falls below
-//! its low mark. What it wants of merging it sends to the daemon; how short the pool is, and whether more memory may be
-//! offered to merging, others read where they like.
+//! It reads the pool every second and polls the guests when the policy wants to, or at once when the pool falls below
+//! its low mark. It sends its steps for merging to the daemon. Any thread may read how short the pool is, and whether
+//! more memory may be offered to merging.
 
 use std::io;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
 
-/// The pool is looked at this often: that costs three small files.
+/// The interval between two readings of the pool, each of three small files.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How long a turn waits for guests. Their threads wait on.
+/// The longest wait of a turn for guests. Their threads wait on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the end waits for guests to take their memory back.
+/// The longest wait at the end for guests to take their memory back.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Orders that may wait; askers are told when there is no room.
+/// The capacity of the inbox. A request that finds no room is refused.
 const INBOX: usize = 16;
 
-/// How often a pool that can't be looked at is worth a line.
+/// The shortest time between two warnings about an unreadable pool.
 const SAME_WARNING: Duration = Duration::from_secs(600);
 
-/// What others may know at any time.
+/// State of balance that other threads read without waiting.
 #[derive(Debug, Clone, Default)]
 pub struct Shared {
     shortness: Arc<AtomicU64>,
@@ -47,12 +47,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// How short the pool is, from 0 to 1; 0 while balance is off.
+    /// Returns the shortness of the pool, from 0 to 1; 0 while balance is off.
     pub fn shortness(&self) -> f64 {
         f64::from_bits(self.shortness.load(Ordering::Relaxed))
     }
 
-    /// Whether no more memory is to be offered to merging.
+    /// Returns true if no more memory may be offered to merging.
     pub fn refuses_switches(&self) -> bool {
         self.refuses.load(Ordering::Relaxed)
     }
@@ -63,7 +63,8 @@ impl Shared {
     }
 }
 
-/// The daemon's end. Dropping it gives guests their memory back, if the configuration says so, and waits for that.
+/// The daemon's handle of balance. Dropping it gives guests their memory back, if the configuration says so, and waits
+/// for that.
 #[derive(Debug)]
 pub struct BalanceService {
     orders: Sender<Order>,
@@ -80,22 +81,23 @@ enum Order {
     End,
 }
 
-/// What may be asked of balance.
+/// A request to balance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// The plan of balance.
     Report,
-    /// Leave a guest alone, or no longer.
+    /// Hold a guest, or release it.
     Hold(Hold),
     /// Give a guest memory, or take some.
     Resize(Resize),
 }
 
 impl BalanceService {
-    /// Starts the thread. `folded` counts into the exposure. `merging` takes what it wants of merging; it must not wait.
+    /// Starts the thread. `folded` counts into the exposure. `merging` receives the steps for merging, and must not
+    /// wait.
     ///
     /// # Errors
-    /// The host has no thread for us, or the undo store can't be used: a sentence says so.
+    /// The host has no thread for it, or the undo store can't be used: a sentence says so.
     pub fn start(
         root: &Root,
         directory: &StateDir,
@@ -131,12 +133,12 @@ impl BalanceService {
         Ok(Self { orders, shared, status, thread: Some(thread), waker })
     }
 
-    /// Wakes the thread: there is a new snapshot of the guests.
+    /// Returns the channel that wakes the thread after a new snapshot of the guests.
     pub fn waker(&self) -> Sender<()> {
         self.waker.clone()
     }
 
-    /// Has a question answered.
+    /// Sends a request; the answer goes to `reply`. A full inbox is answered with an error.
     pub fn ask(&self, ask: Ask, reply: Sender<Answer>) {
         let full = match self.orders.try_send(Order::Ask(ask, reply)) {
             Ok(()) => return,
@@ -147,17 +149,18 @@ impl BalanceService {
         }
     }
 
-    /// Goes by another configuration from now on.
+    /// Replaces the configuration.
     pub fn configure(&self, config: BalanceConfig) {
         let _ = self.orders.send(Order::Configure(Box::new(config)));
     }
 
-    /// What others may know.
+    /// Returns the state that other threads may read.
     pub fn shared(&self) -> Shared {
         self.shared.clone()
     }
 
-    /// The last turn in short. `None` while it is not enabled, or has not looked.
+    /// Returns the status of the last turn; `None` before the first turn, after one that failed, and while balance is
+    /// off.
     pub fn status(&self) -> Option<BalanceStatus> {
         self.status.load_full().map(|status| (*status).clone())
     }
@@ -172,7 +175,7 @@ impl Drop for BalanceService {
     }
 }
 
-/// Why there is no balance.
+/// A failed start of balance.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The undo store, with the ledger and the guests that are held, can't be used.
@@ -183,12 +186,12 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// That the peer has gone meanwhile is its own affair.
+/// Sends an outcome. A peer that has hung up loses it.
 fn answer(reply: &Sender<Answer>, outcome: Result<Answer, String>) {
     let _ = reply.try_send(outcome.unwrap_or_else(|message| Answer::Error { message }));
 }
 
-/// The answer to an order that is refused.
+/// Returns the answer to an order that is refused.
 fn refusal(why: OrderError) -> Answer {
     let message = why.to_string();
     match why {
@@ -197,7 +200,7 @@ fn refusal(why: OrderError) -> Answer {
     }
 }
 
-/// A resize that a person waits for.
+/// An operator's resize under way, with the channel for its answer.
 struct Waiting {
     key: String,
     guest: String,
@@ -215,11 +218,11 @@ struct Worker {
     shared: Shared,
     status: Arc<ArcSwapOption<BalanceStatus>>,
     merging: Box<dyn Fn(KsmStep) + Send>,
-    /// Whether there was a snapshot of the guests.
+    /// True once a snapshot of the guests was received.
     has_met: bool,
-    /// When the policy wants to look again.
+    /// Time of the next turn by the policy.
     due: Instant,
-    /// When the last turn was taken, and whether a new guest has answered since.
+    /// Time of the last turn, and whether a new guest has answered since.
     turned: Instant,
     has_news: bool,
     orders_under_way: Vec<Waiting>,
@@ -254,13 +257,13 @@ impl Worker {
         self.end();
     }
 
-    /// Polls new guests, and returns how long nothing else need be done.
+    /// Polls the new guests that are due. Returns the longest wait until the next beat or poll.
     fn wait(&mut self) -> Duration {
         let beat = if self.has_news { self.due.saturating_duration_since(Instant::now()) } else { BEAT };
         self.balancer.poll_new_guests().map_or(beat, |soon| soon.min(beat)).min(BEAT)
     }
 
-    /// Gives back what a killed daemon has left: these guests are not balanced any more.
+    /// Gives back what a killed daemon has taken: these guests are not balanced.
     fn give_back_what_was_left(&self) {
         if self.ledger.entries().is_empty() {
             return;
@@ -270,7 +273,7 @@ impl Worker {
         }
     }
 
-    /// Takes the newest snapshot of the guests over.
+    /// Updates the balancer to the newest snapshot of the guests.
     fn discover(&mut self) {
         let snapshot = self.guests.newest();
         let guests: Vec<_> = snapshot.list.guests.iter().map(|guest| (guest, snapshot.target(guest))).collect();
@@ -296,7 +299,7 @@ impl Worker {
         self.due = Instant::now();
     }
 
-    /// Looks at the pool, and takes a turn if it is time for one or the pool is short.
+    /// Reads the pool, and takes a turn if one is due or the pool is short.
     fn beat(&mut self) {
         if !self.config.enabled || !self.has_met {
             return;

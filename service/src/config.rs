@@ -35,18 +35,18 @@ use ksmith_host::bad_file::{BadFile, read_text};
 use ksmith_host::guests::Uri;
 use ksmith_host::root::Root;
 
-/// Where the configuration is looked for when none is named. That it is not there is no error.
+/// Path of the configuration file, unless another is named. A missing file is no error.
 pub const DEFAULT_PATH: &str = "/etc/ksmith.toml";
 
-/// Everything an operator may set.
+/// The configuration of the daemon.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which policy is in charge.
+    /// The policy in charge, with its settings.
     pub policy: PolicyConfig,
-    /// What no policy may exceed.
+    /// Limits that no policy may exceed.
     pub limits: Limits,
-    /// Which guests may share pages.
+    /// Trust domains: the guests that may share pages.
     pub domains: DomainsConfig,
     /// The daemon itself.
     pub daemon: DaemonConfig,
@@ -56,15 +56,15 @@ pub struct Config {
     pub optin: OptinConfig,
     /// The read-only socket.
     pub view: ViewConfig,
-    /// Which guests give memory, and which get it.
+    /// The balance of memory between guests.
     pub balance: BalanceConfig,
-    /// What is recorded, and for how long.
+    /// The recorded history and its retention.
     pub history: HistoryConfig,
     /// The sketch file of this host.
     pub sketch: SketchConfig,
-    /// Which processes are folded, and what that may cost.
+    /// The folding of zero pages, and its cost limits.
     pub fold: FoldConfig,
-    /// How an operator is told of alarms.
+    /// Notifications of alarms to an operator.
     pub notify: NotifyConfig,
 }
 
@@ -72,13 +72,13 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuestsConfig {
-    /// Which libvirt to ask, on this host: `qemu:///system`.
+    /// The libvirt to ask, on this host: `qemu:///system`.
     pub libvirt_uri: Uri,
     /// Switch off guests that cost more than they bring, and those with memory that can't merge.
     pub prune: bool,
     /// Full passes over which a guest must have been at a loss.
     pub prune_after_passes: NonZeroU64,
-    /// How long such a guest stays off before it is tried again; doubles each time.
+    /// Seconds that such a guest stays off before it is tried again; doubles each time.
     pub prune_retry_seconds: u64,
 }
 
@@ -94,7 +94,7 @@ impl Default for GuestsConfig {
 }
 
 impl GuestsConfig {
-    /// What pruning goes by. `None`: guests are left alone.
+    /// Returns the limits of pruning; `None` if guests are left alone.
     pub fn prune_limits(&self) -> Option<PruneLimits> {
         self.prune.then(|| PruneLimits {
             after_passes: self.prune_after_passes.get(),
@@ -107,11 +107,11 @@ impl GuestsConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonConfig {
-    /// Where `ksmith status` asks a running daemon.
+    /// The socket at which `ksmith status` asks a running daemon.
     pub control_socket: PathBuf,
     /// The CPUs that ksmd may use, such as `0-1`. Without it, any.
     pub ksmd_cpus: Option<String>,
-    /// Whether pages of different NUMA nodes are merged. Without it, as the host has it.
+    /// True to merge pages of different NUMA nodes; without it, the host's setting stays.
     pub merge_across_nodes: Option<bool>,
 }
 
@@ -125,7 +125,7 @@ const NEEDS_ONE_DOMAIN: &str = "[optin] passes_per_hour: without a limit any mem
                                 others have in memory: declare one trust domain ([domains] default, and a rule that \
                                 gives user = \"*\" the same domain; or mode = \"one\" with admit), or name a number";
 
-/// Why there is no configuration to go by.
+/// An error of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file is of no use.
@@ -134,13 +134,13 @@ pub enum ConfigError {
     /// The file has faults.
     #[error(transparent)]
     Faults(#[from] Faults),
-    /// Something else than a socket is where the control socket should be.
+    /// Another file than a socket is in the place of the control socket.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
-        /// What is there.
+        /// The path of that file.
         path: PathBuf,
     },
-    /// This kernel can't do what the configuration promises.
+    /// This kernel lacks what the configuration requires.
     #[error("{0}")]
     Kernel(String),
     /// The policy in charge refuses a file that its settings name.
@@ -148,7 +148,7 @@ pub enum ConfigError {
     Policy(String),
 }
 
-/// Where the configuration of a host is, which may be a captured tree.
+/// Returns the path of a host's configuration; the host may be a captured tree.
 pub fn path_of(root: &Root) -> PathBuf {
     match root.is_host() {
         true => PathBuf::from(DEFAULT_PATH),
@@ -199,8 +199,8 @@ impl Config {
         Ok(document.config)
     }
 
-    /// Reads the text of the file at `path`, and looks whether it fits this host: all that the daemon would refuse at its
-    /// start, and all that it would name and never find.
+    /// Reads the text of the file at `path`, and checks that it fits this host: all that the daemon would refuse at its
+    /// start, and all names that this host does not have.
     ///
     /// # Errors
     /// All faults that are found, each with its place.
@@ -229,7 +229,7 @@ impl Config {
         Ok(document.config)
     }
 
-    /// Says where the settings contradict each other.
+    /// Finds settings that contradict each other.
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
@@ -268,7 +268,7 @@ impl Config {
         self.domains.refused_on(kernel).map_or(Ok(()), |why| Err(ConfigError::Kernel(why)))
     }
 
-    /// The policy in charge, ready to decide.
+    /// Creates the policy in charge.
     ///
     /// # Errors
     /// A file that the policy needs is refused.

@@ -10,7 +10,7 @@ use super::ledger::{CgroupWas, Entry, Ledger};
 use ksmith_host::guests::Target;
 use ksmith_host::undo::UndoError;
 
-/// The memory of an actuator's guest, always as the ledger has it.
+/// The memory of an actuator's guest, in step with its ledger entry.
 #[derive(Debug)]
 pub(super) struct Account {
     ledger: Ledger,
@@ -50,28 +50,28 @@ impl Account {
         account
     }
 
-    /// The memory that the guest was started with.
+    /// Returns the memory that the guest was started with.
     pub(super) fn whole(&self) -> u64 {
         self.entry.whole_bytes
     }
 
-    /// A lower bound of what the guest has.
+    /// Returns a lower bound of the guest's memory.
     pub(super) fn given(&self) -> u64 {
         self.entry.given_bytes
     }
 
-    /// The cgroup's state before the first take.
+    /// Returns the cgroup's state before the first take.
     pub(super) fn cgroup(&self) -> Option<&CgroupWas> {
         self.entry.cgroup.as_ref()
     }
 
-    /// Notes what the guest has: before a take, and after a give.
+    /// Records the guest's memory: before a take, and after a give.
     pub(super) fn note(&mut self, given_bytes: u64) -> Result<(), ActuatorError> {
         self.entry.given_bytes = given_bytes.min(self.entry.whole_bytes);
         self.ledger.note(self.entry.clone()).map_err(unusable)
     }
 
-    /// Notes the cgroup's state before the first take, and what it is given now. `None` settles the account.
+    /// Records the cgroup's state before the first take, and its memory. `None` settles the account.
     pub(super) fn note_cgroup(&mut self, was: Option<CgroupWas>, given_bytes: u64) -> Result<(), ActuatorError> {
         self.entry.cgroup = was;
         self.note(given_bytes)

@@ -1,4 +1,4 @@
-//! Taking memory from one guest and giving it back, whatever the guest is.
+//! The interface to one guest's memory, whatever the guest is.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ksmith_core::balance::Inside;
 
-/// One guest's memory.
+/// Reads and resizes one guest's memory.
 ///
 /// Every call ends in bounded time, whatever the guest does: a look in about two seconds, a resize in ten. The host's own
 /// measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says, `resident_bytes` is
 /// the host's.
 pub trait Actuator: Send + fmt::Debug {
-    /// Switches on what looks need before the guest is resized, such as its statistics. Comes before a look on which something is
-    /// done, and never for one that only shows: what reads writes nothing.
+    /// Enables what a look needs, such as the guest's statistics. Called before a look that may lead to a resize, and
+    /// never for a look that only shows figures: that must write nothing.
     fn prepare(&mut self) {}
 
     /// Looks at the guest, and changes nothing.
@@ -52,17 +52,17 @@ pub struct Look {
 pub struct Abilities {
     /// The mechanism: `mconsole`, `virtio-balloon`, `cgroup`. A stable name for columns and JSON.
     pub way: &'static str,
-    /// Whether memory can be taken.
+    /// True if memory can be taken.
     pub can_take: bool,
-    /// Whether memory can be given back.
+    /// True if memory can be given back.
     pub can_give: bool,
     /// The granule of resizes.
     pub step_bytes: u64,
-    /// Why one of them is impossible, and the remedy.
+    /// Reason and remedy, if an ability is missing.
     pub why_not: Option<String>,
 }
 
-/// Why a guest could not be looked at or resized.
+/// An error of a look or a resize.
 #[derive(Debug, thiserror::Error)]
 pub enum ActuatorError {
     /// The guest has ended.

@@ -67,7 +67,7 @@ pub struct Turn {
     pub plan: balance::Plan,
 }
 
-/// On which guests something is done. All others are only looked at.
+/// Decides which guests may be acted on. All others are only polled.
 struct Acting<'a> {
     config: &'a BalanceConfig,
     holds: &'a Holds,
@@ -118,7 +118,7 @@ impl Balancer {
         self
     }
 
-    /// Changes the configuration.
+    /// Replaces the configuration.
     pub fn configure(&mut self, config: BalanceConfig) {
         if config == self.config {
             return;
@@ -130,7 +130,7 @@ impl Balancer {
         self.polls_new_guests = false;
     }
 
-    /// The channel of the guests' answers, to wait on: hand them to [`accept`](Self::accept).
+    /// Returns the channel of the guests' answers; pass each to [`accept`](Self::accept).
     pub fn answers(&self) -> Receiver<Answer> {
         self.answers.clone()
     }
@@ -139,8 +139,8 @@ impl Balancer {
         self.started.elapsed()
     }
 
-    /// Asks the new guests that are due, without waiting for their answers; from now on no look waits for one. Returns
-    /// the time until the next one is due.
+    /// Polls the new guests that are due, without waiting for their answers. After the first call no look waits for a
+    /// new guest. Returns the time until the next one is due.
     pub fn poll_new_guests(&mut self) -> Option<Duration> {
         let now = self.now();
         self.polls_new_guests = true;
@@ -159,13 +159,13 @@ impl Balancer {
         next.map(|due| due - now)
     }
 
-    /// Whether a new guest has answered for the first time since the last call.
+    /// Returns true if a new guest has answered for the first time since the last call.
     pub fn take_first_answer(&mut self) -> bool {
         std::mem::take(&mut self.has_first_answer)
     }
 
-    /// Asks all guests that are not busy, and waits for their answers for at most `patience`. A guest that has not
-    /// answered by then is in trouble until it does.
+    /// Polls all guests that are not busy, and waits for their answers for at most `patience`. A guest without an
+    /// answer counts as in trouble until it answers.
     pub fn look(&mut self, patience: Duration) {
         let now = self.now();
         let polls_new_guests = self.polls_new_guests;
@@ -188,7 +188,7 @@ impl Balancer {
         }
     }
 
-    /// The pool and the guests as a policy sees them now.
+    /// Returns the pool and the guests as a policy sees them.
     ///
     /// # Errors
     /// The pool can't be read.
@@ -225,7 +225,7 @@ impl Balancer {
         self.pool.read(now)
     }
 
-    /// Looks at the pool and all guests, and decides. Nothing is done yet.
+    /// Polls the pool and all guests, and decides. Nothing is resized yet.
     ///
     /// # Errors
     /// As [`view`](Self::view).
@@ -274,7 +274,7 @@ impl Balancer {
         }
     }
 
-    /// Whether a resize is under way.
+    /// Returns true if a resize is under way.
     pub fn is_acting(&self) -> bool {
         self.members.values().any(|member| member.resizing.is_some())
     }

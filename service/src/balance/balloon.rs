@@ -7,8 +7,8 @@
 //! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the default
 //! of 0 means never.
 //!
-//! They are seconds old when they are read. So what was taken since is subtracted, and what a guest that fills its memory will have
-//! used before it tells again.
+//! They are seconds old when they are read. So two amounts are subtracted: memory that was taken since, and memory that
+//! a growing guest will have used before its next statistics.
 //!
 //! Source: QEMU `qapi/machine.json`, `docs/interop/virtio-balloon-stats.rst`.
 
@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The interval of the driver's statistics, in seconds.
 const POLLING: u64 = 2;
 
-/// How long the first statistics are waited for: QEMU asks the driver for them at once.
+/// The longest wait for the first statistics; QEMU asks the driver for them at once.
 const FIRST_STATISTICS: Duration = Duration::from_millis(500);
 
 /// The age from which statistics do not count: the driver has stopped.
@@ -65,19 +65,19 @@ pub(super) struct Balloon {
     rates: Rates<3>,
     takes: Takes,
     filling: Filling,
-    /// Whether the driver gives memory back by itself before the guest's kernel kills for it (`deflate-on-oom`).
+    /// True if the driver deflates the balloon before the guest's OOM killer runs (`deflate-on-oom`).
     gives_way: bool,
-    /// Whether its driver sends statistics, as far as this device can.
+    /// True after the attempt to enable the driver's statistics.
     is_prepared: bool,
-    /// The clock of QEMU's statistics, which an administrator may set.
+    /// The wall clock, which dates QEMU's statistics and which an administrator may set.
     clock: fn() -> Duration,
 }
 
-/// The recent takes and when they ended, by a clock that is never set: statistics may be older.
+/// Recent takes, each with its end by the monotonic clock: the guest's statistics may be older.
 #[derive(Debug, Default)]
 struct Takes {
     ended: Vec<(Duration, u64)>,
-    /// A take that may go on: a monitor that falls silent does not tell how far the balloon has come.
+    /// A take that may go on: a monitor that falls silent does not report how far the balloon has come.
     under_way: Option<UnderWay>,
 }
 
@@ -88,26 +88,26 @@ struct UnderWay {
     /// Bytes that the guest had, and those that it is to have.
     before: u64,
     to: u64,
-    /// Whether it is counted no more but as far as it comes: QEMU may never have been told. It may still go on, so the next resize
-    /// sets another target.
+    /// True if the take counts only as far as it is seen: QEMU may never have received it. It may still go on, so the
+    /// next resize sets another target.
     is_old: bool,
 }
 
 impl Takes {
-    /// Notes what was taken up to `at`.
+    /// Records bytes taken up to `at`.
     fn note(&mut self, at: Duration, bytes: u64) {
         self.ended.retain(|(then, _)| at.saturating_sub(*then).as_secs() <= STALE_SECONDS);
         self.ended.push((at, bytes));
     }
 
-    /// Notes that the guest has so much now, and that the take which was under way goes no further.
+    /// Ends the take under way, if any: the guest has `now` bytes and loses no more.
     fn end(&mut self, at: Duration, now: u64) {
         if let Some(take) = self.under_way.take() {
             self.note(at, take.before.saturating_sub(now));
         }
     }
 
-    /// Notes that the guest has so much now. A take that was under way ends at its target.
+    /// Updates the take under way: the guest has `now` bytes. At its target the take ends.
     fn see(&mut self, at: Duration, now: u64) {
         let Some(take) = &mut self.under_way else { return };
         if now <= take.to {
@@ -120,7 +120,7 @@ impl Takes {
         }
     }
 
-    /// The bytes taken since statistics of this time.
+    /// Returns the bytes taken since statistics of this time.
     fn since(&self, statistics: Duration) -> u64 {
         let under_way = self.under_way.filter(|take| !take.is_old);
         let under_way = under_way.map_or(0, |take| take.before.saturating_sub(take.to));
@@ -129,27 +129,27 @@ impl Takes {
     }
 }
 
-/// The earliest time of statistics that QEMU dates with the second `told_at` of the clock of the day, by the steady clock.
+/// Returns the earliest monotonic time of statistics that QEMU dates `told_at`, a second of the wall clock.
 ///
-/// They may be younger by a second, so a take in that second may count twice. A take after them always counts: the fractions of
-/// the two clocks have nothing to do with each other.
+/// They may be younger by a second, so a take in that second may count twice. A take after them always counts: the
+/// fractions of a second of the two clocks are unrelated.
 fn earliest(steady: Duration, now: Duration, told_at: u64) -> Duration {
     steady.saturating_sub(now.saturating_sub(Duration::from_secs(told_at)))
 }
 
-/// The time of a clock that is never set.
+/// Returns the time of the monotonic clock.
 fn steady() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.max(0).cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// The clock of the day, by which QEMU dates what a guest said.
+/// Returns the wall clock, by which QEMU dates the guest's statistics.
 #[allow(clippy::disallowed_methods, reason = "it is compared with QEMU's reading of the same clock")]
 fn clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Has the driver of this device send statistics, where it sends none. Returns whether it was told to.
+/// Enables the driver's statistics where they are off. Returns true if it did.
 fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) -> bool {
     let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
     if !ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
@@ -160,14 +160,14 @@ fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) -> bool {
     ask(monitor, "qom-set", wanted).is_ok()
 }
 
-/// Whether this device deflates before the guest's kernel kills a process for memory.
+/// Returns true if this device deflates before the guest's OOM killer runs.
 fn gives_way(monitor: &mut dyn Monitor, path: &str) -> bool {
     let property = json!({ "path": path, "property": "deflate-on-oom" });
     ask(monitor, "qom-get", property).is_ok_and(|is_on| is_on.as_bool() == Some(true))
 }
 
 impl Balloon {
-    /// Creates the actuator of this guest. Asks its QEMU.
+    /// Creates the actuator of this guest. Queries its QEMU.
     pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
         let mut monitor = connect(root, target)?;
         let monitor = monitor.as_mut();
@@ -187,7 +187,7 @@ impl Balloon {
         self.target.id.process()
     }
 
-    /// Connects to its monitor, for one request: QEMU's socket serves one peer at a time, and others need it too.
+    /// Connects to its monitor for one request: QEMU's socket serves one peer at a time, and others need it too.
     fn monitor(&self) -> Result<Box<dyn Monitor>, ActuatorError> {
         if has_ended(&self.root, self.process()) {
             return Err(ActuatorError::Gone);
@@ -203,7 +203,7 @@ impl Balloon {
         }
     }
 
-    /// The guest's figures and counters, and the second of its statistics.
+    /// Reads the guest's figures and counters, and the second of its statistics.
     fn statistics(&mut self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
         let path = self.device.as_ref()?;
         let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
@@ -228,7 +228,7 @@ impl Balloon {
         Some((inside, counts, told_at))
     }
 
-    /// The guest's figures with rates, which are between two of its own statistics and not between two looks.
+    /// Reads the guest's figures with rates, which are between two of its own statistics and not between two looks.
     fn inside(&mut self, monitor: &mut dyn Monitor) -> Inside {
         let Some((mut inside, counts, told_at)) = self.statistics(monitor) else { return Inside::default() };
         self.rates.fill(Duration::from_secs(told_at), counts, &mut inside);
@@ -320,7 +320,7 @@ fn rounded(to: u64, whole: u64) -> u64 {
     if to >= whole { whole } else { (to / STEP * STEP).max(STEP).min(whole) }
 }
 
-/// The memory that a guest of this size keeps available in any case.
+/// Returns the memory that a guest of this size keeps available in any case.
 fn reserve(whole: u64) -> u64 {
     (8 << 20) + whole / 64
 }
@@ -333,7 +333,7 @@ fn ask(monitor: &mut dyn Monitor, command: &str, arguments: Value) -> Result<Val
     monitor.execute(command, arguments, PATIENCE).map_err(translate)
 }
 
-/// The memory that the guest has now, by QEMU's count.
+/// Queries the memory that the guest has, by QEMU's count.
 fn actual(monitor: &mut dyn Monitor) -> Result<u64, ActuatorError> {
     let told = match ask(monitor, "query-balloon", json!({})) {
         Err(ActuatorError::Refused { why, .. }) => {
@@ -380,12 +380,13 @@ fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
     Some((inside, counts, last))
 }
 
-/// One of the guest's figures. The driver sends -1 for those that it does not have.
+/// Reads one of the guest's figures. The driver sends -1 for those that it does not have.
 fn number(told: &Value, key: &str) -> Option<u64> {
     told.pointer(&format!("/stats/{key}"))?.as_u64().filter(|value| *value < u64::MAX >> 1)
 }
 
-/// The memory that the guest uses and can't do without. A balloon that does not give way is not part of a guest's total.
+/// Returns the memory that the guest uses and can't free. A balloon without `deflate-on-oom` is not part of a guest's
+/// total.
 fn used_bytes(told: &Value) -> Option<u64> {
     number(told, "stat-total-memory")?.checked_sub(number(told, "stat-available-memory")?)
 }

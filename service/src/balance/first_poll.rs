@@ -28,7 +28,7 @@ impl FirstPoll {
         Self { discovered: now, due: now, pause: FIRST }
     }
 
-    /// Notes a failure, and returns whether another poll follows.
+    /// Schedules a retry after a failure. Returns true if another poll follows.
     pub(super) fn retry(&mut self, now: Duration) -> bool {
         self.due = now + self.pause;
         self.pause = (self.pause * 2).min(LONGEST);

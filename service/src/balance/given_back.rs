@@ -29,7 +29,7 @@ pub struct Lacking {
     pub given_bytes: u64,
     /// The memory that it was started with.
     pub whole_bytes: u64,
-    /// Why it did not get the rest, and the remedy.
+    /// The reason it did not get the rest, and the remedy.
     pub why: String,
 }
 
@@ -44,7 +44,7 @@ impl Lacking {
         }
     }
 
-    /// A guest with an actuator that failed.
+    /// Creates the record of a guest with an actuator that failed.
     pub(super) fn for_error(entry: &Entry, given_bytes: u64, error: &ActuatorError) -> Self {
         let remedy = match error {
             ActuatorError::Silent { .. } => "; see whether it is stopped, or restart it",
@@ -69,7 +69,7 @@ impl fmt::Display for Lacking {
 }
 
 impl GivenBack {
-    /// The outcome in sentences, for a log.
+    /// Returns the outcome in sentences, for a log.
     pub fn sentences(&self) -> Vec<String> {
         let lacking = self.lacking.iter().map(|it| format!("{it}; later: ksmith restore"));
         self.notes.iter().cloned().chain(lacking).chain(self.faults.iter().cloned()).collect()

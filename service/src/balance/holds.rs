@@ -1,9 +1,9 @@
-//! Guests that the operator wants left alone, in the undo store for daemons that start later.
+//! Guests that the operator holds, in the undo store for daemons that start later.
 
 use ksmith_host::undo::{self, Kept, StateDir, UndoError};
 use serde::{Deserialize, Serialize};
 
-/// A guest that is left alone.
+/// A guest that balance leaves alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Held {
     /// One of the guest's names.
@@ -14,7 +14,7 @@ impl undo::Entry for Held {
     const KIND: undo::Kind = undo::Kind::Held;
 }
 
-/// The list of these guests. A reboot empties it, and changes the guests' identities.
+/// The list of held guests. A reboot empties it, and changes the guests' identities.
 #[derive(Debug, Clone)]
 pub struct Holds(Kept<Held>);
 
@@ -27,13 +27,13 @@ impl Holds {
         Kept::open(directory).map(Self)
     }
 
-    /// Whether the list has a guest, by any of its names.
+    /// Returns true if the list has a guest, by any of its names.
     pub fn has(&self, names: impl Iterator<Item = String>) -> bool {
         let held = self.0.entries();
         !held.is_empty() && names.into_iter().any(|name| held.iter().any(|held| held.guest == name))
     }
 
-    /// Holds a guest by the first of its names, or releases it by all of them. Returns whether that is new.
+    /// Holds a guest by the first of its names, or releases it by all of them. Returns true if that is new.
     ///
     /// # Errors
     /// The store can't be written. Then nothing has changed.

@@ -17,7 +17,7 @@ use ksmith_host::guests::{Uri, has_ended};
 use ksmith_host::root::Root;
 use ksmith_host::undo::{self, Kept, StateDir, UndoError};
 
-/// The places of the unified hierarchy of cgroups: by itself, or beside version 1.
+/// Mount points of the unified cgroup hierarchy: by itself, or beside version 1.
 pub(super) const MOUNTS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
 /// One guest that has less than its whole.
@@ -44,19 +44,19 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is about this guest.
+    /// Returns true if the entry is for this guest.
     fn is_of(&self, key: &str, process: ProcessId) -> bool {
         self.process == process && (process.pid != 0 || self.key == key)
     }
 
-    /// The memory that it still lacks, in words.
+    /// Describes the memory that it still lacks.
     pub(super) fn left(&self) -> String {
         let (given, whole) = (self.given_bytes >> 20, self.whole_bytes >> 20);
         format!("{} has {given} of its {whole} MiB; later: ksmith restore", self.name)
     }
 }
 
-/// A cgroup as it was.
+/// The state of a cgroup before its first resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupWas {
     /// Its path below the mount point.
@@ -68,7 +68,7 @@ pub struct CgroupWas {
 }
 
 impl CgroupWas {
-    /// Whether this cgroup has certainly ended: there is none of its path, or another one.
+    /// Returns true if this cgroup has certainly ended: its path is gone, or names another cgroup.
     pub(super) fn has_ended(&self, root: &Root) -> bool {
         let relative = self.path.trim_start_matches('/');
         MOUNTS.iter().all(|mount| match fs::metadata(root.path(PathBuf::from(mount).join(relative))) {
@@ -82,7 +82,7 @@ impl undo::Entry for Entry {
     const KIND: undo::Kind = undo::Kind::GuestMemory;
 }
 
-/// The guests from which memory was taken. Its clones are one ledger; threads may share it.
+/// The guests from which memory was taken. Clones share one ledger, also between threads.
 #[derive(Debug, Clone)]
 pub struct Ledger(Kept<Entry>);
 
@@ -95,13 +95,13 @@ impl Ledger {
         Kept::open(directory).map(Self)
     }
 
-    /// Reads what can be read of the ledger, and says why the rest can't be. That stays in the store.
+    /// Reads the sound part of the ledger, with a sentence for each fault. The rest stays in the store.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
         let (kept, faults) = Kept::open_to_restore(directory);
         (Self(kept), faults)
     }
 
-    /// The ledger for a process that changes nothing and so need not hold the lock: the store stays as it is.
+    /// Opens the ledger for a process that changes nothing and so need not hold the lock: the store stays as it is.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -109,22 +109,22 @@ impl Ledger {
         Kept::open_to_read(directory).map(Self)
     }
 
-    /// Whether its process only reads, and so changes no guest.
+    /// Returns true if this process only reads the ledger, and so resizes no guest.
     pub fn is_to_read(&self) -> bool {
         !self.0.is_written()
     }
 
-    /// The guests that have less than they were started with.
+    /// Returns the guests that have less than they were started with.
     pub fn entries(&self) -> Vec<Entry> {
         self.0.entries()
     }
 
-    /// The entry of this very guest under any key: a guest may be found before its name is known.
+    /// Returns the entry of this very guest under any key: a guest may be found before its name is known.
     pub fn entry(&self, key: &str, process: ProcessId) -> Option<Entry> {
         self.entries().into_iter().find(|entry| entry.is_of(key, process))
     }
 
-    /// Notes what a guest has. One that has its whole needs no entry.
+    /// Records the memory of a guest. One that has its whole needs no entry.
     ///
     /// # Errors
     /// The store can't be written. Then nothing may be taken.

@@ -18,18 +18,18 @@ pub(super) struct Candidate {
     pub key: String,
     pub name: String,
     pub kind: Kind,
-    /// Whether Proxmox VE started it.
+    /// True if Proxmox VE started it.
     pub is_of_proxmox: bool,
     /// Its VMID, if Proxmox VE started it.
     pub vmid: Option<u32>,
     pub uuid: Option<String>,
-    /// Whether name and UUID are verified.
+    /// True if name and UUID are verified.
     pub is_verified: bool,
     /// The one user that it runs as: its name and its number.
     pub user: Option<String>,
     pub uid: Option<u32>,
     pub pid: Option<u32>,
-    /// The memory that it was started with, by its command line: the guest itself may not answer.
+    /// Memory that it was started with, by its command line: the guest itself may not answer.
     pub whole_bytes: u64,
     pub resident_bytes: u64,
     pub merged_bytes: u64,
@@ -76,41 +76,42 @@ impl Candidate {
         }
     }
 
-    /// The path, if it is a cgroup from the configuration.
+    /// Returns the path, if it is a cgroup from the configuration.
     pub(super) fn cgroup(&self) -> Option<&str> {
         self.key.strip_prefix("cgroup:")
     }
 
-    /// The names under which the list of held guests may have it. The first is the one that is written: a verified guest
-    /// with a UUID stays held when it is started again. The last is that of an earlier release.
+    /// Returns the names under which the list of held guests may have it. The first is the one that is written: a
+    /// verified guest with a UUID stays held when it is started again. The last is that of an earlier release.
     pub(super) fn names_in_holds(&self) -> impl Iterator<Item = String> + use<> {
         let old = self.pid.map(|pid| format!("{}:{}:{pid}", self.kind.word(), self.name));
         let uuid = self.uuid.clone().filter(|_| self.is_verified);
         uuid.into_iter().chain([self.key.clone()]).chain(old)
     }
 
-    /// The terms that the configuration has for it.
+    /// Returns the terms that the configuration has for it.
     pub(super) fn terms(&self, config: &BalanceConfig) -> Terms {
         config.terms(&self.name, self.uuid.as_deref(), self.is_verified)
     }
 
-    /// The account of what is asked of it.
+    /// Returns the account to which requests to the guest are charged.
     pub(super) fn accountable(&self) -> Accountable {
         if self.is_verified { Accountable::Host } else { Accountable::User(self.uid) }
     }
 
-    /// Whether the guest is left to Proxmox VE, which has a balance of its own. Then it is not even asked.
+    /// Returns true if the guest is left to Proxmox VE, which balances its guests itself. Then it is not even polled.
     pub(super) fn is_left_to_proxmox(&self, config: &BalanceConfig) -> bool {
         self.is_of_proxmox && !config.proxmox
     }
 
-    /// Whether a policy may go by what the guest says of itself.
+    /// Returns true if a policy may act on the guest's own figures.
     pub(super) fn is_trusted(&self, config: &BalanceConfig) -> bool {
         self.is_verified || config.has_user(self.user.as_deref())
     }
 
-    /// The view as a policy may have it. A guest that is not verified says of itself what it likes: how much memory it
-    /// needs, and that it gave some. So a policy leaves it alone, unless the operator trusts its user.
+    /// Returns the view, with all actions barred unless the guest is trusted. An unverified guest may report any
+    /// figures: how much memory it needs, and that it gave some. So a policy leaves it alone, unless the operator
+    /// trusts its user.
     pub(super) fn held_to_trust(&self, config: &BalanceConfig, view: GuestView) -> GuestView {
         if self.is_trusted(config) {
             return view;
@@ -150,7 +151,7 @@ impl Named for Candidate {
     }
 }
 
-/// Whether guests of this kind are balanced without being named: they have a balloon or the like.
+/// Returns true if guests of this kind are balanced without being named: they have a balloon or the like.
 pub(super) fn is_machine(kind: Kind) -> bool {
     ksmith_host::hypervisor::of_kind(kind).is_machine()
 }
@@ -163,7 +164,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Whether a change from one amount to another is in the wanted direction.
+    /// Returns true if a change from one amount to another is in the wanted direction.
     pub(super) fn moves(self, from: u64, to: u64) -> bool {
         if self.gives { to > from } else { to < from }
     }
@@ -173,7 +174,7 @@ impl Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resizing {
     pub since: Duration,
-    /// Whether it takes memory.
+    /// True if it takes memory.
     pub takes: bool,
 }
 
@@ -185,9 +186,9 @@ pub(super) struct Member {
     pub worker: Option<Worker>,
     /// The last answer.
     pub known: Option<(Look, Abilities)>,
-    /// Why the last look failed.
+    /// Error of the last look, if it failed.
     pub error: Option<String>,
-    /// Whether a look is under way.
+    /// True while a look is under way.
     pub looking: bool,
     /// The resize under way.
     pub resizing: Option<Resizing>,
@@ -202,7 +203,7 @@ impl Member {
         self.looking || self.resizing.is_some()
     }
 
-    /// The guest as a policy sees it. `backoff` says why it is left alone in any case.
+    /// Returns the guest as a policy sees it. `backoff` is the reason for leaving it alone in any case.
     pub(super) fn view(&self, terms: Terms, is_held: bool, backoff: Option<String>, now: Duration) -> GuestView {
         let candidate = &self.candidate;
         let look = self.known.as_ref().map_or_else(

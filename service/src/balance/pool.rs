@@ -11,7 +11,7 @@ use crate::folder::FoldedFigures;
 use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::root::Root;
 
-/// Why a pool can't be read.
+/// An error of reading a pool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// The host does not say what memory it has.
@@ -28,7 +28,7 @@ pub enum PoolError {
 /// Cgroup version 1 shows a number above this where there is no limit.
 const UNLIMITED: u64 = 1 << 60;
 
-/// Whether a process is in a pool, by its `/proc/PID/cgroup`.
+/// Returns true if a process is in a pool, by its `/proc/PID/cgroup`.
 ///
 /// A cgroup of version 1 is named with its hierarchy: `memory/guests`.
 pub(super) fn is_inside(root: &Root, pool: &Pool, pid: u32) -> bool {
@@ -37,7 +37,8 @@ pub(super) fn is_inside(root: &Root, pool: &Pool, pid: u32) -> bool {
     text.value().is_some_and(|text| text.lines().any(|line| is_line_in(line, pool)))
 }
 
-/// Whether a line of that file is in a pool: `7:memory:/guests/a` is in `memory/guests`, and `0::/guests/a` in `guests`.
+/// Returns true if a line of that file is in a pool: `7:memory:/guests/a` is in `memory/guests`, and `0::/guests/a` in
+/// `guests`.
 fn is_line_in(line: &str, pool: &str) -> bool {
     let Some((hierarchy, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
         return false;
@@ -51,7 +52,7 @@ fn is_line_in(line: &str, pool: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Reads one pool repeatedly. Rates are since one of the last readings.
+/// Reads one pool repeatedly. Rates are averages since one of the last readings.
 #[derive(Debug)]
 pub struct PoolReader {
     root: Root,
@@ -105,8 +106,8 @@ impl PoolReader {
         Ok(PoolView { swap_out_bytes_per_second, cow_bytes_per_second, ..view })
     }
 
-    /// Reads a cgroup. The second value is the number of bytes it has swapped out, or holds in swap now on kernels that do not
-    /// count that.
+    /// Reads a cgroup. The second value is the number of bytes it has swapped out, or holds in swap on kernels that do
+    /// not count that.
     fn cgroup(
         &self,
         path: &str,

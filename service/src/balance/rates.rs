@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ksmith_core::balance::Inside;
 
-/// The shortest time that a rate is computed over.
+/// The shortest span of a rate.
 ///
 /// A turn may look twice within milliseconds: one page in a millisecond is no wave, and two faults in ten milliseconds are
 /// no memory pressure.

@@ -10,11 +10,11 @@ use ksmith_host::guests::{Guests, has_ended};
 use ksmith_host::pool::each_within;
 use ksmith_host::root::Root;
 
-/// How long all guests together may take. One takes ten seconds at most, and some may have to wait for others.
+/// The time limit for all guests together. One takes ten seconds at most, and some may have to wait for others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Ledger {
-    /// Gives all guests all their memory back, all at once, and says what came of it. Ended guests are removed.
+    /// Gives all guests their whole memory back, all at once, and returns the outcome. Ended guests are removed.
     pub fn restore(&self, root: &Root, dry_run: bool) -> GivenBack {
         let (root, ledger) = (root.clone(), self.clone());
         self.restore_with(dry_run, PATIENCE, move |entry| match &entry.cgroup {

@@ -62,16 +62,16 @@ pub(super) struct Uml {
     account: Account,
     rates: Rates<3>,
     started: Instant,
-    /// Whether its kernel counts memory pressure, once that is known.
+    /// True if its kernel counts memory pressure; `None` before the first request.
     has_psi: Option<bool>,
     /// The part of its memory that no line of its meminfo accounts for, without what was taken.
     baseline: Option<u64>,
-    /// What the guest had before a step with an unknown outcome.
+    /// Amount before a step with an unknown outcome.
     unsure: Option<u64>,
 }
 
 impl Uml {
-    /// Creates the actuator of this guest. Asks it once.
+    /// Creates the actuator of this guest. Queries it once.
     pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
         let console = Mconsole::of(root, target.id.pid()).ok_or_else(|| {
             ActuatorError::Unable(
@@ -119,7 +119,7 @@ impl Uml {
         result.or_else(|error| self.check_alive().and(Err(error)))
     }
 
-    /// Asks for its memory figures, and settles a step with an unknown outcome.
+    /// Queries its memory figures, and settles a step with an unknown outcome.
     fn memory(&mut self) -> Result<Meminfo, ActuatorError> {
         let memory = self.explain(memory(&self.console))?;
         if let Some(now) = memory.unaccounted() {
@@ -142,7 +142,7 @@ impl Uml {
         Ok(memory)
     }
 
-    /// Asks for its PSI `some` of memory. A kernel without PSI is asked once.
+    /// Queries its PSI `some` of memory. A kernel without PSI is asked once.
     fn pressure(&mut self) -> Option<f64> {
         if self.has_psi == Some(false) {
             return None;
@@ -195,7 +195,7 @@ impl Uml {
                 sleep(PAUSE);
             }
         }
-        // It may have come to use of its reserve meanwhile: so much is given back of what was taken here.
+        // It may have come to use some of its reserve meanwhile: return that much of what was taken here.
         let lacks = self.memory()?.available.map_or(0, |available| reserve.saturating_sub(available));
         let enough = (self.account.given() + lacks.next_multiple_of(SMALLEST)).min(had);
         if enough > self.account.given() { self.grow(enough) } else { Ok(()) }
@@ -261,7 +261,7 @@ impl Actuator for Uml {
     }
 }
 
-/// The memory that a guest of this size keeps available in any case: its kernel can't even exit without it.
+/// Returns the memory that a guest of this size keeps available in any case: its kernel can't even exit without it.
 fn reserve(whole: u64) -> u64 {
     (4 << 20) + whole / 64
 }

@@ -18,7 +18,7 @@ pub(super) type MakeActuator = Box<dyn Fn() -> Result<Box<dyn Actuator>, Actuato
 /// A request to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Job {
-    /// With `acts`, something may be done on what it shows.
+    /// With `acts`, the guest is prepared first: a resize may follow.
     Look {
         acts: bool,
     },
@@ -42,7 +42,7 @@ pub(super) enum AnswerKind {
     Resized { from: u64, to: u64, outcome: Result<u64, ActuatorError> },
 }
 
-/// A handle of the guest. After its drop nothing more is begun.
+/// A handle of the guest. After its drop no request is begun.
 #[derive(Debug)]
 pub(super) struct Worker {
     guest: Arc<Guest>,
@@ -55,7 +55,7 @@ struct Guest {
     number: u64,
     make: Mutex<MakeActuator>,
     actuator: Mutex<Option<Box<dyn Actuator>>>,
-    /// Whether a request is under way or waits. A second one would be outdated by the time it is done.
+    /// True while a request waits or is under way. A second one would be outdated by the time it is done.
     is_busy: AtomicBool,
     has_ended: AtomicBool,
     answers: Sender<Answer>,
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Guest {
 }
 
 impl Worker {
-    /// A guest of which nothing is asked yet.
+    /// Creates a worker without requests.
     pub(super) fn new(
         number: u64,
         make: MakeActuator,
@@ -87,13 +87,13 @@ impl Worker {
         Self { guest: Arc::new(guest), pool: Arc::clone(pool), account }
     }
 
-    /// Requests a look. With `acts`, something may be done on what it shows, so that the guest is prepared. Returns `false` if
-    /// the guest is busy.
+    /// Requests a look. With `acts`, the guest is prepared first: a resize may follow. Returns `false` if the guest is
+    /// busy or has ended, or if too many requests of its user wait.
     pub(super) fn look(&self, acts: bool) -> bool {
         self.request(Job::Look { acts })
     }
 
-    /// Requests a resize. Returns `false` if the guest is busy.
+    /// Requests a resize. Returns `false` as a look does.
     pub(super) fn resize(&self, from: u64, to: u64) -> bool {
         self.request(Job::Resize { from, to })
     }

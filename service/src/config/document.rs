@@ -18,13 +18,13 @@ use super::words;
 /// Faults that are named at most: behind so many, the file is something else.
 const MOST_FAULTS: usize = 100;
 
-/// The text of a configuration with what it says. What is at fault is left out, so that its default stands there.
+/// The text of a configuration with its meaning. Faulty parts are left out, so that their defaults stand there.
 pub(super) struct Document<'a> {
     text: &'a str,
     root: DeTable<'a>,
-    /// The paths of what is left out.
+    /// Paths of the parts that are left out.
     left_out: Vec<Vec<String>>,
-    /// Whether the whole text has been understood.
+    /// True if all of the text could be read.
     is_read: bool,
     pub config: Config,
 }
@@ -38,12 +38,12 @@ struct Node {
     written: Option<String>,
 }
 
-/// The amounts that are written as texts, as the numbers of their keys: `"1.5G"` is 1536 for `max_mib`.
+/// Amounts that are written as texts, as the numbers of their keys: `"1.5G"` is 1536 for `max_mib`.
 #[derive(Debug, Default)]
 pub(super) struct Amounts(BTreeMap<Vec<String>, Result<String, String>>);
 
 impl Amounts {
-    /// The amounts of a text.
+    /// Finds the amounts of a text.
     pub fn of(text: &str) -> Self {
         let (root, _) = DeTable::parse_recoverable(text);
         let mut nodes = Vec::new();
@@ -57,7 +57,7 @@ impl Amounts {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a text with its amounts, and says what is wrong in it.
+    /// Reads a text with its amounts. Returns the document and its faults.
     pub fn read(text: &'a str, amounts: &'a Amounts) -> (Self, Vec<Fault>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let (root, span) = (root.get_ref().clone(), root.span());
@@ -107,7 +107,7 @@ impl<'a> Document<'a> {
         faults
     }
 
-    /// Gives contradictions their places. One of a value that is left out is none: the default stands in its place.
+    /// Locates contradictions in the text. One of a value that is left out is dropped: the default stands in its place.
     pub fn faults_of(&self, found: &[Contradiction]) -> Vec<Fault> {
         let is_left_out = |key: &Vec<String>| {
             self.left_out.iter().any(|path| path.starts_with(key) || (key.starts_with(path) && !path.is_empty()))
@@ -137,14 +137,14 @@ impl<'a> Document<'a> {
         Fault::at(self.text, byte, words::of(error.message(), path))
     }
 
-    /// The first byte of what is at a path.
+    /// Returns the offset of the value at a path.
     fn place(&self, path: &[String]) -> Option<usize> {
         let nodes = self.nodes();
         let node = nodes.iter().find(|node| node.path == path)?;
         Some(node.value.start)
     }
 
-    /// The path of the smallest key or value at a place.
+    /// Returns the path of the smallest key or value at a span.
     fn node_at(&self, span: &Range<usize>) -> Option<Vec<String>> {
         let nodes = self.nodes();
         let is_at = |node: &&Node| node.key.as_ref() == Some(span) || node.value == *span;
@@ -187,7 +187,7 @@ fn list_value(value: &DeValue<'_>, path: &mut Vec<String>, into: &mut Vec<Node>)
     }
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 fn value_at<'t, 'a>(table: &'t mut DeTable<'a>, path: &[String]) -> Option<&'t mut DeValue<'a>> {
     let (first, rest) = path.split_first()?;
     let (_, found) = table.iter_mut().find(|(key, _)| key.get_ref() == first)?;
@@ -202,7 +202,7 @@ fn value_at<'t, 'a>(table: &'t mut DeTable<'a>, path: &[String]) -> Option<&'t m
     Some(value)
 }
 
-/// Leaves out what is at a path, and says whether it was there.
+/// Removes the value at a path. Returns true if it was there.
 fn leave_out(table: &mut DeTable<'_>, path: &[String]) -> bool {
     let Some((first, rest)) = path.split_first() else { return false };
     if rest.is_empty() {

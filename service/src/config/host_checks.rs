@@ -1,4 +1,4 @@
-//! What a configuration names and this host does not have: cgroups, groups, NUMA nodes and CPUs.
+//! Checks of a configuration against this host: the cgroups, groups, NUMA nodes and CPUs that it names must exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::view_socket::ViewConfig;
 
 const CGROUPS: &str = "sys/fs/cgroup";
 
-/// Says what is named and is not there. What a captured tree does not have is not judged.
+/// Finds names in the configuration that this host does not have. Files that a captured tree lacks are not judged.
 pub(super) fn misfits(config: &Config, root: &Root) -> Vec<Contradiction> {
     let mut found = cgroups(config, root);
     found.extend(groups(config, root));
@@ -52,7 +52,7 @@ fn cgroups(config: &Config, root: &Root) -> Vec<Contradiction> {
     found
 }
 
-/// The groups that are not the usual ones. Where a usual one is missing, only root may ask, which is documented.
+/// Checks the groups other than the default ones. Without a default one only root may ask, which is documented.
 fn groups(config: &Config, root: &Root) -> Vec<Contradiction> {
     let list = (!root.is_host()).then(|| root.text("etc/group"));
     let is_missing = |name: &str| match &list {
@@ -95,12 +95,12 @@ fn cpus(config: &Config, root: &Root) -> Option<Contradiction> {
     (!missing.is_empty()).then(|| Contradiction::new(&[&["daemon", "ksmd_cpus"]], message))
 }
 
-/// The numbers in a list of the kernel. `None`: it has no such list.
+/// Reads a list of numbers from a kernel file; `None` if there is none.
 fn online(root: &Root, file: &str) -> Option<BTreeSet<u32>> {
     root.text(file).value().and_then(|text| nodes(text))
 }
 
-/// Numbers as the kernel lists them: `0-3,6`.
+/// Formats numbers as the kernel lists them: `0-3,6`.
 fn numbers(set: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &number in set {

@@ -26,8 +26,8 @@ pub fn warnings(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// The text of a configuration as a table, with the new name of each key, and amounts as the numbers of their keys. `None`: it
-/// is no TOML.
+/// Parses a configuration into a table, with the new name of each key, and amounts as the numbers of their keys.
+/// Returns `None` if it is no TOML.
 pub fn written(text: &str) -> Option<Table> {
     let mut root = text.parse::<Table>().ok()?;
     for (path, old, new) in RENAMED {

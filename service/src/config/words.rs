@@ -1,9 +1,9 @@
-//! What TOML's reader says, in words for people.
+//! The messages of the TOML reader, reworded for operators.
 
 /// Keys that are listed where one is unknown. Where there are more, the manual lists them.
 const FEW_KEYS: usize = 8;
 
-/// Says a message of the reader about what is at a path.
+/// Rewords a message of the reader about the value at a path.
 pub(super) fn of(message: &str, path: &[String]) -> String {
     let message = message.trim();
     let key = path.iter().rev().find(|part| part.parse::<usize>().is_err()).map_or("the value", String::as_str);
@@ -51,7 +51,7 @@ fn unknown_key(field: &str, expected: &str, path: &[String]) -> String {
     }
 }
 
-/// The names between backquotes.
+/// Returns the names between backquotes.
 fn names(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -66,7 +66,7 @@ fn list(names: &[&str], is_choice: bool) -> String {
     }
 }
 
-/// What a key takes.
+/// Describes the values that a key takes.
 fn expectation(expected: &str) -> String {
     let said = match expected {
         "f64" | "f32" => "a number",
@@ -85,7 +85,7 @@ fn expectation(expected: &str) -> String {
     said.to_owned()
 }
 
-/// What the file has.
+/// Describes the value in the file.
 fn finding(found: &str) -> String {
     if let Some(text) = found.strip_prefix("string ") {
         return format!("the text {text}");

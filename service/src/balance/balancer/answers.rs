@@ -11,7 +11,7 @@ use super::super::{Abilities, ActuatorError, Look};
 use super::Balancer;
 
 impl Balancer {
-    /// Takes in the answer of a guest's thread.
+    /// Handles the answer of a guest's thread.
     pub fn accept(&mut self, answer: Answer) {
         let Some(member) = self.members.values_mut().find(|member| member.number == answer.number) else { return };
         let key = member.candidate.key.clone();

@@ -1,4 +1,4 @@
-//! Which guests a balancer has: those of its pool, and the cgroups that the configuration names.
+//! The guests of a balancer: those of its pool, and the cgroups that the configuration names.
 
 use ksmith_core::guest::Guest;
 use ksmith_host::guests::Target;
@@ -13,12 +13,12 @@ use super::super::worker::{MakeActuator, Worker};
 use super::super::{ActuatorError, actuator, cgroup_actuator};
 use super::Balancer;
 
-/// Why a guest of Proxmox VE is not resized.
+/// Error text of a guest that is left to Proxmox VE.
 const LEFT_TO_PROXMOX: &str = "Proxmox VE has a balance of its own (pvestatd); [balance] proxmox = true leaves those guests to \
      ksmith that pvestatd does not resize";
 
 impl Balancer {
-    /// Takes over these guests, with what is needed to reach them, and drops all others.
+    /// Updates the members to these guests, each with its target, and drops all others.
     ///
     /// Of them, virtual machines and user-mode Linux of the pool count. The cgroups that the configuration names are added.
     pub fn discover<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<Target>)>) {
@@ -57,7 +57,7 @@ impl Balancer {
         self.update_members(found);
     }
 
-    /// Takes over guests with actuators of the caller's.
+    /// Updates the members to guests with actuators of the caller's.
     #[cfg(test)]
     pub(in super::super) fn discover_with(&mut self, guests: Vec<(Candidate, MakeActuator)>) {
         self.update_members(guests.into_iter().map(|(candidate, make)| (candidate, Some(make))).collect());

@@ -22,7 +22,7 @@ pub struct Ordered {
     pub wanted_bytes: u64,
 }
 
-/// Why an order is refused.
+/// A refusal of an order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// The name means no guest, or several.
@@ -43,7 +43,7 @@ impl Balancer {
         find(candidates, wanted).map(|found| (found.key.clone(), found.name.clone()))
     }
 
-    /// Holds a guest, or ends that.
+    /// Holds a guest, or releases it. Returns a sentence for the operator.
     ///
     /// # Errors
     /// There is no such guest, or the list of held guests can't be written.
@@ -60,7 +60,7 @@ impl Balancer {
         })
     }
 
-    /// What [`hold`](Self::hold) would do, without doing it.
+    /// Describes the effect of [`hold`](Self::hold) without applying it.
     ///
     /// # Errors
     /// There is no such guest.
@@ -69,8 +69,8 @@ impl Balancer {
         Ok(if is_held { format!("{name} would be left alone") } else { format!("{name} would be balanced again") })
     }
 
-    /// Gives or takes memory in steps because the operator wants it: down to the guest's floor, or up to its whole.
-    /// [`ordered`](Self::ordered) tells when it is done.
+    /// Starts an operator's resize, in steps: down to the guest's floor, or up to its whole. [`ordered`](Self::ordered)
+    /// reports its end.
     ///
     /// # Errors
     /// There is no such guest, or it can't be resized.
@@ -88,7 +88,7 @@ impl Balancer {
         Ok(ordered)
     }
 
-    /// What [`order`](Self::order) would begin, without beginning it.
+    /// Returns the order that [`order`](Self::order) would accept, without starting it.
     ///
     /// # Errors
     /// As [`order`](Self::order).
@@ -113,7 +113,7 @@ impl Balancer {
         Ok(Ordered { key, name, from_bytes: look.given_bytes, wanted_bytes })
     }
 
-    /// The amount that a guest has after its order. `None`: the order is under way.
+    /// Returns the amount that a guest has after its order; `None` while the order is under way.
     pub fn ordered(&self, key: &str) -> Option<Result<u64, String>> {
         let Some(member) = self.members.get(key) else { return Some(Err("it has ended".to_owned())) };
         if member.ordered.is_some() {
@@ -127,7 +127,7 @@ impl Balancer {
         Some(last.and_then(|(_, done)| done.error.clone()).map_or_else(|| Ok(given()), Err))
     }
 
-    /// Takes the next step of an order on a fresh look, or ends the order where it has come as far as it may.
+    /// Takes the next step of an order on a fresh look, or ends the order when no step is possible.
     pub(super) fn go_on(&mut self, key: &str) {
         let Some(order) = self.members.get(key).and_then(|member| member.ordered) else { return };
         match self.next_step(key, order) {

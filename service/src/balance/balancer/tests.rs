@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(200);
 
-/// How a fake guest answers.
+/// The behaviour of a fake guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Honest,
@@ -31,7 +31,7 @@ struct Fake {
     given: Arc<Mutex<u64>>,
     used: u64,
     manner: Manner,
-    /// Whether it was prepared for acting, which writes to the guest.
+    /// True once the guest was prepared for resizes, which writes to it.
     prepared: Arc<AtomicBool>,
 }
 
@@ -79,7 +79,7 @@ impl Stage {
         Self::with(guests, |candidate| candidate)
     }
 
-    /// The same with candidates that are changed so.
+    /// Creates the same stage with candidates changed by `change`.
     fn with(guests: &[(&str, u64, Manner)], change: impl Fn(Candidate) -> Candidate) -> Self {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));

@@ -1,8 +1,8 @@
-//! How fast a guest fills its memory, by its own statistics.
+//! The rate at which a guest fills its memory, by its own statistics.
 
 use super::STALE_SECONDS;
 
-/// What a guest used at its recent statistics.
+/// Recent memory use of a guest, by its statistics.
 ///
 /// Statistics are seconds old, and a take by them would leave a guest that fills its memory less than its reserve.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub(super) struct Filling {
 }
 
 impl Filling {
-    /// Notes what the guest used at the statistics of this second.
+    /// Records the bytes used at the statistics of this second.
     pub(super) fn note(&mut self, second: u64, used_bytes: u64) {
         match self.told.last() {
             Some((last, _)) if *last == second => return,
@@ -24,7 +24,7 @@ impl Filling {
         self.told.push((second, used_bytes));
     }
 
-    /// The most that it has come to use within a second, from one statistics to the next: what fills memory pauses, too.
+    /// Returns the fastest growth between two consecutive statistics: a program that fills memory may pause in between.
     pub(super) fn bytes_per_second(&self) -> u64 {
         let grown = self.told.windows(2).map(|pair| match pair {
             [(then, before), (now, after)] => after.saturating_sub(*before) / (now - then),

@@ -6,7 +6,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 thread_local! {
-    /// How far the clock was set, in seconds.
+    /// Offset of the test's clock, in seconds.
     static STEP: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -15,7 +15,7 @@ fn stepped() -> Duration {
     if STEP.get() < 0 { clock().saturating_sub(step) } else { clock() + step }
 }
 
-/// A QEMU in memory: its balloon goes where it is told, as far as `stops_at` lets it.
+/// An in-memory QEMU with a balloon that follows its target down to `stops_at`.
 #[derive(Debug, Clone)]
 struct Qemu(Arc<Mutex<Inner>>);
 
@@ -26,11 +26,11 @@ struct Inner {
     available: u64,
     /// `None`: its driver does not tell.
     total: Option<u64>,
-    /// How many seconds ago it said so.
+    /// Age of the statistics, in seconds.
     age: u64,
     targets: Vec<u64>,
     major_faults: u64,
-    /// So many targets are taken before it answers no more.
+    /// Number of targets after which it stops answering.
     silent_after: Option<usize>,
 }
 
@@ -275,7 +275,7 @@ fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
     }
 }
 
-/// A monitor that notes what it is told to set.
+/// A monitor that records the properties that it is told to set.
 struct Noting(Vec<String>, u64);
 
 impl Monitor for Noting {

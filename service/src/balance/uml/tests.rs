@@ -19,11 +19,11 @@ struct Guest {
     /// Its kernel's PSI, if it has one, and the number of requests for it.
     pressure: Option<&'static str>,
     asked: u32,
-    /// What its programs use besides, once it has become short.
+    /// Memory that its programs come to use once it is short.
     used: u64,
 }
 
-/// How it behaves.
+/// The behaviour of the guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Honest,
