@@ -1,4 +1,4 @@
-//! Asking a running daemon.
+//! The client of the control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Why the daemon could not be asked.
+/// An error of a request to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is no connection.
@@ -25,15 +25,15 @@ pub enum ClientError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// Why not.
+        /// The error of the connection attempt.
         source: io::Error,
     },
-    /// It said nothing, or nothing that makes sense.
+    /// It sent no answer, or none that makes sense.
     #[error("the daemon at {} does not answer as it should: {source}; {}", path.display(), remedy(source))]
     Answer {
         /// The socket.
         path: PathBuf,
-        /// What came instead.
+        /// The failure to receive or parse the answer.
         source: io::Error,
     },
     /// It ended while a scan was in progress.
@@ -42,7 +42,7 @@ pub enum ClientError {
     /// The name that was given means no guest, or several.
     #[error("{0}")]
     NoGuest(String),
-    /// It can't do it.
+    /// It refuses the request.
     #[error("the daemon refuses: {0}")]
     Refused(String),
 }
@@ -52,7 +52,7 @@ fn has_hung_up(source: &io::Error) -> bool {
     matches!(source.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-/// What to do about an answer that does not come, or makes no sense.
+/// Returns a hint for an answer that is missing or makes no sense.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it may wait for the end of ksmd's batch: try again",
@@ -62,7 +62,7 @@ fn remedy(source: &io::Error) -> &'static str {
 }
 
 impl ClientError {
-    /// Whether the daemon is absent, or may not be asked by this user. Then the command reads the kernel itself.
+    /// Returns true if the daemon is absent, or refuses this user. Then the command reads the kernel itself.
     pub fn is_absent(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
         let Self::Connect { source, .. } = self else { return false };
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// The daemon's status.
+    /// Returns the daemon's status.
     ///
     /// # Errors
     /// It does not answer.
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// The guests of the host, with their figures.
+    /// Returns the guests of the host, with their figures.
     ///
     /// # Errors
     /// It does not answer.
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// The plan of balance.
+    /// Returns the plan of balance.
     ///
     /// # Errors
     /// It does not answer.
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Has a guest left alone, or no longer. Returns its sentence.
+    /// Holds a guest, or releases it. Returns the daemon's sentence.
     ///
     /// # Errors
     /// It does not answer, or refuses.
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Tells that a guest was switched.
+    /// Reports that a guest was switched.
     ///
     /// # Errors
     /// It does not answer.
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Asks for clean passes, and waits until they are done, however long that takes.
+    /// Requests clean passes, and waits until they are done, however long that takes.
     ///
     /// # Errors
     /// It refuses, or ends meanwhile.

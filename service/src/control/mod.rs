@@ -1,4 +1,4 @@
-//! The control socket: how commands ask a running daemon. Root only; one JSON line each way.
+//! The control socket, at which commands query a running daemon. Root only; one JSON line each way.
 
 mod client;
 mod server;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 
-/// What may be asked.
+/// A control request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
@@ -25,20 +25,20 @@ pub enum Request {
     Guests,
     /// The plan of balance.
     Balance,
-    /// Leave a guest alone, or no longer.
+    /// Hold a guest, or release it.
     Hold(Hold),
-    /// Give a guest memory or take some; answered when it is done.
+    /// Give a guest memory, or take some; answered when it is done.
     Resize(Resize),
-    /// Tells that a guest was switched by another program than the daemon.
+    /// Report that a guest was switched by another program than the daemon.
     Switched {
         /// The PID.
         pid: u32,
-        /// Whether it is on now.
+        /// True if it is on now.
         on: bool,
     },
-    /// So many clean passes; answered when they are done.
+    /// Make clean passes; answered when they are done.
     Scan {
-        /// How many, at least 1.
+        /// Number of passes, at least 1.
         passes: u64,
         /// The most CPU that ksmd may use for it, over 0 and up to 1; less where the configuration says so.
         #[serde(default)]
@@ -46,60 +46,60 @@ pub enum Request {
     },
 }
 
-/// The guest that balance leaves alone, or no longer.
+/// A request to hold a guest, or to release it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// Its key, UUID, name or PID.
     pub guest: String,
-    /// Whether it is let go.
+    /// True to release it.
     pub release: bool,
-    /// Whether it is only said what would be done.
+    /// True to describe the effect only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
 }
 
-/// The memory that an operator gives a guest, or takes.
+/// A request to give a guest memory, or to take some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// Its key, UUID, name or PID.
     pub guest: String,
-    /// Whether it gets.
+    /// True to give, false to take.
     pub give: bool,
     /// The amount of memory.
     pub bytes: u64,
-    /// Whether it is only said what would be done.
+    /// True to describe the effect only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
 }
 
-/// Keeps a field out of requests that do without it, for a daemon that does not know it.
+/// Omits a field from requests that do without it, for a daemon that does not know it.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Why a scan that finds nothing to do is refused.
+/// Refusal of a scan that has nothing to do.
 pub const NOTHING_TO_SCAN: &str =
     "no process offers memory to KSM, so there is nothing to scan; see `ksmith doctor`";
 
-/// Whether ksmd has nothing to scan. A hypervisor may be there that does not offer its memory.
+/// Returns true if ksmd has nothing to scan. A hypervisor may run that does not offer its memory.
 pub fn nothing_to_scan(sample: &Sample) -> bool {
     sample.ksm.tracked_pages() == 0 && !sample.processes.iter().any(Process::may_merge)
 }
 
-/// Why a scan has no end: the daemon's, before it.
+/// Error of a scan that the daemon's end cuts short.
 const STOPPED: &str = "the daemon was stopped before the scan was done: start it, or scan again";
 
-/// The limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
+/// Returns the limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
 #[must_use]
 pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {
     let max_cpu = if max_cpu < configured.max_cpu { max_cpu } else { configured.max_cpu };
     Limits { max_cpu, ..configured.clone() }
 }
 
-/// What is answered.
+/// A control reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
 pub enum Answer {
@@ -115,33 +115,33 @@ pub enum Answer {
     Balance(Box<BalanceReport>),
     /// The answer to [`Request::Hold`].
     Done {
-        /// What was done.
+        /// The effect in a sentence.
         message: String,
     },
     /// The answer to [`Request::Resize`].
     Resized(ResizedAnswer),
-    /// The answer to a request for a guest that is none, or several.
+    /// The answer to a request for a guest that matches none, or several.
     NoGuest {
-        /// Why not, with the candidates.
+        /// The reason, with the candidates.
         message: String,
     },
     /// The answer to anything that can't be done.
     Error {
-        /// Why not.
+        /// The reason for the refusal.
         message: String,
     },
 }
 
-/// What came of giving or taking.
+/// The outcome of a resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizedAnswer {
     /// The guest's name.
     pub guest: String,
-    /// What it had.
+    /// Amount before the resize.
     pub from_bytes: u64,
-    /// What it was to have.
+    /// Amount that was requested.
     pub wanted_bytes: u64,
-    /// What it has.
+    /// Amount after the resize.
     pub given_bytes: u64,
 }
 
@@ -154,7 +154,7 @@ pub struct ScanAnswer {
     pub after: Figures,
 }
 
-/// What a scan on demand is judged by.
+/// Figures that show the effect of a scan on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Saved, in bytes.
@@ -166,7 +166,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of a sample.
+    /// Computes the figures of a sample.
     pub fn of(sample: &Sample) -> Self {
         let totals = Totals::of(sample);
         Self {

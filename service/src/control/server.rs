@@ -1,4 +1,4 @@
-//! The daemon's end of the control socket: requests are passed on, and answers written as JSON lines.
+//! The daemon's end of the control socket: passes requests on, and writes answers as JSON lines.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -10,23 +10,23 @@ use crossbeam_channel::{Sender, bounded};
 use super::{Answer, Request, STOPPED};
 use crate::socket::{self, Admitted, Awaited, Limits, Peer, Protocol, Reply, Socket, answer_or_hang_up, waiting};
 
-/// A request and where its answer goes.
+/// A request with the channel for its answer.
 #[derive(Debug)]
 pub struct Asked {
-    /// What is asked.
+    /// The request as parsed.
     pub request: Request,
-    /// Takes one answer. That the peer has hung up is no error.
+    /// Channel for one answer. A peer that has hung up is no error.
     pub reply: Sender<Answer>,
     peer: Peer,
 }
 
 impl Asked {
-    /// A request with its answer to go to `reply`.
+    /// Creates a request with its answer to go to `reply`.
     pub fn new(request: Request, reply: Sender<Answer>, peer: Peer) -> Self {
         Self { request, reply, peer }
     }
 
-    /// Splits it into the request, where the answer goes, and whether the peer still waits.
+    /// Splits it into the request, the channel for its answer, and the peer.
     pub fn into_parts(self) -> (Request, Sender<Answer>, Peer) {
         (self.request, self.reply, self.peer)
     }
@@ -85,12 +85,12 @@ impl<T: Send + 'static> Protocol for Control<T> {
     }
 }
 
-/// A refusal as a line of JSON.
+/// Formats a refusal as a line of JSON.
 pub(crate) fn refusal(why: impl Into<String>) -> String {
     line(&Answer::Error { message: why.into() })
 }
 
-/// An answer as a line of JSON.
+/// Formats an answer as a line of JSON.
 pub(crate) fn line(answer: &Answer) -> String {
     match serde_json::to_string(answer) {
         Ok(text) => text + "\n",
@@ -109,7 +109,7 @@ mod tests {
     use super::super::Client;
     use super::*;
 
-    /// A socket that refuses all requests with the sentence "no".
+    /// Serves a socket that refuses all requests with the sentence "no".
     fn refusing() -> (tempfile::TempDir, PathBuf, Socket) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");

@@ -1,4 +1,4 @@
-//! What an operator is told of, turn by turn.
+//! Alarms, checked at each turn.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tracing::warn;
 
 use super::{Daemon, DaemonHost};
 
-/// How often the domains are looked at: that names all guests.
+/// The interval between two checks of the domains, each of which names all guests.
 const DOMAINS: Duration = Duration::from_secs(60);
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Looks for alarms that begin or end, and has them told.
+    /// Detects alarms that begin or end, and hands them to the notifier.
     pub(super) fn watch_for_alarms(&mut self, sample: &Sample, known: &GuestSnapshot) -> Vec<Notice> {
         if !sample.ksm.is_present() {
             return Vec::new();
@@ -46,7 +46,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 }
 
-/// Why guests of different domains may share pages, although there are rules that tell them apart.
+/// Describes how guests of different domains may share pages in spite of the rules; `None` if they may not.
 fn breach(config: &DomainsConfig, sample: &Sample, known: &GuestSnapshot) -> Option<String> {
     let report = DomainsReport::of(config, &known.name(sample).guests, None);
     report.may_share_across.then_some(report.meaning)

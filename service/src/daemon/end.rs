@@ -1,4 +1,4 @@
-//! The daemon's end: what is restored, and in which order.
+//! The end of the daemon: the order in which parts are restored.
 
 use ksmith_host::act::RestoreError;
 use ksmith_host::guests::OffList;
@@ -14,7 +14,7 @@ use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
 
-/// What a daemon leaves to be restored at its end.
+/// The parts of a daemon that are restored after its last turn.
 #[derive(Debug)]
 pub struct Ended<H = LiveHost> {
     pub(super) host: H,

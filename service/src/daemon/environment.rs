@@ -1,4 +1,4 @@
-//! What surrounds the daemon besides its host: the clock, waiting, and the service manager.
+//! The surroundings of the daemon besides its host: the clock, waiting, and the service manager.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use tracing::debug;
 
 use super::Message;
 
-/// The daemon's clock and service manager. Tests have both in their hands.
+/// The daemon's clock and service manager. Tests control both.
 pub trait Environment: fmt::Debug {
-    /// The time now.
+    /// Returns the present time.
     fn now(&self) -> Instant;
 
-    /// The clock of the day, in milliseconds since 1970. An administrator may set it: only records are dated by it.
+    /// Returns the wall clock in milliseconds since 1970. An administrator may set it, so it only dates records.
     fn day_clock(&self) -> i64;
 
-    /// The next message, waited for until the deadline at most.
+    /// Waits for the next message until the deadline.
     ///
     /// # Errors
     /// There was none, or no sender is left.
     fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError>;
 
-    /// Tells the service manager.
+    /// Notifies the service manager.
     fn notify(&mut self, states: &[NotifyState<'_>]);
 
-    /// The period within which the service manager expects a sign of life.
+    /// Returns the period within which the service manager expects a sign of life.
     fn watchdog(&self) -> Option<Duration>;
 }
 

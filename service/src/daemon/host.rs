@@ -1,4 +1,4 @@
-//! What the daemon needs of a host beyond samples and settings.
+//! The daemon's interface to a host, beyond samples and settings.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use ksmith_host::root::Root;
 
 /// A host that the daemon can control: the live kernel, or a simulated one in tests.
 pub trait DaemonHost: Host {
-    /// Where the files of this host are.
+    /// Returns the root of this host's files.
     fn root(&self) -> &Root;
 
-    /// Where the daemon keeps what must outlive it.
+    /// Returns the directory of state that outlives the daemon.
     fn state_dir(&self) -> StateDir {
         StateDir::of(self.root())
     }
 
-    /// Looks at the host outside a turn. `closely`: no figure of a process is reused from an earlier sample.
+    /// Samples the host outside a turn. With `closely`, no figure of a process is reused from an earlier sample.
     fn look(&mut self, closely: bool) -> Sample;
 
-    /// Takes in starts and ends of processes. Returns whether a turn is worth while at once.
+    /// Handles starts and ends of processes. Returns true if a turn is worthwhile at once.
     fn notice(&mut self, events: Vec<ProcessEvent>) -> bool;
 
-    /// How long it is until a new process is due for its first look.
+    /// Returns the time until a new process is due for its first look, if there is one.
     fn next_glance(&self) -> Option<Duration> {
         None
     }
 
-    /// Looks at new processes only. Returns whether one of them has mergeable memory.
+    /// Looks at new processes only. Returns true if one of them has mergeable memory.
     fn glance(&mut self) -> bool {
         false
     }
@@ -39,28 +39,28 @@ pub trait DaemonHost: Host {
     /// Makes the next sample look at every process.
     fn look_at_all(&mut self);
 
-    /// Whether such a sample shows every process that offers memory.
+    /// Returns true if such a sample shows every process that offers memory.
     fn shows_mergeable(&self) -> bool;
 
-    /// Notes in the following samples how short memory is, from 0 to 1.
+    /// Sets the shortness of memory, from 0 to 1, in the following samples.
     fn set_pool_shortness(&mut self, shortness: f64);
 
-    /// Notes in the following samples how much memory is folded.
+    /// Sets the folded memory in the following samples.
     fn set_folded_bytes(&mut self, folded_bytes: Option<u64>);
 
-    /// Binds ksmd to a list of CPUs. Returns the list before, if that is another.
+    /// Binds ksmd to a list of CPUs. Returns the list before, if it differs.
     ///
     /// # Errors
-    /// A sentence: the list is none, or the kernel refuses.
+    /// A sentence: it is no list of CPUs, or the kernel refuses.
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String>;
 
-    /// Has `tell` called when ksmd has come to rest at the end of a pass. A host may not have it rest.
+    /// Calls `tell` whenever ksmd pauses at a pass boundary; a no-op by default.
     fn on_rest(&mut self, _tell: Box<dyn Fn() + Send + Sync>) {}
 
-    /// Other programs that control KSM now.
+    /// Returns the other programs that control KSM.
     fn holders(&self) -> Vec<Holder>;
 
-    /// Restores what was changed. Returns sentences that say what was done.
+    /// Restores the changed settings. Returns sentences about them.
     ///
     /// # Errors
     /// A setting could not be restored.

@@ -1,4 +1,4 @@
-//! What reaches the daemon between two turns.
+//! Messages to the daemon between two turns.
 
 use std::time::{Duration, Instant};
 
@@ -17,17 +17,17 @@ const GLANCE_PAUSE: Duration = Duration::from_millis(50);
 /// A message to the daemon's thread.
 #[derive(Debug)]
 pub enum Message {
-    /// Balance wants merging changed.
+    /// A step of balance for merging.
     Merging(KsmStep),
     /// A signal to the process.
     Signal(Signal),
-    /// From the control socket.
+    /// A request at the control socket or the read-only one.
     Asked(Asked),
     /// Scans wait at the user socket.
     UserScans(ScanQueue),
-    /// From the kernel.
+    /// Process events of the kernel.
     Processes(Vec<ProcessEvent>),
-    /// The end of a pass, where ksmd rests until the next decision.
+    /// A pass boundary, at which ksmd pauses until the next decision.
     Rest,
 }
 
@@ -37,7 +37,7 @@ impl From<Vec<ProcessEvent>> for Message {
     }
 }
 
-/// What follows from a message.
+/// The step that follows a message.
 enum Next {
     Wait,
     Turn,
@@ -45,7 +45,7 @@ enum Next {
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Takes in messages until the deadline. Returns whether it is time to end.
+    /// Handles messages until the deadline. Returns true if it is time to end.
     pub(super) fn serve_until(&mut self, deadline: Instant, inbox: &Receiver<Message>) -> bool {
         let mut next_glance = self.environment.now();
         loop {

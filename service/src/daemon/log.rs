@@ -1,4 +1,4 @@
-//! What the daemon says of its turns: in the log, and to the service manager.
+//! Messages about turns, to the log and to the service manager.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const SAME_WARNING: Duration = Duration::from_secs(60);
 /// The shortest time between two sentences for the service manager.
 const SAME_STATUS: Duration = Duration::from_secs(10);
 
-/// No batch of ksmd takes as long.
+/// A wait that is longer than any batch of ksmd.
 const LONG_WAIT: Duration = Duration::from_secs(3);
 
 impl<H: DaemonHost> Daemon<H> {
@@ -49,7 +49,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.tell_service_manager(reason.to_string());
     }
 
-    /// Names processes that are given up: each once, as long as it is, and some at a time. Any user may have many.
+    /// Logs processes that are given up: each once while that lasts, and a few at a time, since any user may have many.
     fn warn_of_given_up(&mut self, list: &GivenUpList) {
         let now = self.environment.now();
         let (then, known) = &mut self.given_up;
@@ -71,7 +71,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.given_up = (Some(now), list.named.iter().cloned().collect());
     }
 
-    /// Warns once of what waits for ksmd for longer than any batch takes.
+    /// Warns once of a setting that waits for ksmd longer than any batch takes.
     fn warn_of_waiting(&mut self, waiting: &[String]) {
         let now = self.environment.now();
         let Some(sentence) = waiting.first() else {
@@ -86,7 +86,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// For how long a setting has been waiting for ksmd.
+    /// Returns the time for which a setting has been waiting for ksmd.
     pub(super) fn waits_for(&self) -> Duration {
         self.waiting.map_or(Duration::ZERO, |(since, _)| self.environment.now().duration_since(since))
     }
@@ -113,7 +113,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Tells the service manager the newest sentence, at most every [`SAME_STATUS`].
+    /// Sends the newest sentence to the service manager, at most every [`SAME_STATUS`].
     fn tell_service_manager(&mut self, sentence: String) {
         let now = self.environment.now();
         let is_due = self
@@ -127,7 +127,8 @@ impl<H: DaemonHost> Daemon<H> {
     }
 }
 
-/// The sentence on one line: a line break would begin another assignment to the service manager, such as `MAINPID=`.
+/// Formats the sentence on one line: a line break would begin another assignment to the service manager, such as
+/// `MAINPID=`.
 fn status_line(sentence: &str) -> String {
     OneLine(sentence).to_string()
 }

@@ -1,7 +1,7 @@
 //! The daemon: one thread owns its state and waits on one channel with a deadline.
 //!
 //! At each deadline, which the policy sets, it takes a turn: observe, decide, act. Between two turns it answers
-//! requests and takes in process events. Threads that wait for signals, sockets, guests and the kernel's events only
+//! requests and handles process events. Threads that wait for signals, sockets, guests and the kernel's events only
 //! send. A turn waits for none of them. The settings are restored however the daemon ends:
 //! [`ksmith_host::act::Control`] does so when dropped.
 
@@ -64,7 +64,7 @@ pub struct Daemon<H = LiveHost> {
     started: Instant,
     last: Option<Tick>,
     scan: Option<Scan>,
-    /// What a scan has changed, as it was, that waits for ksmd to be put back.
+    /// Settings from before a scan that are not restored yet, since ksmd is busy.
     unrestored: Option<Knobs>,
     budget: Budget,
     folded: FoldedFigures,
@@ -74,18 +74,18 @@ pub struct Daemon<H = LiveHost> {
     recorder: Option<Recorder>,
     sketcher: Option<Sketcher>,
     folder: Option<Folder>,
-    /// The program that reads and folds processes, with its arguments. `None`: the processes of this host are not real.
+    /// The command of the fold worker; `None` if the processes of this host are not real.
     fold_command: Option<Vec<String>>,
     alarms: Alarms,
     notifier: Option<Notifier>,
-    /// When the domains were last looked at for an alarm, and what was found.
+    /// Time of the last check of the domains, and the breach that was found.
     breach: (Option<Duration>, Option<String>),
     /// The newest status answer, and its time.
     answered: Option<(Instant, Answer)>,
     warned: BTreeMap<String, Instant>,
-    /// The processes that were named as given up, and when.
+    /// Processes that were reported as given up, and the time of the report.
     given_up: (Option<Instant>, BTreeSet<GivenUp>),
-    /// Since when a setting waits for ksmd, and whether that was said.
+    /// Start of a setting's wait for ksmd, and true once the wait was reported.
     waiting: Option<(Instant, bool)>,
     told: Option<(Instant, String)>,
 }
@@ -134,7 +134,7 @@ impl<H: DaemonHost> Daemon<H> {
         wait
     }
 
-    /// Hands the turn over to be recorded. That never waits.
+    /// Hands the turn over to the recorder, without waiting.
     fn record(&mut self, tick: &Tick, notices: &[Notice]) {
         // Also without a recorder: notes are not collected for ever.
         let folds = self.folder.as_ref().map(Folder::drain_notes).unwrap_or_default();
@@ -150,13 +150,13 @@ impl<H: DaemonHost> Daemon<H> {
         });
     }
 
-    /// What is known of the guests now. Nothing is while there is no registry.
+    /// Returns the newest snapshot of the guests, which is empty without a registry.
     fn known_guests(&self) -> Arc<GuestSnapshot> {
         self.guests.as_ref().map(GuestRegistry::newest).unwrap_or_default()
     }
 }
 
-/// What a dry run shows: the decision on what is there now.
+/// Returns the content of a dry run: the reason of the decision, and the settings that it would change.
 pub fn plan(tick: &Tick) -> (String, Knobs) {
     (tick.decision.reason.to_string(), tick.decision.knobs.differing_from(&tick.sample.ksm))
 }

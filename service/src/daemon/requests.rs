@@ -21,7 +21,7 @@ use crate::sketcher::Sketcher;
 const FRESH: Duration = Duration::from_millis(100);
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Answers a request. Returns whether a turn is to be taken at once.
+    /// Answers a request. Returns true if a turn is to be taken at once.
     pub(super) fn answer(&mut self, asked: Asked) -> bool {
         let (request, reply, peer) = asked.into_parts();
         // A peer that has hung up meanwhile loses its answer.
@@ -79,7 +79,8 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// The status, at most [`FRESH`] old: endless questions do not make the daemon look endlessly.
+    /// Returns the status, at most [`FRESH`] old, so that requests without end do not make the daemon sample without
+    /// end.
     fn status(&mut self) -> Answer {
         let now = self.environment.now();
         if let Some((_, answer)) = self.answered.as_ref().filter(|(then, _)| now.duration_since(*then) < FRESH) {

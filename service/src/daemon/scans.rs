@@ -14,10 +14,10 @@ use super::{Daemon, DaemonHost};
 use crate::control::{self, Answer, Figures, Peer, ScanAnswer};
 use ksmith_core::controller::{Applied, Tick, WaitingPolicy};
 
-/// A page merges on its second visit.
+/// Passes of a burst: a page merges on its second visit.
 const BURST_PASSES: u64 = 2;
 
-/// A scan is given up if a setting waits for ksmd for as long. A batch takes milliseconds, seconds on a host short of CPU.
+/// The longest wait of a scan for ksmd. A batch takes milliseconds, and seconds on a host short of CPU.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A scan on demand in progress, and the policy that waits for its end.
@@ -26,7 +26,7 @@ pub(super) struct Scan {
     pub(super) waiting: WaitingPolicy,
     before: Option<Figures>,
     requester: Requester,
-    /// Whether all processes were looked at. A process that has marked memory in the last seconds shows only then.
+    /// True once all processes were looked at. A process that has marked memory in the last seconds shows only then.
     has_looked: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Requester {
     Balance,
 }
 
-/// CPU time of ksmd between two moments.
+/// Returns the CPU time of ksmd between two moments.
 fn spent(before: &Figures, now: &Figures) -> Duration {
     Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
 }
@@ -57,7 +57,8 @@ impl<H: DaemonHost> Daemon<H> {
         self.scan = Some(Scan { waiting, before: None, requester, has_looked: false });
     }
 
-    /// Whether root or balance may scan now: a scan for users makes way, and is made again afterwards.
+    /// Makes way for a scan of root's or balance's, and returns true unless another such scan is in progress. A scan
+    /// for users is interrupted, and made again afterwards.
     pub(super) fn make_way(&mut self) -> bool {
         match self.scan.take() {
             None => true,
@@ -76,13 +77,13 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Puts back what a scan has changed, and the policy that has waited for its end.
+    /// Restores the settings that a scan has changed, and the policy that has waited for its end.
     fn end_scan(&mut self, waiting: WaitingPolicy) {
         let (settings, applied) = self.controller.end_scan(waiting, self.config.limits.clone());
         self.note_unrestored(settings, &applied);
     }
 
-    /// Puts settings back as they were before a scan. What waits for ksmd is tried again at each turn.
+    /// Restores settings from before a scan. Those that wait for ksmd are tried again at each turn.
     fn put_back(&mut self, settings: Knobs) {
         let applied = self.controller.put_back(&settings);
         self.note_unrestored(settings, &applied);
@@ -93,7 +94,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.unrestored = Some(settings).filter(|_| !applied.waiting.is_empty());
     }
 
-    /// Begins the scan that users wait for, unless one is under way. Returns whether a turn is to be taken at once.
+    /// Begins the scan that users wait for, unless one is under way. Returns true if a turn is to be taken at once.
     pub(super) fn serve_users(&mut self) -> bool {
         if self.scan.is_some() {
             return false;
@@ -105,7 +106,7 @@ impl<H: DaemonHost> Daemon<H> {
         true
     }
 
-    /// Does what balance wants of merging. Returns whether a turn is to be taken at once.
+    /// Carries out a step of balance for merging. Returns true if a turn is to be taken at once.
     pub(super) fn change_merging(&mut self, step: &KsmStep) -> bool {
         match step {
             KsmStep::BurstMerge if self.make_way() => {

@@ -1,4 +1,4 @@
-//! The configuration's source, and taking a changed configuration over.
+//! The origin of the configuration, and its reload.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{Daemon, DaemonHost};
 use crate::config::{Config, ConfigError};
 use ksmith_core::decide::{Policy, PolicyKind};
 
-/// Where the configuration comes from, to be read again on SIGHUP.
+/// The origin of the configuration, which is read again on SIGHUP.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSource {
     /// The file named on the command line.
@@ -33,7 +33,7 @@ impl ConfigSource {
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Reads the configuration again. One that is refused changes nothing.
+    /// Reads the configuration again. A refused one changes nothing.
     pub(super) fn reload(&mut self) {
         self.environment.notify(&[NotifyState::Reloading]);
         match self.load_again() {

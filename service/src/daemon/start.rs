@@ -27,11 +27,11 @@ use crate::sketcher::Sketcher;
 use crate::user_socket::{self, Budget, UserScans};
 use crate::view_socket;
 
-/// Messages that may wait. Process events that do not fit become a scan; other senders wait.
+/// The capacity of the inbox. Process events that do not fit become a scan; other senders wait.
 const INBOX: usize = 256;
 
 impl<H: DaemonHost> Daemon<H> {
-    /// A daemon over `host` as the configuration says.
+    /// Creates a daemon for `host` with this configuration.
     ///
     /// # Errors
     /// A file that the policy needs is refused, or this kernel can't keep domains apart as the configuration wants.
@@ -80,10 +80,11 @@ impl<H: DaemonHost> Daemon<H> {
         })
     }
 
-    /// Works until a signal ends it, and gives the host back. `signals` starts to send signals into the inbox.
+    /// Runs until a signal ends the daemon, and returns the parts to restore. `signals` starts to send signals into the
+    /// inbox.
     ///
     /// # Errors
-    /// The control socket or the thread for signals could not be had.
+    /// The control socket or the thread for signals could not be created.
     pub fn run(mut self, signals: impl FnOnce(Sender<Message>) -> io::Result<()>) -> anyhow::Result<Ended<H>> {
         let (sender, inbox) = bounded(INBOX);
         signals(sender.clone())?;
@@ -193,14 +194,14 @@ impl<H: DaemonHost> Daemon<H> {
         started.inspect_err(|why| warn!("no sketch file is kept: {why}")).ok()
     }
 
-    /// Has processes folded by the program of `command` with its arguments, in the place of this very program.
+    /// Replaces the command of the fold worker, which is this very program by default.
     #[must_use]
     pub fn with_fold_command(mut self, command: Vec<String>) -> Self {
         self.fold_command = Some(command);
         self
     }
 
-    /// Starts the folder, if the configuration wants one. Once started it stays, and looks after what is folded.
+    /// Starts the folder, if the configuration wants one. Once started it stays, and watches folded memory.
     pub(super) fn start_folder(&mut self) {
         if self.folder.is_some() || self.config.fold.mode == FoldMode::Off {
             return;
@@ -212,7 +213,8 @@ impl<H: DaemonHost> Daemon<H> {
         self.folder = started.inspect_err(|why| warn!("nothing is folded: {why}")).ok();
     }
 
-    /// Sets what is set once, before anything is scanned: ksmd's CPUs, and whether it merges across NUMA nodes.
+    /// Applies the settings that are written once, before anything is scanned: ksmd's CPUs, and merging across NUMA
+    /// nodes.
     fn prepare_ksmd(&mut self) {
         let host = self.controller.host_mut();
         if let Some(cpus) = &self.config.daemon.ksmd_cpus {

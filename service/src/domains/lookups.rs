@@ -1,5 +1,5 @@
-//! Looks into processes in a thread of its own: a turn waits neither for a walk over page tables nor for a process that
-//! holds its reader up.
+//! Lookups in processes, by a thread of their own: a turn waits neither for a walk over page tables nor for a process
+//! that holds its reader up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,15 +9,15 @@ use ksmith_core::sample::ProcessId;
 use ksmith_host::root::Root;
 use tracing::warn;
 
-/// What is found out of a process.
+/// A function that reads a property of a process.
 type Look<T> = fn(&Root, u32) -> T;
 
-/// Looks of one kind. Each is asked for with a note, which comes back with what was found.
+/// Lookups of one kind. Each request carries a note, which comes back with the result.
 pub(super) struct Lookups<T, N> {
     root: Root,
     look: Look<T>,
     thread: Option<Thread<T>>,
-    /// Without a note what is found is not wanted any more.
+    /// Lookups under way, each with its note. Without a note the result is discarded.
     under_way: BTreeMap<ProcessId, Option<N>>,
 }
 
@@ -33,12 +33,12 @@ impl<T, N> fmt::Debug for Lookups<T, N> {
 }
 
 impl<T: Send + 'static, N> Lookups<T, N> {
-    /// No process is looked into yet.
+    /// Creates lookups with none under way.
     pub(super) fn new(root: &Root, look: Look<T>) -> Self {
         Self { root: root.clone(), look, thread: None, under_way: BTreeMap::new() }
     }
 
-    /// Has a process looked into. A captured tree has no process that could hold up its reader: it is read at once.
+    /// Requests a lookup. In a captured tree no process holds up its reader, so the result is returned at once.
     pub(super) fn ask(&mut self, id: ProcessId, note: N) -> Option<(T, N)> {
         if !self.root.is_host() {
             return Some(((self.look)(&self.root, id.pid), note));
@@ -53,7 +53,7 @@ impl<T: Send + 'static, N> Lookups<T, N> {
         None
     }
 
-    /// What was found since the last call.
+    /// Returns the results since the last call.
     pub(super) fn take_found(&mut self) -> Vec<(ProcessId, T, N)> {
         let Some(thread) = &self.thread else { return Vec::new() };
         let under_way = &mut self.under_way;
@@ -61,7 +61,7 @@ impl<T: Send + 'static, N> Lookups<T, N> {
         thread.found.try_iter().filter_map(wanted).collect()
     }
 
-    /// Leaves out what a look under way will find.
+    /// Discards the result of a lookup under way.
     pub(super) fn forget(&mut self, id: ProcessId) {
         if let Some(note) = self.under_way.get_mut(&id) {
             *note = None;

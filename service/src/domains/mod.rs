@@ -1,5 +1,5 @@
 //! The guard of the trust domains on the live host: it has guests of other domains switched off, and keeps ksmd parked
-//! as long as such a guest, or one that is not known, may merge.
+//! as long as such a guest, or an unknown one, may merge.
 //!
 //! The decision is [`ksmith_core::decide::domains`]; here are the looks that it needs and the switches it orders. The
 //! guard names guests by the newest snapshot of the registry and never waits for it: a process that is not in the
@@ -36,7 +36,7 @@ use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
 
-/// How soon to look again while ksmd is parked and a guest is being switched off.
+/// The interval between two looks while ksmd is parked and a guest is being switched off.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The most threads that switch guests at the same time.
@@ -52,16 +52,16 @@ pub struct DomainGuard {
     off: Option<OffList>,
     views: Views,
     search: Unknown,
-    /// Why ksmd was parked at the last look.
+    /// The reason that ksmd was parked at the last look, if it was.
     parked: Option<String>,
     /// Processes that ksmd tracks and that the observer has not found yet.
     unknown: Vec<u32>,
-    /// Guests that were switched since this was taken last, by PID, and whether on.
+    /// Guests that were switched since the last call of `take_switched`, by PID, and true if on.
     switched: Vec<(u32, bool)>,
 }
 
 impl DomainGuard {
-    /// A guard that goes by this configuration. It takes over the guests that an earlier guard switched off.
+    /// Creates a guard with this configuration. It takes over the guests that an earlier guard switched off.
     pub fn new(root: Root, config: DomainsConfig, off: Option<OffList>) -> Self {
         let mut domains = Domains::new(config.clone());
         for guest in off.iter().flat_map(|off| off.listed(Why::Domain)) {
@@ -81,7 +81,7 @@ impl DomainGuard {
         }
     }
 
-    /// Takes another configuration over.
+    /// Replaces the configuration.
     pub fn configure(&mut self, config: DomainsConfig) {
         if config.max_passes_per_hour != self.domains.config().max_passes_per_hour {
             self.budget = config.max_passes_per_hour.map(PassBudget::new);
@@ -90,32 +90,32 @@ impl DomainGuard {
         self.domains.configure(config);
     }
 
-    /// Whether there is anything to guard.
+    /// Returns true if there is anything to guard.
     pub fn is_on_guard(&self) -> bool {
         self.domains.config().is_enforced() || self.budget.is_some()
     }
 
-    /// The domain that may merge, in mode `one`.
+    /// Returns the domain that may merge, in mode `one`.
     pub fn admitted(&self) -> Option<&str> {
         self.domains.admitted()
     }
 
-    /// Why ksmd was parked at the last look; `None` if it was not.
+    /// Returns the reason that ksmd was parked at the last look; `None` if it was not.
     pub fn parked(&self) -> Option<&str> {
         self.parked.as_deref()
     }
 
-    /// Processes that the observer should look at without delay.
+    /// Returns the processes that the observer should look at without delay.
     pub fn take_unknown(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unknown)
     }
 
-    /// Guests that were switched since the last call, by PID, and whether on: for the registry.
+    /// Returns the guests that were switched since the last call, by PID, and true if on: for the registry.
     pub fn take_switched(&mut self) -> Vec<(u32, bool)> {
         std::mem::take(&mut self.switched)
     }
 
-    /// Holds the policy's decision to what the domains allow, and has guests switched.
+    /// Restricts the policy's decision to what the domains allow, and has guests switched.
     pub fn guard(&mut self, sample: &Sample, known: &GuestSnapshot, decision: Decision) -> Decision {
         if !self.is_on_guard() {
             return decision;
@@ -176,7 +176,7 @@ impl DomainGuard {
         ruling
     }
 
-    /// Takes in the outcomes of the switches that were ordered.
+    /// Handles the outcomes of the switches that were ordered.
     fn take_in_switches(&mut self, now: Duration) {
         let mut on_again = BTreeSet::new();
         let mut failures = 0;
@@ -204,8 +204,8 @@ impl DomainGuard {
         self.note(|off| off.strike(&on_again));
     }
 
-    /// Has guests switched. Those that are switched off are noted before: without a note none is, and ksmd stays parked, since no
-    /// ksmith would switch it on again.
+    /// Has guests switched. Those that are switched off are noted before. If that fails none is, and ksmd stays parked,
+    /// since no ksmith would switch them on again.
     fn order(&mut self, ids: &[GuestId], on: bool, now: Duration, guests: &[Guest], known: &GuestSnapshot) {
         let mut targets = Vec::new();
         for id in ids {
@@ -240,18 +240,18 @@ impl DomainGuard {
         self.off.as_ref().map_or(Ok(()), |off| off.note_outside(targets, on_exit))
     }
 
-    /// Changes the list, where there is one, and says what goes wrong.
+    /// Applies a change to the list of switched-off guests, if there is one, and logs its error.
     fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, UndoError>) -> Option<T> {
         change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
     }
 
-    /// The longest time between two looks at the present state.
+    /// Returns the longest time between two looks.
     pub fn longest_wait(&self) -> Duration {
         if self.is_on_guard() { GUARD_LOOK * 8 } else { Duration::MAX }
     }
 }
 
-/// Notes what becomes of the guests on the list when the daemon has ended.
+/// Notes the fate of the guests on the list after the daemon's end.
 fn note_on_exit(off: Option<&OffList>, config: &DomainsConfig) {
     if let Some(Err(error)) = off.map(|off| off.set_on_exit(config.on_exit)) {
         warn!("{error}");

@@ -1,4 +1,4 @@
-//! Where the mergeable memory of guests may lie.
+//! The NUMA nodes to which the mergeable memory of guests is bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::lookups::Lookups;
 use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
-/// A binding is looked up again after this: the kernel walks all page tables for it.
+/// The age from which a binding is looked up again: the kernel walks all page tables for it.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// The nodes of each process, and when they were looked up.
 #[derive(Debug)]
 pub struct Bindings {
     found: BTreeMap<ProcessId, (Duration, Option<BTreeSet<u32>>)>,
-    /// Noted: when a look was asked for.
+    /// Lookups, each with the time of its request.
     lookups: Lookups<Option<BTreeSet<u32>>, Duration>,
 }
 
 impl Bindings {
-    /// Nothing is found yet.
+    /// Creates the bindings of no process.
     pub fn new(root: &Root) -> Self {
         Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
     }
 
-    /// The nodes that the mergeable memory of these processes is bound to. `None` if some of it is not bound, or that
-    /// is not known, or is being looked up.
+    /// Returns the nodes that the mergeable memory of these processes is bound to. `None` if some of it is not bound,
+    /// not known, or being looked up.
     pub fn nodes(&mut self, processes: &[ProcessId], now: Duration) -> Option<BTreeSet<u32>> {
         for (id, nodes, at) in self.lookups.take_found() {
             self.found.insert(id, (at, nodes));
@@ -50,7 +50,8 @@ impl Bindings {
     }
 }
 
-/// A process that may run on one node only gets its memory there; else each mergeable mapping must be bound.
+/// Returns the nodes of a process's mergeable memory. A process that may run on one node only gets its memory there;
+/// else each mergeable mapping must be bound.
 fn of_process(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
     let text = |file: &str| root.text(format!("proc/{pid}/{file}"));
     let status = text("status");

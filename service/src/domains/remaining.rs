@@ -10,14 +10,14 @@ use super::lookups::Lookups;
 use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
-/// It is looked up again after this: the kernel walks all page tables for it.
+/// The age from which a figure is looked up again: the kernel walks all page tables for it.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// What was found in each process.
+/// The remaining mergeable memory of each process.
 #[derive(Debug)]
 pub struct Remaining {
     found: BTreeMap<ProcessId, Found>,
-    /// Noted: when a look was asked for, and the pages that ksmd tracked by then.
+    /// Lookups, each with the time of its request and the pages that ksmd tracked by then.
     lookups: Lookups<Option<u64>, (Duration, u64)>,
 }
 
@@ -31,14 +31,14 @@ struct Found {
 }
 
 impl Remaining {
-    /// Nothing is found yet.
+    /// Creates figures of no process.
     pub fn new(root: &Root) -> Self {
         Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
     }
 
-    /// Bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be seen, or is being
-    /// looked up. `tracked` is what ksmd tracks in it now: that grows when a process marks more, before any of it merges,
-    /// and then it is looked up at once.
+    /// Returns the bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be
+    /// seen, or is being looked up. `tracked` is the number of pages that ksmd tracks in it. That grows when a process
+    /// marks more, before any of it merges, and then it is looked up at once.
     pub fn bytes(&mut self, processes: &[ProcessId], now: Duration, tracked: u64) -> Option<u64> {
         for (id, marked, (at, tracked)) in self.lookups.take_found() {
             self.found.insert(id, Found { at, marked, tracked });
@@ -60,7 +60,7 @@ impl Remaining {
         all
     }
 
-    /// Forgets what was found in a guest: it was switched since.
+    /// Drops the figure of a process that was switched.
     pub fn forget(&mut self, id: ProcessId) {
         self.found.remove(&id);
         // A look under way may be from before the switch.

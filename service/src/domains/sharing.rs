@@ -1,5 +1,5 @@
-//! Which merged frames the guests of this host map now. Costs a walk over the page tables of guests with merged
-//! memory, some 10 ms for each resident GiB: done when asked for.
+//! Merged frames that the guests of this host share now. Counting them costs a walk over the page tables of guests with
+//! merged memory, some 10 ms for each resident GiB, so it is done on request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use ksmith_host::memory::entries;
 use ksmith_host::memory::frames::{Frames, SharedFrames};
 use ksmith_host::root::Root;
 
-/// Why it can't be told.
+/// An error of [`sharing`].
 #[derive(Debug, thiserror::Error)]
 pub enum SharingError {
     /// Only the live host has page tables.
@@ -26,7 +26,7 @@ pub enum SharingError {
     Denied,
 }
 
-/// Counts what the domains share now. A guest that ends meanwhile counts with what was seen of it.
+/// Counts the pages that the domains share now. A guest that ends meanwhile counts with the part that was read.
 ///
 /// # Errors
 /// See [`SharingError`].

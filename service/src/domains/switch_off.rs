@@ -9,7 +9,7 @@ use ksmith_host::guests::{OffList, Why};
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
-/// Switches guests on again, or says why they stay off. All that is needed is on the list: no configuration is read.
+/// Switches guests on again, or says why they stay off. The list has all that is needed: no configuration is read.
 pub fn switch_on_again(root: &Root, off: &OffList, dry_run: bool) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     if !dry_run {
@@ -35,7 +35,7 @@ pub fn switch_on_again(root: &Root, off: &OffList, dry_run: bool) -> Vec<String>
     notes
 }
 
-/// The reason why no guest may be switched on.
+/// Returns the reason why no guest may be switched on.
 fn reason_to_keep(root: &Root) -> Option<String> {
     let run = root.text("sys/kernel/mm/ksm/run").and_then(|text| number(&text));
     if run.get().is_none_or(|run| run == 1) {

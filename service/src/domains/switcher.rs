@@ -11,20 +11,20 @@ use ksmith_host::root::Root;
 pub(super) const LIMITS: Limits =
     Limits { threads: 16, of_users: 6, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
 
-/// What came of an order.
+/// The outcome of an order.
 #[derive(Debug)]
 pub struct Done {
     /// The guest's first process.
     pub id: GuestId,
     /// The guest's name.
     pub name: String,
-    /// Whether it was to be switched on.
+    /// True if it was to be switched on.
     pub on: bool,
-    /// Why it failed, if it did.
+    /// Success, or the reason for the failure.
     pub result: Result<(), String>,
 }
 
-/// Gives orders and takes in what came of them.
+/// Carries out orders in the background, and collects their outcomes.
 #[derive(Debug)]
 pub struct Switcher {
     root: Root,
@@ -34,13 +34,13 @@ pub struct Switcher {
 }
 
 impl Switcher {
-    /// Nothing to do yet.
+    /// Creates a switcher without orders.
     pub fn new(root: Root) -> Self {
         let (sender, outcomes) = unbounded();
         Self { root, pool: FairPool::new("switch", LIMITS), sender, outcomes }
     }
 
-    /// Has a guest switched. The monitors of one user that hang delay the guests of no other.
+    /// Orders a guest switched. The monitors of one user that hang delay the guests of no other.
     pub fn order(&self, target: Target, on: bool) {
         let (root, sender) = (self.root.clone(), self.sender.clone());
         let (id, name, account) = (target.id, target.name.clone(), target.accountable());
@@ -55,7 +55,7 @@ impl Switcher {
         }
     }
 
-    /// The outcome of an order, if there is a new one.
+    /// Returns the outcome of an order, if there is a new one.
     pub fn outcome(&self) -> Option<Done> {
         self.outcomes.try_recv().ok()
     }

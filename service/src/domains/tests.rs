@@ -50,7 +50,7 @@ fn guard(root: &Root) -> DomainGuard {
     DomainGuard::new(root.clone(), config, None)
 }
 
-/// Whether ksmd may run, by the guard.
+/// Returns true if the guard lets ksmd run.
 fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> bool {
     let knobs = Knobs::none().with(Knob::Run, 1);
     let decision = Decision::new(knobs, Reason::new("burst", String::new()), Duration::from_secs(60));

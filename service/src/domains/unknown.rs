@@ -1,9 +1,9 @@
-//! Whether ksmd tracks a process that the observer does not know: the observer looks at processes that offered
+//! A search for processes that ksmd tracks and the observer does not know: the observer looks at processes that offered
 //! nothing only now and then.
 //!
-//! The kernel's own count gives it away: the pages that ksmd tracks in all are more than those of all processes that
-//! are known. Then every process is asked, by a thread of its own. A process that has ended leaves pages behind too, until
-//! ksmd visits them: so the count alone says nothing.
+//! The kernel's own count gives them away: the pages that ksmd tracks in all are more than those of all processes that
+//! are known. Then a thread of its own reads every process. A process that has ended leaves pages behind too, until
+//! ksmd visits them: so the count alone shows nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use ksmith_host::reader;
 use ksmith_host::root::Root;
 use tracing::warn;
 
-/// How long a turn waits for the answers of all processes: some 10 us of each.
+/// The longest wait of a turn for the answers of all processes, some 10 us each.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// How long answers hold where newer ones are not there yet. A process that ksmd has visited for the first time is found
-/// before the second visit: with the time to the next look this is shorter than [`GUARD_SLEEP`].
+/// The age up to which answers count while newer ones are pending. A process that ksmd has visited for the first time
+/// is found before the second visit: with the time to the next look this is shorter than [`GUARD_SLEEP`].
 const FRESH: Duration = Duration::from_millis(250);
 
 const _: () = assert!(FRESH.as_millis() + GUARD_LOOK.as_millis() < GUARD_SLEEP.as_millis());
 
-/// Asks all processes that are not known.
+/// Searches for processes that may merge and are not known.
 #[derive(Debug)]
 pub(super) struct Unknown {
     root: Root,
     thread: Option<Thread>,
-    /// When the answers under way were asked for.
+    /// Time of the request under way.
     asked: Option<Duration>,
-    /// The newest answers, and when they were asked for.
+    /// The newest answers, and the time of their request.
     last: Option<(Duration, Vec<u32>)>,
 }
 
@@ -47,7 +47,7 @@ impl Unknown {
         Self { root: root.clone(), thread: None, asked: None, last: None }
     }
 
-    /// Processes that may merge and that the sample does not have. `None`: that is not known yet.
+    /// Returns the processes that may merge and are missing in the sample; `None` while that is not known.
     pub(super) fn look(&mut self, sample: &Sample) -> Option<Vec<u32>> {
         let known: u64 = sample.processes.iter().filter_map(|process| process.ksm.rmap_items).sum();
         if sample.ksm.tracked_pages() <= known {
@@ -93,7 +93,7 @@ impl Thread {
     }
 }
 
-/// The processes that may merge and are not `known`. A process that does not answer may.
+/// Returns the processes that may merge and are not `known`. A process that does not answer may.
 fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Vec<u32> {
     let entries = std::fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

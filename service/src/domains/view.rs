@@ -1,4 +1,4 @@
-//! What the guard of the domains sees of each guest.
+//! The guard's view of each guest.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use ksmith_host::root::Root;
 use super::nodes::Bindings;
 use super::remaining::Remaining;
 
-/// Why a guest that says that it is off may merge all the same.
+/// Error text of a guest that may merge although it reports that it is off.
 const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
                       verified (/usr/share/doc/ksmith/docs/reference/guests.md)";
 
-/// Looks at guests, and remembers what takes long to find out.
+/// Builds views of guests, and caches what is expensive to find out.
 #[derive(Debug)]
 pub(super) struct Views {
     root: Root,
@@ -30,12 +30,12 @@ impl Views {
         Self { root: root.clone(), bindings: Bindings::new(root), remaining: Remaining::new(root) }
     }
 
-    /// Forgets what was found in a guest: it was switched since.
+    /// Drops the figures of a guest that was switched.
     pub(super) fn forget(&mut self, id: GuestId) {
         self.remaining.forget(id.process());
     }
 
-    /// The guests of a sample as the decision sees them.
+    /// Returns the guests of a sample as the decision sees them.
     pub(super) fn of(
         &mut self,
         sample: &Sample,
@@ -109,7 +109,7 @@ impl Views {
     }
 }
 
-/// Whether any process of a guest is mergeable: one that is not known leaves it unknown.
+/// Returns true if any process of a guest is mergeable; `None` if none is and one is not known.
 fn of_all(processes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(false);
     for mergeable in processes {

@@ -10,13 +10,14 @@ use ksmith_core::kernel::PidStat;
 
 use super::protocol::{FoldReply, FoldRequest};
 
-/// The longest reply. Behind it a child is taken for broken.
+/// The longest reply. A child that sends more counts as broken.
 const LONGEST_REPLY: u64 = 64 << 10;
 
-/// How long a killed child is waited for. One that can't end is collected later.
+/// The longest wait for a killed child. One that can't end is collected later.
 const LAST_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Killed children that may still be there at a time. Each may hold memory of a process that does not answer.
+/// The number of killed children from which no other is started. Each may hold memory of a process that does not
+/// answer.
 const MOST_GRAVES: usize = 4;
 
 /// Children that were killed and have not ended yet.
@@ -51,7 +52,7 @@ pub(super) struct FoldChild {
     requests: ChildStdin,
     /// Its replies, one each. Disconnected: it has ended, or said something else.
     pub replies: Receiver<FoldReply>,
-    /// CPU time of it that is charged.
+    /// Its CPU time that is charged.
     charged: Duration,
 }
 
@@ -90,7 +91,7 @@ impl FoldChild {
         self.requests.write_all(line.as_bytes())
     }
 
-    /// CPU time since the last call, by the child's own word in a reply.
+    /// Returns the CPU time since the last call, by the child's own figure in a reply.
     pub fn uncharged_cpu(&mut self, reply: &FoldReply) -> Duration {
         let used = Duration::try_from_secs_f64(reply.cpu_seconds).unwrap_or_default();
         let uncharged = used.saturating_sub(self.charged);
@@ -98,7 +99,7 @@ impl FoldChild {
         uncharged
     }
 
-    /// Time in which the child was ready to run and had no CPU.
+    /// Returns the time in which the child was ready to run and had no CPU.
     pub fn starved(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id())).unwrap_or_default();
         let waited = text.split_ascii_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -4,7 +4,7 @@ use ksmith_core::contradiction::Contradiction;
 use ksmith_core::fold::FoldTerms;
 use serde::Deserialize;
 
-/// Which processes are folded.
+/// The choice of processes to fold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FoldMode {
@@ -17,11 +17,11 @@ pub enum FoldMode {
     All,
 }
 
-/// Which processes are folded, and what that may cost.
+/// The table `[fold]`: the processes to fold, and the cost limits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FoldConfig {
-    /// Which processes are folded.
+    /// The processes to fold.
     pub mode: FoldMode,
     /// Per cent of one CPU that folding may take on average.
     pub max_cpu_percent: f64,
@@ -43,7 +43,7 @@ impl Default for FoldConfig {
 }
 
 impl FoldConfig {
-    /// Says what makes no sense in the settings.
+    /// Finds settings that make no sense.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let within = |value: f64, most: f64| value > 0.0 && value <= most;
         let faults = [
@@ -63,12 +63,12 @@ impl FoldConfig {
         found.map(|(_, key, why)| Contradiction::new(&[&["fold", key]], format!("[fold] {key}: {why}"))).collect()
     }
 
-    /// The least part of zeros in thousandths.
+    /// Returns the least part of zeros in thousandths.
     pub fn least_zero_permille(&self) -> u32 {
         (self.least_zero_percent * 10.0).round() as u32
     }
 
-    /// The terms that decisions go by.
+    /// Returns the terms of the fold policy.
     pub(super) fn terms(&self) -> FoldTerms {
         FoldTerms {
             may_fold: self.mode != FoldMode::Off,

@@ -7,7 +7,7 @@ use ksmith_core::fold::FoldLedger;
 use ksmith_core::guest::Guest;
 use ksmith_core::sample::{ProcessId, Sample};
 
-/// The folded memory of each process that was looked at. Clones share it.
+/// The folded memory of each process that was looked at. Clones share the figures.
 #[derive(Debug, Clone, Default)]
 pub struct FoldedFigures(Arc<Mutex<FoldedMemory>>);
 
@@ -38,21 +38,21 @@ impl FoldedFigures {
         memory.of_processes.retain(|id, _| there.binary_search(id).is_ok());
     }
 
-    /// The folded memory of the host. `None`: nothing was looked at.
+    /// Returns the folded memory of the host; `None` if no process was looked at.
     pub fn total_bytes(&self) -> Option<u64> {
         let memory = self.memory();
         let sum = memory.of_processes.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
         (!memory.of_processes.is_empty()).then(|| sum.min(memory.host_bytes))
     }
 
-    /// Sets each guest's figure, where one of its processes was looked at.
+    /// Sets the figure of each guest with a process that was looked at.
     pub fn assign(&self, guests: &mut [Guest]) {
         for guest in guests {
             guest.folded_bytes = self.guest_bytes(guest);
         }
     }
 
-    /// The folded memory of a guest. `None`: none of its processes was looked at.
+    /// Returns the folded memory of a guest; `None` if none of its processes was looked at.
     pub fn guest_bytes(&self, guest: &Guest) -> Option<u64> {
         let memory = self.memory();
         let known = guest.processes.iter().filter_map(|id| memory.of_processes.get(id)).copied();

@@ -1,8 +1,9 @@
 //! The folder: a thread of its own decides which processes give their zero pages back, and has a child do it.
 //!
-//! [`Folder::take_sample`] hands a sample over now and then by a channel that holds one. What is read and split is done by a child of
-//! this program's own: a process may hold up its readers for ever. The thread kills the child after a deadline, and the
-//! process rests for long. The CPU time of the child is charged to the budget. [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
+//! [`Folder::take_sample`] hands a sample over now and then by a channel of bounded length. A child of this program's
+//! own reads and splits memory: a process may hold up its readers for ever. The thread kills the child after a
+//! deadline, and backs off from the process for long. The CPU time of the child is charged to the budget.
+//! [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
 
 mod child;
 mod config;
@@ -31,16 +32,16 @@ use self::worker::Worker;
 /// The hidden command of ksmith that is the child.
 pub const WORKER_COMMAND: &str = "fold-worker";
 
-/// Time between two samples that are handed over: the thread learns so late of a new process.
+/// The interval between two samples that are handed over, and so the delay until a new process is known.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Orders that may wait for the thread.
 const WAITING: usize = 4;
 
-/// How long the end of the daemon waits for the thread, which kills its child meanwhile.
+/// The longest wait at the daemon's end for the thread, which kills its child meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Notes that wait for the daemon at most. The oldest are lost.
+/// The most notes that wait for the daemon. The oldest are lost.
 const MOST_NOTES: usize = 256;
 
 /// Names the guests of a sample.
@@ -67,8 +68,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Starts the thread. `command` is the child's program with its arguments, `name_guests` gives the guests of a sample, and the
-    /// figures are published in `figures`.
+    /// Starts the thread. `command` is the child's program with its arguments, `name_guests` returns the guests of a
+    /// sample, and the figures are published in `figures`.
     ///
     /// # Errors
     /// The host has no thread for it.
@@ -91,12 +92,12 @@ impl Folder {
         Ok(Self { orders, ended, thread: Some(thread), notes, last: None })
     }
 
-    /// The child's program with its arguments: this very program, also where its file was replaced meanwhile.
+    /// Returns the child's program with its arguments: this very program, also if its file was replaced meanwhile.
     pub fn own_command() -> Vec<String> {
         vec!["/proc/self/exe".to_owned(), WORKER_COMMAND.to_owned()]
     }
 
-    /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
+    /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
     pub fn take_sample(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         // One place is left for orders that are not sent again.
@@ -114,7 +115,7 @@ impl Folder {
         }
     }
 
-    /// Takes another configuration over. Waits for a thread that is busy no longer than at the end.
+    /// Replaces the configuration. Waits no longer for a busy thread than at the end.
     pub fn configure(&mut self, config: FoldConfig) {
         if self.orders.send_timeout(Order::Configure(config), PATIENCE).is_err() {
             warn!("[fold] has changed, and the thread that folds does not answer; reload the configuration again");
@@ -122,7 +123,7 @@ impl Folder {
         self.last = None;
     }
 
-    /// Takes the decisions and outcomes since the last call, for the log and the history.
+    /// Returns the decisions and outcomes since the last call, for the log and the history.
     pub fn drain_notes(&self) -> Vec<FoldNote> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -27,7 +27,7 @@ fn shell(script: &str) -> Vec<String> {
     ["/bin/sh", "-c", script].map(str::to_owned).into()
 }
 
-/// A worker that notes its PID and then answers nothing.
+/// A worker that writes its PID down and then answers nothing.
 fn silent(directory: &Path) -> Vec<String> {
     shell(&format!("echo $$ > {}/pid; exec sleep 1000", directory.display()))
 }
@@ -46,7 +46,7 @@ fn sample(processes: Vec<Process>) -> Sample {
     Sample { at: Duration::from_secs(1000), page_size: 4096, memory, processes, ..Sample::default() }
 }
 
-/// Waits for what another thread does, however long that takes.
+/// Waits for the effect of another thread, however long that takes.
 fn wait_until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::sleep(Duration::from_millis(1));

@@ -18,22 +18,23 @@ use super::{MOST_NOTES, NameGuests, Notes, Order};
 /// Huge pages that a look reads: 64 MiB.
 const SAMPLES: usize = 32;
 
-/// How long a look may take, the time left out in which the child has no CPU.
+/// The deadline of a look, not counting the time in which the child has no CPU.
 pub(super) const LOOK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long a pass may take for each second of its CPU time, beside the deadline of a look: its pages may have to come from swap.
+/// Seconds of deadline for each second of a pass's CPU limit, beside the deadline of a look: its pages may have to come
+/// from swap.
 const PASS_SLOWNESS: u32 = 4;
 
 /// The longest wait for anything, starved or not.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(300);
 
-/// A child is kept for so long while nothing is to be done. To start it takes some milliseconds of CPU.
+/// The time for which an idle child is kept. To start it takes some milliseconds of CPU.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// The pause after the host turned out not to be able to fold, or no child could be started.
+/// The pause after the host turned out to be unable to fold, or no child could be started.
 const HINDERED: Duration = Duration::from_secs(600);
 
-/// How often it is looked whether a child without a CPU still has its deadline.
+/// The interval between two checks of the deadline while a child works.
 const BEAT: Duration = Duration::from_millis(500);
 
 /// The end of a request.
@@ -58,11 +59,11 @@ pub(super) struct Worker {
     host_bytes: u64,
     child: Option<FoldChild>,
     graves: FoldGraves,
-    /// How long a look may take.
+    /// The deadline of a look.
     pub(super) look_deadline: Duration,
-    /// When the last sample was taken in, by this thread's clock and by the sample's.
+    /// Time of the last sample, by this thread's clock and by the sample's.
     met: Option<(Instant, Duration)>,
-    /// Until when nothing is tried, since the host can't fold.
+    /// The end of the pause after the host could not fold.
     hindered: Option<Instant>,
     hindrance: Option<String>,
     /// CPU time of this thread that is charged.
@@ -119,7 +120,7 @@ impl Worker {
         self.end_child();
     }
 
-    /// The time since boot, by the newest sample and the time that has passed since.
+    /// Returns the time since boot, by the newest sample and the time that has passed since.
     fn now(&self) -> Duration {
         self.met.map_or(Duration::ZERO, |(then, at)| at + then.elapsed())
     }
@@ -136,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// Takes in which processes there are.
+    /// Updates the candidates from a sample.
     fn meet(&mut self, sample: &Sample) {
         self.met = Some((Instant::now(), sample.at));
         let total = sample.memory.value().and_then(|memory| memory.total).unwrap_or(u64::MAX);
@@ -150,7 +151,8 @@ impl Worker {
         self.ledger.retain(is_there);
     }
 
-    /// The processes that may be folded, and those with folded memory: these are looked at even where folding is off now.
+    /// Returns the processes that may be folded, and those with folded memory: these are looked at even while folding
+    /// is off.
     pub(super) fn candidates(&self, sample: &Sample) -> Vec<FoldCandidate> {
         let guests = (self.name_guests)(sample);
         let is_chosen = |id: ProcessId, is_vm: bool, is_verified: bool| match self.config.mode {
@@ -174,7 +176,7 @@ impl Worker {
         candidates.collect()
     }
 
-    /// Does the next step. Returns how long to wait for the one after it. `None`: the daemon ends.
+    /// Does the next step. Returns the time to wait for the one after it; `None` if the daemon ends.
     fn step(&mut self, inbox: &Receiver<Order>) -> Option<Duration> {
         let used = thread_cpu();
         self.policy.charge(used.saturating_sub(self.charged));
@@ -280,7 +282,7 @@ impl Worker {
         }
     }
 
-    /// Lets a process rest that held its reader up. What is folded of it is not known any more.
+    /// Backs off from a process that held its reader up. Its folded memory is not known from then on.
     fn record_silence(&mut self, id: ProcessId) {
         self.policy.record_silence(self.now(), id);
         self.ledger.retain(|other| other != id);
@@ -292,7 +294,7 @@ impl Worker {
         self.policy.record_look(self.now(), id, look, folded_bytes, cpu);
     }
 
-    /// Rests, since the host can't fold. The reason is said once.
+    /// Pauses, since the host can't fold. Each reason is logged once.
     fn hinder(&mut self, why: String) {
         self.hindered = Some(Instant::now() + HINDERED);
         if self.hindrance.as_ref() != Some(&why) {

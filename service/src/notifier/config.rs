@@ -5,15 +5,15 @@ use std::time::Duration;
 use ksmith_core::contradiction::Contradiction;
 use serde::Deserialize;
 
-/// How an operator is told of alarms.
+/// The table `[notify]`: notifications of alarms to an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NotifyConfig {
     /// A program with its arguments. Empty: none is started.
     pub command: Vec<String>,
-    /// Whether alarms go to the journal, each with its message ID.
+    /// True to send alarms to the journal, each with its message ID.
     pub journal: bool,
-    /// How long profit must be negative, in minutes.
+    /// Minutes of negative profit before an alarm.
     pub profit_minutes: u32,
 }
 
@@ -24,12 +24,12 @@ impl Default for NotifyConfig {
 }
 
 impl NotifyConfig {
-    /// How long profit must be negative.
+    /// Returns the time of negative profit before an alarm.
     pub fn profit_after(&self) -> Duration {
         Duration::from_secs(u64::from(self.profit_minutes) * 60)
     }
 
-    /// Says what makes no sense in the settings.
+    /// Finds a setting that makes no sense.
     pub fn contradiction(&self) -> Option<Contradiction> {
         let program = self.command.first().filter(|program| !program.starts_with('/'))?;
         let message = format!("[notify] command: {program:?} is no absolute path");

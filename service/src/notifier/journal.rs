@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use ksmith_core::alarm::Notice;
 use ksmith_core::printable::OneLine;
 
-/// Where journald takes entries.
+/// The socket at which journald takes entries.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// Sends a notice. Each field is one line: the text has no line break.

@@ -22,7 +22,7 @@ pub use self::config::NotifyConfig;
 /// Notices that may wait while a command runs. There are few: an alarm begins and ends once a minute at most.
 const WAITING: usize = 32;
 
-/// What the thread is told: a notice, and how to tell it.
+/// A notice to deliver, with the configuration in force.
 #[derive(Debug)]
 struct Order {
     notice: Notice,
@@ -55,7 +55,7 @@ impl Notifier {
         Ok(Self { config: Arc::new(config), orders: Some(orders), ended, thread: Some(thread) })
     }
 
-    /// Has a notice told. Never waits.
+    /// Queues a notice for delivery. Never waits.
     pub fn tell(&self, notice: Notice) {
         let order = Order { notice, config: Arc::clone(&self.config) };
         let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
@@ -64,14 +64,14 @@ impl Notifier {
         }
     }
 
-    /// Takes another configuration over, for the notices to come.
+    /// Replaces the configuration, for the notices to come.
     pub fn configure(&mut self, config: NotifyConfig) {
         self.config = Arc::new(config);
     }
 }
 
 impl Drop for Notifier {
-    /// Waits for a command that runs, as long as it may.
+    /// Waits for a command that runs, for a short time.
     fn drop(&mut self) {
         drop(self.orders.take());
         if self.ended.recv_timeout(worker::LAST).is_ok()

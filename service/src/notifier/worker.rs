@@ -1,4 +1,4 @@
-//! The thread that tells notices.
+//! The thread that delivers notices.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -12,13 +12,13 @@ use tracing::{info, warn};
 
 use super::{NotifyConfig, Order, journal};
 
-/// How long a command may take. Then it is killed.
+/// The longest run of a command. Then it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the daemon's end waits for a command.
+/// The longest wait of the daemon's end for a command.
 pub(super) const LAST: Duration = Duration::from_secs(2);
 
-/// How often a command that runs is looked at.
+/// The interval between two checks of a command that runs.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn work(inbox: &Receiver<Order>) {

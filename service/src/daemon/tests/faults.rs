@@ -15,7 +15,7 @@ use crate::testing::{Scene, World};
 /// It has the table of all faults.
 const DOCUMENT: &str = include_str!("../../../../docs/internals/reliability.md");
 
-/// What happens each second, by the number of the second since it began.
+/// The effect of a fault in each second, by the number of the second since it began.
 type Each = fn(&mut World, u64);
 
 /// A fault, how many seconds it lasts, what happens in each, and at its end.
@@ -107,7 +107,7 @@ fn bomb(world: &mut World, second: u64) {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug, PartialEq)]
 struct Run {
     /// Pages saved before the end, of those that stay.
@@ -146,7 +146,7 @@ fn run(policy: &str, fault: Option<(&'static Fault, u64)>) -> Run {
     }
 }
 
-/// What a policy needs to merge here at all.
+/// Returns the settings that a policy needs to merge here at all.
 fn settings(policy: &str) -> &'static str {
     match policy {
         "fixed" => "[policy.fixed]\nsettings = { pages_to_scan = 500, run = 1 }\n",
