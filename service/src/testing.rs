@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use crate::control::{Answer, Asked, Request, Waiting, waiting};
 use crate::daemon::{ConfigSource, Daemon, DaemonHost, Environment, Message};
 
-/// Says this at a socket, and returns the first line of the answer. Empty: the connection was closed.
+/// Sends text to a socket, and returns the first line of the answer, which is empty if the connection was closed.
 pub fn say(socket: &Path, text: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     // A peer that is refused may be closed by now.
@@ -38,8 +38,8 @@ pub fn say(socket: &Path, text: &[u8]) -> String {
     line
 }
 
-/// Copies a program. In a process of its own: a test that forks while the copy is open for writing here would keep it from being
-/// started (`ETXTBSY`).
+/// Copies a program, in a process of its own: a test that forks while this one has the copy open for writing would keep
+/// it from being started (`ETXTBSY`).
 pub fn copy_program(from: &str, to: &Path) {
     assert!(Command::new("cp").arg("--").arg(from).arg(to).status().unwrap().success(), "{from} can be copied");
 }
@@ -49,35 +49,35 @@ pub struct World {
     pub machine: Machine,
     /// First values of what the daemon changed.
     originals: Knobs,
-    /// Programs that control KSM besides.
+    /// Other programs that control KSM.
     pub holders: Vec<Holder>,
     /// Process events that reached the host.
     pub noticed: Vec<ProcessEvent>,
-    /// Whether process events are worth a turn at once.
+    /// True if process events are worth a turn at once.
     pub is_urgent: bool,
     /// The list of CPUs that ksmd was bound to.
     pub ksmd_cpus: Option<String>,
     /// Turns taken so far, each with its time.
     pub turns: Vec<Duration>,
-    /// What the service manager was told, one line each.
+    /// Messages to the service manager, one line each.
     pub told: Vec<String>,
     /// Added to every sample.
     pub hidden_processes: u64,
-    /// Whether a process shows that it offers memory before ksmd has visited it, as from Linux 6.14 on.
+    /// True if a process shows that it offers memory before ksmd has visited it, as from Linux 6.14 on.
     pub shows_mergeable: bool,
     pub given_up: GivenUpList,
     /// A setting that can't be written.
     pub refuses: Option<Knob>,
     /// A setting that waits for ksmd.
     pub delays: Option<Knob>,
-    /// Whether no setting can be written.
+    /// True if no setting can be written.
     pub is_read_only: bool,
-    /// How long the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
+    /// Time for which the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
     pub suspended: Duration,
     pub shortness: f64,
-    /// The folded memory that the daemon noted.
+    /// The folded memory that the daemon reported.
     pub folded_bytes: Option<u64>,
-    /// What the host has to cover the exposure, where that is not the machine's.
+    /// Memory to cover the exposure, if it is not the machine's.
     pub headroom: Option<u64>,
     watchdog: Option<Duration>,
 }
@@ -211,7 +211,7 @@ impl DaemonHost for FakeHost {
 
 type Act = Box<dyn FnOnce(&mut World) -> Option<Message> + Send>;
 
-/// A clock that stands still unless the daemon waits, and a script of what happens at which time.
+/// A clock that stands still unless the daemon waits, and a script of events with their times.
 struct FakeEnvironment {
     base: Instant,
     world: Shared,
@@ -264,10 +264,10 @@ impl Environment for FakeEnvironment {
     }
 }
 
-/// The clock of the day at the beginning, in milliseconds since 1970.
+/// The wall clock at the beginning, in milliseconds since 1970.
 pub const BEGIN: i64 = 1_795_467_600_000;
 
-/// A daemon to be run over a [`World`], and what is to happen meanwhile.
+/// A daemon to be run over a [`World`], and the events of the run.
 pub struct Scene {
     directory: TempDir,
     world: Shared,
@@ -275,31 +275,31 @@ pub struct Scene {
     pub source: ConfigSource,
 }
 
-/// Has the host below `root` run this kernel.
+/// Sets the kernel release of the host below `root`.
 fn write_release(root: &Path, release: &str) {
     let directory = root.join("proc/sys/kernel");
     fs::create_dir_all(&directory).unwrap();
     fs::write(directory.join("osrelease"), format!("{release}\n")).unwrap();
 }
 
-/// What came of a [`Scene`].
+/// The outcome of a [`Scene`].
 #[derive(Debug)]
 pub struct Outcome {
     /// The daemon's log, at the level DEBUG.
     pub log: String,
-    /// What restoring did.
+    /// Messages about restored settings.
     pub restored: Vec<String>,
 }
 
 impl Outcome {
-    /// How often the log says this.
+    /// Returns the number of times that the log has this sentence.
     pub fn count(&self, sentence: &str) -> usize {
         self.log.matches(sentence).count()
     }
 }
 
 impl Scene {
-    /// A host as after boot, and a daemon with this configuration.
+    /// Creates a host as after boot, and a daemon with this configuration.
     pub fn new(config: &str) -> Self {
         let world = World {
             machine: Machine::new(Config::default()),
@@ -339,12 +339,12 @@ impl Scene {
         self.world().watchdog = Some(period);
     }
 
-    /// Where the host's files are.
+    /// Returns the root of the host's files.
     pub fn root(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The read-only socket of the daemon.
+    /// Returns the read-only socket of the daemon.
     pub fn view_socket(&self) -> PathBuf {
         self.root().join("view")
     }
@@ -357,7 +357,7 @@ impl Scene {
         self.root().join("ksmith.toml")
     }
 
-    /// The text of a configuration with sockets of the scene's own.
+    /// Completes a configuration with sockets of the scene's own.
     pub fn complete(&self, config: &str) -> String {
         let optin = self.root().join("users");
         let view = self.view_socket();
@@ -367,7 +367,7 @@ impl Scene {
         )
     }
 
-    /// Has the host run this kernel.
+    /// Sets the kernel release of the host.
     pub fn set_release(&self, release: &str) {
         write_release(self.root(), release);
     }
@@ -383,7 +383,7 @@ impl Scene {
         fs::write(self.config_file(), text + config).unwrap();
     }
 
-    /// Has something happen at a time in seconds.
+    /// Schedules an event at a time in seconds.
     pub fn at(&mut self, seconds: u64, act: impl FnOnce(&mut World) + Send + 'static) {
         self.act(seconds, |world| {
             act(world);
@@ -391,7 +391,7 @@ impl Scene {
         });
     }
 
-    /// Has a configuration written, and the daemon told to read it.
+    /// Schedules a new configuration and a reload.
     pub fn reload_at(&mut self, seconds: u64, config: &str) {
         let (file, text) = (self.config_file(), self.complete(config));
         self.act(seconds, move |_| {
@@ -400,12 +400,12 @@ impl Scene {
         });
     }
 
-    /// Has the daemon told something.
+    /// Schedules a message to the daemon.
     pub fn send_at(&mut self, seconds: u64, message: Message) {
         self.act(seconds, |_| Some(message));
     }
 
-    /// Has the daemon asked something. The peer waits as long as the last part is held.
+    /// Schedules a request to the daemon. The peer waits as long as the last part is held.
     pub fn ask_at(&mut self, seconds: u64, request: Request) -> (Receiver<Answer>, Waiting) {
         let (reply, answers) = bounded(1);
         let (waiting, peer) = waiting();
@@ -417,12 +417,12 @@ impl Scene {
         self.script.push((Duration::from_secs(seconds), Box::new(act)));
     }
 
-    /// The daemon, ready to run in real time.
+    /// Returns the host of a daemon that runs in real time.
     pub fn host(&self) -> FakeHost {
         FakeHost { root: Root::at(self.root()), world: Arc::clone(&self.world) }
     }
 
-    /// Runs the daemon until everything has happened.
+    /// Runs the daemon to the end of the script.
     pub fn run(&mut self) -> anyhow::Result<Outcome> {
         self.script.sort_by_key(|(at, _)| *at);
         let script = std::mem::take(&mut self.script).into();
@@ -443,7 +443,7 @@ impl Scene {
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Gathers what is logged meanwhile.
+    /// Gathers the log lines of `work`.
     pub fn gather<T>(&self, work: impl FnOnce() -> T) -> T {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt()

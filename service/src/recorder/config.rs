@@ -8,22 +8,22 @@ use ksmith_host::root::Root;
 use ksmith_record::Bounds;
 use serde::Deserialize;
 
-/// Where the history is, unless the configuration names another path.
+/// Path of the history, unless the configuration names another.
 pub const DEFAULT_PATH: &str = "/var/lib/ksmith/history/history.db";
 
-/// What is recorded, and for how long.
+/// The table `[history]`: the recorded history and its retention.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryConfig {
-    /// Whether the daemon records.
+    /// True if the daemon records.
     pub enabled: bool,
     /// The SQLite file.
     pub path: PathBuf,
-    /// How long samples are kept, at least 2 hours.
+    /// Hours for which samples are kept, at least 2.
     pub samples_hours: u32,
-    /// How long a row for each minute is kept, with decisions and events.
+    /// Days for which a row for each minute is kept, with decisions and events.
     pub minutes_days: u32,
-    /// How long a row for each hour is kept.
+    /// Years for which a row for each hour is kept.
     pub hours_years: u32,
     /// The most that the file may use, in MiB.
     pub max_mib: u64,
@@ -46,7 +46,7 @@ impl Default for HistoryConfig {
 }
 
 impl HistoryConfig {
-    /// Says what makes no sense in the settings.
+    /// Finds settings that make no sense.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let faults = [
             // The minutes of guests are made when their hour is over.
@@ -63,7 +63,7 @@ impl HistoryConfig {
             .collect()
     }
 
-    /// The file on this host: in a captured tree or a simulated one it is below that.
+    /// Returns the file on this host, which is below the root of a captured or a simulated tree.
     pub fn file(&self, root: &Root) -> PathBuf {
         match root.is_host() {
             true => self.path.clone(),

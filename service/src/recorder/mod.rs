@@ -36,11 +36,11 @@ const PERIOD: Duration = Duration::from_millis(995);
 /// Moments that may wait for the thread. With a thousand guests each takes some 300 KiB.
 const WAITING: usize = 16;
 
-/// How long the end of the daemon waits for the last moments to be written. A disk that hangs keeps no settings from being
-/// restored.
+/// The longest wait at the daemon's end for the last moments to be written. A disk that hangs keeps no settings from
+/// being restored.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// What a turn of the daemon saw and did.
+/// A turn of the daemon: its observations and actions.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The turn of the daemon.
@@ -59,7 +59,7 @@ pub struct Seen<'a> {
     pub uptime: Duration,
 }
 
-/// What is handed over of a turn.
+/// A moment on its way to the thread.
 #[derive(Debug)]
 struct Taken {
     time: i64,
@@ -70,7 +70,7 @@ struct Taken {
     events: Vec<Event>,
     /// Moments that were lost since the one before.
     lost: u64,
-    /// Whether the guests' figures are recorded.
+    /// True if the guests' figures are recorded.
     has_guests: bool,
     /// The trust domains in force.
     domains: Arc<DomainsConfig>,
@@ -99,7 +99,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread, which opens the file. `guests` gives the guests of a sample, and `day_clock` is the time.
+    /// Starts the thread, which opens the file. `guests` returns the guests of a sample, and `day_clock` is the time.
     ///
     /// # Errors
     /// The host has no thread for it.
@@ -134,7 +134,7 @@ impl Recorder {
         })
     }
 
-    /// Takes a turn in. Never waits: what finds no room is lost and counted.
+    /// Records a turn. Never waits: a turn that finds no room is lost and counted.
     pub fn take(&mut self, seen: &Seen<'_>) {
         self.notes.take(seen);
         let at = seen.tick.sample.at;
@@ -178,17 +178,17 @@ impl Recorder {
         }
     }
 
-    /// Takes other trust domains over, for the moments to come.
+    /// Replaces the trust domains, for the moments to come.
     pub fn configure(&mut self, domains: DomainsConfig) {
         self.domains = Arc::new(domains);
     }
 
-    /// The state of the history.
+    /// Returns the state of the history.
     pub fn status(&self) -> HistoryStatus {
         self.status.lock().map(|status| status.clone()).unwrap_or_default()
     }
 
-    /// Writes what is left and ends. A disk that hangs is left behind after some time.
+    /// Writes the moments that are left, and ends. A disk that hangs is left behind after some time.
     pub fn end(mut self, day_clock: i64) {
         let is_told = self.orders.send_timeout(Order::End(day_clock), LAST_WRITE).is_ok();
         if is_told && self.ended.recv_timeout(LAST_WRITE).is_ok() {

@@ -7,33 +7,33 @@ use ksmith_record::{DecisionMade, Event, EventKind, FOLD_POLICY};
 
 use super::Seen;
 
-/// Decisions, and events, that wait for a moment at most. The oldest are lost.
+/// The most decisions, and events, that wait for a moment. The oldest are lost.
 const MOST: usize = 256;
 
 /// The shortest time between two events about the same thing, in milliseconds.
 const SAME: i64 = 60_000;
 
-/// Things that events were about lately, at most.
+/// The most subjects of recent events that are remembered.
 const ABOUT: usize = 256;
 
-/// How far the clock of the day may differ from that of the samples before it counts as set, in milliseconds.
+/// The difference from the clock of the samples beyond which the wall clock counts as set, in milliseconds.
 const SET: i64 = 5_000;
 
-/// What waits to be recorded.
+/// Decisions and events that wait to be recorded.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     decisions: Vec<DecisionMade>,
     events: Vec<Event>,
     state: Option<&'static str>,
-    /// When an event was last about something.
+    /// Time of the last event about each subject.
     about: BTreeMap<String, i64>,
-    /// The clock of the day less that of the samples.
+    /// The wall clock less that of the samples.
     offset: Option<i64>,
     lost: u64,
 }
 
 impl Notes {
-    /// Notes what changed with this turn.
+    /// Collects the decisions and events of a turn.
     pub(super) fn take(&mut self, seen: &Seen<'_>) {
         let Seen { tick, policy, day_clock: time, .. } = *seen;
         self.watch_clock(seen);
@@ -103,18 +103,18 @@ impl Notes {
         }
     }
 
-    /// Notes that a moment was lost.
+    /// Counts a moment that was lost.
     pub(super) fn lose(&mut self) {
         self.lost += 1;
     }
 
-    /// Hands over all that waits, and how many moments were lost before.
+    /// Returns all decisions and events that wait, and the number of moments lost before.
     pub(super) fn hand_over(&mut self) -> (Vec<DecisionMade>, Vec<Event>, u64) {
         let lost = std::mem::take(&mut self.lost);
         (std::mem::take(&mut self.decisions), std::mem::take(&mut self.events), lost)
     }
 
-    /// Takes back what found no room.
+    /// Puts back decisions and events that found no room.
     pub(super) fn take_back(&mut self, decisions: Vec<DecisionMade>, events: Vec<Event>, lost: u64) {
         self.decisions.splice(0..0, decisions);
         self.events.splice(0..0, events);

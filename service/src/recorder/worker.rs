@@ -14,19 +14,20 @@ use tracing::{info, warn};
 
 use super::{HistoryConfig, Order, Taken};
 
-/// Moments are written together, so that a parked daemon wakes the disk seldom. A crash loses so much.
+/// The time over which moments are collected for one write, so that a parked daemon wakes the disk seldom. A crash
+/// loses at most that time.
 const TOGETHER: Duration = Duration::from_secs(5);
 
-/// Moments that are written together at most.
+/// The most moments in one write.
 const MOST: usize = 64;
 
-/// Decisions, and events, that are kept while nothing can be written. The oldest are lost.
+/// The most decisions, and events, that are kept while the disk refuses writes. The oldest are lost.
 const NOTES: usize = 500;
 
-/// How soon the file is tried again after a fault.
+/// The pause before a retry after a fault of the file.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Gives the guests of a sample.
+/// A function that returns the guests of a sample.
 pub(super) type GuestsOf = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 
 pub(super) struct Worker {
@@ -38,7 +39,7 @@ pub(super) struct Worker {
     store: Option<Store>,
     retry: Option<Instant>,
     moments: Vec<Moment>,
-    /// When the oldest of them came.
+    /// Time at which the oldest of them came.
     since: Option<Instant>,
     /// Moments that were lost since the last that was written.
     gap: u64,
@@ -126,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Writes what has come. What can't be written is lost, and said in the status.
+    /// Writes the moments that have come. Those that the disk refuses are lost, and counted in the status.
     fn flush(&mut self) {
         self.since = None;
         let mut moments = std::mem::take(&mut self.moments);
@@ -152,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// Makes the rows of coarser tiers, and deletes what is too old or too much.
+    /// Builds the rows of coarser tiers, and deletes rows beyond the limits of age and size.
     fn tidy(&mut self, time: i64) {
         let minute = time.div_euclid(60_000);
         if std::mem::replace(&mut self.tidied, minute) == minute {
@@ -168,7 +169,7 @@ impl Worker {
         }
     }
 
-    /// The file, opened if need be. `None`: it is not yet time to try again.
+    /// Returns the store, opened if need be; `None` while the retry is not due.
     fn open(&mut self, now: i64) -> Result<Option<&mut Store>, StoreError> {
         if self.store.is_none() {
             if self.retry.is_some_and(|retry| Instant::now() < retry) {
@@ -210,7 +211,7 @@ impl Worker {
         self.say(0, 0, Some(sentence));
     }
 
-    /// Counts moments that are lost. Their decisions and events go with the next ones, as far as there is room.
+    /// Counts lost moments. Their decisions and events go with the next ones, as far as there is room.
     fn lose(&mut self, moments: Vec<Moment>) {
         // A moment of notes alone was counted before.
         let lost = moments.iter().filter(|moment| !moment.host.is_empty()).count();

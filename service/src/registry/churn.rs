@@ -1,10 +1,10 @@
-//! How fast writes break merged pages.
+//! The rate at which writes break merged pages.
 
 use std::time::Duration;
 
 use ksmith_core::sample::Sample;
 
-/// The rate between the last two samples.
+/// The rate of copies on write between the last two samples.
 #[derive(Debug, Default)]
 pub(super) struct Churn {
     before: Option<(Duration, u64)>,
@@ -19,7 +19,7 @@ impl Churn {
         }
     }
 
-    /// Pages a second.
+    /// Returns the rate in pages per second.
     pub(super) fn rate(&self) -> Option<f64> {
         let ((before, old), (now, new)) = (self.before?, self.last?);
         let seconds = now.checked_sub(before)?.as_secs_f64();

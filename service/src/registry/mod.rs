@@ -34,16 +34,16 @@ use ksmith_host::root::Root;
 /// The most threads of the registry: its own, those that ask guests, and those that switch them.
 pub const MOST_THREADS: usize = 1 + ksmith_host::guests::MOST_THREADS + switches::LIMITS.threads;
 
-/// How often a sample is handed over that pruning goes by.
+/// The interval between two samples while guests are pruned, or a hypervisor's record is awaited.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
-/// How often a sample is handed over that has the same processes as the last.
+/// The interval between two samples with the same processes.
 const BETWEEN_IDLE_LOOKS: Duration = Duration::from_secs(10);
 
-/// Orders that may wait before samples and questions are refused.
+/// The number of waiting orders from which samples and requests are refused.
 const INBOX: usize = 16;
 
-/// The daemon's end of the registry. Dropping it switches pruned guests on again, and waits for that.
+/// The daemon's handle of the registry. Dropping it switches pruned guests on again, and waits for that.
 #[derive(Debug)]
 pub struct GuestRegistry {
     orders: Sender<Order>,
@@ -55,7 +55,7 @@ pub struct GuestRegistry {
     seen: Vec<(ProcessId, Arc<str>)>,
 }
 
-/// Tells whether more memory may be offered to merging.
+/// A predicate: true if more memory may be offered to merging.
 type MayOffer = Box<dyn Fn() -> bool + Send>;
 
 /// A thread that reads the snapshots.
@@ -111,18 +111,18 @@ impl GuestRegistry {
         }
     }
 
-    /// The newest snapshot. Empty until the first sample was taken in.
+    /// Returns the newest snapshot, which is empty before the first sample.
     pub fn newest(&self) -> Arc<GuestSnapshot> {
         self.published.newest()
     }
 
-    /// The place where other threads find the newest snapshot.
+    /// Returns the cell in which other threads find the newest snapshot.
     pub fn published(&self) -> Published {
         self.published.clone()
     }
 
-    /// Has a question answered from this sample, each guest with the trust domain that `domains` assigns it to, and with its
-    /// folded memory.
+    /// Requests a report on the guests of this sample, each with the trust domain that `domains` assigns it to, and
+    /// with its folded memory.
     pub fn report(&self, sample: Sample, domains: DomainsConfig, folded: FoldedFigures, reply: Sender<Answer>) {
         if self.has_room() {
             // A peer that has hung up meanwhile loses its answer, here and below.
@@ -141,18 +141,18 @@ impl GuestRegistry {
         let _ = self.orders.send(Order::SwitchOff(key));
     }
 
-    /// Wakes a thread after each new snapshot, and offers more memory to merging only while `may_offer` says so.
+    /// Wakes a thread after each new snapshot, and offers more memory to merging only while `may_offer` is true.
     pub fn follow(&self, waker: Sender<()>, may_offer: impl Fn() -> bool + Send + 'static) {
         let _ = self.orders.send(Order::Follow(Follower { may_offer: Box::new(may_offer), waker }));
     }
 
-    /// Takes another configuration over.
+    /// Replaces the configuration.
     pub fn configure(&mut self, config: GuestsConfig, guards_domains: bool) {
         self.prunes = config.prune;
         let _ = self.orders.send(Order::Configure(config, guards_domains));
     }
 
-    /// Takes in that the guest with this first process was switched by another program.
+    /// Records that the guest with this first process was switched by another program.
     pub fn was_switched(&self, pid: u32, on: bool) {
         let _ = self.orders.send(Order::Switched(pid, on));
     }

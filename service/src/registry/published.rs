@@ -1,4 +1,4 @@
-//! The newest snapshot, for any thread to read without waiting.
+//! The newest snapshot, which any thread reads without waiting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use ksmith_host::guests::GuestSnapshot;
 
-/// Holds the newest snapshot. Clones hold the same one.
+/// A cell with the newest snapshot. Clones share it.
 #[derive(Clone, Default)]
 pub struct Published(Arc<ArcSwap<GuestSnapshot>>);
 
@@ -17,7 +17,7 @@ impl fmt::Debug for Published {
 }
 
 impl Published {
-    /// The newest snapshot.
+    /// Returns the newest snapshot.
     pub fn newest(&self) -> Arc<GuestSnapshot> {
         self.0.load_full()
     }

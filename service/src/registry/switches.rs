@@ -14,7 +14,7 @@ pub(super) const LIMITS: Limits =
 /// A switch that was carried out: the guest, whether on, and the outcome.
 pub(super) type Done = (Target, bool, Result<Vec<Switched>, SwitchError>);
 
-/// Switches that are under way.
+/// Switches of guests under way.
 #[derive(Debug)]
 pub(super) struct Switches {
     root: Root,
@@ -25,13 +25,13 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// Nothing is switched yet.
+    /// Creates the pool, with no switch under way.
     pub(super) fn new(root: &Root) -> Self {
         let (sender, done) = unbounded();
         Self { root: root.clone(), pool: FairPool::new("guest-switch", LIMITS), sender, done, under_way: 0 }
     }
 
-    /// Has a guest switched.
+    /// Orders a guest switched.
     pub(super) fn order(&mut self, target: Target, on: bool) -> Result<(), String> {
         let (root, sender) = (self.root.clone(), self.sender.clone());
         let is_accepted = self.pool.push(target.accountable(), move || {
@@ -46,7 +46,7 @@ impl Switches {
         Ok(())
     }
 
-    /// The channel on which outcomes arrive; each must be told to [`settle`](Self::settle).
+    /// Returns the channel on which outcomes arrive. Each must be reported to [`settle`](Self::settle).
     pub(super) fn outcomes(&self) -> Receiver<Done> {
         self.done.clone()
     }
@@ -55,7 +55,7 @@ impl Switches {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// The next outcome, waited for until the deadline. `None` at once if no switch is under way.
+    /// Waits for the next outcome until the deadline. Returns `None` at once if no switch is under way.
     pub(super) fn wait(&self, deadline: Instant) -> Option<Done> {
         if self.under_way == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Which guests the registry switches: those that are not worth merging, and those with diverging pages.
+//! The guests that the registry switches: those that are not worth merging, and those with diverging pages.
 
 use ksmith_core::decide::{Prunable, PruneOrder};
 use ksmith_core::guest::{Guest, GuestId};
@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::switches::Done;
 use super::worker::Worker;
 
-/// Why a guest is not switched on.
+/// Error text of a guest that is not switched on.
 const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (/usr/share/doc/ksmith/docs/how-to/balance.md)";
 
 impl Worker {

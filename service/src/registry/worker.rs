@@ -17,7 +17,7 @@ use super::{Follower, Order, Published};
 use crate::config::GuestsConfig;
 use crate::control::Answer;
 
-/// How long the end waits for a switch that is under way.
+/// The longest wait at the end for a switch under way.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Worker {
@@ -117,12 +117,12 @@ impl Worker {
         }
     }
 
-    /// Whether more memory may be offered to merging.
+    /// Returns true if more memory may be offered to merging.
     pub(super) fn may_offer(&self) -> bool {
         self.followers.iter().all(|follower| (follower.may_offer)())
     }
 
-    /// The snapshot that was published last.
+    /// Returns the snapshot that was published last.
     pub(super) fn last(&self) -> Arc<GuestSnapshot> {
         self.published.newest()
     }

@@ -7,11 +7,11 @@ use ksmith_host::root::Root;
 use ksmith_sketch::{Rate, RateRule, RotationOptions, is_host_name};
 use serde::Deserialize;
 
-/// What the sketch file of this host holds, and what it may cost.
+/// The table `[sketch]`: the sketch file of this host, and its cost limits.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SketchConfig {
-    /// Whether the daemon keeps a sketch file.
+    /// True if the daemon keeps a sketch file.
     pub enabled: bool,
     /// The fleet's secret.
     pub secret: PathBuf,
@@ -51,7 +51,7 @@ impl Default for SketchConfig {
 }
 
 impl SketchConfig {
-    /// What is wrong with it, in a sentence.
+    /// Returns the first setting that makes no sense, in a sentence.
     pub fn fault(&self) -> Option<String> {
         if let Some(Err(why)) = self.rate.as_ref().map(|rate| rate.parse::<Rate>()) {
             return Some(format!("[sketch] rate: {why}"));
@@ -74,7 +74,7 @@ impl SketchConfig {
         Some(format!("[sketch] {fault}"))
     }
 
-    /// The file of this host. In a captured tree or a simulated one it is below that.
+    /// Returns the path of this host's file, which is below the root of a captured or a simulated tree.
     pub(super) fn file(&self, root: &Root) -> PathBuf {
         let kernels = root.text("proc/sys/kernel/hostname");
         let kernels = kernels.value().map(|name| name.trim().replace('/', "-")).filter(|name| !name.is_empty());
@@ -86,12 +86,12 @@ impl SketchConfig {
         directory.join(format!("{host}.parquet"))
     }
 
-    /// What a planner is to leave free.
+    /// Returns the memory that a planner is to leave free, if any.
     pub fn reserved_bytes(&self) -> Option<u64> {
         (self.reserved_mib > 0).then(|| self.reserved_mib.saturating_mul(1 << 20))
     }
 
-    /// How the rate is chosen.
+    /// Returns the rule by which the rate is chosen.
     pub fn rate_rule(&self) -> RateRule {
         let stated = self.rate.as_ref().and_then(|rate| rate.parse().ok());
         stated.map_or(RateRule::PerGuest(self.per_guest), RateRule::Stated)

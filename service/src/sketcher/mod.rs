@@ -1,8 +1,9 @@
-//! The sketcher: a thread of its own reads guests slowly and keeps the sketch file of this host.
+//! The sketcher: a thread of its own that reads guests slowly and keeps the sketch file of this host.
 //!
-//! [`Sketcher::take`] hands a sample over now and then by a channel that holds one. The thread charges itself with
-//! all CPU time that the file takes: its own, that of being woken, that of the daemon's thread to hand samples over, and that of the
-//! child that reads page tables. Then it sleeps until its share is kept. A fault of the disk or of a guest ends nothing: it is tried again, and the status says so.
+//! [`Sketcher::take`] hands a sample over now and then by a channel of bounded length. The thread charges itself with
+//! all CPU time that the file takes: its own, that of being woken, that of the daemon's thread to hand samples over,
+//! and that of the child that reads page tables. Then it sleeps until its share is kept. A fault of the disk or of a
+//! guest ends nothing: it is tried again, and the status says so.
 
 mod config;
 #[cfg(test)]
@@ -27,16 +28,16 @@ use tracing::warn;
 pub use self::config::SketchConfig;
 use self::worker::{Elsewhere, Worker, thread_seconds};
 
-/// Time between two samples that are handed over: the thread learns so late of a new guest.
+/// The interval between two samples that are handed over, and so the delay until a new guest is known.
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Orders that may wait for the thread.
 const WAITING: usize = 4;
 
-/// How long the end of the daemon waits for the thread. A guest or a disk that hangs delays no end.
+/// The longest wait at the daemon's end for the thread. A guest or a disk that hangs delays no end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What assigns guests to domains and classes.
+/// The settings that assign guests to domains and classes.
 type Terms = (DomainsConfig, BalanceConfig);
 
 #[derive(Debug)]
@@ -54,12 +55,12 @@ pub struct Sketcher {
     status: Arc<Mutex<SketchStatus>>,
     terms: Arc<Terms>,
     last: Option<Duration>,
-    /// What handing over takes of the caller's CPU time: the thread pays for it.
+    /// CPU time that the caller spends on handing samples over. The thread is charged for it.
     elsewhere: Elsewhere,
 }
 
 impl Sketcher {
-    /// Starts the thread. `guests` gives the guests of a sample, and `terms` assign them to domains and classes.
+    /// Starts the thread. `guests` returns the guests of a sample, and `terms` assign them to domains and classes.
     ///
     /// # Errors
     /// The host has no thread for it.
@@ -84,7 +85,7 @@ impl Sketcher {
         Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None, elsewhere })
     }
 
-    /// Takes a sample in, if one is due. Never waits: a thread that is busy gets a later one.
+    /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
     pub fn take(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         if is_due && !self.orders.is_full() {
@@ -96,13 +97,13 @@ impl Sketcher {
         }
     }
 
-    /// Takes other trust domains and classes over, from the next sample on.
+    /// Replaces the trust domains and classes, from the next sample on.
     pub fn configure(&mut self, domains: DomainsConfig, balance: BalanceConfig) {
         self.terms = Arc::new((domains, balance));
         self.last = None;
     }
 
-    /// The state of the sketch file.
+    /// Returns the state of the sketch file.
     pub fn status(&self) -> SketchStatus {
         self.status.lock().map(|status| status.clone()).unwrap_or_default()
     }

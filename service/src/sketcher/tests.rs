@@ -88,7 +88,7 @@ impl Rig {
     }
 }
 
-/// Waits for what another thread does, however long that takes.
+/// Waits for the effect of another thread, however long that takes.
 fn wait_until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::sleep(Duration::from_millis(1));

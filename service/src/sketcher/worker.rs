@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// The longest sleep: an order wakes the thread anyhow.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What follows a piece of work.
+/// The pause that follows a piece of work.
 pub(super) enum Pause {
     /// Only the pause that its CPU time asks for.
     None,
@@ -51,13 +51,13 @@ pub(super) struct Worker {
     clock: Clock,
     rotation: Option<Rotation>,
     sample: Option<Box<Sample>>,
-    /// When the file was last written, or could not be.
+    /// Time at which the file was last written, or could not be.
     written: Option<Instant>,
     /// CPU time of this thread that is charged already, in seconds.
     charged: f64,
-    /// Until when the thread sleeps for the CPU time that it has used.
+    /// End of the sleep for CPU time that the thread has used.
     pub(super) free: Instant,
-    /// Until when there is nothing to do, as far as is known.
+    /// Time until which there is no work, as far as is known.
     idle: Instant,
 }
 
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// Does some work, and then keeps the thread asleep until its share of the CPU is not exceeded.
+    /// Does some work, and then keeps the thread asleep until it is within its share of the CPU.
     pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
         let (began, cpu_before) = (Instant::now(), thread_seconds());
         let pause = work(self);
@@ -133,7 +133,8 @@ impl Worker {
         }
     }
 
-    /// CPU time since it was last charged, in seconds: of this thread with all that waking it took, and of other threads for it.
+    /// Returns the CPU time since it was last charged, in seconds: of this thread with all that waking it took, and of
+    /// other threads for it.
     fn charge(&mut self) -> f64 {
         let until = thread_seconds();
         let own = until - self.charged;
@@ -141,7 +142,7 @@ impl Worker {
         own + Duration::from_nanos(self.elsewhere.swap(0, Ordering::Relaxed)).as_secs_f64()
     }
 
-    /// Takes in which guests there are.
+    /// Updates the guests from a sample.
     pub(super) fn meet(&mut self, sample: Box<Sample>, (domains, balance): &Terms) -> Pause {
         let of = |guest: &Guest| Subject::of(guest, domains, balance);
         let subjects = (self.guests)(&sample).iter().map(of).collect();
@@ -228,7 +229,7 @@ impl Worker {
     }
 }
 
-/// CPU time that this thread has used, in seconds.
+/// Returns the CPU time that this thread has used, in seconds.
 pub(super) fn thread_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

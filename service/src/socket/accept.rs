@@ -5,7 +5,7 @@ use std::io;
 
 use tracing::warn;
 
-/// A descriptor held back, to be given up so that a connection can be accepted and refused.
+/// A descriptor held back, which is closed so that a connection can be accepted and refused.
 #[derive(Debug)]
 pub(super) struct Reserve<F> {
     held: Option<F>,
@@ -13,17 +13,17 @@ pub(super) struct Reserve<F> {
 }
 
 impl<F> Reserve<F> {
-    /// A reserve, opened by `open`.
+    /// Creates a reserve with a descriptor opened by `open`.
     pub(super) fn new(open: fn() -> io::Result<F>) -> Self {
         Self { held: open().ok(), open }
     }
 
-    /// Gives the descriptor up.
+    /// Closes the descriptor.
     fn give_up(&mut self) {
         self.held = None;
     }
 
-    /// Whether the descriptor is held, or can be had again.
+    /// Opens the descriptor again, unless it is held. Returns true if it is held.
     fn restore(&mut self) -> bool {
         if self.held.is_none() {
             self.held = (self.open)().ok();
@@ -32,16 +32,16 @@ impl<F> Reserve<F> {
     }
 }
 
-/// A descriptor for the reserve.
+/// Opens a descriptor for the reserve.
 pub(super) fn spare() -> io::Result<File> {
     File::open("/dev/null")
 }
 
-/// What the loop does.
+/// The accept loop, by its callbacks.
 pub(super) struct Accept<A, T, R, W> {
     /// Waits for a connection. `None` ends the loop: a test has no more.
     pub(super) accept: A,
-    /// Takes a connection.
+    /// Handles a connection.
     pub(super) take: T,
     /// Refuses a connection for want of descriptors, and closes it.
     pub(super) refuse: R,
@@ -56,7 +56,7 @@ where
     R: Fn(S),
     W: Fn(),
 {
-    /// Takes each connection. Pauses after each error, of which the first of several is logged.
+    /// Handles each connection. Pauses after each error, of which the first of several is logged.
     pub(super) fn forever<F>(mut self, mut reserve: Reserve<F>) {
         let mut is_failing = false;
         while let Some(accepted) = (self.accept)() {
@@ -93,7 +93,7 @@ mod tests {
         static LEFT: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A descriptor of few.
+    /// A descriptor from a limited number.
     struct Descriptor;
 
     impl Descriptor {
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// How many connections were taken and refused, and how often the loop paused.
+    /// Returns the numbers of connections accepted and refused, and of pauses.
     fn accept(peers: usize, descriptors: usize) -> (usize, usize, usize) {
         LEFT.set(descriptors);
         let (waiting, pauses) = (Cell::new(peers), Cell::new(0));

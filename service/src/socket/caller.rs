@@ -1,4 +1,4 @@
-//! The process at the other end of a connection: whether it still waits for its answer.
+//! The process at the other end of a connection, and its wait for an answer.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rustix::event::{PollFd, PollFlags};
 
-/// How often a connection that waits for an answer is checked.
+/// The interval between two checks of a connection that waits for an answer.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// The process that sent a request.
@@ -15,24 +15,24 @@ const CHECK: Duration = Duration::from_millis(100);
 pub struct Peer(Weak<()>);
 
 impl Peer {
-    /// Whether the process has hung up.
+    /// Returns true if the process has hung up.
     pub fn has_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
 }
 
-/// As long as this is held, its [`Peer`] waits.
+/// A guard: as long as it is held, its [`Peer`] waits.
 #[derive(Debug)]
 pub struct Waiting(#[allow(dead_code, reason = "it is only held")] Arc<()>);
 
-/// A peer that waits, and the handle that keeps it waiting.
+/// Creates a peer that waits, and the guard that keeps it waiting.
 pub fn waiting() -> (Waiting, Peer) {
     let waiting = Arc::new(());
     let peer = Peer(Arc::downgrade(&waiting));
     (Waiting(waiting), peer)
 }
 
-/// What became of a request that another thread was to answer.
+/// The outcome of a request that another thread was to answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Awaited<T> {
     /// The thread's answer.

@@ -1,10 +1,10 @@
-//! Requests by the line, of bounded length and in bounded time.
+//! Requests by the line, with bounded length and time.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The lines of a connection.
+/// A reader of a connection's lines.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     stream: &'a UnixStream,
@@ -15,13 +15,13 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines of at most `longest` bytes. Each must be complete within `patience`.
+    /// Creates a reader of lines of at most `longest` bytes. Each must be complete within `patience`.
     pub(super) fn new(stream: &'a UnixStream, longest: usize, patience: Duration) -> Self {
         Self { stream, longest, patience, ahead: Vec::new() }
     }
 
-    /// The next line with its end. A line without one is the last: the peer sends no more, or the line is too long.
-    /// Empty: the connection has ended.
+    /// Reads the next line with its end. A line without one is the last: the peer sends no more, or the line is too
+    /// long. Empty: the connection has ended.
     ///
     /// # Errors
     /// The connection fails, or the time is over.

@@ -1,5 +1,5 @@
-//! The file of a socket, in a directory that is held open: neither a link nor a rename turns what is meant for it to
-//! another file.
+//! The file of a socket, in a directory that is held open: neither a link nor a rename redirects changes to another
+//! file.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,7 +21,7 @@ const BACKLOG: i32 = 128;
 /// The rights to connect to a socket, in an access control list.
 const READ_AND_WRITE: u16 = 6;
 
-/// The place of a socket.
+/// The file of a socket, and its directory.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: OwnedFd,
@@ -78,9 +78,9 @@ impl Place {
         Ok(socket.into())
     }
 
-    /// Lets the members of a group connect, and pass through the directory to get there. Whether they may look into
-    /// the directory stays as it is. A file of another group gets an access control list: under the systemd unit no file changes
-    /// its owner. Where the file system has no such lists, the file is given to the group.
+    /// Lets the members of a group connect, and pass through the directory to get there. Their right to list the
+    /// directory stays as it is. A file of another group gets an access control list: under the systemd unit no file
+    /// changes its owner. If the file system has no such lists, the file is given to the group.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -127,7 +127,7 @@ fn give(file: &OwnedFd, group: u32) -> Result<(), Errno> {
     chownat(file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)
 }
 
-/// Whether root or we own it.
+/// Returns true if the owner is root or this process's user.
 fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == rustix::process::geteuid().as_raw()
 }

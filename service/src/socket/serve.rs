@@ -26,22 +26,22 @@ pub struct Limits {
     pub of_one_user: usize,
     /// Bytes in a request at most.
     pub request: usize,
-    /// A peer that sends no whole request or takes no answer for so long is let go.
+    /// The time for a peer to send a whole request, or to receive an answer. Then it is disconnected.
     pub patience: Duration,
 }
 
-/// What is spoken on a socket.
+/// A protocol that is spoken on a socket.
 pub trait Protocol: Send + Sync + 'static {
-    /// What is known of the process that has connected.
+    /// Properties of a connected process.
     type Peer: Send;
 
-    /// The name of its threads.
+    /// Name of the socket's threads.
     const NAME: &'static str;
 
-    /// Its limits.
+    /// Limits of the socket.
     const LIMITS: Limits;
 
-    /// Finds out which process has connected. In the accept loop: it may not wait.
+    /// Identifies a process that has connected. Runs in the accept loop, so it may not wait.
     ///
     /// # Errors
     /// The process may not ask, or not as often. The text is sent to it.
@@ -54,16 +54,16 @@ pub trait Protocol: Send + Sync + 'static {
     fn answer(&self, request: &[u8], peer: &Self::Peer, stream: &UnixStream) -> Reply;
 }
 
-/// A process that may ask.
+/// A process that may send requests.
 #[derive(Debug)]
 pub struct Admitted<P> {
-    /// What the protocol knows of it.
+    /// Properties of the process.
     pub peer: P,
     /// The accountable uid, to which the connection counts.
     pub uid: u32,
 }
 
-/// What to do after a request.
+/// The reply to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Send this and take the next request.
@@ -76,10 +76,10 @@ pub enum Reply {
     Close,
 }
 
-/// Threads besides those of connections with a slot: for connections that end.
+/// Threads in addition to those of connections with a slot: for connections that end.
 const SPARE_THREADS: usize = 32;
 
-/// Threads besides those, for root alone.
+/// Threads in addition to those, for root alone.
 const ROOTS_THREADS: usize = 8;
 
 const ROOT: u32 = 0;
@@ -126,7 +126,7 @@ pub fn serve<P: Protocol>(path: &Path, protocol: P) -> io::Result<Socket> {
     Ok(Socket(place))
 }
 
-/// What all threads of a socket share.
+/// State that all threads of a socket share.
 struct Served<P> {
     protocol: P,
     slots: Arc<Slots>,
@@ -134,8 +134,8 @@ struct Served<P> {
 }
 
 impl<P: Protocol> Served<P> {
-    /// Gives a connection a slot and a thread, or refuses it. In the accept loop, so that a flood of connections takes
-    /// no threads: nothing here waits.
+    /// Gives a connection a slot and a thread, or refuses it. Runs in the accept loop, so that a flood of connections
+    /// takes no threads: nothing here waits.
     fn take(self: &Arc<Self>, stream: UnixStream) {
         let admitted = match self.protocol.admit(&stream) {
             Ok(admitted) => admitted,
@@ -190,7 +190,7 @@ impl<P: Protocol> Served<P> {
     }
 }
 
-/// Sends all of it within `patience`, however little the peer reads at once.
+/// Sends all bytes within `patience`, however little the peer reads at once.
 fn send(stream: &UnixStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     while !bytes.is_empty() {
@@ -205,7 +205,7 @@ fn send(stream: &UnixStream, mut bytes: &[u8], patience: Duration) -> io::Result
     Ok(())
 }
 
-/// Waits until the peer has read something.
+/// Waits until the socket has room for more.
 fn await_room(stream: &UnixStream, deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -218,7 +218,7 @@ fn await_room(stream: &UnixStream, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Sends a refusal as far as there is room for it. Nothing waits.
+/// Sends a refusal as far as there is room for it, without waiting.
 fn refuse(stream: &UnixStream, text: &str) {
     let _ = rustix::net::send(stream, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends each line back.
+    /// A protocol that sends each line back.
     struct Echo;
 
     impl Protocol for Echo {
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_its_answer_is_closed_for_another_user() {
-        /// Answers without end, to users by turns.
+        /// A protocol that answers without end, to users by turns.
         struct Flood(AtomicUsize);
 
         impl Protocol for Flood {

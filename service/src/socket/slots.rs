@@ -1,4 +1,4 @@
-//! Connection slots: the users that hold them, and the one that loses a slot when all are taken.
+//! Connection slots with their users, and the choice of the connection to close when all are taken.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ struct Slot {
     number: u64,
     /// The accountable uid.
     uid: u32,
-    /// Whether no request is being answered.
+    /// True if no request is being answered.
     is_idle: bool,
     /// The connection, to close it.
     stream: Arc<UnixStream>,
@@ -33,7 +33,7 @@ struct Slot {
 
 const ROOT: u32 = 0;
 
-/// A slot, given back on drop.
+/// A slot, which is released on drop.
 #[derive(Debug)]
 pub(super) struct Taken {
     slots: Arc<Slots>,
@@ -41,15 +41,15 @@ pub(super) struct Taken {
 }
 
 impl Slots {
-    /// So many slots, and so many of them for one user.
+    /// Creates `most` slots, of which one user may hold `most_of_one_user`.
     pub(super) fn new(most: usize, most_of_one_user: usize) -> Arc<Self> {
         Arc::new(Self { most, most_of_one_user, taken: Mutex::default() })
     }
 
-    /// Takes a slot for a connection of a user.
+    /// Assigns a slot to a connection of a user.
     ///
     /// # Errors
-    /// There is none. Says why.
+    /// There is none; says why.
     pub(super) fn take(self: &Arc<Self>, uid: u32, stream: &Arc<UnixStream>) -> Result<Taken, &'static str> {
         let mut table = self.table();
         if uid != ROOT && table.of(uid) >= self.most_of_one_user {
@@ -91,7 +91,7 @@ impl Table {
 }
 
 impl Taken {
-    /// Notes whether a request is being answered.
+    /// Records if a request is being answered.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if let Some(slot) = self.slots.table().slots.iter_mut().find(|slot| slot.number == self.number) {
             slot.is_idle = is_idle;

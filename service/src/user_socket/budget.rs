@@ -1,4 +1,4 @@
-//! What users may spend: CPU time on their behalf, and requests.
+//! Budgets of users: CPU time on their behalf, passes, and requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use ksmith_core::units::Span;
 
 use super::config::PassLimit;
 
-/// Lines that come at once, and connections. As many may come again after [`RATE_PERIOD`].
+/// Lines, and connections, that may come at once. As many may come again after [`RATE_PERIOD`].
 const LINES: f64 = 64.0;
 const CONNECTIONS: f64 = 256.0;
 const RATE_PERIOD: Duration = Duration::from_secs(4);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The accounts of all users. Root has no limits. Clones share the accounts.
+/// The budgets of all users. Root has no limits. Clones share the budgets.
 #[derive(Debug, Clone)]
 pub struct Budget {
     started: Instant,
@@ -25,14 +25,14 @@ pub struct Budget {
 #[derive(Debug)]
 struct Accounts {
     cpu: Allowance,
-    /// `None`: as many as one likes.
+    /// Passes of each user; `None` without a limit.
     passes: Option<Window>,
     lines: Allowance,
     connections: Allowance,
 }
 
 impl Budget {
-    /// So many CPU seconds and passes for each user in an hour.
+    /// Creates budgets of CPU seconds and passes for each user in an hour.
     pub fn new(cpu_seconds_per_hour: f64, passes_per_hour: PassLimit) -> Self {
         let accounts = Accounts {
             cpu: Allowance::new(cpu_seconds_per_hour, HOUR),
@@ -83,7 +83,7 @@ impl Budget {
         })
     }
 
-    /// Whether `user` has so many passes left.
+    /// Checks that `user` has so many passes left.
     ///
     /// # Errors
     /// It has not; says when it will.
@@ -91,7 +91,7 @@ impl Budget {
         self.passes(user, count, |passes, now| passes.check(user, now, count))
     }
 
-    /// Takes passes from those that `user` has left.
+    /// Charges passes to `user`.
     ///
     /// # Errors
     /// As [`Self::check_passes`].
@@ -121,19 +121,19 @@ impl Budget {
         })
     }
 
-    /// Returns passes that were not made.
+    /// Returns unused passes to `user`.
     pub fn give_back_passes(&self, user: u32, count: u64) {
         if user != 0 {
             self.with(|accounts, _| accounts.passes.iter_mut().for_each(|passes| passes.give_back(user, count)));
         }
     }
 
-    /// CPU seconds that `user` has left. Root has all there are.
+    /// Returns the CPU seconds that `user` has left, which have no end for root.
     pub fn left(&self, user: u32) -> f64 {
         if user == 0 { f64::INFINITY } else { self.with(|accounts, now| accounts.cpu.left(user, now)) }
     }
 
-    /// Whether `user` has anything left.
+    /// Checks that `user` has CPU time left.
     ///
     /// # Errors
     /// It has not; says when it will.
@@ -150,14 +150,14 @@ impl Budget {
         ))
     }
 
-    /// Takes what was spent.
+    /// Charges CPU time to `user`.
     pub fn charge(&self, user: u32, cpu: Duration) {
         if user != 0 {
             self.with(|accounts, now| accounts.cpu.charge(user, now, cpu.as_secs_f64()));
         }
     }
 
-    /// A budget to which no time passes.
+    /// Creates budgets for which no time passes.
     #[cfg(test)]
     pub fn standing_still(cpu_seconds_per_hour: f64) -> Self {
         let later = Instant::now() + HOUR;

@@ -1,4 +1,4 @@
-//! Asking the daemon as an ordinary user.
+//! The client of the user socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::num::NonZeroU64;
@@ -15,13 +15,13 @@ pub struct UserClient {
     line: String,
 }
 
-/// Why nothing came of it.
+/// An error of a user's request.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// The daemon says no.
+    /// The daemon refuses the request.
     #[error("{1}")]
     Refused(Refusal, String),
-    /// There is no connection any more.
+    /// The connection is broken.
     #[error("the daemon's user socket: {0}")]
     Broken(#[from] io::Error),
     /// The caller no longer waits.
@@ -29,7 +29,7 @@ pub enum UserError {
     GivenUp,
 }
 
-/// How often a waiting client looks whether it still wants to know.
+/// The interval between two checks of whether a waiting client still wants its answer.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl UserClient {
@@ -44,7 +44,7 @@ impl UserClient {
         Ok(Self { stream: BufReader::new(stream), line: String::new() })
     }
 
-    /// Has all mergeable memory scanned, and waits until that is done or `is_over`.
+    /// Requests a scan of all mergeable memory, and waits until it is done or `is_over`.
     ///
     /// # Errors
     /// It is refused, or given up.
@@ -59,7 +59,7 @@ impl UserClient {
         })
     }
 
-    /// Asks, and returns the answer's last line.
+    /// Sends a request, and returns the answer's last line.
     ///
     /// # Errors
     /// As [`Self::scan`].

@@ -12,7 +12,7 @@ use super::protocol;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptinConfig {
-    /// Where programs of ordinary users ask the daemon.
+    /// The socket at which programs of ordinary users ask the daemon.
     pub socket: PathBuf,
     /// The group of users that may ask. While there is no group of that name, only root may.
     pub group: String,
@@ -22,11 +22,11 @@ pub struct OptinConfig {
     pub passes_per_hour: PassLimit,
     /// The most CPU that ksmd may use in such a scan.
     pub max_cpu: Share,
-    /// Of a thousand pages so many must have an equal for a range to be worth marking.
+    /// Equal pages in a thousand from which a range is worth marking.
     pub worth_permille: u64,
 }
 
-/// How many passes a user may ask for in any hour. After each it learns which of its pages another process has.
+/// The limit of passes of a user in any hour. After each pass a user learns which of its pages another process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(from = "NumberOrWord")]
 pub enum PassLimit {
@@ -60,7 +60,7 @@ impl From<NumberOrWord> for PassLimit {
 }
 
 impl PassLimit {
-    /// The number, if there is one.
+    /// Returns the number, if there is a limit.
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Most(number) => Some(u64::from(number.get())),

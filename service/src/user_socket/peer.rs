@@ -36,18 +36,18 @@ pub struct Peer {
     directory: OwnedFd,
 }
 
-/// What a process must keep from its connection until its answer: rights and program.
+/// The rights and the program that a process must keep from its connection until its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     rights: Rights,
     start_ticks: u64,
-    /// The file that it runs, by device and inode. `None` if that is hidden from us.
+    /// Device and inode of its program; `None` if that is hidden from this process.
     program: Option<(u32, u32, u64)>,
     /// Addresses that change when a process executes a program, even the same one.
     addresses: Option<[u64; 2]>,
 }
 
-/// Why a peer gets no figures.
+/// An error of reading a peer's figures.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFigures {
     /// It has, or has had since it connected, other rights than its user, or another program.
@@ -60,7 +60,7 @@ pub enum NoFigures {
     Unreadable(#[from] io::Error),
 }
 
-/// What the kernel noted of a process when it connected. It costs no look at the process.
+/// Credentials that the kernel recorded when a process connected. They cost no look at the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Credentials {
     /// PID of the process.
@@ -72,7 +72,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Asks the kernel which process has connected.
+    /// Reads the credentials of the connected process.
     ///
     /// # Errors
     /// The process is in a PID namespace that can't be seen from here.
@@ -84,7 +84,7 @@ impl Credentials {
 }
 
 impl Peer {
-    /// Looks at the process that has connected.
+    /// Opens and examines the process that has connected.
     ///
     /// # Errors
     /// It has ended, or is in a PID namespace that can't be seen from here.
@@ -97,7 +97,7 @@ impl Peer {
         Ok(Self { user, accountable_uid, id, name: stat.comm, group, state, directory })
     }
 
-    /// What KSM does for it now.
+    /// Returns the memory that KSM saves for the peer.
     ///
     /// # Errors
     /// See [`NoFigures`].
@@ -105,9 +105,9 @@ impl Peer {
         self.examine(|| Ok(self.figures(root)?))
     }
 
-    /// Does what tells something of the process, and passes it on if the process had the rights of its user and no
-    /// others before and afterwards, and ran the same program. A set-user-id program that it has begun is not the
-    /// user's to learn of, though its child may hold the connection.
+    /// Returns the result of `work` if the process had exactly the rights of its user, and ran the same program, before
+    /// and afterwards. A user may learn nothing of a set-user-id program that its process has begun, though a child of
+    /// it may hold the connection.
     ///
     /// # Errors
     /// It had others, or those of `work`.
@@ -156,7 +156,7 @@ impl From<OtherRights> for NoFigures {
 }
 
 impl State {
-    /// The state of the process of an open /proc directory, and what was read for it.
+    /// Reads the state of the process of an open /proc directory, with its statistics.
     fn read(directory: &OwnedFd, pid: u32) -> io::Result<(Self, PidStat)> {
         let text = read(directory, pid, "stat")?;
         let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;

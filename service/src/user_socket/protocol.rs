@@ -1,5 +1,5 @@
-//! What is said over the user socket. A request is one line; an answer is zero or more lines, of which the last
-//! begins with `ok` or `error`.
+//! The protocol of the user socket. A request is one line; an answer is zero or more lines, of which the last begins
+//! with `ok` or `error`.
 //!
 //! | request | last line of the answer |
 //! |---|---|
@@ -17,7 +17,7 @@ use std::num::NonZeroU64;
 /// The version of the protocol.
 pub const VERSION: u64 = 1;
 
-/// Where the daemon listens for users.
+/// Default path of the user socket.
 pub const DEFAULT_PATH: &str = "/run/ksmith/user";
 
 /// The longest request.
@@ -26,34 +26,34 @@ pub const LONGEST_REQUEST: usize = 128;
 /// The most passes of one scan.
 pub const MOST_PASSES: u64 = 16;
 
-/// What memory is told in: a single page that another process has must not show.
+/// The granule of reported memory: a single page that another process has must not show.
 pub const STEP: u64 = 1 << 20;
 
-/// What may be asked.
+/// A request of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserRequest {
-    /// Whether this is ksmith, and speaks this version.
+    /// Check that this is ksmith, and speaks this version.
     Hello(u64),
-    /// So many clean passes.
+    /// Make so many clean passes.
     Scan(NonZeroU64),
-    /// What the peer saves.
+    /// Report the memory that KSM saves for the peer.
     Saves,
-    /// Which of the peer's memory is worth merging.
+    /// Report the ranges of the peer's memory that are worth merging.
     Ranges,
 }
 
-/// A stretch of the peer's memory, and how many thousandths of it have an equal elsewhere.
+/// A range of the peer's memory, and the share of its pages that have an equal elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The first address.
     pub start: u64,
-    /// Address behind the last.
+    /// The address behind the last.
     pub end: u64,
     /// Equal pages in a thousand.
     pub share_permille: u64,
 }
 
-/// What is answered.
+/// An answer to a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserAnswer {
     /// The answer to [`UserRequest::Hello`].
@@ -64,22 +64,22 @@ pub enum UserAnswer {
     Saves(Saves),
     /// The answer to [`UserRequest::Ranges`].
     Ranges(Vec<Range>),
-    /// The answer to anything that is not done.
+    /// The answer to a request that is refused.
     Error(Refusal, String),
 }
 
-/// After a scan: what is merged of the peer's own memory, and what the scan cost.
+/// The outcome of a scan: merged memory of the peer, and the cost of the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scanned {
     /// Passes that were made.
     pub passes: u64,
-    /// What is merged of the peer's memory, unless its user may not know.
+    /// Merged memory of the peer, unless its user may not know.
     pub merged: Option<Merged>,
     /// CPU time that ksmd used.
     pub ksmd_cpu_ns: u64,
 }
 
-/// What is merged of the peer's memory, in bytes.
+/// Merged memory of the peer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merged {
     /// Merged, zero pages included.
@@ -88,7 +88,7 @@ pub struct Merged {
     pub saved_bytes: u64,
 }
 
-/// What KSM does for the peer, in bytes.
+/// The effect of KSM on the peer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Saves {
     /// Resident, merged pages counted in full.
@@ -103,7 +103,7 @@ pub struct Saves {
     pub zero_bytes: u64,
 }
 
-/// Why something is not done.
+/// The category of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The user's share of ksmd's time is used up.
@@ -114,14 +114,14 @@ pub enum Refusal {
     Denied,
     /// It can't be done.
     Refused,
-    /// That is no request.
+    /// The line is no request.
     Usage,
 }
 
 impl Refusal {
     const ALL: [Self; 5] = [Self::Budget, Self::Busy, Self::Denied, Self::Refused, Self::Usage];
 
-    /// The word of the protocol.
+    /// Returns the word of the protocol.
     pub fn word(self) -> &'static str {
         match self {
             Self::Budget => "budget",
@@ -134,7 +134,7 @@ impl Refusal {
 }
 
 impl UserRequest {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     /// It is no request; the text says what would be.
@@ -207,17 +207,17 @@ impl fmt::Display for UserAnswer {
     }
 }
 
-/// The nearest multiple of [`STEP`].
+/// Rounds to the nearest multiple of [`STEP`].
 fn rounded(bytes: u64) -> u64 {
     bytes.saturating_add(STEP / 2) / STEP * STEP
 }
 
-/// The figure `key` of an answer's last line.
+/// Parses the figure `key` of an answer's last line.
 pub fn figure(line: &str, key: &str) -> Option<u64> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
 }
 
-/// An error line's word and text.
+/// Parses an error line into its word and text.
 pub fn error(line: &str) -> Option<(Refusal, String)> {
     let rest = line.strip_prefix("error ")?;
     let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));

@@ -1,4 +1,4 @@
-//! Which of a process's memory is worth merging: read as it is, compared within the user's own programs.
+//! The ranges of a process's memory that are worth merging: read as it is, compared within the user's own programs.
 //!
 //! Nothing of another user's memory goes into the answer: else a user could ask which of its pages another user has,
 //! by a faster way than KSM itself opens. The reading is that of `ksmith estimate`, so merged pages stay merged and
@@ -25,17 +25,17 @@ use ksmith_host::memory::under_way;
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 
-/// What is judged as one: 64 pages, and more where only a part of the contents is counted. Smaller pieces would part
-/// the kernel's mappings into more.
+/// The unit of judgement: 64 pages, and more if only a part of the contents is counted. Smaller pieces would split the
+/// kernel's mappings further.
 const PIECE: u64 = 256 << 10;
 
 /// The most ranges of one answer.
 const MOST: usize = 1024;
 
-/// How long a reading of a user's programs holds: ranks of one program ask within seconds.
+/// The age up to which a reading of a user's programs serves: ranks of one program ask within seconds.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What is looked up at once where nothing need be told of single pieces.
+/// Bytes that are scanned at once if single pieces need no count of zero pages.
 const WINDOW: u64 = 64 << 20;
 
 /// The most address space of one process that is looked through: it costs 2 GiB of page map for each TiB.
@@ -44,26 +44,26 @@ const MOST_ADDRESSES: u64 = 2 << 40;
 /// The most memory of other processes that is read for comparison: 16 GiB take some eight seconds.
 const MOST_BYTES: u64 = 16 << 30;
 
-/// Pages that a reading remembers, with 16 bytes each: the daemon may not become a burden.
+/// Pages that a reading remembers, with 16 bytes each: it bounds the daemon's memory.
 const REMEMBERED: u64 = 1 << 20;
 
 /// The largest process that is advised.
 const LARGEST: u64 = 256 << 30;
 
-/// CPU time of a reading at most; what was not read by then is not compared with. Small processes that map much are
-/// cheap to have and dear to look through.
+/// The most CPU time of a reading; what was not read by then is not compared with. Small processes that map much are
+/// cheap to create and expensive to read.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Processes smaller than this are not compared with.
 const SMALLEST: u64 = 1 << 20;
 
-/// Why there is no advice.
+/// An error of a request for advice.
 #[derive(Debug, thiserror::Error)]
 pub enum RangesError {
-    /// The user has nothing left to spend.
+    /// The user's budget is used up.
     #[error("{0}")]
     Budget(String),
-    /// Others are served.
+    /// Other requests are served.
     #[error("other programs' memory is being read; ask again in a minute")]
     Busy,
     /// The process is not the user's any more.
@@ -88,11 +88,11 @@ impl From<OtherRights> for RangesError {
     }
 }
 
-/// Longest wait for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
+/// The longest wait for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Reads memory and advises. One reading at a time: other requests wait, but not for ever, and are answered from
-/// the same reading if that serves.
+/// Reads memory and advises. It makes one reading at a time: other requests wait for a limited time, and are answered
+/// from the same reading if that serves.
 #[derive(Debug)]
 pub struct Adviser {
     shelf: Mutex<Shelf>,
@@ -104,10 +104,10 @@ pub struct Adviser {
 /// Readings that a process holds up, each with its accountable uid and that process. Their threads are left behind.
 type HeldUp = Arc<Mutex<Vec<(u32, u32)>>>;
 
-/// Readings that may be held up at a time: each has memory of its own.
+/// The most readings that may be held up at a time: each has memory of its own.
 const MOST_HELD_UP: usize = 2;
 
-/// A process that holds a read up for longer does not answer.
+/// The longest read of memory. A process that holds one up for longer does not answer.
 const LONGEST_READ: Duration = Duration::from_secs(2);
 
 impl Default for Adviser {
@@ -123,7 +123,7 @@ struct Shelf {
     last: Option<Reading>,
 }
 
-/// The turn of a request, with the last reading. Given back on drop.
+/// The turn of a request, with the last reading, which it returns on drop.
 #[derive(Debug)]
 struct Turn<'a> {
     adviser: &'a Adviser,
@@ -144,11 +144,11 @@ impl Drop for Turn<'_> {
 pub struct Advice {
     /// In the order of addresses.
     pub ranges: Vec<Range>,
-    /// CPU time of reading; 0 where another's reading served.
+    /// CPU time of reading; 0 if another request's reading served.
     pub cpu: Duration,
 }
 
-/// A user's programs as they were read.
+/// The contents of a user's programs at one time.
 #[derive(Debug)]
 struct Reading {
     taken: Instant,
@@ -157,7 +157,7 @@ struct Reading {
     read: Vec<(ProcessId, u64, Arc<[Piece]>)>,
 }
 
-/// Some pages: their place, and what they hold.
+/// Some pages: their addresses and contents.
 #[derive(Debug)]
 struct Piece {
     start: u64,
@@ -181,9 +181,9 @@ impl Adviser {
         Ok(Turn { adviser: self, last: shelf.last.take() })
     }
 
-    /// Which of the peer's memory has at least `worth_permille` equal pages.
+    /// Returns the ranges of the peer's memory with at least `worth_permille` equal pages.
     ///
-    /// The user pays for the reading, whatever comes of it.
+    /// The user is charged for the reading, whatever its outcome.
     ///
     /// # Errors
     /// It can't be read, or paid for.
@@ -219,7 +219,7 @@ impl Adviser {
 }
 
 impl Adviser {
-    /// Reads in a thread that is left behind where a process holds it up.
+    /// Reads in a thread that is left behind if a process holds it up.
     fn read(&self, peer: &Peer, rss: u64, cpu: &mut Duration) -> Result<Reading, RangesError> {
         let held_up = || self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pid)) = held_up().iter().find(|(uid, _)| *uid == peer.accountable_uid) {
@@ -262,7 +262,7 @@ impl Adviser {
     }
 }
 
-/// The process that asks, and its user.
+/// The process that sent the request, and its user.
 #[derive(Debug)]
 struct User {
     id: ProcessId,
@@ -271,7 +271,7 @@ struct User {
 }
 
 impl Reading {
-    /// Whether it is recent, of this user, and has this process about as large as it is.
+    /// Returns true if it is recent, of this user, and has this process at about its present size.
     fn serves(&self, peer: &Peer, rss: u64) -> bool {
         let is_like = |then: u64| rss.abs_diff(then) <= then / 16;
         self.user == peer.user
@@ -393,8 +393,8 @@ impl Reading {
     }
 }
 
-/// The user's other processes that are likely to have equal pages, likeliest first: the same program, then those that
-/// has opted in.
+/// Returns the user's other processes that are likely to have equal pages, likeliest first: the same program, then
+/// those that have opted in.
 fn companions(peer: &User) -> Vec<(ProcessId, u64)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

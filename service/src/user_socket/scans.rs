@@ -1,5 +1,5 @@
-//! Scans that users want, on the daemon's side: those that come while one is under way wait for the next, which is
-//! made once for all of them. Ranks of one program ask at the same moment.
+//! Users' scans, on the daemon's side: requests that come while a scan is under way wait for the next, which is made
+//! once for all of them. Ranks of one program ask at the same moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,32 +11,32 @@ use super::budget::Budget;
 use super::protocol::Refusal;
 use crate::control::Peer as Alive;
 
-/// A scan that a user wants.
+/// A user's request for a scan.
 #[derive(Debug)]
 pub struct UserScan {
     /// Clean passes that are wanted.
     pub passes: u64,
     /// The accountable uid.
     pub user: u32,
-    /// Takes one answer.
+    /// Channel for one answer.
     pub reply: Sender<Done>,
-    /// Whether its process still waits.
+    /// Handle that shows if its process still waits.
     pub peer: Alive,
 }
 
-/// What came of it: passes made and ksmd's nanoseconds for all requests that waited together, or why nothing.
+/// The outcome of a scan: passes made, and ksmd's nanoseconds for all requests that waited together; or the refusal.
 pub type Done = Result<(u64, u64), (Refusal, String)>;
 
-/// Waiting at most: others are told to come back.
+/// The most waiting requests. Further ones are refused.
 const MOST: usize = 256;
 
-/// Scans that users want and the daemon has not taken in yet. However many they are, the daemon gets one message for all:
+/// Requests for scans that the daemon has not received yet. However many they are, the daemon gets one message for all:
 /// users do not fill its inbox, in which root's requests wait. Clones share the queue.
 #[derive(Debug, Clone, Default)]
 pub struct ScanQueue(Arc<Mutex<Vec<UserScan>>>);
 
 impl ScanQueue {
-    /// Adds a scan. Returns whether the daemon must be told: it takes in all that wait when it is.
+    /// Adds a scan. Returns true if the daemon must be notified: it receives all that wait at once.
     pub fn add(&self, scan: UserScan) -> bool {
         let mut waiting = self.lock();
         let was_empty = waiting.is_empty();
@@ -71,7 +71,7 @@ fn refuse(scan: &UserScan, refusal: Refusal, why: String) {
     let _ = scan.reply.try_send(Err((refusal, why)));
 }
 
-/// Scans that are wanted and the one that is made.
+/// Requests for scans that wait, and those that are served.
 #[derive(Debug)]
 pub struct UserScans {
     waiting: Vec<UserScan>,
@@ -79,15 +79,15 @@ pub struct UserScans {
     passes: u64,
     /// Passes that the users have paid for the scan that is made, or that root's has interrupted.
     paid: BTreeMap<u32, u64>,
-    /// Whether an interrupted scan has begun them.
+    /// True if an interrupted scan has begun them.
     is_begun: bool,
-    /// How much of the scan's time is charged already.
+    /// CPU time of the scan that is charged already.
     charged: Duration,
     budget: Budget,
 }
 
 impl UserScans {
-    /// An empty queue of scans.
+    /// Creates an empty queue of scans.
     pub fn new(budget: Budget) -> Self {
         Self {
             waiting: Vec::new(),
@@ -100,15 +100,14 @@ impl UserScans {
         }
     }
 
-    /// Takes in what waits in the queue.
+    /// Moves the requests of the queue to those that wait.
     pub fn add_all(&mut self, queue: &ScanQueue) {
         for scan in queue.take() {
             admit(&mut self.waiting, scan);
         }
     }
 
-    /// Begins to serve all that wait. Returns how many passes that takes; `None` if no request waits that its user can
-    /// pay.
+    /// Begins to serve all that wait. Returns the number of passes; `None` if no request waits that its user can pay.
     pub fn begin(&mut self) -> Option<u64> {
         self.waiting.retain(|scan| !scan.peer.has_gone());
         if !self.served.is_empty() {
@@ -124,7 +123,7 @@ impl UserScans {
         Some(self.passes)
     }
 
-    /// Takes passes for each user: once, for all its requests. Those that ask for more than it has left are refused.
+    /// Charges passes to each user: once, for all its requests. Those that ask for more than it has left are refused.
     fn take_passes(&mut self) {
         let mut paid = std::mem::take(&mut self.paid);
         for user in self.users() {
@@ -157,8 +156,9 @@ impl UserScans {
         self.waiting.extend(later);
     }
 
-    /// Removes requests of processes that have left, and of users without budget for the CPU spent so far. Returns whether
-    /// any request is left that has budget. If none is, they are told by [`finish`](Self::finish), when all is put back.
+    /// Removes requests of processes that have left, and of users without budget for the CPU spent so far. Returns true
+    /// if any request is left that has budget. If none is, they are answered by [`finish`](Self::finish), when all is
+    /// restored.
     pub fn go_on(&mut self, spent: Duration) -> bool {
         // Before any request is removed: a process that hangs up in time would scan for nothing.
         self.charge(spent);
@@ -177,7 +177,7 @@ impl UserScans {
         true
     }
 
-    /// Why a scan was not made to its end: its user can't pay, or else `other`.
+    /// Returns the reason that a scan ended early: its user's budget is used up, or else `other`.
     fn why_half_way(&self, user: u32, other: String) -> (Refusal, String) {
         match self.budget.check(user) {
             Err(text) => (Refusal::Budget, format!("the scan ended half way: {text}")),
@@ -206,7 +206,7 @@ impl UserScans {
         }
     }
 
-    /// The users that are served.
+    /// Returns the users that are served.
     fn users(&self) -> BTreeSet<u32> {
         self.served.iter().map(|scan| scan.user).collect()
     }

@@ -17,7 +17,7 @@ use crate::socket::{self, Admitted, Awaited, Limits, Protocol, Reply, Socket, an
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 
-/// What all connections share.
+/// State that all connections share.
 struct Users<T> {
     budget: Budget,
     adviser: Adviser,
@@ -84,10 +84,10 @@ impl<T: Send + 'static> Protocol for Users<T> {
     }
 }
 
-/// What a process is told that is not known here.
+/// Refusal of a process that can't be seen from here.
 const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, or has ended";
 
-/// Looks at a process that has connected, if its user has not connected too often: a look costs more than a refusal.
+/// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
 fn admit(budget: &Budget, credentials: Credentials) -> Result<Admitted<Peer>, String> {
     let count = |uid| budget.connection(uid).map_err(|why| error(Refusal::Busy, &why));
     let user = credentials.user;
@@ -108,7 +108,7 @@ fn error(refusal: Refusal, text: &str) -> String {
 }
 
 impl<T: Send + 'static> Users<T> {
-    /// Answers a request. `None`: the peer has hung up.
+    /// Answers a request; `None` if the peer has hung up.
     fn answer_to(&self, request: UserRequest, stream: &UnixStream, peer: &Peer) -> Option<UserAnswer> {
         let error = |refusal, text: String| Some(UserAnswer::Error(refusal, text));
         match request {
@@ -196,12 +196,12 @@ mod tests {
 
     const OTHER_USER: u32 = 65534;
 
-    /// A socket with a daemon that scans at once.
+    /// Serves a socket with a daemon that scans at once.
     fn serving(cpu_seconds: f64) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
         serving_group(cpu_seconds, "no such group")
     }
 
-    /// The same, to which a group may connect.
+    /// Serves the same, to which a group may connect.
     fn serving_group(cpu_seconds: f64, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
         let budget = Budget::new(cpu_seconds, PassLimit::Unlimited);
         let (directory, path, served) = serving_with(&budget, group);
@@ -213,7 +213,7 @@ mod tests {
         (directory, path, served)
     }
 
-    /// The same, and the count of passes that were made.
+    /// Serves the same, with the count of passes that were made.
     fn serving_counted(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// What a program of Python prints that another user runs. `None` where this can't be tried.
+    /// Returns the output of a Python program that another user runs; `None` if this can't be tried.
     fn attack(script: &str, arguments: &[&str]) -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("only root can become another user");

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ViewConfig {
-    /// Where `ksmith serve` asks for figures.
+    /// The socket at which `ksmith serve` asks for figures.
     pub socket: PathBuf,
     /// The group of users that may ask. While there is no group of that name, only root may.
     pub group: String,

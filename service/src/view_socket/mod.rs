@@ -1,9 +1,9 @@
-//! The daemon's read-only socket: `ksmith serve` asks there for the figures that it shows, and can ask for nothing else.
+//! The daemon's read-only socket: `ksmith serve` requests its figures there, and can request nothing else.
 //!
-//! The lines are those of the control socket ([`crate::control`]), and [`crate::control::Client`] asks at either. Of the
-//! requests only status, guests and balance are known here, by a type of their own. An answer is at most a second old,
-//! and all peers get the same text: questions without end cost the daemon three answers a second. [`trimmed`] leaves out
-//! what `--json` does not show.
+//! The lines are those of the control socket ([`crate::control`]), and [`crate::control::Client`] speaks to either.
+//! Only the requests for status, guests and balance are known here, by a type of their own. An answer is at most a
+//! second old, and all peers get the same text: requests without end cost the daemon three answers a second.
+//! [`trimmed`] leaves out what `--json` does not show.
 
 mod config;
 mod rate;

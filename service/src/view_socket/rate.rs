@@ -1,11 +1,11 @@
-//! How often peers may connect and ask.
+//! Rate limits of connections and requests.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ksmith_core::job::Allowance;
 
-/// Connections of a user, and lines, that come at once. As many may come again after [`PERIOD`].
+/// Connections of a user, and lines, that may come at once. As many may come again after [`PERIOD`].
 const OF_A_USER: f64 = 64.0;
 
 /// The same of all users together: a user may have many more by a user namespace.
@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(4);
 
 const ROOT: u32 = 0;
 
-/// The rates of all users. Root has no limit.
+/// The token buckets of all users. Root has no limit.
 #[derive(Debug)]
 pub(super) struct Rate {
     started: Instant,
@@ -30,7 +30,7 @@ struct Buckets {
 }
 
 impl Rate {
-    /// Rates of which nothing is used.
+    /// Creates full buckets.
     pub(super) fn new() -> Self {
         let buckets = Buckets { each: Allowance::new(OF_A_USER, PERIOD), all: Allowance::new(OF_ALL, PERIOD) };
         Self { started: Instant::now(), buckets: Mutex::new(buckets) }

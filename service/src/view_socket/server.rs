@@ -17,13 +17,13 @@ use crate::socket::{self, Admitted, Limits, Protocol, Reply, Socket, waiting};
 /// The greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Why there is no answer: the daemon's.
+/// Error of a request that the daemon's end cuts short.
 const ENDING: &str = "the daemon is ending: try again";
 
-/// A daemon answers between two turns; one that takes longer hangs.
+/// The longest wait for an answer. A daemon answers between two turns; one that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What may be asked. The words are those of [`Request`].
+/// A request at the read-only socket. The words are those of [`Request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 enum ViewRequest {
@@ -42,8 +42,8 @@ impl From<ViewRequest> for Request {
     }
 }
 
-/// Serves the read-only socket as configured. At most three questions wait at the daemon at a time, each made into a
-/// message by `wrap`. Members of the group may connect. Where there is no such group only root may, which is logged.
+/// Serves the read-only socket as configured. At most three requests wait at the daemon at a time, each made into a
+/// message by `wrap`. Members of the group may connect. Without such a group only root may, which is logged.
 ///
 /// # Errors
 /// See [`socket::serve`].
@@ -58,7 +58,7 @@ pub fn serve<T: Send + 'static>(
     Ok(socket)
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct View<T> {
     sender: Sender<T>,
     wrap: fn(Asked) -> T,
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Protocol for View<T> {
 }
 
 impl<T: Send + 'static> View<T> {
-    /// The last answer, or a new one where that is too old.
+    /// Returns the last answer, or a new one if that is too old.
     fn fresh(&self, request: ViewRequest) -> Arc<str> {
         let mut last = self.last[request as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = last.as_ref().filter(|(then, _)| then.elapsed() < FRESH) {
@@ -114,8 +114,8 @@ impl<T: Send + 'static> View<T> {
         text
     }
 
-    /// Asks the daemon. A peer that hangs up meanwhile is waited for all the same, since the next one gets its answer:
-    /// a peer that asks and hangs up again and again costs no more than others.
+    /// Sends a request to the daemon. A peer that hangs up meanwhile is waited for all the same, since the next one
+    /// gets its answer: a peer that asks and hangs up again and again costs no more than others.
     fn ask(&self, request: ViewRequest) -> String {
         let (reply, answers) = bounded(1);
         let (waits, peer) = waiting();
