@@ -42,7 +42,7 @@ impl Account {
         Self { ledger: ledger.clone(), entry }
     }
 
-    /// Opens the account of a hypervisor's guest, which libvirt may have to be asked about.
+    /// Opens the account of a hypervisor's guest, with the libvirt that may manage it.
     pub(super) fn of_guest(ledger: &Ledger, key: &str, target: &Target, whole_bytes: u64) -> Self {
         let process = target.id.process();
         let mut account = Self::open(ledger, key, &target.name, target.identity.kind, process, whole_bytes);

@@ -8,9 +8,9 @@ use ksmith_core::balance::Inside;
 
 /// Reads and resizes one guest's memory.
 ///
-/// Every call ends in bounded time, whatever the guest does: a look in about two seconds, a resize in ten. The host's own
-/// measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says, `resident_bytes` is
-/// the host's.
+/// Every call ends in bounded time, whatever the guest does: a look in about two seconds, a resize in ten. The host's
+/// own measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says,
+/// `resident_bytes` is the host's.
 pub trait Actuator: Send + fmt::Debug {
     /// Enables what a look needs, such as the guest's statistics. Called before a look that may lead to a resize, and
     /// never for a look that only shows figures: that must write nothing.

@@ -30,7 +30,8 @@ pub fn actuator(
     }
 }
 
-/// Returns why Proxmox VE resizes the guest itself. Reads a file of its cluster's file system, and so may wait for that.
+/// Returns why Proxmox VE resizes the guest itself. Reads a file of its cluster's file system, and so may wait for
+/// that.
 pub(super) fn left_to_proxmox(root: &Root, target: &Target) -> Option<String> {
     let is_its = target.identity.manager == Some(proxmox::MANAGER);
     target.identity.number.filter(|_| is_its).and_then(|vmid| proxmox::balloon_of_proxmox(root, vmid))

@@ -1,11 +1,11 @@
 //! QEMU's virtio balloon, by QMP: the guest's driver inflates it, and QEMU drops the pages.
 //!
-//! `balloon` sets a target and returns at once. The guest's driver then moves `actual` of `query-balloon`, which is QEMU's
-//! count of pages. So each resize waits for `actual`, and a target that is not reached in time is reset to it: a driver that
-//! wakes up later must take nothing.
+//! `balloon` sets a target and returns at once. The guest's driver then moves `actual` of `query-balloon`, which is
+//! QEMU's count of pages. So each resize waits for `actual`, and a target that is not reached in time is reset to it: a
+//! driver that wakes up later must take nothing.
 //!
-//! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the default
-//! of 0 means never.
+//! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the
+//! default of 0 means never.
 //!
 //! They are seconds old when they are read. So two amounts are subtracted: memory that was taken since, and memory that
 //! a growing guest will have used before its next statistics.
@@ -214,8 +214,8 @@ impl Balloon {
         if let Some(used) = used_bytes(&told).filter(|_| !self.gives_way) {
             self.filling.note(told_at, used);
         }
-        // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest. Their
-        // age is compared, since the clock may have been set since a take.
+        // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest.
+        // Their age is compared, since the clock may have been set since a take.
         let taken = self.takes.since(earliest(steady, now, told_at));
         let unseen_seconds = now.as_secs().saturating_sub(told_at) + POLLING;
         let filled = self.filling.bytes_per_second().saturating_mul(unseen_seconds);

@@ -1,8 +1,8 @@
 //! A cgroup (version 2) with all that is in it: a container, a service, a slice of guests.
 //!
-//! A take asks the kernel to reclaim page cache (`memory.reclaim`, Linux 5.19), and then sets `memory.high` just above what
-//! is left: growth beyond that is slowed down and reclaimed, and no process is killed. `memory.max` is never changed. A give
-//! raises `memory.high`; giving all restores its first value.
+//! A take asks the kernel to reclaim page cache (`memory.reclaim`, Linux 5.19), and then sets `memory.high` just above
+//! what is left: growth beyond that is slowed down and reclaimed, and no process is killed. `memory.max` is never
+//! changed. A give raises `memory.high`; giving all restores its first value.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst`.
 
@@ -100,8 +100,8 @@ impl Cgroup {
         text.value().map(|text| Stat::parse(text)).unwrap_or_default()
     }
 
-    /// Reclaims page cache until the cgroup uses `to`, or there is no more. Anonymous memory stays: it would go to swap, which
-    /// balance is there to avoid.
+    /// Reclaims page cache until the cgroup uses `to`, or there is no more. Anonymous memory stays: it would go to
+    /// swap, which balance is there to avoid.
     fn reclaim(&self, to: u64, deadline: Instant) -> Result<(), ActuatorError> {
         let mut is_choosy = true;
         while Instant::now() < deadline {

@@ -1,7 +1,7 @@
 //! The first poll of a new guest: it is asked again soon, and failures do not count for a while.
 //!
-//! A guest is discovered within a tenth of a second of its start, before its console or monitor is there. A failure then
-//! says nothing about the guest.
+//! A guest is discovered within a tenth of a second of its start, before its console or monitor is there. A failure
+//! then says nothing about the guest.
 
 use std::time::Duration;
 

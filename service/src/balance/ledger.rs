@@ -1,8 +1,8 @@
 //! The memory that was taken from guests, in the undo store before it is taken.
 //!
 //! An entry never says that a guest has more than it has: it is lowered before the guest is told to shrink, and raised
-//! after the guest was seen to have grown. So a ksmith that reads it after a kill at any point gives back enough, and giving
-//! more than was taken is harmless: every actuator stops at the whole.
+//! after the guest was seen to have grown. So a ksmith that reads it after a kill at any point gives back enough, and
+//! giving more than was taken is harmless: every actuator stops at the whole.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub struct Entry {
     pub whole_bytes: u64,
     /// The memory that it has at least.
     pub given_bytes: u64,
-    /// The libvirt that is asked about the guest. An entry of an older build has none.
+    /// The libvirt that manages the guest. An entry of an older build has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libvirt: Option<Uri>,
     /// For a cgroup, what to put back.

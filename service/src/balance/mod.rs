@@ -2,7 +2,7 @@
 //!
 //! A bounded pool of threads waits for the guests, so that a guest that hangs delays no other.
 //!
-//! Its actuator notes each take in the ledger (in the undo store) before the take. So the next daemon
+//! An actuator notes each take in the ledger (in the undo store) before the take. So the next daemon
 //! goes on where a killed one ended, and `ksmith restore` gives everything back.
 
 mod account;

@@ -6,8 +6,8 @@ use ksmith_core::balance::Inside;
 
 /// The shortest span of a rate.
 ///
-/// A turn may look twice within milliseconds: one page in a millisecond is no wave, and two faults in ten milliseconds are
-/// no memory pressure.
+/// A turn may look twice within milliseconds: one page in a millisecond is no wave, and two faults in ten milliseconds
+/// are no memory pressure.
 const SHORTEST: Duration = Duration::from_millis(400);
 
 /// A guest's counters since its start. `None`: not reported.
@@ -34,9 +34,9 @@ impl<const N: usize> Default for Rates<N> {
 impl<const N: usize> Rates<N> {
     /// Returns the rates since the last counters. Counters within [`SHORTEST`] of those return the last rates.
     ///
-    /// The first counters have no rate, and neither has a counter that went back: the guest has rebooted, or lies. `at` is
-    /// the time of the counters by the clock of their source: a guest that reports every ten seconds has made its faults in
-    /// ten seconds, however often it is asked. When that clock goes back, rates start anew.
+    /// The first counters have no rate, and neither has a counter that went back: the guest has rebooted, or lies. `at`
+    /// is the time of the counters by the clock of their source: a guest that reports every ten seconds has made its
+    /// faults in ten seconds, however often it is asked. When that clock goes back, rates start anew.
     pub(super) fn since(&mut self, at: Duration, counts: [Option<u64>; N]) -> [Option<f64>; N] {
         let (then, old) = *self.before.get_or_insert((at, counts));
         let span = at.saturating_sub(then);

@@ -5,8 +5,8 @@
 //!
 //! * It answers OK even if it stopped half way. The memory that it has allocated is the part that no line of its
 //!   `/proc/meminfo` accounts for, which is therefore read before and after each step.
-//! * It takes free memory only. Low free memory wakes the guest's kswapd, which drops page cache: hence small steps with
-//!   pauses.
+//! * It takes free memory only. Low free memory wakes the guest's kswapd, which drops page cache: hence small steps
+//!   with pauses.
 //! * Without an available page it panics. So no step may leave less than a reserve.
 //!
 //! Source: `arch/um/drivers/mconsole_kern.c` (`mem_config`).
@@ -49,7 +49,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The number of steps in a row that may yield next to nothing.
 const MOST_WASTED: u32 = 25;
 
-/// The difference between the host's measure and the ledger that is possible: a step noted and not done, and more.
+/// The tolerated difference between the host's measure and the ledger: a step that was noted and not done, and more.
 const SLACK: u64 = 2 * STEP;
 
 /// One user-mode Linux.
@@ -303,8 +303,8 @@ fn resident(root: &Root, pid: u32) -> Option<u64> {
 
 /// The file that is the guest's RAM: unlinked, held open by the guest, at least as large as its memory.
 ///
-/// Its blocks are the memory that the host spends, which no answer of the guest can change. It is not held open here, since
-/// that would keep it after the guest's end.
+/// Its blocks are the memory that the host spends, which no answer of the guest can change. It is not held open here,
+/// since that would keep it after the guest's end.
 #[derive(Debug)]
 struct Ram {
     path: PathBuf,

@@ -30,8 +30,9 @@ pub struct Ended<H = LiveHost> {
 }
 
 impl<H: DaemonHost> Ended<H> {
-    /// Restores the settings, which need no guest's answer. Then guests get their memory back, and last they are switched
-    /// on: a guest that is switched on earlier might merge with other domains. Returns sentences that say what was done.
+    /// Restores the settings, which need no guest's answer. Then guests get their memory back, and last they are
+    /// switched on: a guest that is switched on earlier might merge with other domains. Returns sentences that say what
+    /// was done.
     ///
     /// # Errors
     /// A setting could not be restored. The guests are seen to all the same.

@@ -204,8 +204,8 @@ impl DomainGuard {
         self.note(|off| off.strike(&on_again));
     }
 
-    /// Has guests switched. Those that are switched off are noted before. If that fails none is, and ksmd stays parked,
-    /// since no ksmith would switch them on again.
+    /// Orders guests switched. Those that are switched off are noted before. If that fails none is, and ksmd stays
+    /// parked, since no ksmith would switch them on again.
     fn order(&mut self, ids: &[GuestId], on: bool, now: Duration, guests: &[Guest], known: &GuestSnapshot) {
         let mut targets = Vec::new();
         for id in ids {

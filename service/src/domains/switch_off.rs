@@ -1,4 +1,4 @@
-//! Switching guests on again when the domains are no longer kept apart.
+//! Switching guests on again at the end of the separation of domains.
 //!
 //! Called when the settings are restored: a guest that is switched on earlier might merge with other domains.
 

@@ -97,7 +97,7 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to end, or no sender is left.
+    /// Runs until an order to end, or until no sender is left.
     pub(super) fn work(mut self, inbox: &Receiver<Order>) {
         loop {
             let wait = self.step(inbox);

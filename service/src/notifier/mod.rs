@@ -1,7 +1,7 @@
 //! Notifies an operator of alarms: by a command, and in the journal under a stable message ID.
 //!
-//! A thread of its own starts the command, and no turn of the daemon waits for it. One command runs at a time, for 30 s at
-//! most, with the daemon's rights, and 32 notices wait at most. An alarm ends after 60 s without its cause.
+//! A thread of its own starts the command, and no turn of the daemon waits for it. One command runs at a time, for 30 s
+//! at most, with the daemon's rights, and 32 notices wait at most. An alarm ends after 60 s without its cause.
 
 mod config;
 mod journal;

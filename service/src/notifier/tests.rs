@@ -13,8 +13,8 @@ fn notice(begins: bool, text: &str) -> Notice {
     Notice { alarm: Alarm::Exposure, begins, text: text.to_owned() }
 }
 
-/// A command that runs a script. The shell reads it: to execute a file that was just written fails while another test's fork
-/// has it open.
+/// A command that runs a script. The shell reads it: to execute a file that was just written fails while another test's
+/// fork has it open.
 fn script(directory: &Path, body: &str) -> NotifyConfig {
     let path = directory.join("notify");
     fs::write(&path, body).unwrap();

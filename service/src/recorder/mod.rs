@@ -1,7 +1,7 @@
 //! The recorder: a thread of its own writes the history, and no turn of the daemon waits for it.
 //!
-//! [`Recorder::take`] hands a turn over by a channel of bounded length. Where the disk is slow the channel fills, and moments
-//! are lost and counted. A fault of the disk ends nothing: it is tried again, and the status says so.
+//! [`Recorder::take`] hands a turn over by a channel of bounded length. Where the disk is slow the channel fills, and
+//! moments are lost and counted. A fault of the disk ends nothing: it is tried again, and the status says so.
 
 mod config;
 mod notes;

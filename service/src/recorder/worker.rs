@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to end, or no sender is left.
+    /// Runs until an order to end, or until no sender is left.
     pub(super) fn work(mut self, inbox: &Receiver<Order>) {
         self.flush();
         loop {

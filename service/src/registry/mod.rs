@@ -4,8 +4,8 @@
 //! takes seconds delays a turn. The turn, the guard of the domains, balance and the answers read the newest snapshot
 //! and never wait. Each guest's files are read once, and its hypervisor is asked by this thread's helpers alone.
 //!
-//! With `[guests] prune` the thread also switches off guests that are not worth merging, each noted on disk before. When
-//! it ends they are switched on again. Guests that are off because of trust domains are left to the guard of the
+//! With `[guests] prune` the thread also switches off guests that are not worth merging, each noted on disk before.
+//! When it ends they are switched on again. Guests that are off because of trust domains are left to the guard of the
 //! domains ([`crate::domains`]) as long as that is in force.
 
 mod churn;
@@ -136,7 +136,7 @@ impl GuestRegistry {
         self.orders.len() < INBOX
     }
 
-    /// Has a guest's merging switched off because its pages diverge. The key is balance's.
+    /// Orders a guest's merging switched off because its pages diverge. The key is balance's.
     pub fn switch_off(&self, key: String) {
         let _ = self.orders.send(Order::SwitchOff(key));
     }

@@ -11,7 +11,7 @@ use ksmith_host::root::Root;
 pub(super) const LIMITS: Limits =
     Limits { threads: 4, of_users: 2, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
 
-/// A switch that was carried out: the guest, whether on, and the outcome.
+/// A switch that was carried out: the guest, true if on, and the outcome.
 pub(super) type Done = (Target, bool, Result<Vec<Switched>, SwitchError>);
 
 /// Switches of guests under way.

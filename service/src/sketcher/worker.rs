@@ -28,11 +28,11 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The pause that follows a piece of work.
 pub(super) enum Pause {
-    /// Only the pause that its CPU time asks for.
+    /// Only the pause for its CPU time.
     None,
-    /// The same, and a child has worked too.
+    /// The pause for its CPU time and that of a child.
     Opened,
-    /// There is nothing to do for so long.
+    /// A pause without work, of this length.
     Idle(Duration),
 }
 
@@ -86,9 +86,10 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to end, or no sender is left.
+    /// Runs until an order to end, or until no sender is left.
     pub(super) fn work(mut self, inbox: &Receiver<Order>) {
-        // The worker was made by another thread. What the start of this one took is charged with the first piece of work.
+        // The worker was made by another thread. What the start of this one took is charged with the first piece of
+        // work.
         self.charged = 0.0;
         be_humble();
         loop {

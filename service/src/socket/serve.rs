@@ -44,7 +44,7 @@ pub trait Protocol: Send + Sync + 'static {
     /// Identifies a process that has connected. Runs in the accept loop, so it may not wait.
     ///
     /// # Errors
-    /// The process may not ask, or not as often. The text is sent to it.
+    /// The process may send no request, or not as often. The text is sent to it.
     fn admit(&self, stream: &UnixStream) -> Result<Admitted<Self::Peer>, String>;
 
     /// The text that refuses a connection because there are too many.

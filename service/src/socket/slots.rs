@@ -4,8 +4,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The slots. When all are taken, a connection of the user with the most is closed for a user with fewer: the oldest idle
-/// one, and the newest where each awaits its answer. Root has no limit, and counts as the user with the fewest.
+/// The slots. When all are taken, a connection of the user with the most is closed for a user with fewer: the oldest
+/// idle one, and the newest where each awaits its answer. Root has no limit, and counts as the user with the fewest.
 #[derive(Debug)]
 pub(super) struct Slots {
     most: usize,
@@ -74,8 +74,8 @@ impl Table {
         self.slots.iter().filter(|slot| slot.uid == uid).count()
     }
 
-    /// Closes a connection of the user with the most, unless that is hardly more than `uid` has. Returns whether one was
-    /// closed.
+    /// Closes a connection of the user with the most, unless that is hardly more than `uid` has. Returns true if one
+    /// was closed.
     fn close_one_for(&mut self, uid: u32) -> bool {
         let least = if uid == ROOT { 0 } else { self.of(uid) + 1 };
         let others = self.slots.iter().map(|slot| slot.uid).filter(|uid| *uid != ROOT && self.of(*uid) > least);

@@ -24,7 +24,7 @@ pub enum UserError {
     /// The connection is broken.
     #[error("the daemon's user socket: {0}")]
     Broken(#[from] io::Error),
-    /// The caller no longer waits.
+    /// The caller has stopped waiting.
     #[error("given up")]
     GivenUp,
 }

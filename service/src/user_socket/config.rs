@@ -30,7 +30,7 @@ pub struct OptinConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(from = "NumberOrWord")]
 pub enum PassLimit {
-    /// So many passes in any hour.
+    /// A number of passes in any hour.
     Most(NonZeroU32),
     /// As many as the CPU time allows. Only where all belong to one trust domain.
     Unlimited,

@@ -1,11 +1,11 @@
-//! The daemon's socket for ordinary users: a program may ask for a scan, for what it saves, and which of its own
-//! memory is worth merging. Root's requests go over the control socket, which can do more.
+//! The daemon's socket for ordinary users: a program may request a scan, its savings, and the ranges of its own
+//! memory that are worth merging. Root's requests go over the control socket, which can do more.
 //!
 //! The protocol is one ASCII line each way, so that a C library speaks it without a parser: see [`protocol`].
-//! [`crate::socket`] accepts connections within limits. [`server`] knows its peers by the kernel's word (`SO_PEERCRED`),
-//! answers from threads of its own and passes only scans to the daemon, where [`scans`] collects them. Every user has a
-//! budget ([`ksmith_core::job::Allowance`]); [`ksmith_host::accountable`] says which user's
-//! budget a peer uses.
+//! [`crate::socket`] accepts connections within limits. [`server`] identifies its peers by the kernel's credentials
+//! (`SO_PEERCRED`), answers from threads of its own and passes only scans to the daemon, where [`scans`] collects them.
+//! Every user has a budget ([`ksmith_core::job::Allowance`]); [`ksmith_host::accountable`] finds the user with the
+//! budget that a peer uses.
 
 mod budget;
 mod client;

@@ -34,7 +34,7 @@ pub const STEP: u64 = 1 << 20;
 pub enum UserRequest {
     /// Check that this is ksmith, and speaks this version.
     Hello(u64),
-    /// Make so many clean passes.
+    /// Make this number of clean passes.
     Scan(NonZeroU64),
     /// Report the memory that KSM saves for the peer.
     Saves,
@@ -97,7 +97,7 @@ pub struct Saves {
     pub merged_bytes: u64,
     /// Its part of what the host saves.
     pub saved_bytes: u64,
-    /// That, less KSM's metadata.
+    /// Saved bytes less KSM's metadata.
     pub profit_bytes: i64,
     /// Empty pages that map the kernel's zero page.
     pub zero_bytes: u64,

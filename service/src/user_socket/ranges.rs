@@ -66,7 +66,7 @@ pub enum RangesError {
     /// Other requests are served.
     #[error("other programs' memory is being read; ask again in a minute")]
     Busy,
-    /// The process is not the user's any more.
+    /// The process has ceased to be the user's.
     #[error(
         "your process has other rights or another program than when it connected, or may not be read by its user"
     )]

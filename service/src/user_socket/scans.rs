@@ -52,8 +52,8 @@ impl ScanQueue {
     }
 }
 
-/// Adds a scan to those that wait, or refuses it. Processes that have hung up take no place: a user could ask and hang up as
-/// long as another's scan lasts.
+/// Adds a scan to those that wait, or refuses it. Processes that have hung up take no place: a user could ask and hang
+/// up as long as another's scan lasts.
 fn admit(waiting: &mut Vec<UserScan>, scan: UserScan) -> bool {
     if waiting.len() >= MOST {
         waiting.retain(|other| !other.peer.has_gone());
@@ -190,8 +190,8 @@ impl UserScans {
         self.charge(spent);
         let is_begun = std::mem::take(&mut self.is_begun);
         let paid = std::mem::take(&mut self.paid);
-        // Where nothing was scanned, nothing was learned. A user that has hung up has chosen the moment, and gets nothing
-        // back: ksmd's time is not known everywhere.
+        // Where nothing was scanned, nothing was learned. A user that has hung up has chosen the moment, and gets
+        // nothing back: ksmd's time is not known everywhere.
         if outcome.is_err() && spent.is_zero() && !is_begun {
             let users = self.users();
             for (user, passes) in paid.into_iter().filter(|(user, _)| users.contains(user)) {

@@ -299,8 +299,8 @@ mod tests {
         Some(String::from_utf8(output.stdout).unwrap())
     }
 
-    /// Connects, asks for a scan if told to, forks, and executes a program; the child holds the connection, asks on, and
-    /// prints the answers.
+    /// Connects, asks for a scan if told to, forks, and executes a program; the child holds the connection, asks on,
+    /// and prints the answers.
     const EXEC: &str = r#"
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)

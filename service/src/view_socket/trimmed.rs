@@ -4,8 +4,8 @@ use crate::control::Answer;
 
 /// The same answer, less what no command shows: libvirt's metadata of guests, and the activity of processes.
 ///
-/// What is left is what `ksmith status --json`, `guests --json` and `balance --json` print, and the host's figures under
-/// /proc that every user may read.
+/// What is left is what `ksmith status --json`, `guests --json` and `balance --json` print, and the host's figures
+/// under /proc that every user may read.
 #[must_use]
 pub fn trimmed(mut answer: Answer) -> Answer {
     match &mut answer {

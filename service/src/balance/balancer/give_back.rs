@@ -12,7 +12,8 @@ use super::Balancer;
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Balancer {
-    /// Gives all guests back what was taken, as far as the pool has it above half its low mark, the highest class first.
+    /// Gives all guests back what was taken, as far as the pool has it above half its low mark, the highest class
+    /// first.
     ///
     /// Waits for that for at most `patience`. Returns a sentence for each guest that did not get all.
     pub fn give_back(&mut self, patience: Duration) -> Vec<String> {

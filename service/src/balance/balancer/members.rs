@@ -20,7 +20,8 @@ const LEFT_TO_PROXMOX: &str = "Proxmox VE has a balance of its own (pvestatd); [
 impl Balancer {
     /// Updates the members to these guests, each with its target, and drops all others.
     ///
-    /// Of them, virtual machines and user-mode Linux of the pool count. The cgroups that the configuration names are added.
+    /// Of them, virtual machines and user-mode Linux of the pool count. The cgroups that the configuration names are
+    /// added.
     pub fn discover<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<Target>)>) {
         let mut found: Vec<(Candidate, Option<MakeActuator>)> = Vec::new();
         for (guest, target) in guests {
@@ -29,7 +30,8 @@ impl Balancer {
             }
             let mut candidate = Candidate::of(guest);
             candidate.folded_bytes = self.folded.guest_bytes(guest).unwrap_or(0);
-            // A console may appear later than its guest, so may libvirt's record, and Proxmox VE may leave a guest to ksmith.
+            // A console may appear later than its guest, so may libvirt's record, and Proxmox VE may leave a guest to
+            // ksmith.
             let is_known = |member: &Member| {
                 let may_come = candidate.is_of_proxmox || of_kind(guest.kind).resize() == Resize::Console;
                 (member.worker.is_some() || !may_come) && member.candidate.is_verified == candidate.is_verified

@@ -24,7 +24,7 @@ struct Inner {
     actual: u64,
     stops_at: u64,
     available: u64,
-    /// `None`: its driver does not tell.
+    /// `None`: its driver does not report it.
     total: Option<u64>,
     /// Age of the statistics, in seconds.
     age: u64,

@@ -1,5 +1,5 @@
-//! Faults of the host, under each policy, while ksmd scans and while it is parked: the daemon takes its turns afterwards, and
-//! what is equal merges as without the fault.
+//! Faults of the host, under each policy, while ksmd scans and while it is parked: the daemon takes its turns
+//! afterwards, and what is equal merges as without the fault.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -52,7 +52,8 @@ const FAULTS: [Fault; 8] = [
     Fault { name: "1,000 mergeable processes in 2 s", seconds: 2, each: bomb, end: |_| () },
 ];
 
-/// The seconds at which a fault begins: in the first scan, and under the policy that parks ksmd soon, while it is parked.
+/// The seconds at which a fault begins: in the first scan, and under the policy that parks ksmd soon, while it is
+/// parked.
 fn moments(policy: &str) -> &'static [u64] {
     if policy == "profit" { &[2, 40] } else { &[2] }
 }

@@ -22,7 +22,7 @@ fn scan(passes: u64, max_cpu: Option<f64>) -> Request {
     Request::Scan { passes, max_cpu }
 }
 
-/// Has a user ask for a scan.
+/// Sends a request of a user for a scan.
 fn ask_as(scene: &mut Scene, seconds: u64, user: u32, passes: u64) -> (Receiver<Done>, Waiting) {
     let (reply, answers) = bounded(1);
     let (waiting, peer) = crate::control::waiting();

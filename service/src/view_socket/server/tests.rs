@@ -41,7 +41,7 @@ fn guests() -> Answer {
     Answer::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
 }
 
-/// A socket, and a daemon that counts what it is asked.
+/// Serves a socket with a daemon that counts its requests.
 fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
