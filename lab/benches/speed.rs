@@ -1,4 +1,4 @@
-//! How fast the simulator is: page visits a second on one core, and the wall time of a day at 1 TiB under `profit`.
+//! Benchmark of the simulator: page visits a second on one core, and the wall time of a day at 1 TiB under `profit`.
 //!
 //! `cargo bench -p ksmith-lab --bench speed`
 

@@ -34,7 +34,7 @@ pub enum CompetitorKind {
     Ksmtuned {
         /// Path of the script.
         script: PathBuf,
-        /// Whether the script is configured so that it always finds memory short.
+        /// True if the script's thresholds make it always find memory short.
         is_eager: bool,
     },
 }
@@ -50,7 +50,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     of_policies.chain(["script:ksmtuned", "script:ksmtuned-eager", NO_KSM])
 }
 
-/// Why a name stands for no competitor.
+/// An error of looking up a competitor by its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownCompetitor {
     /// No competitor has this name.

@@ -93,7 +93,7 @@ impl Filled {
     }
 }
 
-/// Returns how long it takes to write new content into so many pages here.
+/// Measures the time to write new content into this many pages.
 ///
 /// # Errors
 /// The memory can't be mapped.

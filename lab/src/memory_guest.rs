@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::contents::Contents;
 
-/// Why a memory guest did not start or did not obey.
+/// An error of a memory guest that did not start or did not obey.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The process could not be started.

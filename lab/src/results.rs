@@ -49,7 +49,7 @@ pub struct ScenarioResults {
     pub about: String,
     /// Duration of a run in seconds.
     pub seconds: f64,
-    /// Whether the attainable savings are known from the guests' contents. Otherwise they are the most that the
+    /// True if the attainable savings are known from the guests' contents. Otherwise they are the most that the
     /// reference saved, or, without the reference, the most that any competitor saved.
     pub is_attainable_known: bool,
     /// The most bytes that can be saved at any time.
@@ -143,8 +143,7 @@ impl ScenarioResults {
     }
 }
 
-/// Where the guests' contents are not known, the most that was saved counts as attainable from the first start
-/// on.
+/// Takes the peak of the saved bytes as attainable from the first start on, for guests with unknown contents.
 fn assume_attainable(scenario: &Scenario, competitors: &[Competitor], runs: &mut [Vec<RawRun>]) {
     let peak = |runs: &[RawRun]| {
         runs.iter().flat_map(|run| &run.series.points).map(|point| point.saved_bytes).max().unwrap_or(0)
@@ -186,7 +185,7 @@ impl CompetitorResults {
         }
     }
 
-    /// Whether its guests were balanced, or have memory that comes and goes.
+    /// Returns true if its guests were balanced, or have memory that comes and goes.
     pub fn has_balance(&self) -> bool {
         self.summary.contains_key(BALANCE_FIGURES[0].key)
     }

@@ -95,12 +95,12 @@ impl<'a> Ksmd<'a> {
         Ok(cpu_ns / sleeps)
     }
 
-    /// Sees that a gauge of KSM is near the number of pages that it should be.
+    /// Checks that a gauge of KSM is near the expected number of pages.
     pub fn expect(&self, gauge: &str, what: &'static str, wanted: u64) -> Result<(), CalibrateError> {
         self.expect_number(self.number(gauge)?, what, wanted)
     }
 
-    /// Sees that a count is near the number of pages that it should be.
+    /// Checks that a count is near the expected number of pages.
     pub fn expect_number(&self, found: u64, what: &'static str, wanted: u64) -> Result<(), CalibrateError> {
         // ksmd passes over a few pages that something else holds for a moment.
         let little = wanted / 50 + 16;
@@ -129,7 +129,7 @@ impl<'a> Ksmd<'a> {
         self.read(&format!("proc/{}/stat", self.pid), |text| Some(is_asleep(text)))
     }
 
-    /// How often ksmd has gone to sleep.
+    /// Returns the number of times that ksmd has gone to sleep.
     fn sleeps(&self) -> Result<u64, CalibrateError> {
         self.read(&format!("proc/{}/status", self.pid), |text| {
             let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;

@@ -18,7 +18,7 @@ use crate::GuestError;
 pub use rounds::{NEEDED_BYTES, Rounds, calibrate};
 pub use summary::{Calibration, Cost, Host};
 
-/// Why there are no costs. Guests are ended in any case.
+/// An error of a calibration. Guests are ended in any case.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
     /// A figure of the kernel is missing or makes no sense.
@@ -49,11 +49,11 @@ pub enum CalibrateError {
         "{found} of {wanted} pages were {what}: other programs offer memory to KSM or change its settings meanwhile"
     )]
     Otherwise {
-        /// What should have become of the pages.
+        /// The expected state of the pages.
         what: &'static str,
-        /// How many it became of.
+        /// Pages found in that state.
         found: u64,
-        /// How many it should have become of.
+        /// Pages expected in that state.
         wanted: u64,
     },
     /// A cost is not the same from round to round.
@@ -81,7 +81,7 @@ pub enum CalibrateError {
     Interrupted,
 }
 
-/// Whether the measurement is to end.
+/// Returns true if a signal has come that ends the measurement.
 fn is_interrupted(interrupts: &Receiver<Signal>) -> bool {
     interrupts.try_iter().any(|signal| signal == Signal::End)
 }

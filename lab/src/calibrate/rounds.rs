@@ -22,7 +22,8 @@ pub const NEEDED_BYTES: u64 = 3 * PAGES as u64 * 4096 + (64 << 20);
 const FEW_PAGES: usize = 4096;
 const DOUBLINGS: u64 = 4;
 
-/// How often the contents that a search finds in the caches double to a stable tree of [`PAGES`]: `log2(1 + 65536 / 4096)`, in hundredths.
+/// Doublings from the contents that a search finds in the caches to a stable tree of [`PAGES`]:
+/// `log2(1 + 65536 / 4096)`, in hundredths.
 const STABLE_DOUBLINGS: u64 = 409;
 
 /// Full frames of empty pages, and the pages that one backs.
@@ -32,7 +33,7 @@ const SHARING: usize = 256;
 /// Passes over the pages of a guest until `smart_scan` skips all of them: it visits a page at the ages 0 to 3.
 const YOUNG: usize = 4;
 
-/// How the rounds are made.
+/// The settings of a measurement in rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds<'a> {
     /// Path of the ksmith program, which runs as guests.
@@ -45,8 +46,8 @@ pub struct Rounds<'a> {
     pub interrupts: &'a Receiver<Signal>,
 }
 
-/// Measures the costs of ksmd's work. `say` is told before each round how many are done, and before a further one why the rounds
-/// so far do not do.
+/// Measures the costs of ksmd's work. Before each round `say` receives the number of finished rounds and, if there were
+/// enough, the disagreement that makes a further one necessary.
 ///
 /// # Errors
 /// The costs can't be measured here, or are not the same from round to round.

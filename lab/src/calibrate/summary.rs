@@ -1,4 +1,4 @@
-//! What was measured: costs with their spread, and the file that `ksmith sim --costs` takes.
+//! The results of a calibration: costs with their spread, and the file that `ksmith sim --costs` takes.
 
 use ksmith_core::sim::Costs;
 use serde::Serialize;
@@ -26,8 +26,8 @@ pub(super) enum Kind {
     Chain,
 }
 
-/// A kind with its key in [`Costs`], its meaning, and the least and greatest cost in nanoseconds that a page, batch or pass can
-/// have on a machine that Linux runs on.
+/// A kind of work with its key in [`Costs`], its meaning and its plausible range. The range is that of a page, batch or
+/// pass, in nanoseconds, on any machine that runs Linux.
 type Row = (Kind, &'static str, &'static str, [u64; 2]);
 
 const KINDS: [Row; 15] = [
@@ -76,7 +76,7 @@ pub struct Host {
     pub cpus: usize,
 }
 
-/// What was measured.
+/// The samples of a calibration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     pages: u64,
@@ -87,7 +87,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Nothing measured yet, of guests with so many pages, in as many rounds as `wanted`.
+    /// Creates a calibration without samples, of guests with `pages` pages, in at least `wanted` rounds.
     pub(super) fn new(pages: u64, wanted: u32) -> Self {
         Self { pages, wanted, rounds: 0, samples: Default::default() }
     }
@@ -145,7 +145,7 @@ impl Calibration {
         Ok(())
     }
 
-    /// The medians as costs for the simulator. What this kernel does not do keeps its default.
+    /// Returns the medians as costs for the simulator. Kinds that this kernel lacks keep their defaults.
     pub fn costs(&self) -> Costs {
         let usual = Costs::default();
         let of = |kind, default| self.median(kind).unwrap_or(default);

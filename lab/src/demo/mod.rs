@@ -29,7 +29,7 @@ use ksmith_core::controller::{Controller, Tick};
 use ksmith_host::act::RestoreError;
 use ksmith_host::own_use::OwnUse;
 
-/// Why the demo ended early. The settings are restored in any case.
+/// An error that ends the demo early. The settings are restored in any case.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// A guest did not start or did not obey.
@@ -136,7 +136,7 @@ struct Act<'a, S> {
     state: &'static str,
 }
 
-/// How one part of the demo ended.
+/// The figures of one part of the demo at its end.
 struct Ending {
     mergeable_bytes: u64,
     saved_bytes: u64,
@@ -144,11 +144,11 @@ struct Ending {
     reached_part: Option<Duration>,
     ksmd_cpu_before: Duration,
     ksmd_cpu: Duration,
-    /// What was not saved, and why, if that is too much.
+    /// The unsaved memory and the reason, if more than the tolerance is left.
     missed: Option<String>,
 }
 
-/// What was saved of what could be, and what was done for it.
+/// Saved and attainable memory with the time, CPU and passes that they took.
 #[derive(Debug, Clone, Copy)]
 struct Effort<'a> {
     saved_bytes: u64,

@@ -7,7 +7,7 @@ use super::stage::Mode;
 /// The result of a demo.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether the figures are measured or simulated.
+    /// The source of the figures: measured or simulated.
     #[serde(serialize_with = "word")]
     pub mode: Mode,
     /// Attainable savings, known from the guests' contents.
@@ -20,7 +20,7 @@ pub struct Report {
     pub late_seconds_to_90: Option<f64>,
     /// Duration of the demo in seconds.
     pub seconds: f64,
-    /// What was not saved, and why. `None` if at least 95 % of what can be saved was.
+    /// The unsaved memory and the reason. `None` if at least 95 % of the attainable savings were saved.
     pub missed: Option<String>,
     /// CPU time of ksmd under the policy, without the passes that aged the pages.
     pub ksmd_cpu_seconds: f64,
@@ -30,7 +30,7 @@ pub struct Report {
     pub ksmith_rss_bytes: u64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
-    /// Whether every setting has its value from before the demo.
+    /// True if every setting has its value from before the demo.
     pub restored: bool,
 }
 

@@ -100,7 +100,7 @@ impl Script {
     }
 }
 
-/// What becomes of empty pages on a kernel.
+/// A kernel's treatment of empty pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyPages {
     /// They map the kernel's zero page, and count as saved.
@@ -112,7 +112,7 @@ pub enum EmptyPages {
 }
 
 impl EmptyPages {
-    /// What becomes of them with these figures of KSM, under the policy of the demo.
+    /// Determines the treatment from KSM's files, under the policy of the demo.
     pub fn of(ksm: &Ksm) -> Self {
         match ksm.use_zero_pages.get() {
             _ if ksm.ksm_zero_pages.get().is_some() => Self::ZeroPage,

@@ -6,7 +6,7 @@ use super::DemoError;
 use crate::Contents;
 use ksmith_core::controller::Host;
 
-/// Whether figures are measured or simulated.
+/// The source of a demo's figures: measured or simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The live kernel with real processes.

@@ -1,14 +1,15 @@
-//! How far a simulated run is from a live one.
+//! The difference between a simulated run and a live one.
 
 use std::fmt;
 
 use super::trace::Run;
 
-/// How far a simulated run is from the live one.
+/// The difference between a simulated run and the live one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// The greatest difference of saved memory over all samples, as a part of what the live run saved in the end (or at most, where
-    /// it saved nothing in the end; or the simulated one at most, where it never did).
+    /// The greatest difference of saved memory over all samples, as a part of the live run's savings at the end. If the
+    /// live run saved nothing at the end, its peak is the measure; if it never saved anything, the simulated run's
+    /// peak.
     pub saved: f64,
     /// The moment of that difference, in seconds.
     pub at: f64,
@@ -65,7 +66,8 @@ impl Difference {
         if simulated.max(live) < LITTLE_CPU { 1.0 } else { simulated / live.max(f64::MIN_POSITIVE) }
     }
 
-    /// Whether the simulator's aim is met: saved memory within 5 % at each sample, ksmd's CPU within 10 %, passes within one.
+    /// Returns true if the simulator's aim is met: saved memory within 5 % at each sample, ksmd's CPU within 10 %,
+    /// passes within one.
     pub fn is_within_aim(&self) -> bool {
         self.saved <= 0.05
             && (0.9..=1.1).contains(&self.cpu_ratio())

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 pub use difference::Difference;
 pub use trace::{Run, Trace, TraceError};
 
-/// Writes a copy of the scenario at `path` of which the short form takes so many seconds into `directory`, and returns its path.
+/// Writes a copy of the scenario at `path` into `directory`, with a short form of this many seconds. Returns the copy's
+/// path.
 ///
 /// # Errors
 /// A file can't be read or written, or is no scenario with a short form.

@@ -11,7 +11,7 @@ use crate::competitor::{Competitor, UnknownCompetitor};
 use crate::scenario::Form;
 use crate::simulate::{SimulatedHost, Simulation, SimulationError, Story, StoryError, Wishes};
 
-/// Why a trace can't be simulated.
+/// An error of simulating a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The policy is none that there is.
@@ -36,7 +36,7 @@ pub enum TraceError {
 pub struct Run {
     /// Complete passes of ksmd.
     pub passes: u64,
-    /// For each sample: seconds, saved bytes, and ksmd's CPU time in seconds.
+    /// Seconds, saved bytes, and ksmd's CPU time in seconds, for each sample.
     pub points: Vec<(f64, u64, f64)>,
 }
 
@@ -57,7 +57,7 @@ pub struct Trace {
     pub ksmd_before_ms: u64,
     /// The part of the time in which ksmd could run that it ran, in thousandths: other load had the CPU for the rest.
     pub ksmd_share_permille: u32,
-    /// Whether ksmd rested at the end of a pass where it was to ([`Rest`](ksmith_core::sample::Rest)).
+    /// True if ksmd could pause at a pass boundary ([`Rest`](ksmith_core::sample::Rest)).
     #[serde(default)]
     pub can_rest: bool,
     /// The live run itself.

@@ -30,7 +30,7 @@ pub struct Counted {
     pub passes: u64,
     /// Pages of guests with wrong content.
     pub wrong_pages: usize,
-    /// What came of balancing guests, where that was simulated.
+    /// The figures of balancing, if it was simulated.
     pub balance: Option<Balancing>,
 }
 
@@ -76,7 +76,7 @@ pub struct Measures {
     pub rewrite_seconds: f64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
-    /// What came of balancing guests, where that was simulated.
+    /// The figures of balancing, if it was simulated.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balancing>,
 }

@@ -37,7 +37,7 @@ pub struct Series {
     pub points: Vec<Point>,
     /// Changes of the attainable savings, which are 0 before the first step.
     pub attainable: Vec<Step>,
-    /// Whether what could be saved changes all the time, as in a fleet: no rise then lasts until it is saved.
+    /// True if the attainable savings change all the time, as in a fleet: no rise then lasts until it is saved.
     #[serde(skip)]
     pub is_restless: bool,
 }

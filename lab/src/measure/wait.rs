@@ -1,10 +1,10 @@
-//! How long savings take where what could be saved changes all the time.
+//! The longest wait for savings in a series whose attainable savings change all the time.
 
 use std::collections::VecDeque;
 
 use super::series::Series;
 
-/// What was saved, and what could be, from a moment on.
+/// Saved and attainable bytes from a moment on.
 struct Event {
     at: f64,
     saved: f64,

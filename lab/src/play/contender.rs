@@ -137,8 +137,7 @@ impl Contender {
     }
 }
 
-/// Where a contender listens and records: in its own directory, so that neither the sockets nor the history of this host are
-/// touched.
+/// Returns the configuration of a contender's sockets and history: in its own directory, apart from those of the host.
 fn places(place: &Path, socket: &Path) -> String {
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     format!(

@@ -57,7 +57,7 @@ pub struct Plan {
     pub logs: Option<PathBuf>,
 }
 
-/// Why there are no results. Guests and controllers are ended in any case.
+/// An error that ends an experiment. Guests and controllers are ended in any case.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A guest with known memory did not obey.

@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub(super) controller_rss_bytes: u64,
 }
 
-/// A thread that samples until it is told to end.
+/// A thread that samples until it is stopped.
 #[derive(Debug)]
 pub(super) struct Sampler {
     saved: Arc<AtomicU64>,
@@ -96,7 +96,7 @@ struct First {
 pub(crate) struct Passes {
     ended: u64,
     visited: u64,
-    /// Whether ksmd has visited no page since the last pass ended.
+    /// True if ksmd has visited no page since the last pass ended.
     stands: bool,
     /// Start of the pass under way; the field below holds that of the pass before.
     began: f64,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{ReportError, page};
 use crate::results::Results;
 
-/// Why the files can't be written.
+/// An error of writing the report's files.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// A plot can't be drawn.

@@ -29,7 +29,7 @@ fn colour(place: usize) -> (u8, u8, u8) {
     COLOURS.get(place % COLOURS.len()).copied().unwrap_or_default()
 }
 
-/// Why there is no report.
+/// An error of drawing a plot.
 #[derive(Debug, thiserror::Error)]
 #[error("can't draw {plot} of {scenario}: {why}")]
 pub struct ReportError {

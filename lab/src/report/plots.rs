@@ -53,12 +53,12 @@ pub fn line_plot(figure: &'static str, run: &str, points: Vec<(f64, f64)>) -> Re
     draw(figure, run, |area| over_time(&area, seconds, (figure, top), [(points, style(0))]))
 }
 
-/// What a plot of a Pareto front shows: cost to the right, benefit upwards.
+/// The data of a plot of a Pareto front: cost to the right, benefit upwards.
 #[derive(Debug, Clone, Copy)]
 pub struct Front<'a> {
-    /// What the costs are.
+    /// The label of the cost axis.
     pub cost: &'a str,
-    /// What the benefits are.
+    /// The label of the benefit axis.
     pub benefit: &'a str,
     /// All that was tried.
     pub tried: &'a [(f64, f64)],

@@ -107,10 +107,10 @@ pub(super) struct Step {
     pub(super) times: Option<u32>,
     /// Seconds between two repetitions.
     pub(super) every: Option<f64>,
-    /// For `start`: seconds until the guest is stopped.
+    /// Seconds until the guest is stopped, for `start`.
     pub(super) lifetime: Option<f64>,
-    /// For `rewrite` and `refill`: index of the part, from 0.
+    /// Index of the part from 0, for `rewrite` and `refill`.
     pub(super) part: Option<usize>,
-    /// For `work`: load in per cent, from 0 to 100.
+    /// Load in percent from 0 to 100, for `work`.
     pub(super) percent: Option<u8>,
 }

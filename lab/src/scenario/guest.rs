@@ -38,7 +38,7 @@ pub struct QemuGuest {
     pub memory_mib: u64,
     /// Accelerator: `tcg` or `kvm`.
     pub accel: String,
-    /// What to install where a file is missing.
+    /// The package to install, as a hint for a missing file.
     pub hint: String,
 }
 

@@ -56,7 +56,7 @@ pub struct Scenario {
     pub actions: Vec<Action>,
 }
 
-/// Why a scenario can't be loaded.
+/// An error of loading a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file can't be read or is refused.

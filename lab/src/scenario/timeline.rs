@@ -23,11 +23,11 @@ pub struct Instance {
 pub struct Action {
     /// Time since the start.
     pub at: Duration,
-    /// What happens to one guest. Guests are indices into [`Scenario::instances`](super::Scenario::instances).
+    /// The action on one guest. Guests are indices into [`Scenario::instances`](super::Scenario::instances).
     pub deed: Deed,
 }
 
-/// What happens to one guest.
+/// An action of the timeline on one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
     /// The guest starts.

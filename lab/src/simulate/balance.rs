@@ -16,7 +16,7 @@ pub struct Balance {
     pub config: Option<BalanceConfig>,
 }
 
-/// Why a name stands for no balance policy.
+/// An error of looking up a balance policy by its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownBalance {
     /// No policy has this name.

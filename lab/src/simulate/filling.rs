@@ -31,13 +31,13 @@ pub(super) struct Ready {
     pub id: GuestId,
 }
 
-/// What guests are to do from a moment on.
+/// Work that starts at one moment: a guest with the contents that it writes.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub guest: usize,
     pub id: GuestId,
     pub contents: Vec<(usize, u64)>,
-    /// Whether the guest is new, and its memory grows.
+    /// True if the guest is new, and its memory grows.
     pub is_new: bool,
 }
 
@@ -78,7 +78,7 @@ impl Filling {
         self.jobs.iter().map(|job| job.next).min()
     }
 
-    /// Whether a new guest fills its memory, or a part is being restored: what could be saved of it is not all there.
+    /// Returns true while a new guest fills its memory or a part is restored: its attainable savings are incomplete.
     pub fn is_growing(&self) -> bool {
         self.jobs.iter().any(|job| job.is_new)
     }

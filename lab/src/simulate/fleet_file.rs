@@ -52,10 +52,10 @@ struct Table {
     seed: Option<u64>,
 }
 
-/// Guests may have so many times the memory of the host.
+/// The greatest ratio of the guests' memory to that of the host.
 const MOST_FULL: f64 = 4.0;
 
-/// Whether the text is a fleet's, and not that of a scenario of the lab.
+/// Returns true if the text is a fleet's, and not that of a scenario of the lab.
 pub(super) fn is_fleet(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[fleet]")
 }

@@ -35,7 +35,7 @@ use crate::competitor::{Competitor, CompetitorKind};
 use crate::results::{Host, RawRun, Results, ScenarioResults};
 use crate::scenario::Form;
 
-/// What is simulated.
+/// A simulation's stories, competitors and host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// The stories, in order.
@@ -63,7 +63,7 @@ pub struct SimulatedHost {
     pub ksmd_before_ns: u64,
     /// The part of a CPU that ksmd gets while it works, in thousandths.
     pub ksmd_share_permille: u32,
-    /// Whether ksmd can be had rest at the end of a pass ([`Rest`](ksmith_core::sample::Rest)).
+    /// True if the kernel can pause ksmd at a pass boundary ([`Rest`](ksmith_core::sample::Rest)).
     pub can_rest: bool,
     /// The length of a run of pages that is kept as one. `None`: chosen by size.
     pub run_pages: Option<u32>,
@@ -84,7 +84,7 @@ impl Default for SimulatedHost {
     }
 }
 
-/// Why there are no results.
+/// An error of a simulation.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
     /// A competitor is a program, which runs on a live host only.
@@ -209,7 +209,7 @@ impl Simulation {
     }
 }
 
-/// How many runs take place at once: as many as there are CPUs and memory for.
+/// Returns the number of concurrent runs: as many as there are CPUs and memory for.
 pub(crate) fn workers(stories: &[Story], host: &SimulatedHost) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let needed = stories.iter().map(|story| story.memory_needed(host)).max().unwrap_or(0).max(1);

@@ -22,7 +22,7 @@ const SAMPLE: Duration = Duration::from_millis(200);
 /// Samples of a run at most.
 const MOST_SAMPLES: u32 = 7200;
 
-/// What decides: a policy, or nothing, which leaves KSM off.
+/// The control of ksmd in a run: a policy, or none, which leaves KSM off.
 #[derive(Debug)]
 enum Deciding {
     Policy(Box<Trial>),
@@ -37,7 +37,7 @@ impl Deciding {
         }
     }
 
-    /// Lets guests live, and their balance policy take its turn.
+    /// Advances the guests' memory and their balance policy by a step.
     fn balance(&mut self, balanced: &mut Balanced) {
         balanced.step(self.machine());
         if let Self::Policy(trial) = self {
@@ -64,7 +64,8 @@ fn balanced(story: &Story, run_pages: u32, balance: Option<&Balance>) -> Option<
     is_balanced.then(|| Balanced::new(guests.clone(), run_pages, config, *duration))
 }
 
-/// Plays a story, and returns what was observed. `goes_on` is told of each step of simulated time, and says whether to go on.
+/// Plays a story, and returns the observations. `goes_on` receives each step of simulated time, and returns false to
+/// stop.
 pub(crate) fn run(
     story: &Story,
     host: &SimulatedHost,
@@ -138,7 +139,7 @@ pub(crate) fn run(
     observed.finish(cast.is_none(), balanced.map(|balanced| balanced.record()))
 }
 
-/// What is still to happen to the guests of a scenario.
+/// The pending actions on the guests of a scenario.
 #[derive(Debug)]
 struct Happenings<'a> {
     actions: &'a [Action],
@@ -155,7 +156,7 @@ impl Happenings<'_> {
         action.into_iter().chain(self.filling.next()).min()
     }
 
-    /// Lets happen what happens at this moment. Guests that begin to write at the same moment share the CPUs.
+    /// Carries out all actions that are due. Guests that begin to write at the same moment share the CPUs.
     fn happen(&mut self, at: Duration, cast: &Cast, machine: &mut Machine) {
         for ready in self.filling.step(at, machine, &self.guests) {
             cast.ready(machine, ready, self.run_pages);
@@ -170,7 +171,7 @@ impl Happenings<'_> {
     }
 }
 
-/// What was observed so far.
+/// The observations of a run so far.
 #[derive(Debug, Default)]
 struct Observed {
     points: Vec<Point>,

@@ -15,7 +15,7 @@ use super::wishes::Wishes;
 use crate::Part;
 use crate::scenario::{Deed, Form, Scenario, ScenarioError};
 
-/// What happens on the simulated host.
+/// A course of events on the simulated host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Story {
     /// A scenario of the lab.
@@ -30,18 +30,18 @@ pub enum Story {
         plans: Vec<Plan>,
         /// The same guests with what they can't do without, and what comes and goes. Empty where that is not known.
         guests: Vec<(Plan, Demand)>,
-        /// Whether `plans` lack memory that comes and goes.
+        /// True if `plans` lack memory that comes and goes.
         has_demands: bool,
         /// The simulated time that it takes.
         duration: Duration,
         /// Memory of the host, in bytes.
         host_bytes: u64,
-        /// How fast guests rewrite their memory at night, in thousandths of the day's pace.
+        /// The guests' rate of rewriting memory at night, in thousandths of the day's.
         night_permille: u32,
     },
 }
 
-/// Why a story can't be told.
+/// An error of loading or simulating a story.
 #[derive(Debug, thiserror::Error)]
 pub enum StoryError {
     /// The file can't be read or is refused.
@@ -204,8 +204,8 @@ impl Cast {
         Self { plans: plans.collect(), parts }
     }
 
-    /// Lets a deed happen, or returns the work of a guest that begins with it. `guests` has the machine's guest for each that has
-    /// started.
+    /// Carries out an action, and returns the write job that starts with it, if there is one. `guests` has the
+    /// machine's guest for each that has started.
     pub fn happen(
         &self,
         machine: &mut Machine,
@@ -247,7 +247,7 @@ impl Cast {
         None
     }
 
-    /// Has a guest that has filled its memory begin to rewrite parts of it.
+    /// Starts the rewriting of parts by a guest that has filled its memory.
     pub fn ready(&self, machine: &mut Machine, Ready { guest, id }: Ready, run_pages: u32) {
         for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
             match *it {
@@ -267,7 +267,7 @@ impl Cast {
         self.rewrite(machine, id, guest, part, every, run_pages);
     }
 
-    /// Has a guest rewrite a part once in `every`, or no more.
+    /// Sets the interval at which a guest rewrites a part; `None` ends the rewriting.
     fn rewrite(
         &self,
         machine: &mut Machine,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the command line says of a story.
+/// Overrides of a story by the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Wishes {
     /// Memory of the host, in bytes.

@@ -12,14 +12,14 @@ use super::point::Figures;
 use crate::measure::Measures;
 use crate::simulate::{Meter, SimulatedHost, Story, run};
 
-/// Where points are played.
+/// A player of points in the simulator.
 pub(super) struct Bench<'a> {
     pub tuning: &'a Tuning,
     pub meter: &'a Meter,
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What came of a point.
+/// The outcome of playing a point.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Played {
     /// The figures of each story.
@@ -30,7 +30,7 @@ pub(super) enum Played {
     Stopped,
 }
 
-/// What messages about a point's settings name as their file.
+/// The file name in messages about a point's settings.
 const SOURCE: &str = "settings";
 
 impl Bench<'_> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::point::Point;
 
-/// Whether `one` saves no less for no more CPU than `other`, and is better in one of both.
+/// Returns true if `one` saves no less for no more CPU than `other`, and is better in one of both.
 pub(super) fn dominates(one: &Point, other: &Point) -> bool {
     one.share >= other.share && one.cpu <= other.cpu && (one.share > other.share || one.cpu < other.cpu)
 }
@@ -23,10 +23,10 @@ pub(super) fn front(points: &[Point]) -> Vec<&Point> {
     sorted
 }
 
-/// Where the defaults lie.
+/// The position of the defaults relative to the Pareto front.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Place {
-    /// Whether nothing that was tried dominates them.
+    /// True if no point that was tried dominates the defaults.
     pub is_on_front: bool,
     /// Number of points that dominate them.
     pub dominated_by: usize,
@@ -36,7 +36,7 @@ pub struct Place {
     pub cheapest: Option<Point>,
     /// The point that saves most for no more CPU.
     pub fullest: Option<Point>,
-    /// Of the points that are better everywhere, the one of least CPU.
+    /// The point of least CPU among those that are better everywhere.
     pub cheapest_everywhere: Option<Point>,
 }
 

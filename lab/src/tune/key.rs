@@ -14,19 +14,19 @@ pub struct Key {
     pub high: f64,
     /// The value that the policy has by default.
     pub default: f64,
-    /// Whether only whole numbers are taken.
+    /// True if only whole numbers are valid.
     pub is_whole: bool,
-    /// Whether it is a constant of the policy, which no configuration has.
+    /// True if it is a constant of the policy, which no configuration has.
     pub is_constant: bool,
 }
 
-/// How many times less and more than its default a key is tried with.
+/// The greatest factor by which a value lies below or above its default.
 const SPAN: f64 = 8.0;
 
 /// The most that makes sense, by what ends the name.
 const MOST: [(&str, f64); 2] = [("percent", 100.0), ("part", 1.0)];
 
-/// Why keys can't be searched.
+/// An error in the keys of a search.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BadKey {
     /// The policy has no such number.
@@ -34,9 +34,9 @@ pub enum BadKey {
     Unknown {
         /// The policy.
         policy: String,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The policy's numbers.
         known: String,
     },
     /// The policy has no numbers.
@@ -71,7 +71,8 @@ impl Key {
         constants.map(|key| Self { is_constant: true, ..key }).collect()
     }
 
-    /// Of all keys of a policy, those that are asked for as `NAME` or `NAME=LOW..HIGH`; where none is, all that a configuration has.
+    /// Selects the keys given as `NAME` or `NAME=LOW..HIGH` from all keys of a policy; if none is given, all keys of a
+    /// configuration.
     ///
     /// # Errors
     /// There is no such key, it is named twice, or the bounds are none.

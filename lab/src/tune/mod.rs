@@ -26,7 +26,7 @@ use self::search::{Relative, Tried};
 use crate::report::{self, WriteError};
 use crate::simulate::{Meter, SimulatedHost, Story, workers};
 
-/// What is searched, and where.
+/// The parameters of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuning {
     /// The policy, by its name in the configuration.
@@ -37,15 +37,15 @@ pub struct Tuning {
     pub stories: Vec<Story>,
     /// The simulated host.
     pub host: SimulatedHost,
-    /// How many points are tried at least: whole generations are.
+    /// The least number of points: the last generation is completed.
     pub points: usize,
-    /// What the search draws its numbers from.
+    /// The seed of the search's random numbers.
     pub seed: u64,
     /// The most runs at once. `None`: as many as there are CPUs and memory for.
     pub jobs: Option<usize>,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tuned {
     /// Version of ksmith.
@@ -56,7 +56,7 @@ pub struct Tuned {
     pub kernel: String,
     /// The seed of the search.
     pub seed: u64,
-    /// Whether the search was ended early.
+    /// True if the search was ended early.
     pub is_stopped: bool,
     /// Points that the policy refused as contradictory. They were not played.
     pub refused: usize,
@@ -66,7 +66,7 @@ pub struct Tuned {
     pub stories: Vec<Told>,
     /// The defaults, and what came of them.
     pub defaults: Point,
-    /// Where the defaults lie.
+    /// The position of the defaults relative to the front.
     pub place: Place,
     /// The front, by CPU.
     pub front: Vec<Point>,
@@ -74,7 +74,7 @@ pub struct Tuned {
     pub points: Vec<Point>,
 }
 
-/// A story that was told.
+/// A story of the search with its simulated time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
     /// The name of the story.
@@ -83,7 +83,7 @@ pub struct Told {
     pub seconds: f64,
 }
 
-/// Why nothing was found.
+/// An error of a search.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The policy can't be made from its defaults.
@@ -94,7 +94,7 @@ pub enum TuneError {
         /// The reason.
         why: String,
     },
-    /// In no story is anything to be saved.
+    /// Nothing can be saved in any story.
     #[error("nothing can be saved in these stories, so that no point is better than another: name others")]
     NothingToSave,
     /// The search was ended before the defaults were played.
@@ -105,11 +105,11 @@ pub enum TuneError {
     Threads(#[from] rayon::ThreadPoolBuildError),
 }
 
-/// What was not saved under the defaults, at least, so that a ratio to nearly nothing does not hide all else.
+/// The least loss that counts for the defaults, so that a ratio to nearly nothing does not hide all else.
 const LEAST_LOSS: f64 = 1e-3;
 
 impl Tuning {
-    /// Searches, with progress on standard error. `is_stopped` says when to come to an end; what was found by then is returned.
+    /// Searches, with progress on standard error. Once `is_stopped` returns true, returns the points found so far.
     ///
     /// # Errors
     /// The policy can't be made, nothing can be saved in the stories, or the search is ended before the defaults were played.
@@ -221,7 +221,7 @@ impl Tuned {
     }
 }
 
-/// How far the search is.
+/// Describes the progress of the search.
 fn progress(tried: usize, points: usize, best: usize, elapsed: Duration) -> String {
     let left = elapsed.as_secs_f64() / tried.max(1) as f64 * points.saturating_sub(tried) as f64;
     let left = Span(Duration::from_secs((left as u64).max(1)));

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::measure::Measures;
 
-/// What came of one story.
+/// The figures of one story.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
     /// Memory saved, integrated over time.
@@ -24,7 +24,7 @@ impl Figures {
         }
     }
 
-    /// What was saved of what could be, 0 to 1. `None` where nothing could be saved.
+    /// Returns saved memory divided by attainable memory, 0 to 1. `None` if nothing could be saved.
     fn share(&self) -> Option<f64> {
         (self.attainable_gib_seconds > 0.0).then(|| self.gib_seconds / self.attainable_gib_seconds)
     }
@@ -35,11 +35,11 @@ impl Figures {
 pub struct Point {
     /// The values, in the order of the keys.
     pub values: Vec<f64>,
-    /// What was saved of what could be, 0 to 1: the mean of the stories in which something can be saved.
+    /// Saved memory divided by attainable memory, 0 to 1: the mean of the stories in which something can be saved.
     pub share: f64,
     /// CPU time of ksmd divided by that under the defaults: the mean of all stories.
     pub cpu: f64,
-    /// What came of each story, in their order.
+    /// The figures of each story, in their order.
     pub stories: Vec<Figures>,
 }
 

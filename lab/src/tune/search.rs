@@ -12,13 +12,13 @@ const DIRECTIONS: [f64; 5] = [1.0, 0.25, 4.0, 0.5, 2.0];
 /// The part of the sum of both that counts besides the greater one, so that of points equal in that the better one is found.
 const BESIDE: f64 = 0.01;
 
-/// How far from the defaults the search begins: a part of the way from the least value to the greatest one.
+/// The initial step size, as a part of the way from the least value to the greatest one.
 const FIRST_STEP: f64 = 0.15;
 
-/// What a refused point counts as: worse than all that can be played.
+/// The badness of a refused point: worse than that of all that can be played.
 const REFUSED: f64 = 1e9;
 
-/// What came of a point: the part that is not saved and the CPU time, relative to those of the defaults.
+/// The costs of a point: unsaved memory and CPU time, relative to those of the defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Relative {
     pub loss: f64,
@@ -26,14 +26,14 @@ pub(super) struct Relative {
 }
 
 impl Relative {
-    /// How bad that is in a direction.
+    /// Returns the weighted cost in a direction: the less, the better.
     fn badness(self, direction: f64) -> f64 {
         let (loss, cpu) = (self.loss / direction.sqrt(), self.cpu * direction.sqrt());
         loss.max(cpu) + BESIDE * (loss + cpu)
     }
 }
 
-/// What a search is told of a place.
+/// The outcome of trying a point, as the search receives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Tried {
     /// It was played.
@@ -44,11 +44,11 @@ pub(super) enum Tried {
     Stopped,
 }
 
-/// Searches from a place on, by whole generations in turn, until so many places were tried, the search is stopped or all directions have
-/// come to their end. `try_out` is called from several threads of the pool that this is called in, and with the same places for the same
-/// seed. `after` is told how many places were tried.
+/// Searches from a point in all directions, by whole generations in turn. The search ends after `places` points, on a
+/// stop, or if all directions have converged. `try_out` is called from several threads of the caller's pool, with the
+/// same points for the same seed. `after` receives the number of points tried so far.
 ///
-/// Returns how many places were tried.
+/// Returns the number of points that were tried.
 pub(super) fn search(
     from: &[f64],
     (places, seed): (usize, u64),

@@ -1,4 +1,4 @@
-//! How near each captured run comes out.
+//! Bounds on the difference between each captured run and its simulation.
 
 use ksmith_lab::fidelity::Difference;
 
@@ -19,7 +19,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a difference is within the bounds.
+    /// Returns true if the difference is within the bounds.
     pub fn hold(&self, difference: &Difference) -> bool {
         let [simulated, live] = difference.passes.map(|passes| passes as f64);
         difference.saved <= self.saved
