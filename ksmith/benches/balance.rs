@@ -1,5 +1,6 @@
-//! How many user-mode Linux guests, booted from one image and reading it, run to a login prompt in a pool before the
-//! pool swaps: without ksmith, and with its daemon. The measure of "Reducing host memory consumption".
+//! Benchmark of memory balancing: the number of user-mode Linux guests, booted from one image and reading it, that run
+//! to a login prompt in a pool before the pool swaps. Measured without ksmith, and with its daemon; the figure behind
+//! "Reducing host memory consumption".
 //!
 //! `cargo bench -p ksmith --bench balance -- [POOL_MIB] [GUEST_MIB] [DATA_MIB]`, as root.
 
@@ -25,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const BETWEEN: Duration = Duration::from_secs(2);
 const MIB: u64 = 1 << 20;
 
-/// How the daemon balances: a guest that boots takes 100 MiB within a second or two, so that much is kept free twice over.
+/// The daemon's balance settings. A booting guest takes 100 MiB within a second or two, and twice that much is kept
+/// free.
 const BALANCE: &str = "low_percent = 25\nhigh_percent = 40\nreserve_mib = 8\nstep_percent = 25\n\
     urgent_step_percent = 50\ncooldown_seconds = 0.5\ngive_back_on_exit = false\n";
 
@@ -105,7 +107,7 @@ fn with(sizes: &Sizes, image: &Image) -> usize {
     guests.len()
 }
 
-/// Whether a guest can have its whole again and use it; then it gives it up for the next one.
+/// Returns true if a guest can have all its memory again and use it; afterwards it gives it up for the next one.
 fn gets_back(sizes: &Sizes, guest: &mut ImageGuest, ledger: &Ledger) -> bool {
     let mut actuator = guest.actuator(ledger);
     let is_whole = actuator.resize(u64::MAX).is_ok_and(|given| given == sizes.guest * MIB);

@@ -1,12 +1,12 @@
 //! The cost of the daemon while ksmd is parked, and how long its turns take while processes attack it.
 //!
-//! `cargo bench -p ksmith --bench daemon` (as root, on a host where KSM is not in use) starts the real `ksmith
-//! daemon` beside real processes, with mergeable memory or without, waits until it has parked ksmd, and prints a
-//! table. Then an ordinary user attacks (`ksmith/tests/attacks`), and a second table has the daemon's turns and the most
-//! memory that it had. It holds the lock of the tests on the live kernel meanwhile, which leaves nothing merged and all settings as they were.
-//! `KSMITH_BENCH=costs` is the first table alone, `KSMITH_BENCH=attacks` the second. Other words leave out the attacks without
-//! them in their names. `KSMITH_BENCH=churn` measures it where a guest comes and one goes each four seconds, and nothing else.
-//! `KSMITH_PROGRAM=PATH` has another build measured.
+//! `cargo bench -p ksmith --bench daemon` (as root, on a host where KSM is not in use) starts the real `ksmith daemon`
+//! beside real processes, with mergeable memory or without. It waits until the daemon has parked ksmd, and prints a
+//! table. Then an ordinary user attacks (`ksmith/tests/attacks`), and a second table has the daemon's turns and its
+//! peak memory. The bench holds the lock of the tests on the live kernel, which leaves nothing merged and all settings
+//! as they were. `KSMITH_BENCH=costs` is the first table alone, `KSMITH_BENCH=attacks` the second. Other words leave
+//! out the attacks without them in their names. `KSMITH_BENCH=churn` measures it where a guest comes and one goes each
+//! four seconds, and nothing else. `KSMITH_PROGRAM=PATH` has another build measured.
 
 mod churn;
 mod running;
@@ -25,7 +25,7 @@ use support::attack::Attack;
 /// Processes with mergeable memory, and without.
 const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (0, 10_000)];
 
-/// How long the parked daemon is watched.
+/// The time over which the parked daemon is measured.
 const WATCHED: Duration = Duration::from_secs(15);
 
 fn main() {

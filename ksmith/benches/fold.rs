@@ -1,5 +1,5 @@
-//! How fast `ksmith fold` folds a process from outside: by one thread and by two, two processes of it on two victims, beside the
-//! speed of only reading, and the CPU time that ksmd takes for the same pages.
+//! Benchmark of `ksmith fold`: its speed on one process by one thread and by two, and that of two folding processes on
+//! two victims. Compared with only reading the memory, and with ksmd's CPU time for the same pages.
 //!
 //! `cargo bench -p ksmith --bench fold`, as root. A victim is a process with huge pages, half of it zero in runs. Each round takes
 //! all measurements one after another, so that whatever else goes on falls on all alike, and compares within the round. Figures are
@@ -33,7 +33,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 /// The first argument of this program where it is a victim.
 const VICTIM: &str = "be-a-victim";
 
-/// How fast a way goes over memory, and what it costs.
+/// The throughput and CPU time of one measurement.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     bytes_per_second: f64,
@@ -140,7 +140,7 @@ fn zero_bytes(length: usize, run: usize) -> usize {
     length / PAGE / (2 * run) * run * PAGE
 }
 
-/// Has one `ksmith fold` for each victim fold it, all at once.
+/// Runs one `ksmith fold` for each victim, all at once.
 fn fold(victims: &[&Victim], length: usize, threads: usize, run: usize) -> Measured {
     let (cpu, begin) = (children_seconds(), Instant::now());
     let start = |victim: &&Victim| {
@@ -161,7 +161,7 @@ fn fold(victims: &[&Victim], length: usize, threads: usize, run: usize) -> Measu
     Measured { bytes_per_second, cpu_seconds: children_seconds() - cpu }
 }
 
-/// Has ksmd look at the victim's memory until it has given its zero pages back. Returns ksmd's CPU seconds.
+/// Runs ksmd over the victim's memory until it has given its zero pages back. Returns ksmd's CPU seconds.
 fn merge_zero_pages(victim: &mut Victim, length: usize, run: usize) -> f64 {
     let before = victim.resident_bytes();
     let wanted = before.saturating_sub((zero_bytes(length, run) / 100 * 98) as u64);

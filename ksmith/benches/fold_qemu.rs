@@ -26,12 +26,12 @@ use support::linux::{APPEND, Linux, LinuxKit};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How long the memory of a guest is watched after it was freed.
+/// The time over which the memory of a guest is measured after it was freed.
 const WATCHED: Duration = Duration::from_secs(40);
 
 const MIB: u64 = 1 << 20;
 
-/// What gives memory back.
+/// A mechanism that gives a guest's free memory back to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Nothing,
@@ -180,7 +180,7 @@ fn memory(pid: u32) -> u64 {
     rollup.pss.unwrap() + rollup.swap.unwrap_or(0)
 }
 
-/// What of a process's memory is in huge pages, in bytes.
+/// Returns the bytes of a process's memory that are in huge pages.
 fn huge_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));

@@ -1,7 +1,7 @@
 //! The time in which a daemon answers for a thousand guests.
 //!
 //! `cargo bench -p ksmith --bench guests` (as root, on a host where KSM is not in use) times the whole command
-//! `ksmith guests --json`, from its start to its end, and the daemon's answer alone.
+//! `ksmith guests --json`, and the daemon's reply alone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 
@@ -17,7 +17,7 @@ use sleepers::Sleepers;
 
 const GUESTS: [usize; 3] = [10, 100, 1000];
 
-/// How often each is timed.
+/// Repetitions of each measurement.
 const TIMES: usize = 21;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What observing costs: CPU and memory at one sample a second, and the time of one sample.
+//! Benchmark of the observer: CPU and memory at one sample a second, and the time of one sample.
 //!
 //! `cargo bench --bench observe` prints both. The processes are real ones, forked from this program: with
 //! mergeable memory, or without. The time of one sample is that of many in a row, of which one in a tenth of a second reads the host's

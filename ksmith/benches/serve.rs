@@ -1,4 +1,4 @@
-//! What `ksmith serve` costs: time of an answer, CPU with and without streams, and memory.
+//! Benchmark of `ksmith serve`: time of a reply, CPU with and without streams, and memory.
 //!
 //! `cargo bench -p ksmith --bench serve` asks a server on loopback, with a daemon that makes its answers up. It needs neither
 //! KSM nor root.
@@ -20,10 +20,10 @@ const GUESTS: [usize; 3] = [10, 100, 1000];
 /// Streams that are open at once.
 const STREAMS: usize = 10;
 
-/// How often each page is timed.
+/// Repetitions for each page.
 const TIMES: usize = 21;
 
-/// How long the CPU is watched.
+/// The time over which the CPU is measured.
 const WATCH: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -91,7 +91,7 @@ fn share(server: &Server) -> f64 {
     (cpu(server) - before).as_secs_f64() / started.elapsed().as_secs_f64() * 100.0
 }
 
-/// Of all threads, those that have ended too. A tick has ten milliseconds.
+/// Returns the CPU time of all threads, including those that have ended. A tick has ten milliseconds.
 fn cpu(server: &Server) -> Duration {
     let text = fs::read_to_string(format!("/proc/{}/stat", server.running.pid())).unwrap();
     Duration::from_millis(10 * PidStat::parse(&text).unwrap().cpu_ticks)

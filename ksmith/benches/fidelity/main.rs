@@ -22,7 +22,7 @@ use support::KernelLock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
-/// What is played if nothing is named: a part that takes some minutes.
+/// The default scenarios: a part that takes some minutes.
 const USUAL: [&str; 2] = ["burst", "zeros"];
 const USUAL_POLICIES: &str = "profit,fixed:morfik,reference";
 

@@ -8,9 +8,9 @@ use crate::contender::Contender;
 
 /// A job.
 pub(crate) struct Case {
-    /// As on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// What it is.
+    /// A description in one line.
     pub(crate) about: &'static str,
     /// Programs it needs, and how to get them.
     needs: &'static [(&'static str, &'static str)],
@@ -105,7 +105,7 @@ impl Case {
         }
     }
 
-    /// What must be installed first.
+    /// Returns the way to get a missing program, if one is missing.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let path = env::var_os("PATH").unwrap_or_default();
         let is_there = |program: &str| {

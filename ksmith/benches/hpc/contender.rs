@@ -10,7 +10,7 @@ use ksmith_service::control::Client;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
-/// How a job is run.
+/// A way of running a job: with or without KSM, and under which control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// Without KSM.
@@ -46,7 +46,7 @@ impl Contender {
         Self::FoldKsmith,
     ];
 
-    /// Whether the job's memory is offered to KSM.
+    /// Returns true if the job's memory is offered to KSM.
     pub(crate) fn opts_in(self) -> bool {
         !matches!(self, Self::None | Self::Indirect | Self::Fold)
     }
@@ -61,7 +61,7 @@ impl Contender {
         }
     }
 
-    /// What it needs and can't find.
+    /// Returns the command that builds what this way needs; `None` if it is there.
     pub(crate) fn missing(self) -> Option<&'static str> {
         let library = Path::new(env!("CARGO_BIN_EXE_ksmith")).with_file_name("libksmith.so");
         let needs_library = matches!(self, Self::KsmithGuided | Self::Fold | Self::FoldKsmith);

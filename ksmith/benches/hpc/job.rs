@@ -21,10 +21,10 @@ use crate::contender::{Contender, Controlled};
 /// Between two looks at a job's memory. Looking costs the kernel a walk over all its page tables.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// What a run took, from the start of the command to its end.
+/// The figures of a job's run, from the start of the command to its end.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Run {
-    /// How long it took.
+    /// Wall time from start to end.
     pub(crate) wall_seconds: f64,
     /// PSS and swap of all processes together, with KSM's metadata for them: on average over time.
     pub(crate) mean_bytes: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Run {
     pub(crate) daemon_seconds: f64,
     /// Merged pages that were copied on a write.
     pub(crate) breaks: u64,
-    /// What the job printed of its results: the same in all runs.
+    /// The results that the job printed: the same in all runs.
     pub(crate) shown: String,
     /// Seconds from the start, bytes.
     pub(crate) looks: Vec<(f64, u64)>,

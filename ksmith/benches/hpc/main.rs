@@ -27,13 +27,13 @@ use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::play::Bench;
 use rustix::process::{Pid, setpriority_process};
 
-/// What was asked for.
+/// The options of the command line.
 struct Asked {
     cases: Vec<Case>,
     contenders: Vec<Contender>,
     repeat: usize,
     nice: Option<i32>,
-    /// Where raw figures are written, and beside them what the daemon and `ksmith run` said.
+    /// The file for raw figures; the output of the daemon and of `ksmith run` goes beside it.
     out: Option<PathBuf>,
 }
 

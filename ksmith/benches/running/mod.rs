@@ -25,7 +25,7 @@ pub fn kernel_lock() -> Option<File> {
     Some(lock)
 }
 
-/// Has a program run with the priority that the unit gives it (`Nice=` in packaging/systemd/ksmith.service).
+/// Runs a program with the priority that the unit gives it (`Nice=` in packaging/systemd/ksmith.service).
 #[allow(unsafe_code, reason = "the kernel is asked between fork and exec")]
 fn as_the_unit_does(command: &mut Command) {
     let ask = || Ok(rustix::process::setpriority_process(None, -5)?);
@@ -55,7 +55,7 @@ impl Daemon {
         Self::start_with("")
     }
 
-    /// With these lines as its configuration besides.
+    /// Starts the daemon with further lines in its configuration.
     pub fn start_with(lines: &str) -> Self {
         Self::start_saying(lines, true)
     }
@@ -110,7 +110,7 @@ impl Daemon {
         Some(answer.daemon?.state)
     }
 
-    /// Where ordinary users ask it.
+    /// The socket for ordinary users.
     pub fn users_socket(&self) -> PathBuf {
         self.directory.join("users")
     }
@@ -119,7 +119,7 @@ impl Daemon {
         self.directory.join("control")
     }
 
-    /// For commands that are to ask it.
+    /// The configuration file for commands that send requests to the daemon.
     pub fn config(&self) -> PathBuf {
         self.directory.join("ksmith.toml")
     }
@@ -152,7 +152,7 @@ impl Daemon {
         Duration::from_nanos(tasks.map(of).sum())
     }
 
-    /// How long each turn took so far, in microseconds.
+    /// Returns the duration of each turn so far, in microseconds.
     pub fn turns(&self) -> Vec<u64> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap();
         let turn = |line: &str| line.split_once("a turn took ")?.1.strip_suffix(" us")?.parse().ok();

@@ -35,12 +35,12 @@ pub struct Crowd {
     linuxes: VecDeque<ImageGuest>,
     /// Programs that ask the daemon, and end by themselves.
     asking: Vec<Child>,
-    /// So many steps were taken.
+    /// Steps that were taken so far.
     step: u64,
     pub started: u64,
 }
 
-/// What the soak starts its processes from.
+/// The directory, programs and image from which the soak starts its processes.
 struct Tools {
     directory: tempfile::TempDir,
     equal: Compiled,
@@ -98,7 +98,8 @@ impl Crowd {
         self.step % 24 == 16
     }
 
-    /// What happens in one second. Every kind begins and ends within each 24 of them, so that all quarters of a soak are alike.
+    /// Takes one second's actions. Every kind begins and ends within each 24 of them, so that all quarters of a soak
+    /// are alike.
     pub fn step(&mut self) {
         let step = self.step;
         self.step += 1;
@@ -214,7 +215,7 @@ fn check(mut guest: MemoryGuest) {
     assert_eq!(guest.wrong_pages().unwrap(), 0, "pages of a guest are not as it wrote them");
 }
 
-/// Has a command run as an ordinary user, with the library of the soak.
+/// Runs a command as an ordinary user, with the library of the soak.
 fn as_user(command: &mut Command, directory: &tempfile::TempDir) {
     command.uid(USER).gid(USER).current_dir("/").env("KSMITH_SOCKET", USERS_SOCKET);
     command.env("LD_LIBRARY_PATH", directory.path());

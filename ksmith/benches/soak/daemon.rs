@@ -62,7 +62,7 @@ pub fn start(place: &Path) -> (Running, tempfile::NamedTempFile) {
     (daemon, file)
 }
 
-/// Has the process get a signal when the soak ends, however it ends.
+/// Makes the kernel send the process a signal when the soak ends, however it ends.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let ask = move || Ok(set_parent_process_death_signal(Some(signal))?);
     #[allow(unsafe_code, reason = "the kernel is asked between fork and exec")]
@@ -91,7 +91,7 @@ impl Watch {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// What is used now, with the shares of CPU since the call before.
+    /// Samples the present usage, with the shares of CPU since the call before.
     pub fn look(&mut self, processes: usize) -> Usage {
         let family = self.family();
         let seconds = self.seconds();

@@ -4,21 +4,21 @@
 
 use ksmith_lab::measure::Spread;
 
-/// What the daemon and its children use at one moment.
+/// The resources of the daemon and its children at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    /// Since the soak began.
+    /// Seconds since the soak began.
     pub seconds: f64,
-    /// Of the daemon itself.
+    /// Resident memory of the daemon itself.
     pub rss_kib: f64,
-    /// Of its largest child: most of that is the program, which they share.
+    /// Resident memory of the largest child: most of that is the program, which they share.
     pub child_rss_kib: f64,
     pub descriptors: f64,
     pub threads: f64,
     pub children: f64,
-    /// Of the daemon and its children since the sample before, of one CPU.
+    /// CPU of the daemon and its children since the sample before, in percent of one CPU.
     pub cpu_percent: f64,
-    /// Of ksmd since the sample before, of one CPU.
+    /// CPU of ksmd since the sample before, in percent of one CPU.
     pub ksmd_cpu_percent: f64,
     pub saved_mib: f64,
     /// Processes that the soak has running.
@@ -37,7 +37,7 @@ pub struct Figure {
     pub tolerance: Option<(f64, f64)>,
 }
 
-/// In the order of the columns.
+/// All figures, in the order of the columns.
 pub const FIGURES: [Figure; 9] = [
     // An allocator keeps what a larger moment needed, and a page of code is resident from its first use on.
     Figure { name: "rss_kib", axis: "RSS, KiB", of: |usage| usage.rss_kib, tolerance: Some((0.05, 512.0)) },
@@ -62,7 +62,7 @@ pub const FIGURES: [Figure; 9] = [
     Figure { name: "processes", axis: "processes of the soak", of: |usage| usage.processes, tolerance: None },
 ];
 
-/// What became of a figure.
+/// The change of a figure over the soak.
 #[derive(Debug, PartialEq)]
 pub struct Trend {
     /// The medians of the second quarter and of the last.

@@ -1,10 +1,10 @@
 //! The soak: a daemon with everything on, among processes and guests that begin and end all the time.
 //!
-//! `make soak` (`SOAK_SECONDS=3600`; a day has 86400), as root, on a host where KSM is not in use. It writes what the daemon
-//! used to `target/soak/samples.csv`, draws it in `target/soak/*.svg`, and fails if memory, descriptors, threads or children grow
-//! ([`flat`]), if a page is not what was written, if a setting is not restored, or if a part of the daemon had nothing to do.
-//! It holds the lock of the tests on the live kernel. Settings are restored at the end, on a panic, on Ctrl-C, and by the
-//! daemon if the soak is killed.
+//! `make soak` (`SOAK_SECONDS=3600`; a day has 86400), as root, on a host where KSM is not in use. It writes the
+//! daemon's usage to `target/soak/samples.csv` and draws it in `target/soak/*.svg`. It fails if memory, descriptors,
+//! threads or children grow ([`flat`]), if a page has wrong content, or if a setting is not restored. It also fails if
+//! a part of the daemon had nothing to do. It holds the lock of the tests on the live kernel. Settings are restored at
+//! the end, on a panic, on Ctrl-C, and by the daemon if the soak is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -138,7 +138,7 @@ impl Soak {
     }
 }
 
-/// What each part of the daemon says at work.
+/// Log lines that show each part of the daemon at work.
 const PARTS: [(&str, &str); 5] = [
     ("guests of another domain switched off", "INFO merging of foreign-"),
     ("scans for users", "scanning for users"),
