@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use tree::Tree;
 
-/// For each module of a crate: the modules of the same crate that it names.
+/// The modules of the same crate that each module names, by module.
 pub type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// The crates, the lowest first.
@@ -30,7 +30,7 @@ fn tree_of(name: &str) -> Tree {
     Tree::read(&workspace().join(name).join("src"))
 }
 
-/// What the modules right below the crate's root name of each other. Items of the root itself are `lib`.
+/// Returns which modules right below the crate's root name each other. Items of the root itself are `lib`.
 fn uses(tree: &Tree) -> Uses {
     let room = |module: &Vec<String>| module.first().cloned().unwrap_or_else(|| "lib".to_owned());
     let mut uses = Uses::new();

@@ -7,12 +7,12 @@ use std::fmt::Write;
 use crate::Uses;
 use crate::tree::Tree;
 
-/// Where the picture stands.
+/// The line before the picture.
 pub const BEGIN: &str = "<!-- modules: made by `KSMITH_WRITE=1 cargo test -p ksmith --test architecture` -->\n";
-/// Where it ends.
+/// The line after the picture.
 pub const END: &str = "<!-- end of modules -->\n";
 
-/// How many modules stand below one another, at the longest.
+/// Returns the length of the longest chain of modules below this one.
 fn height(module: &str, uses: &Uses, known: &mut BTreeMap<String, usize>) -> usize {
     if let Some(height) = known.get(module) {
         return *height;

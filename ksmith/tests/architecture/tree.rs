@@ -29,7 +29,7 @@ pub struct File {
 /// All files of a crate.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// By module.
+    /// The files by module.
     pub files: BTreeMap<Module, File>,
 }
 
@@ -112,7 +112,7 @@ fn beside(directory: &Path) -> BTreeSet<String> {
     names.filter(|name| !["lib", "main", "mod"].contains(&name.as_str())).collect()
 }
 
-/// Whether an item is compiled for tests only.
+/// Returns true if an item is compiled for tests only.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
@@ -186,7 +186,7 @@ impl Visit<'_> for Reader<'_> {
         self.import(&item.tree, &[]);
     }
 
-    /// What `format!` and its like take is expressions too. Macros of other forms are left alone.
+    /// Visits the arguments of `format!` and the like as expressions. Macros of other forms are left alone.
     fn visit_macro(&mut self, item: &syn::Macro) {
         let arguments = item.parse_body_with(Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
         for expression in arguments.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What is said of captured trees: of kernels without KSM, of unreadable files, of guests and their names.
+//! The output for captured trees: of kernels without KSM, of unreadable files, of guests and their names.
 
 use std::fs;
 use std::path::Path;

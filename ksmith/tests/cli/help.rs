@@ -1,4 +1,4 @@
-//! What users read before they act: help, completions, and which commands have a schema.
+//! Help, completions, and the commands that have a schema.
 
 use std::fs;
 use std::path::Path;

@@ -57,7 +57,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {}", out(output)))
 }
 
-/// What `ksmith schema` says of a command.
+/// Returns the schema that `ksmith schema` prints for a command.
 fn schema(command: &str) -> jsonschema::Validator {
     let arguments: Vec<&str> = ["schema"].into_iter().chain(command.split(' ')).collect();
     jsonschema::validator_for(&json(&ksmith(&arguments))).expect("a schema")

@@ -1,4 +1,4 @@
-//! What acts is refused to users without rights, and on captured trees.
+//! Acting commands are refused to users without rights, and on captured trees.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What reaches a terminal, a pipe or a full disk.
+//! Output to a terminal, a pipe or a full disk.
 
 use std::fs::{self, OpenOptions};
 use std::process::{Command, Stdio};

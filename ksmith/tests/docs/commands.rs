@@ -9,7 +9,7 @@ use ksmith::cli::Cli;
 
 use crate::page::{self, Block};
 
-/// Why a block of commands is not run by a test.
+/// Reasons for not running a block of commands by a test.
 const REASONS: [&str; 14] = [
     "the-tutorial",
     "changes-the-host",
@@ -30,7 +30,7 @@ const REASONS: [&str; 14] = [
 /// Programs that start the program behind them.
 const WRAPPERS: [&str; 8] = ["sudo", "exec", "time", "nice", "srun", "mpirun", "timeout", "watch"];
 
-/// What is done with a block of commands.
+/// The treatment of a block of commands.
 #[derive(Debug, PartialEq)]
 pub enum Mark {
     /// A test runs it and expects this exit code.
@@ -82,7 +82,7 @@ fn invocations(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What the program's command line says against these arguments.
+/// Returns the error of the program's command line for these arguments, if it refuses them.
 fn refused(arguments: &[String]) -> Option<ErrorKind> {
     let error = Cli::command().try_get_matches_from(arguments).err()?;
     let is_value =

@@ -41,7 +41,7 @@ pub fn first_literal(tokens: impl IntoIterator<Item = impl ToString>) -> Option<
     syn::parse_str::<syn::LitStr>(&literals.next()?).ok().map(|literal| literal.value())
 }
 
-/// Whether a text has the form of a code.
+/// Returns true if a text has the form of a code.
 fn is_code(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::page::{self, DocPage};
 
-/// What is wrong with a link, if anything is.
+/// Returns the fault of a link, if it has one.
 fn fault(page: &DocPage, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

@@ -15,7 +15,7 @@ const HEAD: &str = "# Messages of the log\n\n\
     Messages that only pass on a sentence from elsewhere are left out.\n\n\
     This page is generated: `KSMITH_WRITE=1 cargo test -p ksmith --test docs`.\n";
 
-/// Whether a text says something besides what it passes on.
+/// Returns true if a message has words of its own besides its placeholders.
 fn has_words(text: &str) -> bool {
     let mut depth = 0_usize;
     text.chars().any(|c| {

@@ -1,5 +1,5 @@
-//! The style of messages, as far as it can be checked: a message is one sentence without a full stop, begins in lower case unless a
-//! name begins it, says what can't be done in plain words, and has commands in backquotes.
+//! The style of messages, as far as it can be checked. A message is one sentence without a full stop, and begins in
+//! lower case unless a name begins it. It says what can't be done in plain words, and has commands in backquotes.
 
 use clap::CommandFactory;
 use syn::visit::{self, Visit};
@@ -76,7 +76,7 @@ impl<'a> Visit<'a> for Messages {
     }
 }
 
-/// What is wrong with the style of a message.
+/// Returns the faults in the style of a message.
 fn faults(text: &str, commands: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     let first = text.split([' ', ':', ',']).next().unwrap_or_default();

@@ -36,9 +36,9 @@ pub struct Block {
     pub info: Option<String>,
     pub code: String,
     pub line: usize,
-    /// Where the block ends in the text.
+    /// The byte offset of the block's end in the text.
     pub end: usize,
-    /// Where the block begins in the text.
+    /// The byte offset of the block's begin in the text.
     pub start: usize,
 }
 
@@ -121,7 +121,7 @@ impl DocPage {
         links.collect()
     }
 
-    /// What a link may name behind `#`: the headings in the form of GitHub and mdBook.
+    /// Returns the valid fragments of links (behind `#`): the headings in the form of GitHub and mdBook.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut anchors = BTreeSet::new();
         let mut heading: Option<String> = None;

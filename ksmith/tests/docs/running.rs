@@ -25,7 +25,7 @@ fn shape(line: &str) -> String {
     shape
 }
 
-/// Whether the lines are those that are expected, where `…` stands for any lines.
+/// Returns true if the lines match those that are expected, where `…` stands for any lines.
 fn fits(expected: &[&str], lines: &[&str]) -> bool {
     match (expected.split_first(), lines.split_first()) {
         (None, rest) => rest.is_none(),

@@ -37,7 +37,7 @@ fn ledger(directory: &Path) -> Ledger {
     Ledger::open(&StateDir::at(directory.join("state"))).unwrap()
 }
 
-/// A look with the guest's own words, once its driver has told.
+/// Returns a look with the guest's own statistics, once its balloon driver has sent them.
 fn told(actuator: &mut dyn Actuator) -> Look {
     let mut look = Look::default();
     actuator.prepare();

@@ -28,7 +28,7 @@ const KIB: u64 = 1 << 10;
 const WHOLE: u64 = 128 * MIB;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a guest behaves.
+/// The behaviour of a simulated guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Honest,

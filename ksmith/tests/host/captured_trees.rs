@@ -51,7 +51,7 @@ fn pids(root: &Root) -> Vec<u32> {
     pids
 }
 
-/// What one process's files say.
+/// The parsed files of one process.
 struct Seen {
     pid: u32,
     stat: Reading<PidStat>,
@@ -125,7 +125,7 @@ fn sample(root: &Root, guests: &[Seen]) -> Sample {
     }
 }
 
-/// What `testdata/guests.c` promises of any kernel that merged its memory.
+/// Asserts the figures that `testdata/guests.c` promises of any kernel that merged its memory.
 fn assert_guests_merged(root: &Root, guests: &[Seen], threads: &[Seen]) {
     let ksm = ksm(root);
     assert_eq!(ksm.run_state(), Some(Run::Running));

@@ -12,7 +12,7 @@ use crate::support::skipped;
 const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
 
-/// What the program needs to run elsewhere: itself, without what debuggers need, and its libraries.
+/// Returns the files to run the program elsewhere: itself, stripped, and its libraries.
 fn program(directory: &Path) -> Option<Vec<(PathBuf, String)>> {
     let own = directory.join("ksmith");
     if !Command::new("strip").arg("-o").arg(&own).arg(PROGRAM).status().is_ok_and(|status| status.success()) {
@@ -39,7 +39,7 @@ impl Host {
         shown.unwrap_or_else(|| panic!("{command} does not end: {}", self.0.console()))
     }
 
-    /// What a command prints as one word.
+    /// Runs a command and returns its output, one word.
     fn word(&mut self, command: &str) -> String {
         let shown = self.run(&format!("echo word:$({command}):"));
         // The last one is the answer; before it stands what was typed.
@@ -66,7 +66,7 @@ impl Host {
         (self.word("cat /tmp/code"), said)
     }
 
-    /// Has a process in the cgroup read the whole disk, and thus have it cached.
+    /// Runs a process in the cgroup that reads the whole disk, so that it is cached.
     fn read_disk(&mut self) {
         self.run("sh -c 'echo 0 > /sys/fs/cgroup/db/cgroup.procs; cat /dev/vda > /dev/null'");
     }

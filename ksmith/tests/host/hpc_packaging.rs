@@ -1,4 +1,4 @@
-//! What is packaged for compute nodes: `packaging/slurm` starts the service with the first job on a node and stops it with
+//! The packaging for compute nodes: `packaging/slurm` starts the service with the first job on a node and stops it with
 //! the last; `packaging/hpc.toml` is a configuration.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support::copy_program;
 use ksmith_service::config::Config;
 
-/// What systemctl was asked after each of these scripts ran for a job.
+/// Runs each of these scripts for a job, and returns the calls of systemctl.
 fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
     let log = tree.join("log");
     fs::write(&log, "").unwrap();

@@ -26,7 +26,7 @@ struct Look {
     committed: u64,
 }
 
-/// What stands in `run`, `pages_to_scan` and `sleep_millisecs` after a look.
+/// The values of `run`, `pages_to_scan` and `sleep_millisecs` after a look.
 type Written = (u64, u64, u64);
 
 const BEFORE: Written = (0, 100, 20);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::program::PROGRAM;
 use crate::support::skipped;
 
-/// What `ksmith manual` writes.
+/// Returns the directory of pages that `ksmith manual` writes.
 fn written() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let output =

@@ -1,4 +1,4 @@
-//! What the observer keeps open.
+//! The descriptors that the observer keeps open.
 
 use crate::support::own::on_own_host;
 use crate::support::{guest, hold_off_ksm};
@@ -16,7 +16,7 @@ fn shows(sample: &Sample, pid: u32) -> bool {
     sample.processes.iter().any(|process| process.id.pid == pid)
 }
 
-/// How many descriptors this process has for the directory of `pid` and the files in it.
+/// Counts this process's descriptors for the directory of `pid` and the files in it.
 fn open_files_of(pid: u32) -> usize {
     let directory = format!("/proc/{pid}");
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {

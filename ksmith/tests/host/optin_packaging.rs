@@ -1,4 +1,4 @@
-//! What is packaged for the sockets of users: `packaging/sysusers.d` makes the groups of the users that may ask there.
+//! The packaging for the sockets of users: `packaging/sysusers.d` makes the groups of the users that may use them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use crate::support::{copy_program, skipped, wait_until};
 
 const RUN: &str = "/sys/kernel/mm/ksm/run";
 
-/// What `ksmith doctor` says on this host.
+/// Returns the report of `ksmith doctor` on this host.
 fn doctor() -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_ksmith")).args(["doctor", "--json"]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
@@ -96,7 +96,7 @@ fn a_process_called_virt_handler_may_control_ksm_and_one_called_uksmd_does() {
     });
 }
 
-/// Where `make target/tuned` unpacks tuned with the Python modules that it needs.
+/// Returns the tree in which `make target/tuned` unpacks tuned with its Python modules, if it is there.
 fn tuned_tree() -> Option<PathBuf> {
     let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tuned");
     let tree = std::env::var_os("TUNED").map_or(usual, PathBuf::from);

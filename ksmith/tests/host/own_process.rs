@@ -1,4 +1,4 @@
-//! What the daemon does about itself, under the rights that its unit leaves it.
+//! The locking of memory and the reading of page frames under the rights that the daemon's unit leaves it.
 
 use std::fs;
 

@@ -92,7 +92,7 @@ fn asked(host: &Host) -> (Guests, Guest) {
     (guests, guest)
 }
 
-/// Whether the guest's RAM is offered, by its own monitor.
+/// Returns true if the guest's RAM is offered, according to its monitor.
 fn is_offered() -> bool {
     ask_as_proxmox(&json!({"execute": "query-memdev"}))[0]["merge"] == true
 }

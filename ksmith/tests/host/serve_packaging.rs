@@ -12,7 +12,7 @@ const SERVICE: &str = include_str!("../../../packaging/systemd/ksmith-serve.serv
 const SOCKET: &str = include_str!("../../../packaging/systemd/ksmith-serve.socket");
 const PEERS: &str = include_str!("../../../packaging/systemd/serve-options/peers.conf");
 
-/// What systemd-analyze says of the service with this text and this drop-in.
+/// Runs systemd-analyze on the service with this text and this drop-in.
 fn analyze(arguments: &[&str], service: &str, drop_in: Option<&str>) -> Option<Output> {
     let mut files = vec![("ksmith-serve.service", service), ("ksmith-serve.socket", SOCKET)];
     files.extend(drop_in.map(|text| ("ksmith-serve.service.d/own.conf", text)));

@@ -5,7 +5,7 @@ mod flat;
 
 use flat::{FIGURES, Figure, Trend, Usage};
 
-/// What a daemon uses at each moment, as a part of the soak.
+/// The usage of a daemon over time, as a function of the part of the soak that has passed.
 type At = fn(f64) -> Usage;
 
 /// An hour of a daemon that uses this much at each moment, as a part of the soak.

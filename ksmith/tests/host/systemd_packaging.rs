@@ -19,7 +19,7 @@ fn options() -> Vec<(String, PathBuf)> {
     paths.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path)).collect()
 }
 
-/// What systemd-analyze says of a unit with this text, beside the socket and with these drop-ins.
+/// Runs systemd-analyze on a unit with this text, beside the socket and with these drop-ins.
 fn analyze(arguments: &[&str], text: &str, drop_ins: &[PathBuf]) -> Option<Output> {
     let read = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap();

@@ -159,7 +159,8 @@ fn wait_ended(daemon: &mut Running) {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
 }
 
-/// What a user-mode Linux has allocated and not accounted for: what was taken, by its own word.
+/// Returns the memory that a user-mode Linux has allocated and not accounted for: the memory taken from it, by its own
+/// figures.
 fn allocated(guest: &ImageGuest) -> u64 {
     let console = Mconsole::of(&Root::host(), guest.pid()).unwrap();
     let text = console.tell_within("proc meminfo", PATIENCE).unwrap();
@@ -179,7 +180,7 @@ fn restore() -> String {
     said
 }
 
-/// Has the kernel run out of PIDs after so many: most of what the next guest starts gets a lower one than the guest
+/// Makes PIDs wrap around after so many: most of what the next guest starts gets a lower one than the guest
 /// itself, as on any host after a while. A program that takes the lowest for the guest finds no console.
 fn pids_begin_anew(after: u32) {
     let end = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();

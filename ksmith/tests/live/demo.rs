@@ -46,7 +46,7 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
     nothing_is_left(&lock);
 }
 
-/// What `ksmith demo --size 16` prints, which must go well.
+/// Returns the report of a successful `ksmith demo --size 16`.
 fn small_demo() -> Value {
     let (code, out, err) = ksmith(&["demo", "--json", "--size", "16"]);
     assert_eq!(code, 0, "{err}");

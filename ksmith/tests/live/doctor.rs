@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 const LONG: u32 = 90;
 const KSMITH: &str = env!("CARGO_BIN_EXE_ksmith");
 
-/// What the doctor says of a process, in JSON.
+/// Returns the doctor's JSON report on a process.
 fn doctor(pid: u32, seconds: u32) -> Value {
     let output = Command::new(KSMITH)
         .args(["--json", "doctor", &pid.to_string(), "--seconds", &seconds.to_string()])
@@ -59,7 +59,7 @@ fn merging(pid: u32) -> u64 {
     text.trim().parse().unwrap()
 }
 
-/// Lets ksmd run on, fast, until told otherwise.
+/// Lets ksmd run at full speed until it is stopped.
 fn run_ksmd(smart_scan: bool) {
     write("smart_scan", if smart_scan { "1" } else { "0" });
     write("pages_to_scan", "20000");

@@ -20,7 +20,7 @@ const PAGES: u64 = 4096;
 const EAGER: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 20000, sleep_millisecs = \
                      10, smart_scan = 0, run = 1 }\n";
 
-/// What others run on this machine counts to domain a, which must not change what becomes of b.
+/// A configuration in which the machine's other processes count to domain a, which must not affect b.
 const ONE: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\ndefault = \"a\"\n[[domains.rule]]\ndomain = \"b\"\nname = \
                    \"foreign-*\"\n[[domains.rule]]\ndomain = \"b\"\nname = \"ksmith\"\n";
 
@@ -93,7 +93,7 @@ impl Machine {
         merging(self.0.id())
     }
 
-    /// Whether its RAM is offered. QEMU's firmware and devices have memory of their own, which it can't switch.
+    /// Returns true if its RAM is offered. QEMU's firmware and devices have memory of their own, which it can't switch.
     fn offers_ram(&self) -> bool {
         ram(self.0.id()).is_some_and(|(is_offered, _)| is_offered)
     }
@@ -106,7 +106,7 @@ impl Drop for Machine {
     }
 }
 
-/// Of the mapping that is a guest's RAM: whether it is marked mergeable, and how many pages of it are merged.
+/// Returns the state of a guest's RAM: true if it is marked mergeable, and its merged pages.
 fn ram(pid: u32) -> Option<(bool, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?;
     let mappings = ksmith_core::kernel::Mapping::parse_all(&text).ok()?;
@@ -175,7 +175,7 @@ fn state() -> (String, String) {
     (daemon["state"].as_str().unwrap().to_owned(), daemon["reason"].as_str().unwrap().to_owned())
 }
 
-/// What a guest's firmware takes, in pages: it stays mergeable when the guest is switched off.
+/// Pages of a guest's firmware: it stays mergeable when the guest is switched off.
 const FIRMWARE: u64 = 4 << 8;
 
 /// Guests that were started without merging have no firmware memory on offer either; for those that were not, that

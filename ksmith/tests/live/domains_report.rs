@@ -1,5 +1,5 @@
-//! What guests share across trust domains, counted from frames on the live kernel: guests with known
-//! content in memory, so that it is known what must be found.
+//! The report on sharing across trust domains, counted from frames on the live kernel. Guests have known content, so
+//! that the expected result is known.
 
 use crate::support;
 use std::path::{Path, PathBuf};

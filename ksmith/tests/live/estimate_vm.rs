@@ -101,7 +101,7 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     drop(lock);
 }
 
-/// Lets ksmd make clean passes until two more bring next to nothing: splitting huge pages takes it a few. Gives
+/// Runs clean passes of ksmd until two more save next to nothing: splitting huge pages takes it a few. Gives
 /// their number.
 fn settle() -> u64 {
     let mut before = 0;

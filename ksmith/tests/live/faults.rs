@@ -65,7 +65,7 @@ fn a_program_that_writes_settings_all_the_time_loses_nothing() {
     assert_nothing_lost(&lock, &mut guests);
 }
 
-/// Has the program see KSM's files through a mount of its own, which [`remount`] changes.
+/// Shows the program KSM's files through a mount of its own, which [`remount`] changes.
 fn with_own_mount(command: &mut Command) {
     let mount = || {
         let call = |result: i32| if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };

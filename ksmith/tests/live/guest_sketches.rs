@@ -1,4 +1,4 @@
-//! What sketches of guests say before ksmd moves, and after it, on the running kernel: only it can tell which pages are merged.
+//! Sketches of guests before ksmd moves, and after it, on the running kernel: only it can tell which pages are merged.
 
 use std::sync::Arc;
 

@@ -406,7 +406,7 @@ fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
     assert!(said.contains("from now on") && !says_off() && is_offered(domain.pid), "{said}");
 }
 
-/// Whether a guest's RAM, of 64 MiB, is offered to KSM.
+/// Returns true if a guest's RAM, of 64 MiB, is offered to KSM.
 fn is_offered(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mappings = ksmith_core::kernel::Mapping::parse_all(&text).unwrap();

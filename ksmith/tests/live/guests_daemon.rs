@@ -65,7 +65,7 @@ fn the_column_adds_up_to_what_status_says() {
     daemon.end();
 }
 
-/// Whether a guest's RAM, of 64 MiB, is offered to KSM.
+/// Returns true if a guest's RAM, of 64 MiB, is offered to KSM.
 fn is_offered(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut size = 0;

@@ -14,10 +14,10 @@ const MIB: u64 = 64;
 /// Pages of the stretch that is equal in both programs.
 const EQUAL: u64 = MIB * 256 / 8;
 
-/// What is judged as one, in bytes: pages around the equal ones may be marked up to this.
+/// The granularity of marking in bytes: pages around the equal ones may be marked up to this.
 const PIECE: u64 = 256 << 10;
 
-/// What a program says of itself: its PID, its memory and the equal stretch of it.
+/// A program's report of itself: its PID, its memory and the equal stretch of it.
 struct Said {
     pid: u32,
     memory: (u64, u64),

@@ -52,7 +52,7 @@ fn left_over(marks: &[&str]) -> Vec<String> {
     lines.filter(|line| marks.iter().any(|mark| line.contains(mark))).collect()
 }
 
-/// What the lab starts, under the kernel lock, and no other test at the same time.
+/// Command lines that only the lab starts while this test holds the kernel lock.
 const STARTED: [&str; 2] = ["qemu-system-x86_64 -enable-kvm memory-guest", "--state-dir"];
 
 /// The program that plays the guests.

@@ -27,7 +27,7 @@ const LONG_BATCHES: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings
 /// The most pages that ksmd visits after it was woken.
 const PART: u64 = 5000;
 
-/// How long a ksmd that nothing wakes is looked at.
+/// The time over which a ksmd that nothing wakes is observed.
 const WATCH: Duration = Duration::from_millis(400);
 
 fn ksmd_file(name: &str) -> String {

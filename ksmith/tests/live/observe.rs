@@ -42,7 +42,7 @@ fn events() -> Option<(ProcessEvents, Receiver<Vec<ProcessEvent>>)> {
     }
 }
 
-/// Whether this kernel has the connector and we are root in the host's own PID namespace.
+/// Returns true if this kernel has the connector and we are root in the host's own PID namespace.
 fn should_have_events() -> bool {
     let has_connector = std::fs::read_to_string("/proc/net/connector").is_ok_and(|text| text.contains("cn_proc"));
     // The first PID namespace has a fixed number: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.

@@ -1,5 +1,5 @@
-//! What the page samples say of pages that leave those they shared with and come back, on the running kernel: only it can tell
-//! how many pages map a merged frame.
+//! Page samples of pages that leave their merged frame and come back, on the running kernel: only it can tell how many
+//! pages map a merged frame.
 
 use crate::support::{KernelLock, clean_passes, guest, wait_until};
 use ksmith_core::sample::PageSamples;

@@ -1,5 +1,5 @@
-//! What the policies in core assume of the kernel, on the live one: that it takes what they decide, and how the
-//! kernel's advisor starts.
+//! The assumptions of core's policies about the kernel, checked on the live one: that it accepts their decisions, and
+//! the start of the kernel's advisor.
 
 use crate::support;
 use std::fs;

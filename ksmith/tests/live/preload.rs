@@ -1,5 +1,5 @@
-//! libksmith.so on the live kernel: programs that know nothing of KSM have their equal pages merged, and every byte of theirs
-//! stays what it was, also while ksmd goes over them as fast as it can.
+//! libksmith.so on the live kernel: unmodified programs have their equal pages merged. Every byte stays as it was
+//! written, also while ksmd goes over it as fast as it can.
 
 use crate::preload_library;
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +20,7 @@ fn filled(program: &Compiled, (library, settings): &Way) -> Filled {
     Filled::start(program.preloaded(library, settings).arg(MIB.to_string()))
 }
 
-/// How the library works here: by the kernel's own switch where there is one, and by marking ranges.
+/// Returns the library's ways of opting in here: by the kernel's own switch, if there is one, and by marking ranges.
 fn ways() -> Vec<Way> {
     let mut ways: Vec<Way> =
         vec![(library_with_blocks(), &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "256K")])];

@@ -86,10 +86,10 @@ impl Drop for Program {
     }
 }
 
-/// What one way of marking brings and costs.
+/// The savings and costs of one way of marking.
 struct Cost {
     saved_pages: u64,
-    /// In one pass. ksmd may make one more than were asked for until it is stopped.
+    /// Page visits in one pass. ksmd may make one more pass than requested until it is stopped.
     visits: u64,
     tracked_pages: u64,
     ksmd_seconds: f64,

@@ -16,7 +16,7 @@ use ksmith_host::root::Root;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Whether this kernel keeps the opt-in over exec, and says so.
+/// Returns true if this kernel keeps the opt-in over exec, and reports it.
 fn has_prctl() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let version = ksmith_core::field::KernelVersion::parse(&release);
@@ -171,7 +171,7 @@ fn a_static_program_can_not_be_preloaded_and_is_told_what_can() {
     }
 }
 
-/// Where Go is: in PATH, or where its own archive puts it.
+/// Returns the path of Go: in PATH, or in the directory of its own archive.
 fn go() -> Option<&'static str> {
     let works = |go: &&str| Command::new(go).arg("version").output().is_ok_and(|output| output.status.success());
     let found = ["go", "/usr/local/go/bin/go"].into_iter().find(works);
@@ -261,7 +261,7 @@ fn public(directory: &Path, file: &Path, name: &str) -> std::path::PathBuf {
     copy
 }
 
-/// What of a process is in memory. 0 if it has ended.
+/// Returns the resident pages of a process; 0 if it has ended.
 fn resident_pages(pid: u32) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     statm.split(' ').nth(1).map_or(0, |pages| pages.parse().unwrap())

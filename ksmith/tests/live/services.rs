@@ -47,7 +47,7 @@ fn served(program: &str, arguments: &[&str]) -> Option<(Value, Value)> {
     Some((serde_json::from_str(&said).unwrap(), serde_json::from_str(&report).unwrap()))
 }
 
-/// That what each of `workers` has `each` bytes of, and all the same, is kept about once.
+/// Asserts that equal memory, `each` bytes in each of `workers`, is kept about once.
 fn assert_saved(workers: u64, each: u64, (said, report): &(Value, Value)) {
     assert_eq!(said["wrong"], 0, "every page was read at the end: {said}");
     let merged = said["merged_bytes"].as_u64().unwrap();

@@ -41,7 +41,7 @@ struct Both {
     ksmd: Option<u32>,
 }
 
-/// Whether ksmd sleeps, or can't be seen.
+/// Returns true if ksmd sleeps, or can't be seen.
 fn is_asleep(ksmd: Option<u32>) -> bool {
     ksmd.is_none_or(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S "))
 }
@@ -242,7 +242,7 @@ fn clean_passes_give_the_same_figures() {
     both.passes(3);
 }
 
-/// What a lease rests on: a new sleep wakes ksmd for a batch, and the batch is all that it does.
+/// The assumption behind a lease: a new sleep wakes ksmd for a batch, and the batch is all that it does.
 #[test]
 fn each_new_sleep_is_a_batch_of_the_same_pages() {
     let Some(_lock) = KernelLock::take() else { return };
@@ -292,7 +292,7 @@ fn full_frames_make_chains_of_the_same_length() {
     both.passes(2);
 }
 
-/// What may happen between two passes; guests and parts are named modulo how many there are.
+/// An action between two passes. Guests and parts are named modulo their number.
 #[derive(Debug, Clone)]
 enum Step {
     Add(Vec<Part>),

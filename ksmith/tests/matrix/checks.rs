@@ -24,7 +24,7 @@ pub struct Check {
     pub script: String,
 }
 
-/// What a kernel can do, as far as the outcomes depend on it. `None`: it has no KSM.
+/// The version of a kernel with KSM, on which the outcomes depend; `None` if it has no KSM.
 pub type Ksm = Option<KernelVersion>;
 
 fn check(name: impl Into<String>, script: impl Into<String>) -> Check {

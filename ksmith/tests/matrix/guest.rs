@@ -27,7 +27,7 @@ const TOOLS: [&str; 7] = ["qemu-system-x86_64", "busybox", "cpio", "cc", "strip"
 /// A guest that has not ended by then hangs. An emulated guest on a busy host takes minutes.
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
-/// What boots the tree.
+/// A kernel with its way of booting the tree.
 pub enum Kernel {
     /// A kernel for QEMU, which emulates the machine.
     Qemu(PathBuf),
@@ -35,19 +35,19 @@ pub enum Kernel {
     UserMode,
 }
 
-/// What a check said, and how it ended.
+/// The output and exit code of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub code: i32,
     pub text: String,
 }
 
-/// What came of one boot.
+/// The result of one boot.
 #[derive(Debug)]
 pub struct Boot {
     /// The kernel's release.
     pub release: String,
-    /// By the name of the check.
+    /// The results by the name of the check.
     pub said: BTreeMap<String, Said>,
     /// All that came over the console.
     pub console: String,

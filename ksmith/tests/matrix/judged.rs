@@ -1,4 +1,4 @@
-//! What the checks take for right and for wrong, without a guest.
+//! The judgement of right and wrong results of the checks, without a guest.
 
 use ksmith_core::field::KernelVersion;
 

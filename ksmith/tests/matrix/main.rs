@@ -36,7 +36,7 @@ const SHORT: [&str; 8] =
 /// The kernels of the long form, as `testdata/matrix-kernels` names them.
 const KERNELS: [&str; 6] = ["5.10", "6.1", "6.12", "6.16", "6.18", "newest"];
 
-/// What came of every check on one kernel.
+/// Judges every check on one kernel.
 fn column(name: &str, boot: &Boot, has_ksm: bool, checks: &[Check]) -> Column {
     let version = KernelVersion::parse(&boot.release);
     let ksm: Ksm = version.filter(|_| has_ksm);

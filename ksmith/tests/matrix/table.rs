@@ -21,7 +21,7 @@ impl Column {
         faults.map(|fault| format!("on Linux {}: {fault}\n", self.release)).collect()
     }
 
-    /// What came of each check.
+    /// Renders the outcome of each check as Markdown.
     pub fn text(&self) -> String {
         let has = if self.ksm.is_some() { "" } else { ", without KSM" };
         let mut text = format!("## Linux {}{has}\n\n| check | outcome |\n|---|---|\n", self.release);
@@ -39,7 +39,7 @@ impl Table {
         self.0.iter().map(Column::faults).collect()
     }
 
-    /// What each kernel came to, in a word for each check.
+    /// Renders a table of all kernels, with a word for each check.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let heads: Vec<String> = self

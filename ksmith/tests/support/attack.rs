@@ -58,7 +58,7 @@ impl Attack {
         Self::start("spoof_names.py", &[count.to_string()], count, public_directory())
     }
 
-    /// So many threads that send to a socket as fast as it takes, and read nothing.
+    /// Starts threads that send to a socket as fast as it takes, and read nothing.
     pub fn flood_socket(socket: &Path, threads: usize) -> Option<Self> {
         let arguments = [socket.display().to_string(), threads.to_string()];
         Self::start("flood_socket.py", &arguments, threads, public_directory())

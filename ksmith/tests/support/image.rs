@@ -127,7 +127,7 @@ impl ImageGuest {
         actuator_of(self.pid(), &self.name, ledger).unwrap()
     }
 
-    /// What its console has shown.
+    /// Returns the output of its console.
     pub fn console(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
     }
@@ -174,7 +174,7 @@ impl ImageGuest {
         self.wait_for("alive-42", from, patience)
     }
 
-    /// Has it run a command and waits for its end.
+    /// Runs a command in the guest and waits for its end.
     pub fn run(&mut self, command: &str, patience: Duration) -> bool {
         let from = self.console().len();
         self.type_line(&format!("{command}; echo done-$((6 * 7))"));

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::vm::has;
 use super::{guest_kernel, skipped};
 
-/// In the order in which they need each other.
+/// Kernel modules in the order of their dependencies.
 const MODULES: [&str; 6] =
     ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_balloon"];
 
@@ -203,7 +203,7 @@ impl Linux {
         let _ = writeln!(self.keyboard, "{line}");
     }
 
-    /// Has it run a command and waits for its end. Returns what was shown; `None` if it does not end.
+    /// Runs a command in the guest and waits for its end. Returns its output; `None` if it does not end.
     pub fn run(&mut self, command: &str, patience: Duration) -> Option<String> {
         let from = self.console().len();
         self.type_line(&format!("{command}; echo done-$((6 * 7))"));
@@ -221,7 +221,7 @@ impl Linux {
         self.run(&command, patience).is_some()
     }
 
-    /// Whether its own kernel has killed a process for memory.
+    /// Returns true if its own kernel has killed a process for memory.
     pub fn has_killed(&mut self, patience: Duration) -> bool {
         let told = self.run("grep oom_kill /proc/vmstat", patience).unwrap_or_default();
         !told.contains("oom_kill 0")

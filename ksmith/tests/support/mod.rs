@@ -1,4 +1,4 @@
-//! What every test on the live kernel needs: the machine's one KSM for itself, and its settings put back.
+//! Exclusive use of the machine's one KSM for tests on the live kernel, and its settings put back.
 //!
 //! This restores by its own plain writes and not by ksmith's, so that a fault in ksmith's restoring shows.
 
@@ -61,7 +61,7 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }
 
-/// Where `make target/guest-kernel` unpacks a kernel for guests of QEMU.
+/// Returns the directory in which `make target/guest-kernel` unpacks a kernel for guests of QEMU.
 pub fn guest_kernel() -> PathBuf {
     let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guest-kernel");
     std::env::var_os("GUEST_KERNEL").map_or(usual, PathBuf::from)
@@ -143,7 +143,7 @@ fn lock_file() -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(LOCK)
 }
 
-/// What a ksmith has noted that it must undo.
+/// The journal of settings that a ksmith must undo.
 pub const UNDO: &str = "/run/ksmith/undo.json";
 
 /// Processes that offer memory to KSM.
@@ -183,7 +183,7 @@ pub fn zero_pages() -> u64 {
     (signed("ksm_zero_pages") - zero_pages_at_first()).max(0).cast_unsigned()
 }
 
-/// What the kernel's count of zero pages was when the lock was taken.
+/// Returns the kernel's count of zero pages at the time when the lock was taken.
 pub fn zero_pages_at_first() -> i64 {
     ZERO_PAGES_AT_FIRST.load(Ordering::Relaxed)
 }
@@ -234,7 +234,7 @@ pub fn wait_within(bound: Duration, what: &str, mut done: impl FnMut() -> bool) 
     }
 }
 
-/// What every KSM file says, in one line.
+/// Returns the values of all KSM files, in one line.
 fn figures() -> String {
     let Ok(files) = fs::read_dir(KSM) else { return "absent".to_owned() };
     let names: BTreeSet<_> = files.filter_map(|file| file.ok()?.file_name().into_string().ok()).collect();
@@ -253,7 +253,7 @@ pub fn passes_until(what: &str, mut done: impl FnMut() -> bool) {
     });
 }
 
-/// So many pages may be missing where ksmd makes no further pass.
+/// Pages that may be missing if ksmd makes no further pass.
 pub const A_HANDFUL: u64 = 16;
 
 /// Lets ksmd make `passes` full passes that visit every page, as fast as it can, and stops it.

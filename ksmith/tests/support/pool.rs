@@ -49,24 +49,25 @@ impl Pool {
         fs::write(self.directory.join(file), bytes.to_string()).is_ok()
     }
 
-    /// Has the kernel drop page cache and swap nothing when the pool reaches its limit: a guest is killed if that does not do.
-    /// Version 2 of cgroups has no such switch.
+    /// Makes the kernel drop page cache and swap nothing when the pool reaches its limit. If that is not enough, a
+    /// guest is killed. Version 2 of cgroups has no such switch.
     pub fn drop_cache_only(&self) {
         let _ = fs::write(self.directory.join("memory.swappiness"), "0");
     }
 
-    /// Has the kernel swap only when there is no page cache left to drop. By default it swaps some old pages although there is.
+    /// Makes the kernel swap only when there is no page cache left to drop. By default it swaps some old pages although
+    /// there is.
     /// Version 2 of cgroups has no such switch.
     pub fn drop_cache_first(&self) {
         let _ = fs::write(self.directory.join("memory.swappiness"), "1");
     }
 
-    /// What is left of a limit once page cache is given up.
+    /// Returns the used bytes without page cache.
     pub fn used_without_cache(&self) -> u64 {
         self.used_bytes().saturating_sub(self.cache_bytes())
     }
 
-    /// As the configuration names it.
+    /// Returns the pool's name in the configuration.
     pub fn name(&self) -> String {
         self.directory.strip_prefix("/sys/fs/cgroup").unwrap().display().to_string()
     }
@@ -75,7 +76,7 @@ impl Pool {
         &self.directory
     }
 
-    /// Has a command run in the pool, with all that it starts.
+    /// Runs a command in the pool, with all that it starts.
     pub fn hold(&self, command: &mut Command) {
         let processes = self.directory.join("cgroup.procs");
         let processes = std::ffi::CString::new(processes.into_os_string().into_encoded_bytes()).unwrap();
@@ -113,12 +114,12 @@ impl Pool {
         self.key("memory.stat", "inactive_file") + self.key("memory.stat", "active_file")
     }
 
-    /// What of it is in swap.
+    /// Returns its swapped bytes.
     pub fn swapped_bytes(&self) -> u64 {
         if self.is_unified { self.number("memory.swap.current") } else { self.key("memory.stat", "swap") }
     }
 
-    /// How often a process in it was killed for want of memory.
+    /// Returns the number of processes in it that were killed for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         self.key(if self.is_unified { "memory.events" } else { "memory.oom_control" }, "oom_kill")
     }

@@ -74,12 +74,12 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has said on standard error so far.
+    /// Returns its output on standard error so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.tree.path().join("log")).unwrap()
     }
 
-    /// What it has printed so far.
+    /// Returns its standard output so far.
     pub fn out(&self) -> String {
         fs::read_to_string(self.tree.path().join("out")).unwrap()
     }
@@ -143,7 +143,7 @@ pub fn config_file(text: &str) -> (tempfile::NamedTempFile, String) {
     (file, path.display().to_string())
 }
 
-/// What a running daemon says.
+/// Returns the status of the running daemon; `None` if it does not reply.
 pub fn status() -> Option<Value> {
     Client::connect(SOCKET.as_ref()).ok()?.status().ok().map(|status| show::status::json(&status))
 }

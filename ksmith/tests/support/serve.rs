@@ -170,7 +170,7 @@ impl Server {
     }
 }
 
-/// What came back. Status 0: the connection was closed without an answer.
+/// A reply of the server. Status 0: the connection was closed without one.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,

@@ -11,7 +11,7 @@ use ksmith_host::undo::StateDir;
 
 use super::{KSM, UNDO};
 
-/// In the order in which they can be written back, after the advisor was switched off and nothing is merged.
+/// Settings in the order in which they can be written back, after the advisor was switched off and nothing is merged.
 const KNOBS: [&str; 13] = [
     "advisor_mode",
     "advisor_max_cpu",
@@ -43,10 +43,10 @@ const DEFAULTS: [(&str, &str); 8] = [
 /// The value of each setting that the kernel has.
 pub type Settings = BTreeMap<&'static str, String>;
 
-/// What the machine's settings were before the tests, with ksmith's note of what it must undo. Put back when dropped.
+/// The machine's settings before the tests, with ksmith's journal of what it must undo. Put back when dropped.
 pub struct Before(Settings);
 
-/// Where a note of ksmith is while a test runs, so that it outlives a test that is killed.
+/// The place of ksmith's journal while a test runs, so that the journal outlives a test that is killed.
 const UNDO_BEFORE: &str = "/run/ksmith/undo.json.before-tests";
 
 impl Before {
@@ -105,7 +105,8 @@ fn write_all(settings: &Settings) {
     }
 }
 
-/// Why KSM belongs to another program now. `None` where it is unused, and where a ksmith that was killed has left it running.
+/// Returns the reason why KSM belongs to another program. `None` if it is unused, or if a ksmith that was killed has
+/// left it running.
 pub fn in_use(settings: &Settings) -> Option<String> {
     let journal = Journal::open_to_restore(&StateDir::at(Path::new(UNDO).parent()?));
     let owner = journal.owner();

@@ -67,17 +67,17 @@ impl Tmux {
         self.run(&["resize-window", "-x", &columns.to_string(), "-y", &lines.to_string()]);
     }
 
-    /// What the terminal shows.
+    /// Returns the text on the terminal.
     pub fn screen(&self) -> String {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// What the terminal shows, with codes of colours.
+    /// Returns the text on the terminal, with codes of colours.
     pub fn painted(&self) -> String {
         self.run(&["capture-pane", "-p", "-e"])
     }
 
-    /// Whether a program has the other screen of the terminal.
+    /// Returns true if a program has the alternate screen of the terminal.
     pub fn has_other_screen(&self) -> bool {
         self.run(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use super::program::PROGRAM;
 use super::skipped;
 
-/// What systemd-analyze says of the first of these files, which are given by name and text. They name the tested program in
+/// Runs systemd-analyze on the first of these files, which are given by name and text. They name the tested program in
 /// place of the installed one, and no page of the manual. `None`, said loudly: systemd-analyze is not installed.
 pub fn analyze(arguments: &[&str], files: &[(&str, &str)]) -> Option<Output> {
     let tree = tempfile::tempdir().unwrap();
@@ -26,7 +26,8 @@ pub fn analyze(arguments: &[&str], files: &[(&str, &str)]) -> Option<Output> {
     output
 }
 
-/// What `systemd-analyze verify` says of units of ksmith. Of other units on this host it may say something too.
+/// Returns the complaints of `systemd-analyze verify` about units of ksmith, without those about other units of the
+/// host.
 pub fn complaints(output: &Output) -> Vec<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     said.lines().filter(|line| line.contains("ksmith")).map(str::to_owned).collect()

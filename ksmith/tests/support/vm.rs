@@ -22,10 +22,10 @@ pub const PAGE: usize = 4096;
 /// Pages of a guest's memory that the test fills; each differs from the others.
 pub const FILLED_PAGES: usize = 4096;
 
-/// Where the filled pages lie in the guest: above the firmware's own.
+/// The address of the filled pages in the guest: above the firmware's own.
 const AT: &str = "0x1000000";
 
-/// Whether a program can be started; if not it is said loudly.
+/// Returns true if a program can be started; if not, says so loudly.
 pub fn has(program: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .chain([PathBuf::from("/usr/sbin")])
@@ -60,7 +60,7 @@ pub struct Qemu {
     pub socket: PathBuf,
 }
 
-/// Whether QEMU serves QMP there: it has its socket before it has a machine, and only then answers.
+/// Returns true if QEMU serves QMP there. It has its socket before it has a machine, and only then answers.
 pub fn serves_qmp(socket: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(socket) else { return false };
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -234,7 +234,7 @@ fn running(program: &str) -> Option<Pid> {
     (comm.trim() == program && !has_ended(pid)).then(|| Pid::from_raw(pid.cast_signed()).unwrap())
 }
 
-/// Whether a process that is no child of ours has ended. It may not have been collected.
+/// Returns true if a process that is no child of ours has ended. It may not have been collected.
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
@@ -326,7 +326,7 @@ const INIT: &str =
 /// A library without which user-mode Linux 6.1 dies on processors with AMX. It says why.
 const REGISTERS: &str = include_str!("registers.c");
 
-/// What user-mode Linux needs, compiled once. `None`, said loudly, where that can't be.
+/// The compiled parts of user-mode Linux. `None`, said loudly, if they can't be made.
 pub struct UmlKit {
     directory: PathBuf,
 }

@@ -23,7 +23,7 @@ fn as_the_unit_does() -> Vec<String> {
     all.map(str::to_owned).to_vec()
 }
 
-/// Whether a shell of the server's user can do it.
+/// Returns true if a shell of the server's user can run the script.
 fn can(script: &str) -> bool {
     let line = as_the_unit_does();
     Command::new(&line[0]).args(&line[1..]).args(["sh", "-c", script]).output().unwrap().status.success()

@@ -8,7 +8,7 @@ mod kernel_log;
 mod program;
 pub mod restorer;
 
-/// How long a long run takes, in seconds.
+/// Returns the duration of a long run, in seconds.
 fn long_seconds() -> u64 {
     std::env::var("STRESS_SECONDS").map_or(3600, |seconds| seconds.parse().unwrap())
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::fold_loop::FoldLoop;
 use crate::support::{skipped, wait_until};
 
-/// How much longer than asked a run may take on a slow machine before it counts as hung.
+/// The time beyond the requested duration after which a run counts as hung; slow machines need some of it.
 const GRACE: Duration = Duration::from_secs(900);
 
 /// The compiled program, in a directory on a disk: memory file systems may have no `O_DIRECT`.
@@ -92,7 +92,7 @@ impl RunningStress {
         self.read("out")
     }
 
-    /// What it has printed on standard error.
+    /// Returns its output on standard error.
     pub fn errors(&self) -> String {
         self.read("err")
     }
@@ -109,7 +109,7 @@ impl RunningStress {
         self.ended.is_none()
     }
 
-    /// Where its processes wait in the kernel.
+    /// Describes the kernel stacks in which its threads wait.
     fn describe_waits(&self) -> String {
         let mut text = String::new();
         for pid in self.pids() {

@@ -37,7 +37,7 @@ impl Drop for Restorer {
 
 const KHUGEPAGED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged";
 
-/// What has khugepaged look at all memory again and again.
+/// Settings that make khugepaged scan all memory again and again.
 const HURRIED: [(&str, &str); 3] =
     [("scan_sleep_millisecs", "100"), ("alloc_sleep_millisecs", "100"), ("pages_to_scan", "40960")];
 
