@@ -218,7 +218,7 @@ impl Victim {
         victim
     }
 
-    /// Gives an order and waits for the reply.
+    /// Sends an order and waits for the reply.
     fn order(&mut self, word: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{word}").unwrap();
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! One run of a job, and what it took.
+//! One run of a job, with its time, memory and CPU.
 
 #![allow(unsafe_code, reason = "rustix has no PR_SET_MEMORY_MERGE")]
 

@@ -67,7 +67,7 @@ fn main() {
 /// The niceness of ksmd, as the kernel sets it.
 const ABOVE: i32 = 5;
 
-/// Another niceness of ksmd, which ends with this.
+/// A changed niceness of ksmd, restored on drop.
 struct Niceness(Option<Pid>);
 
 impl Niceness {

@@ -60,7 +60,7 @@ impl Daemon {
         Self::start_saying(lines, true)
     }
 
-    /// One that says no more than a service does: to say what a turn does costs more than some turns.
+    /// Starts a daemon that logs no more than a service does: to log a turn costs more than some turns.
     pub fn start_quiet() -> Self {
         Self::start_saying("", false)
     }

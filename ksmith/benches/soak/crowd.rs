@@ -26,7 +26,7 @@ const USERS_SOCKET: &str = "/run/ksmith/user";
 /// MiB of each kind of memory in a program with the library.
 const MIB: &str = "2";
 
-/// All that is running, the oldest first.
+/// All running processes of the soak, the oldest first.
 pub struct Crowd {
     tools: Tools,
     guests: VecDeque<MemoryGuest>,

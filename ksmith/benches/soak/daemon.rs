@@ -72,7 +72,7 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
     }
 }
 
-/// Looks at a daemon again and again.
+/// A monitor of a daemon's resources.
 pub struct Watch {
     pid: u32,
     began: Instant,

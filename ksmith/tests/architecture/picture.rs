@@ -23,7 +23,7 @@ fn height(module: &str, uses: &Uses, known: &mut BTreeMap<String, usize>) -> usi
     below.unwrap_or(0)
 }
 
-/// One crate's part of the picture.
+/// Draws one crate's part of the picture.
 pub fn of_crate(name: &str, tree: &Tree, uses: &Uses) -> String {
     let mut text = String::new();
     let about = tree.files.get(&Vec::new()).map(|file| file.about.clone()).unwrap_or_default();

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Honest,
-    /// Says OK and does nothing.
+    /// Replies OK and does nothing.
     Lazy,
     Garbage,
     Hangs,

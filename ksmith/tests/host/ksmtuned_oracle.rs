@@ -73,7 +73,7 @@ fn written(line: &str) -> Written {
     (numbers[0], numbers[1], numbers[2])
 }
 
-/// The same looks shown to the policy.
+/// Returns the policy's settings after the same looks.
 fn ours(conf: &str, total: u64, looks: &[Look]) -> Vec<Written> {
     let mut policy = Ksmtuned::new(KsmtunedConfig::parse(conf).unwrap());
     let mut history = History::default();

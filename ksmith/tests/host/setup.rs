@@ -34,7 +34,7 @@ impl Host {
         host
     }
 
-    /// The same with Debian's ksmtuned, which runs.
+    /// Creates the same host with Debian's ksmtuned, which runs.
     fn with_ksmtuned() -> Self {
         let host = Self::new();
         for unit in ["ksm.service", "ksmtuned.service"] {
@@ -92,7 +92,7 @@ impl Host {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// All files and links with their content, and without directories.
+    /// Returns all files and links with their content, without directories.
     fn content(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         let mut open = vec![self.tree.path().to_owned()];

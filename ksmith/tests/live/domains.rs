@@ -119,7 +119,7 @@ fn merging(pid: u32) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Looks at what is merged in some processes, as often as it can.
+/// A thread that samples the merged pages of some processes, as often as it can.
 struct Watch {
     stop: Arc<AtomicBool>,
     most: Arc<AtomicU64>,

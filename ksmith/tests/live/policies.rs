@@ -50,7 +50,7 @@ impl Desk {
         self
     }
 
-    /// Looks at KSM a second later, decides, and writes everything that differs.
+    /// Samples KSM a second later, decides, and writes every setting that differs.
     fn look(&mut self) -> Decision {
         self.seconds += 1;
         let now = Sample {

@@ -270,7 +270,7 @@ fn resident_pages(pid: u32) -> u64 {
 /// A user and group without rights on most systems.
 const UNPRIVILEGED: u32 = 65534;
 
-/// Says a line at the socket as an ordinary user, from a process of its own, and returns its answer.
+/// Sends a line to the socket as an ordinary user, from a process of its own, and returns the reply.
 fn say_unprivileged(socket: &Path, line: &str) -> String {
     let script = format!(
         "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect('{}')\ns.sendall(b'{line}\\n')\n\

@@ -111,7 +111,7 @@ impl Both {
         self.log.push_str(&format!("; rewrite {guest}.{part} {refill}"));
     }
 
-    /// One pass more on both sides, and all figures compared.
+    /// Makes one more pass on both sides, and compares all figures.
     fn passes(&mut self, count: u64) {
         for _ in 0..count {
             let before = number("full_scans");
@@ -131,7 +131,7 @@ impl Both {
         }
     }
 
-    /// One batch more on both sides, and all figures compared.
+    /// Makes one more batch on both sides, and compares all figures.
     fn batch(&mut self) {
         let before = number("pages_scanned");
         wait_until("ksmd sleeps", || is_asleep(self.ksmd));

@@ -49,7 +49,7 @@ pub struct Boot {
     pub release: String,
     /// The results by the name of the check.
     pub said: BTreeMap<String, Said>,
-    /// All that came over the console.
+    /// The output of the console.
     pub console: String,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::checks::Ksm;
 
-/// One kernel: what came of each check, by its name.
+/// The outcomes of one kernel by the name of the check.
 pub struct Column {
     pub release: String,
     pub ksm: Ksm,
@@ -15,7 +15,7 @@ pub struct Column {
 pub struct Table(pub Vec<Column>);
 
 impl Column {
-    /// All that is wrong.
+    /// Returns the failed outcomes.
     pub fn faults(&self) -> String {
         let faults = self.outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
         faults.map(|fault| format!("on Linux {}: {fault}\n", self.release)).collect()
@@ -34,7 +34,7 @@ impl Column {
 }
 
 impl Table {
-    /// All that is wrong on any kernel.
+    /// Returns the failed outcomes of all kernels.
     pub fn faults(&self) -> String {
         self.0.iter().map(Column::faults).collect()
     }

@@ -104,7 +104,7 @@ fn public_directory() -> tempfile::TempDir {
     directory
 }
 
-/// Says that nothing was shown. As the tests' own, which a bench does not have.
+/// Reports that nothing was tested. As the tests' own, which a bench does not have.
 fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }

@@ -162,7 +162,7 @@ impl Linux {
         fs::read_to_string(&self.pid_file).expect("QEMU has written its pid").trim().parse().unwrap()
     }
 
-    /// Asks QEMU to end, and waits for the program that started it.
+    /// Requests the end of QEMU, and waits for the program that started it.
     pub fn end(&mut self) {
         if self.is_alive() {
             let pid = Pid::from_raw(self.qemu_pid().cast_signed()).unwrap();

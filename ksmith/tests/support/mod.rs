@@ -54,8 +54,8 @@ pub fn actuator_of(pid: u32, name: &str, ledger: &Ledger) -> Result<Box<dyn Actu
     actuator(&Root::host(), &target, name, ledger)
 }
 
-/// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
-/// a test that passes. `make test` counts these lines.
+/// Reports that a test ends without having tested anything. By a plain write: the test harness swallows what
+/// `eprintln!` says in a test that passes. `make test` counts these lines.
 #[allow(clippy::disallowed_methods, reason = "a test's own words")]
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
@@ -225,7 +225,7 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
     wait_within(Duration::from_secs(60), what, done);
 }
 
-/// The same with another bound, for what takes long by itself.
+/// Waits as [`wait_until`] does, with another bound for conditions that take long by themselves.
 pub fn wait_within(bound: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {

@@ -39,7 +39,7 @@ impl FakeDaemon {
         Self::start_with(None)
     }
 
-    /// One with so many guests.
+    /// Starts a daemon with this many guests.
     pub fn of_guests(guests: usize) -> Self {
         Self::start_with(Some(guests))
     }

@@ -50,7 +50,8 @@ pub struct Before(Settings);
 const UNDO_BEFORE: &str = "/run/ksmith/undo.json.before-tests";
 
 impl Before {
-    /// Notes the settings and changes them to the kernel's defaults. What a killed experiment has left so harms no test.
+    /// Saves the settings and changes them to the kernel's defaults. What a killed experiment has left so harms no
+    /// test.
     #[allow(clippy::disallowed_methods, reason = "the harness swallows what a test that passes says by eprintln")]
     pub fn with_defaults_set() -> Self {
         let mut before = Self(now());

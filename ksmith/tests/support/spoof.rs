@@ -39,7 +39,7 @@ impl Spoof {
         Self { child, _directory: directory, _others_wait: others_wait }
     }
 
-    /// One that claims to be this guest of libvirt's.
+    /// Starts a process that claims to be this guest of libvirt's.
     pub fn of_libvirt(uid: u32, name: &str, uuid: &str) -> Self {
         let monitor =
             ["-chardev", "socket,id=charmonitor,fd=33,server=on", "-mon", "chardev=charmonitor,mode=control"];

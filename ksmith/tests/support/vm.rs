@@ -261,7 +261,7 @@ impl Domain {
         Self { name: name.to_owned(), pid: Self::pid_of(name), is_defined: false }
     }
 
-    /// One that libvirt knows while it does not run, too.
+    /// Starts a defined domain, which libvirt keeps while it does not run.
     pub fn define(directory: &Path, name: &str, content: &Path) -> Self {
         let xml = Self::describe(directory, name, content);
         virsh(&["define", &xml]).expect("the domain is defined");

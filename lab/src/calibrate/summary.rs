@@ -92,7 +92,7 @@ impl Calibration {
         Self { pages, wanted, rounds: 0, samples: Default::default() }
     }
 
-    /// Notes that each kind of work was measured once more.
+    /// Counts a round in which each kind of work was measured.
     pub(super) fn end_round(&mut self) {
         self.rounds += 1;
     }

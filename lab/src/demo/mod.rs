@@ -163,7 +163,7 @@ struct Effort<'a> {
 }
 
 impl Effort<'_> {
-    /// Says what was not saved, and why, if less than [`GOOD`] was saved.
+    /// Describes the unsaved memory and the reason, if less than [`GOOD`] was saved.
     fn missed(self) -> Option<String> {
         let Self { saved_bytes, mergeable_bytes, took, ksmd_cpu, passes, state, reason } = self;
         let share = saved_bytes as f64 / mergeable_bytes.max(1) as f64;

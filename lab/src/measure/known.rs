@@ -15,17 +15,17 @@ pub struct Known {
 }
 
 impl Known {
-    /// Notes that a guest with these contents has started.
+    /// Records the start of a guest with these contents.
     pub fn start(&mut self, guest: usize, contents: &Contents) {
         self.guests.insert(guest, (contents.clone(), vec![false; contents.0.len()]));
     }
 
-    /// Notes that a guest has ended.
+    /// Records the end of a guest.
     pub fn stop(&mut self, guest: usize) {
         self.guests.remove(&guest);
     }
 
-    /// Notes that a part has unique content now, or (`false`) its first content again.
+    /// Records that a part has unique content, or (`false`) its first content again.
     pub fn rewritten(&mut self, guest: usize, part: usize, is_rewritten: bool) {
         if let Some(mark) = self.guests.get_mut(&guest).and_then(|(_, marks)| marks.get_mut(part)) {
             *mark = is_rewritten;

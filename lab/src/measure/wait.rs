@@ -38,7 +38,7 @@ pub fn longest_wait(series: &Series, part: f64) -> Option<f64> {
     (start > begin).then_some(longest)
 }
 
-/// All samples and all changes of what could be saved, in order.
+/// Returns all samples and all changes of the attainable savings, in order.
 fn events(series: &Series) -> Vec<Event> {
     let mut steps = series.attainable.iter().peekable();
     let (mut saved, mut attainable) = (0.0, 0.0);

@@ -90,7 +90,7 @@ struct First {
     passes: u64,
 }
 
-/// When the last complete pass began. Each page that the kernel counts as merged was merged at some moment
+/// The start of the last complete pass. Each page that the kernel counts as merged was merged at some moment
 /// since.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {

@@ -60,7 +60,7 @@ pub struct Front<'a> {
     pub cost: &'a str,
     /// The label of the benefit axis.
     pub benefit: &'a str,
-    /// All that was tried.
+    /// All points that were tried.
     pub tried: &'a [(f64, f64)],
     /// The front, by cost.
     pub best: &'a [(f64, f64)],

@@ -28,7 +28,7 @@ pub enum Story {
         about: String,
         /// The guests with all their memory.
         plans: Vec<Plan>,
-        /// The same guests with what they can't do without, and what comes and goes. Empty where that is not known.
+        /// The same guests with their demand for memory. Empty if that is not known.
         guests: Vec<(Plan, Demand)>,
         /// True if `plans` lack memory that comes and goes.
         has_demands: bool,

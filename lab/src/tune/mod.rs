@@ -182,7 +182,7 @@ impl Tuning {
 }
 
 impl Tuned {
-    /// Says where the defaults lie, in sentences.
+    /// Describes the position of the defaults in sentences.
     pub fn verdict(&self) -> String {
         let place = &self.place;
         let (Some(cheapest), Some(fullest)) = (&place.cheapest, &place.fullest) else {

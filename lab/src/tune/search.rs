@@ -36,7 +36,7 @@ impl Relative {
 /// The outcome of trying a point, as the search receives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Tried {
-    /// It was played.
+    /// The point was played.
     Played(Relative),
     /// Its settings are refused. It was not played.
     Refused,

@@ -68,7 +68,7 @@ impl StressProgram {
         running
     }
 
-    /// The same without another program.
+    /// Starts the program on its own.
     pub fn start(&self, seconds: u64, words: &[&str]) -> RunningStress {
         self.start_under(&[], seconds, words)
     }
