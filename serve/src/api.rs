@@ -1,4 +1,4 @@
-//! The routes of the server and their answers.
+//! The routes of the server and their responses.
 
 use std::sync::Arc;
 
@@ -22,29 +22,29 @@ use crate::peers::{Host, Peers};
 use crate::poller::{Answer, Poller};
 use crate::stream::Streams;
 
-/// Questions to the history at a time.
+/// Limit of concurrent history queries.
 const HISTORIES: usize = 2;
 
-/// What all routes share.
+/// State shared by all routes.
 #[derive(Clone)]
 pub struct Shared {
     /// The source of figures.
     pub poller: Poller,
-    /// The streams of events.
+    /// The event streams.
     pub streams: Streams,
-    /// The source of the history.
+    /// The history backend.
     pub history: Arc<dyn History>,
     /// The other hosts.
     pub peers: Peers,
     /// This host's name.
     pub name: Arc<str>,
-    /// Guests with metrics of their own at most.
+    /// Limit of guests with metrics of their own.
     pub most_guests: usize,
     histories: Arc<Semaphore>,
 }
 
 impl Shared {
-    /// What all routes share.
+    /// Creates the shared state.
     pub fn new(
         poller: Poller,
         streams: Streams,
@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-/// All routes, behind the guard.
+/// Builds all routes, behind the guard.
 pub fn router(shared: Shared, rules: Guard) -> Router {
     Router::new()
         .route("/", get(page))
@@ -141,7 +141,7 @@ async fn history(State(shared): State<Shared>, query: Result<Query<HistoryQuery>
     }
 }
 
-/// A page is looked up in guests' memory, which needs root; this process has no rights.
+/// Returns an empty result: comparing guests' memory needs root, and this process is unprivileged.
 async fn sharing() -> Response {
     let note = "finding out which guests share pages takes root: run `ksmith guests --by domain` on the host";
     json(json!({ "names": [], "bytes": [], "note": note }).to_string())
@@ -169,7 +169,7 @@ async fn stream(State(shared): State<Shared>, busy: Option<Extension<Busy>>) -> 
     }
 }
 
-/// OpenMetrics, or Prometheus' text format for a client that takes that only.
+/// Renders OpenMetrics, or Prometheus' text format for a client that accepts only that.
 async fn openmetrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let status = shared.poller.status().await.ok();
     let (guests, balance) = match &status {

@@ -1,4 +1,4 @@
-//! The page and what it loads, inside the program.
+//! The embedded web page and the files that it loads.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
@@ -13,7 +13,8 @@ struct Assets;
 /// The name of the page.
 pub const INDEX: &str = "index.html";
 
-/// The answer with a file, or without it where the client has the same already. `None`: there is no such file.
+/// Returns the response for an embedded file, or 304 if the client's cached copy has the same tag. `None` if there is
+/// no such file.
 pub fn answer(name: &str, asked: &HeaderMap) -> Option<Response> {
     let file = Assets::get(name)?;
     let tag: String = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();

@@ -1,8 +1,8 @@
-//! The connections of all clients: how many there may be, and the one that is closed for another.
+//! The open connections, their limits, and the eviction of idle ones.
 //!
-//! A connection that awaits no answer is idle: its client sends a request slowly, reads slowly, or has nothing to ask. When
-//! all places are taken, the oldest idle connection of the address with the most is closed. So clients that only hold
-//! connections open, however many, keep no other client from being answered.
+//! A connection without a request in progress is idle: its client sends a request slowly, reads slowly, or is silent.
+//! When all slots are taken, the oldest idle connection of the address with the most connections is closed. So clients
+//! that only hold connections open, however many, never keep other clients from being served.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-/// The connections of all clients.
+/// The table of open connections, with its limits.
 #[derive(Debug)]
 pub struct Connections {
     most: usize,
@@ -20,7 +20,7 @@ pub struct Connections {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By number: the oldest first.
+    /// Connections by number: the oldest first.
     open: BTreeMap<u64, Connection>,
     next: u64,
 }
@@ -28,20 +28,20 @@ struct Table {
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// Requests that are being answered.
+    /// Requests in progress.
     answers: usize,
-    /// Ends the connection's task. `None`: the task is about to start.
+    /// Aborts the connection's task. `None` until the task has started.
     task: Option<AbortHandle>,
 }
 
-/// A place among the connections, given back on drop.
+/// A connection's slot, released on drop.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
     number: u64,
 }
 
-/// As long as this is held, its connection awaits an answer.
+/// A guard that keeps its connection from being idle.
 #[derive(Debug)]
 pub struct Busy {
     connections: Arc<Connections>,
@@ -49,12 +49,13 @@ pub struct Busy {
 }
 
 impl Connections {
-    /// So many connections at most, and so many of one address.
+    /// Creates a table for `most` connections, and for `of_one_address` from one address.
     pub fn new(most: usize, of_one_address: usize) -> Arc<Self> {
         Arc::new(Self { most, of_one_address, table: Mutex::default() })
     }
 
-    /// Takes a place for a connection. `None`: all are taken, by connections that await answers.
+    /// Allocates a slot for a connection. `None` if no slot is free and none can be freed, because requests are in
+    /// progress on all connections.
     pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let address = one_clients(address);
         let mut table = self.table();
@@ -69,17 +70,17 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number })
     }
 
-    /// Closes an idle connection, so that a descriptor becomes free.
+    /// Closes an idle connection to free a descriptor.
     pub fn close_one(&self) {
         self.table().close_idle_of_the_heaviest();
     }
 
-    /// The number of open connections.
+    /// Returns the number of open connections.
     pub fn len(&self) -> usize {
         self.table().open.len()
     }
 
-    /// Whether there is no connection.
+    /// Returns true if there is no open connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,14 +91,14 @@ impl Connections {
 }
 
 impl Place {
-    /// Names the task that serves the connection.
+    /// Sets the task that serves the connection.
     pub fn is_served_by(&self, task: AbortHandle) {
         if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
             connection.task = Some(task);
         }
     }
 
-    /// Notes that a request is being answered, as long as the returned value is held.
+    /// Marks a request as in progress until the returned guard is dropped.
     pub fn busy(&self) -> Busy {
         Busy::new(&self.connections, self.number)
     }
@@ -137,7 +138,7 @@ impl Table {
         self.open.values().filter(|one| one.address == address).count()
     }
 
-    /// Closes the oldest idle connection of an address. Returns whether there was one.
+    /// Closes the oldest idle connection of an address. Returns true if there was one.
     fn close_idle_of(&mut self, address: IpAddr) -> bool {
         let idle = |one: &Connection| one.address == address && one.answers == 0 && one.task.is_some();
         let Some(number) = self.open.iter().find(|(_, one)| idle(one)).map(|(number, _)| *number) else {
@@ -162,7 +163,7 @@ impl Table {
     }
 }
 
-/// The address that stands for all of one client's: of IPv6 a client has a network of 64 bits.
+/// Maps an address to the one that represents its client: an IPv6 client has a /64 network.
 fn one_clients(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -180,7 +181,7 @@ mod tests {
     const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-    /// A task that never ends by itself.
+    /// Spawns a task that never ends by itself.
     fn served(place: &Place) -> tokio::task::JoinHandle<()> {
         let task = tokio::spawn(std::future::pending());
         place.is_served_by(task.abort_handle());

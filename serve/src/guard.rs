@@ -1,4 +1,4 @@
-//! What may be asked at all: by a known name, by GET or HEAD, without a body, and with the token where there is one.
+//! Request guard: accepts only known host names, GET or HEAD, no body, and the token if one is set.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use headers::authorization::{Basic, Credentials};
 use serde_json::json;
 use subtle::ConstantTimeEq;
 
-/// What is refused, and what is not.
+/// The rules for accepting requests.
 #[derive(Debug, Clone)]
 pub struct Guard {
     token: Option<Arc<str>>,
     allowed_hosts: Arc<[String]>,
 }
 
-/// The address of this host at which a request arrived.
+/// The local address at which a request arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived(pub IpAddr);
 
-/// No script but this server's, no frame, no form, no other place.
+/// Content security policy: scripts of this server only, no frame, no form, no other origin.
 const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
 
 impl Guard {
-    /// Requires the token, and one of these names besides loopback's.
+    /// Requires the token if one is given, and one of these host names or loopback's.
     pub fn new(token: Option<&str>, allowed_hosts: &[String]) -> Self {
         let allowed_hosts =
             allowed_hosts.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect();
         Self { token: token.map(Arc::from), allowed_hosts }
     }
 
-    /// Why a request is refused. `None`: it is not.
+    /// Returns the response that rejects a request; `None` if the request is accepted.
     fn refusal(&self, request: &Request) -> Option<Response> {
         let arrived = request.extensions().get::<Arrived>().map(|arrived| arrived.0.to_canonical());
         if let Err((status, why)) = self.check_host(request, arrived) {
@@ -71,8 +71,8 @@ impl Guard {
         })
     }
 
-    /// Whether this server may be asked by that name. Another site can point its own name here (DNS rebinding): a browser
-    /// then sends that name.
+    /// Checks the host name of a request. Another site can point its own name to this address (DNS rebinding); a
+    /// browser then sends that name.
     fn check_host(&self, request: &Request, arrived: Option<IpAddr>) -> Result<(), (StatusCode, String)> {
         let mut given = request.headers().get_all(HOST).iter();
         let of_header =
@@ -105,8 +105,8 @@ impl Guard {
     }
 }
 
-/// Whether the header has the token: as a bearer token, or as a password, which browsers ask for. Takes as long for a
-/// wrong token as for the right one.
+/// Returns true if the header has the token: as a bearer token, or as a password, which browsers prompt for. Compares
+/// in constant time.
 fn carries(given: &HeaderValue, token: &str) -> bool {
     let is_it = |text: &str| bool::from(text.as_bytes().ct_eq(token.as_bytes()));
     let Some((scheme, rest)) = given.to_str().ok().and_then(|text| text.split_once(' ')) else { return false };
@@ -119,7 +119,7 @@ fn carries(given: &HeaderValue, token: &str) -> bool {
     basic.is_some_and(|basic| is_it(basic.password()))
 }
 
-/// An error as the contract has it.
+/// Creates an error response with its JSON body.
 pub fn error(status: StatusCode, why: &str) -> Response {
     let body = Body::from(json!({ "error": why }).to_string());
     let mut response = Response::new(body);
@@ -128,7 +128,7 @@ pub fn error(status: StatusCode, why: &str) -> Response {
     response
 }
 
-/// Refuses what may not be asked, and adds to each answer what keeps a browser from misusing it.
+/// Rejects disallowed requests, and adds security headers to each response.
 pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let refusal = guard.refusal(&request);
     let mut response = match refusal {

@@ -1,49 +1,49 @@
-//! What happened: the question, and where the answer comes from.
+//! Queries of the recorded history, and the trait that answers them.
 
 use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value as Json;
 
-/// Rows of a history at most, where the question does not say.
+/// Default limit of a history's rows.
 const POINTS: usize = 1000;
 
-/// Rows of a history at most, whatever the question says.
+/// Upper bound of the limit that a query may set.
 const MOST_POINTS: usize = 10_000;
 
-/// Where the history comes from. Called from a thread of its own.
+/// A history backend. Called from a blocking thread.
 pub trait History: Send + Sync + 'static {
-    /// The rows, decisions, events and guests of a time, as `ksmith history --json` prints them.
+    /// Returns the rows, decisions, events and guests of a time range, as `ksmith history --json` prints them.
     ///
     /// # Errors
-    /// There is no history, or none of that guest.
+    /// There is no history, or no such guest.
     fn history(&self, query: &HistoryQuery) -> Result<Json, HistoryError>;
 }
 
-/// Why there is no history to show.
+/// The error of a history query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    /// There is no store, or it can't be read.
+    /// The store is missing or unreadable.
     #[error("{0}")]
     Unavailable(String),
-    /// The question makes no sense.
+    /// The query is invalid.
     #[error("{0}")]
     Meaningless(String),
-    /// There is no such guest.
+    /// The query names an unknown guest.
     #[error("{0}")]
     Unknown(String),
 }
 
-/// What is asked of the history.
+/// A history query.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct HistoryQuery {
-    /// The beginning, as it was written.
+    /// The beginning, as written in the request.
     pub since: String,
-    /// The end, as it was written.
+    /// The end, as written in the request.
     pub until: String,
-    /// The guest, by its id `PID.STARTTICKS`. `None`: the host.
+    /// The guest, by its id `PID.STARTTICKS`. `None` for the host.
     pub guest: Option<String>,
-    /// Rows at most.
+    /// Limit of rows.
     #[serde(deserialize_with = "bounded")]
     pub points: usize,
 }

@@ -1,9 +1,9 @@
-//! The web server of ksmith: figures as a page, as JSON and as metrics, from a process without privilege.
+//! The web server of ksmith: figures as a page, as JSON and as metrics, from an unprivileged process.
 //!
-//! The daemon opens no network socket. This process asks it at the read-only socket ([`Source`]), and answers GET requests:
-//! [`api`] has the routes, [`guard`] refuses what may not be asked, [`connections`] bounds what peers can cost. The daemon
-//! is asked at most once a second however many clients there are ([`poller`]), and only while there are clients.
-//! [`metrics`] makes OpenMetrics of the table of figures; [`peers`] asks other hosts.
+//! The daemon opens no network socket. This process polls it through the read-only socket ([`Source`]), and answers GET
+//! requests. [`api`] has the routes, [`guard`] rejects disallowed requests, and [`connections`] bounds the cost of
+//! clients. [`poller`] polls the daemon at most once a second for all clients, and only while there are clients.
+//! [`metrics`] renders the table of figures as OpenMetrics; [`peers`] polls other hosts.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! The socket to listen on: the service manager's, or one of our own.
+//! The listening socket: the service manager's, or a new one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that may wait for the accept loop: a client that finds no place there tries again after a second.
+/// Length of the accept queue. A client that finds the queue full retries after a second.
 const BACKLOG: u32 = 4096;
 
-/// The first socket that the service manager hands over, or else one at `address`. To be called within the runtime.
+/// Returns the first socket that the service manager passes, or else binds `address`. Must be called within the
+/// runtime.
 ///
 /// # Errors
-/// The address is taken, or not this host's.
+/// The address is in use, or does not belong to this host.
 pub fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     match ListenFd::from_env().take_tcp_listener(0)? {
         Some(listener) => {

@@ -1,43 +1,43 @@
-//! What an operator may choose, and the bounds of what peers may cost.
+//! Options of the server, and limits on its clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::peers::PeerUrl;
 
-/// What an operator may choose.
+/// Options of the server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen, unless the service manager hands over a socket.
+    /// Address to listen on, unless the service manager passes a socket.
     pub listen: SocketAddr,
-    /// The secret that each request must carry.
+    /// The token that each request must carry.
     pub token: Option<String>,
-    /// Names besides loopback's by which this server may be asked.
+    /// Accepted host names besides those of loopback.
     pub allowed_hosts: Vec<String>,
-    /// Other hosts' servers.
+    /// Servers of other hosts.
     pub peers: Vec<PeerUrl>,
-    /// The secret that those servers want.
+    /// The token for those servers.
     pub peer_token: Option<String>,
-    /// Guests with metrics of their own at most.
+    /// Limit of guests with metrics of their own.
     pub most_guests: usize,
-    /// The bounds of what peers may cost.
+    /// Limits on clients.
     pub limits: Limits,
 }
 
-/// The bounds of what peers may cost.
+/// Limits on clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Open connections at most.
+    /// Limit of open connections.
     pub connections: usize,
-    /// Open connections of one address at most.
+    /// Limit of open connections from one address.
     pub of_one_address: usize,
-    /// Streams of events at most.
+    /// Limit of event streams.
     pub streams: usize,
-    /// Bytes of a request's line and headers at most.
+    /// Limit of bytes in a request's line and headers.
     pub head_bytes: usize,
-    /// A client that sends no whole request for so long is let go.
+    /// Timeout for receiving a request's head; the connection is closed when it expires.
     pub head: Duration,
-    /// A client that takes no byte of its answer for so long is let go.
+    /// Timeout for a write to make progress; the connection is closed when it expires.
     pub write: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Other hosts: each one's server is asked for its status now and then, by a task of its own.
+//! Status of other hosts: a task for each polls its server.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,16 +15,16 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// The time between two questions.
+/// Interval between two polls of a peer.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A peer that has not answered for so long does not answer.
+/// Timeout of a request to a peer.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Bytes of an answer at most.
+/// Limit of bytes in a peer's reply.
 const LONGEST: usize = 4 << 20;
 
-/// Bytes of an answer's headers at most.
+/// Limit of bytes in a reply's headers.
 const LONGEST_HEAD: usize = 16 << 10;
 
 /// The server of another host: `http://HOST[:PORT]`.
@@ -33,15 +33,15 @@ pub struct PeerUrl {
     authority: String,
 }
 
-/// The text is no URL of a peer.
+/// The error for text that is not a peer's URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeer {
-    /// It asks for TLS.
+    /// The scheme is `https`.
     #[error(
         "{0:?}: ksmith speaks no TLS itself: name a proxy on this host that does (/usr/share/doc/ksmith/docs/how-to/web-page.md), by http://"
     )]
     Tls(String),
-    /// It is something else.
+    /// The text is malformed, or not just a host and port.
     #[error("{0:?} is no server: write it as http://HOST:PORT, without a path")]
     Other(String),
 }
@@ -69,27 +69,27 @@ impl fmt::Display for PeerUrl {
     }
 }
 
-/// What is known of a host.
+/// A host, its reachability and its last status.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     /// The name to show.
     pub name: String,
-    /// Where its page is.
+    /// URL of its page.
     pub url: String,
-    /// Whether it has answered.
+    /// True if the last poll succeeded.
     pub ok: bool,
-    /// Why it has not answered.
+    /// The error of the last poll, if it failed.
     pub error: Option<String>,
-    /// What `ksmith status --json` says there.
+    /// The output of `ksmith status --json` on that host.
     pub status: Option<Json>,
 }
 
-/// The other hosts.
+/// The peers with their last status.
 #[derive(Debug, Clone, Default)]
 pub struct Peers(Arc<[Mutex<Host>]>);
 
 impl Peers {
-    /// Starts to ask. To be called from within the runtime.
+    /// Starts to poll the peers. Must be called within the runtime.
     pub fn start(urls: &[PeerUrl], token: Option<&str>) -> Self {
         let host = |url: &PeerUrl| Host {
             name: url.authority.clone(),
@@ -105,7 +105,7 @@ impl Peers {
         peers
     }
 
-    /// What is known of each.
+    /// Returns a copy of each peer's last status.
     pub fn hosts(&self) -> Vec<Host> {
         self.0.iter().map(|host| host.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
     }
@@ -134,7 +134,7 @@ impl Peers {
 
 type PeerClient = Client<HttpConnector, Empty<Bytes>>;
 
-/// A peer's status. Follows no redirect: it would lead to another server, with the token.
+/// Requests a peer's status. Follows no redirect, which would send the token to another server.
 async fn ask(client: &PeerClient, url: &PeerUrl, token: Option<&str>) -> Result<Json, String> {
     let mut request = Request::get(format!("{url}/api/v1/status"));
     if let Some(token) = token {

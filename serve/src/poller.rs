@@ -1,4 +1,4 @@
-//! Asks the source, at most once a second for each model, however many clients want to know.
+//! A cached poll of the source: at most one request a second for each model, regardless of the number of clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use tokio::sync::Mutex;
 
 use crate::source::{Render, Source, Unavailable};
 
-/// The greatest age of an answer.
+/// Maximum age of a cached reply.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A model, and its JSON.
+/// A model and its rendered JSON.
 #[derive(Debug)]
 pub struct Shown<M> {
     /// The model as data.
@@ -21,13 +21,13 @@ pub struct Shown<M> {
     pub json: Arc<str>,
 }
 
-/// A model, or why there is none.
+/// A rendered model, or the error of its source.
 pub type Answer<M> = Result<Arc<Shown<M>>, Unavailable>;
 
-/// The last answer and its time. Held while the source is asked: others wait for the same answer.
+/// The last reply and its time. Locked while the source is polled, so that concurrent clients wait for the same reply.
 type Last<M> = Arc<Mutex<Option<(Instant, Answer<M>)>>>;
 
-/// The last answers of a source.
+/// A poller that caches a source's replies.
 #[derive(Clone)]
 pub struct Poller {
     source: Arc<dyn Source>,
@@ -38,12 +38,12 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// A poller that has not asked yet.
+    /// Creates a poller with an empty cache.
     pub fn new(source: Arc<dyn Source>, render: Render) -> Self {
         Self { source, render, status: Last::default(), guests: Last::default(), balance: Last::default() }
     }
 
-    /// The host's KSM, at most a second old.
+    /// Returns the host's KSM status, at most a second old.
     ///
     /// # Errors
     /// The source does not answer.
@@ -51,7 +51,7 @@ impl Poller {
         fresh(&self.status, &self.source, |source| source.status(), self.render.status).await
     }
 
-    /// The guests, at most a second old.
+    /// Returns the guests, at most a second old.
     ///
     /// # Errors
     /// The source does not answer.
@@ -59,7 +59,7 @@ impl Poller {
         fresh(&self.guests, &self.source, |source| source.guests(), self.render.guests).await
     }
 
-    /// The plan of balance, at most a second old.
+    /// Returns the balance plan, at most a second old.
     ///
     /// # Errors
     /// The source does not answer.
@@ -67,14 +67,14 @@ impl Poller {
         fresh(&self.balance, &self.source, |source| source.balance(), self.render.balance).await
     }
 
-    /// The JSON Schema of what a command prints.
+    /// Returns the JSON Schema of a command's output.
     pub fn schema(&self, command: &str) -> Option<Json> {
         (self.render.schema)(command)
     }
 }
 
-/// The last answer, or a new one where that is too old. A client that goes away ends no question: the next one gets the
-/// answer.
+/// Returns the cached reply, or polls the source if it is too old. A client that disconnects does not cancel the poll:
+/// the next client gets its reply.
 async fn fresh<M: Send + Sync + 'static>(
     last: &Last<M>,
     source: &Arc<dyn Source>,

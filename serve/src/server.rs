@@ -1,4 +1,4 @@
-//! The server: listens, takes connections within limits, and ends on SIGTERM and SIGINT.
+//! The server: listens, accepts connections within limits, and ends on SIGTERM and SIGINT.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,24 +29,24 @@ use crate::poller::Poller;
 use crate::source::{Render, Source};
 use crate::stream::Streams;
 
-/// Pause after a connection could not be accepted. Without a pause the loop would take a whole CPU.
+/// Back-off after a failed accept(2), which would otherwise spin on one CPU.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Threads that wait for the daemon, the store and names of peers.
+/// Blocking threads for the daemon, the store and name resolution.
 const WAITING_THREADS: usize = 8;
 
-/// Why there is no server.
+/// The error of a server that can't start or run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address can't be had.
+    /// The address can't be bound.
     #[error("can't listen on {address}: {source}; name another by --listen, or end the program that has it")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The host has no thread, descriptor or signal for it.
+    /// The host lacks a thread, descriptor or signal that the server needs.
     #[error("can't start: {0}")]
     Start(#[from] io::Error),
 }
@@ -54,7 +54,7 @@ pub enum ServeError {
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It can't listen.
+/// The server can't start or listen.
 pub fn run(
     options: &Options,
     source: Arc<dyn Source>,
@@ -106,7 +106,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Takes connections for ever, and serves these routes to them.
+/// Accepts connections forever, and serves `routes` to them.
 pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Connections>, limits: Limits) {
     let mut is_failing = false;
     loop {
@@ -129,7 +129,7 @@ pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Co
     }
 }
 
-/// Serves a connection in a task of its own.
+/// Serves a connection in a new task.
 fn take(stream: TcpStream, place: Place, routes: Router, limits: Limits) {
     let Ok(local) = stream.local_addr() else { return };
     let place = Arc::new(place);

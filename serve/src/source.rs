@@ -1,43 +1,43 @@
-//! Where the figures come from, and how a model becomes JSON.
+//! The source of figures, and the rendering of its models as JSON.
 
 use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 use serde_json::Value as Json;
 
-/// Why there are no figures, in a sentence that says what to do.
+/// The error of an unavailable source: a sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// Where the figures come from. The methods may wait for seconds; they are called from threads of their own.
+/// A source of figures. Its methods may block for seconds; they are called from blocking threads.
 pub trait Source: Send + Sync + 'static {
-    /// The host's KSM.
+    /// Returns the host's KSM status.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The source does not answer.
     fn status(&self) -> Result<Status, Unavailable>;
 
-    /// All guests of the host.
+    /// Returns all guests of the host.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The source does not answer.
     fn guests(&self) -> Result<GuestsReport, Unavailable>;
 
-    /// The plan of balance.
+    /// Returns the balance plan.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The source does not answer.
     fn balance(&self) -> Result<BalanceReport, Unavailable>;
 }
 
-/// The JSON of each model, as the command line prints it.
+/// Functions that render each model as JSON, as the command line prints it.
 #[derive(Debug, Clone, Copy)]
 pub struct Render {
-    /// As `ksmith status --json`.
+    /// Renders as `ksmith status --json`.
     pub status: fn(&Status) -> Json,
-    /// As `ksmith guests --json`.
+    /// Renders as `ksmith guests --json`.
     pub guests: fn(&GuestsReport) -> Json,
-    /// As `ksmith balance --json`.
+    /// Renders as `ksmith balance --json`.
     pub balance: fn(&BalanceReport) -> Json,
-    /// The JSON Schema of what a command prints. `None`: there is no such command.
+    /// Returns the JSON Schema of a command's output; `None` if there is no such command.
     pub schema: fn(&str) -> Option<Json>,
 }

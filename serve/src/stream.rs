@@ -1,4 +1,4 @@
-//! Server-sent events: what has changed, at most once a second, from one poller for all clients.
+//! Server-sent events: changed models, at most once a second, from one poller for all clients.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,26 +14,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::connections::Busy;
 use crate::poller::Poller;
 
-/// The time between two looks.
+/// Interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(1001);
 
-/// The time after which a silent stream shows that it lives.
+/// Interval of keep-alive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A text with its number among all texts.
+/// A text with its sequence number.
 type Version = (u64, Arc<str>);
 
-/// What all streams show.
+/// The current texts, shared by all streams.
 #[derive(Debug, Clone, Default)]
 struct Now {
-    /// Texts so far.
+    /// The last sequence number.
     count: u64,
     status: Option<Version>,
     guests: Option<Version>,
     unavailable: Option<Version>,
 }
 
-/// The streams of all clients.
+/// The event streams of all clients.
 #[derive(Clone)]
 pub struct Streams {
     poller: Poller,
@@ -42,20 +42,20 @@ pub struct Streams {
     places: Arc<Semaphore>,
 }
 
-/// What is held as long as a stream is open.
+/// Resources that an open stream holds.
 struct Held {
     _place: OwnedSemaphorePermit,
     _busy: Option<Busy>,
 }
 
 impl Streams {
-    /// So many streams at most.
+    /// Creates a set of at most `most` streams.
     pub fn new(poller: Poller, most: usize) -> Self {
         let (now, _) = watch::channel(Now::default());
         Self { poller, now: Arc::new(now), is_looking: Arc::default(), places: Arc::new(Semaphore::new(most)) }
     }
 
-    /// A stream for a client. `None`: there are too many.
+    /// Opens a stream for a client. `None` if the limit is reached.
     pub fn open(&self, busy: Option<Busy>) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let mut changes = self.now.subscribe();
@@ -74,7 +74,7 @@ impl Streams {
         Some(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
     }
 
-    /// Asks as long as there are streams.
+    /// Polls as long as there are streams.
     async fn look(self) {
         while self.now.receiver_count() > 0 {
             let (status, guests) = (self.poller.status().await, self.poller.guests().await);
@@ -97,7 +97,7 @@ impl Streams {
     }
 }
 
-/// Puts a new text in the place of the old one. Returns whether it is another, or to be sent again.
+/// Replaces a text. Returns true if it differs from the old one, or if `again` is set.
 fn put(count: &mut u64, place: &mut Option<Version>, text: Option<Arc<str>>, again: bool) -> bool {
     let Some(text) = text else { return false };
     if place.as_ref().is_some_and(|(_, old)| *old == text) && !again {
@@ -108,12 +108,12 @@ fn put(count: &mut u64, place: &mut Option<Version>, text: Option<Arc<str>>, aga
     true
 }
 
-/// One client's stream.
+/// The state of one client's stream.
 struct Client {
     changes: watch::Receiver<Now>,
     #[allow(dead_code, reason = "it is only held")]
     held: Held,
-    /// The versions that were sent last: of status, of guests, and of why there are none.
+    /// The sequence numbers sent last: of status, guests and unavailability.
     sent: [u64; 3],
     queue: VecDeque<Event>,
 }

@@ -1,4 +1,4 @@
-//! Clients that are slow, and what becomes of their connections.
+//! Tests of slow clients and the eviction of their connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -14,7 +14,7 @@ use ksmith_serve::server::accept;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server of a short page, of one that fills every buffer, and of one that never comes.
+/// Starts a server with three pages: a short one, one that fills every buffer, and one that never completes.
 async fn serving(limits: Limits) -> (SocketAddr, Arc<Connections>) {
     let routes = Router::new()
         .route("/", get(|| async { "here" }))

@@ -1,4 +1,4 @@
-//! The routes without a network: what is answered, what is refused, and how often the source is asked.
+//! Tests of the routes without a network: responses, rejections, and polls of the source.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -23,7 +23,7 @@ use ksmith_serve::{History, HistoryError, HistoryQuery, Render, Source, Unavaila
 use serde_json::{Value as Json, json};
 use tower::ServiceExt;
 
-/// A daemon that counts questions.
+/// A source that counts its requests.
 #[derive(Default)]
 struct Fake {
     asked: AtomicUsize,
@@ -55,7 +55,7 @@ impl Source for Fake {
     }
 }
 
-/// A history that shows what it was asked.
+/// A history backend that echoes its query.
 struct Echo;
 
 impl History for Echo {
@@ -83,7 +83,7 @@ fn render() -> Render {
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// The routes with a source to count at. To be called within a runtime.
+/// Builds the routes on a counting source. Must be called within a runtime.
 fn routes(token: Option<&str>, most_streams: usize) -> (Router, Arc<Fake>) {
     let fake = Arc::new(Fake::default());
     let poller = Poller::new(Arc::clone(&fake) as Arc<dyn Source>, render());

@@ -1,4 +1,4 @@
-//! Families as text, by `prometheus-client`.
+//! Encoding of metric families as text, by `prometheus-client`.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use super::families::{Family, Kind, Labels};
 use super::name::Number;
 use super::prometheus::from_openmetrics;
 
-/// The form of the text.
+/// A text exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format 0.0.4, which node_exporter's textfile collector takes.
     Prometheus,
-    /// OpenMetrics 1.0, with units and an end.
+    /// OpenMetrics 1.0, with units and an end marker.
     OpenMetrics,
 }
 
 impl Format {
-    /// The content type.
+    /// Returns the format's content type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -31,7 +31,7 @@ impl Format {
     }
 }
 
-/// The families as text.
+/// Encodes the families as text.
 pub(super) fn text(families: Vec<Family>, format: Format) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Families(families)));

@@ -1,4 +1,4 @@
-//! The families of metrics with their samples, from the models.
+//! Metric families with their samples, built from the models.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use super::name::{self, Number};
 /// Labels of a sample.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
-/// The kind of a family.
+/// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Gauge,
     Counter,
-    /// Its labels are its value.
+    /// A constant 1 with labels as its value.
     Info,
 }
 
-/// All samples of one name.
+/// A metric family: all samples of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Family {
     /// The name without unit, `_total` and `_info`.
@@ -37,10 +37,10 @@ pub(super) struct Family {
     pub(super) samples: Vec<(Labels, Number)>,
 }
 
-/// Characters of a label's value at most: names are of others' choice.
+/// Limit of a label value's characters. Guests choose their own names.
 const LONGEST_LABEL: usize = 200;
 
-/// All families that have a sample.
+/// Returns all families that have a sample.
 pub(super) fn all(figures: &Figures<'_>) -> Vec<Family> {
     let mut all = Families::default();
     all.info("ksmith_build", "Version of ksmith.", vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);
@@ -83,7 +83,7 @@ impl Families {
         self.add(Family { stem: stem.to_owned(), help: help.to_owned(), unit: None, kind: Kind::Info, samples });
     }
 
-    /// A family for a figure with its values.
+    /// Adds a family for a figure with its values.
     fn figure(&mut self, prefix: &str, own_groups: &[&str], field: &Field, values: Vec<(Labels, Value)>) {
         let Some(naming) = name::of(prefix, own_groups, field) else { return };
         let samples = values.into_iter().filter_map(|(labels, value)| Some((labels, naming.number(&value)?)));
@@ -96,7 +96,7 @@ impl Families {
         });
     }
 
-    /// A family for each figure of a table, with a sample for each model.
+    /// Adds a family for each figure of a table, with a sample for each model.
     fn table<M>(&mut self, prefix: &str, own_groups: &[&str], table: &[Figure<M>], models: &[(Labels, &M)]) {
         for figure in table {
             let values = models.iter().map(|(labels, model)| (labels.clone(), (figure.read)(model))).collect();
@@ -142,7 +142,7 @@ impl Families {
         }
     }
 
-    /// The guests that save most, each by itself, and how many more there are.
+    /// Adds the metrics of the `most` guests with the largest savings, and the number of the remaining ones.
     fn guests(&mut self, report: &GuestsReport, most: usize) {
         let mut guests: Vec<&Guest> = report.guests.iter().collect();
         guests.sort_by_key(|guest| (Reverse(guest.figures.saved_bytes), guest.id()));
@@ -165,7 +165,7 @@ impl Families {
     }
 }
 
-/// Adds the second label to all models that have the same labels as another.
+/// Adds the second label to each model whose labels are not unique.
 fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Vec<(Labels, &'a M)> {
     let mut times: BTreeMap<Labels, usize> = BTreeMap::new();
     for (labels, ..) in &models {
@@ -184,7 +184,7 @@ fn flag(is_so: bool) -> Number {
     Number::Unsigned(u64::from(is_so))
 }
 
-/// A text of others as the value of a label: of bounded length, and fit for a terminal.
+/// Sanitizes untrusted text as a label value: bounded in length, and safe for a terminal.
 fn label(text: &str) -> String {
     OneLine(text).to_string().chars().take(LONGEST_LABEL).collect()
 }

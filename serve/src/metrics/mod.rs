@@ -12,25 +12,25 @@ use ksmith_core::model::{BalanceReport, GuestsReport, Status};
 
 pub use encode::Format;
 
-/// Guests with metrics of their own, where the operator does not say.
+/// Default limit of guests with metrics of their own.
 pub const MOST_GUESTS: usize = 1000;
 
-/// What is known of the host at one moment.
+/// A snapshot of the host's figures.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures<'a> {
-    /// Whether a daemon answers.
+    /// True if a daemon answers.
     pub is_up: bool,
     /// The host's KSM.
     pub status: Option<&'a Status>,
     /// All guests of the host.
     pub guests: Option<&'a GuestsReport>,
-    /// The plan of balance.
+    /// The balance plan.
     pub balance: Option<&'a BalanceReport>,
-    /// Guests with metrics of their own at most: those that save most.
+    /// Limit of guests with metrics of their own. Those with the largest savings are kept.
     pub most_guests: usize,
 }
 
-/// The metrics of the figures as text.
+/// Encodes the figures as metrics text.
 pub fn text(figures: &Figures<'_>, format: Format) -> String {
     encode::text(families::all(figures), format)
 }

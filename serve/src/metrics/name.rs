@@ -1,18 +1,18 @@
-//! Names, units and divisors of metrics, from the rows of the table of figures.
+//! Names, units and divisors of metrics, derived from the rows of the table of figures.
 
 use ksmith_core::field::{Field, Kind, Type, Unit};
 use ksmith_core::figures::Value;
 
-/// How a figure becomes a metric.
+/// A figure's metric name, unit and divisor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Naming {
     /// The name without unit and without `_total`.
     pub(super) stem: String,
-    /// The unit, which the name ends in.
+    /// The unit, which is the name's suffix.
     pub(super) unit: Option<&'static str>,
-    /// Whether it only grows.
+    /// True if the value only grows.
     pub(super) is_counter: bool,
-    /// What the figure is divided by.
+    /// Divisor that converts the figure to the metric's unit.
     divisor: f64,
 }
 
@@ -24,8 +24,8 @@ pub(super) enum Number {
     Real(f64),
 }
 
-/// How a figure of a table becomes a metric. `prefix` comes before its key, unless the key begins with one of the groups
-/// that stand for themselves, such as `pool.`. `None`: it is text.
+/// Derives the metric of a figure. `prefix` precedes the figure's key, unless the key begins with one of `own_groups`,
+/// such as `pool.`. `None` if the figure is text.
 pub(super) fn of(prefix: &str, own_groups: &[&str], field: &Field) -> Option<Naming> {
     if field.holds == Type::Text || matches!(field.unit, Unit::Text | Unit::Label) {
         return None;
@@ -48,7 +48,7 @@ pub(super) fn of(prefix: &str, own_groups: &[&str], field: &Field) -> Option<Nam
 }
 
 impl Naming {
-    /// The value in the metric's unit. `None`: it is unknown.
+    /// Returns the value in the metric's unit; `None` if it is unknown.
     pub(super) fn number(&self, value: &Value) -> Option<Number> {
         if self.divisor != 1.0 {
             return value.number().map(|number| Number::Real(number / self.divisor));

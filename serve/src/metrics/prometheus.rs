@@ -1,8 +1,9 @@
-//! Prometheus' text format, from OpenMetrics.
+//! Conversion of OpenMetrics to Prometheus' text format.
 //!
-//! It has neither units nor an end. A counter's name has its `_total` in the description too, and an info is a gauge.
+//! Prometheus' format has neither units nor an end marker. A counter's description includes its `_total`, and an info
+//! is a gauge.
 
-/// The same metrics in Prometheus' text format 0.0.4.
+/// Converts OpenMetrics to Prometheus' text format 0.0.4.
 pub(super) fn from_openmetrics(text: &str) -> String {
     let mut page = String::with_capacity(text.len());
     let mut help = "";
