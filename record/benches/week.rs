@@ -1,7 +1,8 @@
-//! A week of a host with a thousand guests: the size of the file, the writer's time, and the time of questions.
+//! Benchmark of a week's history on a host with a thousand guests: file size, write time and query time.
 //!
-//! `cargo bench -p ksmith-record --bench week`. The host has a sample each second, and guests each ten seconds (the defaults).
-//! WEEK_GUESTS, WEEK_HOURS, WEEK_CHANGING (per cent of the guests with other figures each time) and WEEK_MIB change that.
+//! `cargo bench -p ksmith-record --bench week`. The host has a sample each second, and guests each ten seconds (the
+//! defaults). WEEK_GUESTS, WEEK_HOURS, WEEK_CHANGING (per cent of the guests whose figures change each time) and
+//! WEEK_MIB override the defaults.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,10 +17,10 @@ use std::time::{Duration, Instant};
 use ksmith_core::figures::Value;
 use ksmith_record::{Bounds, GuestFigures, Life, Moment, Query, Reader, Resolution, Store, columns};
 
-/// The beginning of an hour in 2026, in milliseconds.
+/// Start time: a full hour in 2026, in milliseconds.
 const BEGIN: i64 = 1_795_467_600_000;
 
-/// Seconds that are written together, as the daemon does.
+/// Seconds written in one batch, as in the daemon.
 const TOGETHER: i64 = 5;
 
 fn setting<T: FromStr>(name: &str, usual: T) -> T {

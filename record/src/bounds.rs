@@ -1,19 +1,19 @@
-//! How much is kept.
+//! Retention of the history.
 
 use std::time::Duration;
 
-/// How long each tier is kept, and how large the file may become.
+/// Retention by age for each tier, and limits of the file's size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// The age of the oldest sample.
+    /// Maximum age of samples.
     pub samples: Duration,
-    /// The age of the oldest row of a minute, of decisions and of events.
+    /// Maximum age of minute rows, decisions and events.
     pub minutes: Duration,
-    /// The age of the oldest row of an hour, and of the guests that have ended.
+    /// Maximum age of hour rows, and of guests that have ended.
     pub hours: Duration,
-    /// The most bytes that the file uses. The oldest samples go first, then minutes, then hours.
+    /// Limit of bytes used in the file. The oldest samples are deleted first, then minutes, then hours.
     pub bytes: u64,
-    /// The most bytes of the write-ahead log. Only a program that reads without an end makes it so large.
+    /// Limit of bytes in the write-ahead log. It grows that large only if a reader's transaction never ends.
     pub log_bytes: u64,
 }
 

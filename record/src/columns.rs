@@ -8,9 +8,9 @@ use ksmith_core::model::{DaemonStatus, Status};
 /// A column of the tables of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name: the figure's key, in which each dot is an underscore.
+    /// Name of the column: the figure's key with underscores for dots.
     pub name: String,
-    /// The figure that it holds.
+    /// The figure in the column.
     pub field: Field,
 }
 
@@ -19,7 +19,7 @@ impl Column {
         Self { name: format!("{prefix}{}", field.name.replace('.', "_")), field }
     }
 
-    /// Its type in SQL.
+    /// Returns the column's SQL type.
     pub(crate) fn sql_type(&self) -> &'static str {
         match self.field.holds {
             Type::Real => "REAL",
@@ -27,7 +27,7 @@ impl Column {
         }
     }
 
-    /// Whether a longer stretch of time shows its mean. The others show their last value.
+    /// Returns true if coarser tiers hold the mean; they hold the last value of other columns.
     pub(crate) fn is_averaged(&self) -> bool {
         self.field.kind == Kind::Gauge
     }
@@ -37,39 +37,39 @@ fn is_number(field: &Field) -> bool {
     field.holds != Type::Text
 }
 
-/// What precedes the keys of the daemon's own figures.
+/// Prefix of the keys of the daemon's own figures.
 const OF_DAEMON: &str = "daemon_";
 
-/// Figures of the daemon that are recorded: those that change.
+/// Returns the recorded figures of the daemon: those that change.
 fn of_daemon() -> impl Iterator<Item = &'static figures::Figure<DaemonStatus>> {
     CONTROLLER.iter().filter(|figure| is_number(&figure.field) && figure.field.kind != Kind::State)
 }
 
-/// The columns of the host's tables.
+/// Returns the columns of the host's tables.
 pub fn host() -> Vec<Column> {
     let host = figures::host_rows().map(|Row { field, .. }| field).filter(is_number);
     let daemon = of_daemon().map(|figure| Column::new(OF_DAEMON, figure.field));
     host.map(|field| Column::new("", field)).chain(daemon).collect()
 }
 
-/// The values of [`host`], in the same order.
+/// Returns the values of [`host`], in the same order.
 pub fn host_values(status: &Status) -> Vec<Value> {
     let host = figures::host(status).filter(|(field, _)| is_number(field)).map(|(_, value)| value);
     let daemon = of_daemon().map(|figure| status.daemon.as_ref().map_or(Value::Unknown, figure.read));
     host.chain(daemon).collect()
 }
 
-/// Figures of a guest that are recorded: those that go up and down.
+/// Returns the recorded figures of a guest: its gauges.
 fn of_guest() -> impl Iterator<Item = &'static figures::Figure<Guest>> {
     GUEST.iter().filter(|figure| is_number(&figure.field) && figure.field.kind == Kind::Gauge)
 }
 
-/// The columns of the guests' tables.
+/// Returns the columns of the guests' tables.
 pub fn guest() -> Vec<Column> {
     of_guest().map(|figure| Column::new("", figure.field)).collect()
 }
 
-/// The values of [`guest`], in the same order.
+/// Returns the values of [`guest`], in the same order.
 pub fn guest_values(guest: &Guest) -> Vec<Value> {
     of_guest().map(|figure| (figure.read)(guest)).collect()
 }

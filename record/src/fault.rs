@@ -1,58 +1,58 @@
-//! Faults of the store, by what is to be done about them.
+//! Errors of the store, and their classes by remedy.
 
 use std::io;
 use std::path::PathBuf;
 
 use rusqlite::ffi::ErrorCode;
 
-/// What is to be done about a fault.
+/// The class of a store error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The file is damaged, or no history: it is set aside, and a new one is begun.
+    /// The file is damaged, or no history. The remedy is to set it aside and to create a new one.
     Corrupt,
-    /// The disk is full, read-only or fails, or the file is locked: it is tried again later.
+    /// The disk is full, read-only or failing, or the file is locked. The remedy is to retry later.
     Passing,
 }
 
-/// Why nothing can be recorded.
+/// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// SQLite refuses an operation.
+    /// An SQLite operation failed.
     #[error("{path}: {source}")]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// SQLite's words.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
-    /// The file or its directory can't be made, renamed or looked at.
+    /// The file or its directory can't be created, renamed or inspected.
     #[error("{path}: {source}")]
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's words.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is one of another program, or of a later ksmith.
+    /// The file belongs to another program, or to a later ksmith.
     #[error("{path} {what}")]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is, as the rest of a sentence.
+        /// Predicate of the error message, which describes the file.
         what: String,
     },
-    /// A reader keeps the write-ahead log from being taken over, and it is as large as it may be.
+    /// A reader blocks the checkpoint of the write-ahead log, which has reached its size limit.
     #[error("{path}: a program that reads it keeps its write-ahead log at {bytes} bytes; end that program")]
     HeldByReader {
         /// The file.
         path: PathBuf,
-        /// The size of the log.
+        /// Size of the log.
         bytes: u64,
     },
 }
 
 impl StoreError {
-    /// What is to be done about it.
+    /// Returns the error's class.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Sqlite { source, .. } if is_damage(source) => Fault::Corrupt,
@@ -63,7 +63,7 @@ impl StoreError {
     }
 }
 
-/// Whether SQLite says that the file's contents are wrong.
+/// Returns true if SQLite reports corrupt contents.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }

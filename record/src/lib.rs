@@ -1,10 +1,10 @@
-//! The history: what the daemon saw and decided, in a SQLite file.
+//! The history: the daemon's samples and decisions, in a SQLite file.
 //!
-//! [`Store`] writes it and keeps it within its bounds, [`Reader`] answers questions about a stretch of time. The columns
-//! come from the one table of figures ([`columns`]), so that a new figure is recorded from the next start on.
+//! [`Store`] writes it and keeps it within its bounds, [`Reader`] runs queries over a time range. The columns come from
+//! the one table of figures ([`columns`]), so that a new figure is recorded from the next start on.
 //!
-//! Times are whole milliseconds since 1970 (UTC) by the host's clock of the day. The file has three tiers: samples as they
-//! were taken, one row for each minute, and one for each hour.
+//! Times are whole milliseconds since 1970 (UTC) by the host's wall clock. The file has three tiers: raw samples, one
+//! row for each minute, and one for each hour.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,38 +1,38 @@
-//! What is recorded at one moment.
+//! Snapshots that the store records.
 
 use ksmith_core::figures::Value;
 use ksmith_core::guest::Guest;
 
 use crate::columns;
 
-/// The host at one moment, with what was decided and what happened since the moment before.
+/// A snapshot of the host, with the decisions and events since the previous snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Moment {
-    /// Milliseconds since 1970 by the clock of the day.
+    /// Wall-clock time in milliseconds since 1970.
     pub time: i64,
-    /// The host's figures, in the order of [`columns::host`]. Empty: they are not recorded this time.
+    /// The host's figures, in the order of [`columns::host`]. Empty if this snapshot records none.
     pub host: Vec<Value>,
-    /// The guests of the host. `None`: they are not recorded this time.
+    /// The guests of the host. `None` if this snapshot records none.
     pub guests: Option<Vec<GuestFigures>>,
-    /// The decisions since the moment before.
+    /// The decisions since the previous snapshot.
     pub decisions: Vec<DecisionMade>,
-    /// The events since the moment before.
+    /// The events since the previous snapshot.
     pub events: Vec<Event>,
 }
 
 /// A guest with its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestFigures {
-    /// What does not change in the guest's life, but for what is learned of it.
+    /// Identity and metadata, which rarely change in the guest's life.
     pub life: Life,
     /// Its figures, in the order of [`columns::guest`].
     pub values: Vec<Value>,
 }
 
-/// A guest from its start to its end.
+/// A guest's identity and metadata.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Life {
-    /// Its key, `PID:START`, which is its own until the host is started again.
+    /// Its key, `PID:START`, unique until the host reboots.
     pub key: String,
     /// Name of the guest.
     pub name: String,
@@ -50,7 +50,7 @@ pub struct Life {
     pub domain: Option<String>,
 }
 
-/// Characters of a text that a guest's user chose, at most.
+/// Limit of characters in text that a guest's user chose.
 const LONGEST: usize = 200;
 
 fn cut(text: &str) -> String {
@@ -73,10 +73,10 @@ impl From<&Guest> for GuestFigures {
     }
 }
 
-/// The policy that decisions to fold are recorded under.
+/// The policy name under which fold decisions are recorded.
 pub const FOLD_POLICY: &str = "fold";
 
-/// A decision with what came of it.
+/// A decision and the settings that it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionMade {
     /// Milliseconds since 1970.
@@ -91,18 +91,18 @@ pub struct DecisionMade {
     pub settings: String,
 }
 
-/// Something that happened.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Milliseconds since 1970.
     pub time: i64,
-    /// What kind of event it is.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// What happened, in a sentence.
+    /// Description of the event, in a sentence.
     pub text: String,
 }
 
-/// The kinds of events.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// The daemon began to record.
@@ -115,14 +115,14 @@ pub enum EventKind {
     Problem,
     /// An alarm began or ended.
     Alarm,
-    /// The clock of the day was set.
+    /// The wall clock was set.
     ClockSet,
     /// Samples were not recorded.
     Gap,
 }
 
 impl EventKind {
-    /// Its word in the file and in JSON.
+    /// Returns the kind's name in the file and in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::DaemonStarted => "daemon_started",

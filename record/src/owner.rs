@@ -1,4 +1,4 @@
-//! SQLite changes no file's owner.
+//! A replacement for SQLite's fchown(2) call.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::transmute;
@@ -7,13 +7,14 @@ use std::sync::Once;
 
 use rusqlite::ffi::{self, sqlite3_syscall_ptr};
 
-/// Stands for fchown(2), and does nothing.
+/// A no-op replacement for fchown(2).
 extern "C" fn keep_owner(_file: c_int, _user: c_uint, _group: c_uint) -> c_int {
     0
 }
 
-/// Has SQLite change no file's owner. Run by root it gives the write-ahead log the owner of its file, and the daemon's unit
-/// refuses that call (`SystemCallFilter=~@privileged`). The directory gives the group: it is set-group-id.
+/// Keeps SQLite from changing the owner of a file. As root it would give the write-ahead log the owner of its file, and
+/// the daemon's unit denies that call (`SystemCallFilter=~@privileged`). The directory is set-group-id, which sets the
+/// group.
 #[allow(unsafe_code, reason = "SQLite's table of system calls has no safe interface")]
 pub(crate) fn keep_owners() {
     static ONCE: Once = Once::new();

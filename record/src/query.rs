@@ -1,39 +1,39 @@
-//! A question about a stretch of time.
+//! Queries of a time range.
 
 use crate::tier::Tier;
 
-/// What is asked of the history.
+/// A query of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// The beginning, in milliseconds since 1970.
     pub since: i64,
     /// The end, in the same unit.
     pub until: i64,
-    /// The guest: its key, UUID, name or PID. `None`: the host.
+    /// The guest: its key, UUID, name or PID. `None` for the host.
     pub guest: Option<String>,
-    /// The figures, by the names of their columns. Empty: those that [`Query::shown`] names.
+    /// The figures, by the names of their columns. Empty for the defaults of [`Query::shown`].
     pub columns: Vec<String>,
-    /// How fine the answer is.
+    /// Resolution of the report.
     pub resolution: Resolution,
 }
 
-/// How fine an answer is.
+/// The resolution of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
-    /// So many rows at most; rows that are too many are brought together.
+    /// At most this many rows; more are aggregated.
     Rows(usize),
-    /// The rows of this tier as they are.
+    /// The unchanged rows of this tier.
     Tier(Tier),
 }
 
-/// A stretch up to this is answered from samples, in milliseconds.
+/// Longest range that is read from samples, in milliseconds.
 const FROM_SAMPLES: i64 = 2 * 3_600_000;
 
-/// A stretch up to this is answered from minutes.
+/// Longest range that is read from minutes, in milliseconds.
 const FROM_MINUTES: i64 = 7 * 24 * 3_600_000;
 
 impl Query {
-    /// The columns that are shown unless others are named.
+    /// Returns the default columns.
     pub fn shown(&self) -> &'static [&'static str] {
         match self.guest {
             None => &[
@@ -49,7 +49,7 @@ impl Query {
         }
     }
 
-    /// The tier that most of the answer comes from.
+    /// Returns the tier that provides most of the rows.
     pub(crate) fn tier(&self) -> Tier {
         match (self.resolution, self.until.saturating_sub(self.since)) {
             (Resolution::Tier(tier), _) => tier,

@@ -1,4 +1,4 @@
-//! The reader of the history. It never writes, and works while a daemon does.
+//! The reader of the history. It never writes, and works while a daemon writes.
 
 mod connection;
 mod error;
@@ -19,10 +19,10 @@ pub use self::report::{DecisionRow, EventRow, GuestLife, HistoryReport, Saver};
 use crate::query::{Query, Resolution};
 use crate::tier::Tier;
 
-/// Decisions, events and guests of one answer at most: the newest.
+/// Limit of decisions, events and guests in one report. The newest are kept.
 const MOST: i64 = 2000;
 
-/// The file, open for reading.
+/// A history file, open for reading.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
@@ -32,18 +32,18 @@ pub struct Reader {
 type Result<T> = std::result::Result<T, ReadError>;
 
 impl Reader {
-    /// Opens the file.
+    /// Opens the history file.
     ///
     /// # Errors
-    /// It is not there, may not be read, or is no history of ksmith.
+    /// The file is missing, unreadable, or no history of ksmith.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self { path: path.to_owned(), connection: connection::open(path)? })
     }
 
-    /// Answers a question.
+    /// Runs a query.
     ///
     /// # Errors
-    /// A figure or a guest is not in the history, or SQLite refuses.
+    /// A figure or a guest is not in the history, or SQLite fails.
     pub fn ask(&self, query: &Query) -> Result<HistoryReport> {
         let guest = query.guest.as_deref().map(|name| self.find(name, query)).transpose()?;
         let columns = self.columns(query)?;
@@ -73,10 +73,10 @@ impl Reader {
         })
     }
 
-    /// The guests that saved most in that time, the largest first: `most` at most.
+    /// Returns at most `most` guests with the largest savings in the time range, the largest first.
     ///
     /// # Errors
-    /// SQLite refuses.
+    /// SQLite fails.
     pub fn savers(&self, query: &Query, most: usize) -> Result<Vec<Saver>> {
         let parts = Tier::ALL.map(|tier| {
             format!(
@@ -134,7 +134,7 @@ impl Reader {
         self.newest(sql, query, life)
     }
 
-    /// The newest rows in that time, the oldest of them first.
+    /// Returns the newest rows in the time range, in order of time.
     fn newest<T>(
         &self,
         sql: &str,
@@ -151,8 +151,8 @@ impl Reader {
         all().map_err(|error| fault(&self.path, error))
     }
 
-    /// The guest that a person names, by the convention of [`ksmith_core::guest::find`]. Of several lives one after the
-    /// other, the last one that began before the end. Of guests that lived at the same time, none.
+    /// Finds a guest by name, by the convention of [`ksmith_core::guest::find`]. Of several consecutive lives, returns
+    /// the last one that began before the end of the range. Guests that lived at the same time are ambiguous.
     fn find(&self, name: &str, query: &Query) -> Result<GuestLife> {
         let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
                    WHERE first <= ?2 \

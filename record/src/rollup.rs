@@ -1,13 +1,13 @@
-//! Makes the rows of minutes and hours from samples.
+//! Roll-up of samples into minute and hour rows.
 
 use rusqlite::{OptionalExtension, Result, Transaction, params};
 
 use crate::columns::{self, Column};
 use crate::tier::Tier;
 
-/// Makes all rows of minutes and hours that are complete at `now`.
+/// Creates all minute and hour rows that are complete at `now`.
 ///
-/// A guest's minutes are made hour by hour, so that the rows of one guest lie together in the file.
+/// A guest's minutes are created hour by hour, so that the rows of one guest are adjacent in the file.
 pub(crate) fn roll_up(transaction: &Transaction<'_>, now: i64) -> Result<()> {
     of_host(transaction, Tier::Sample, Tier::Minute, now)?;
     of_host(transaction, Tier::Minute, Tier::Hour, now)?;
@@ -64,7 +64,7 @@ fn mean_or_last(column: &Column) -> String {
     }
 }
 
-/// The time to make rows for. `None`: no row has become complete.
+/// Returns the time range to roll up. `None` if no row has become complete.
 fn due(
     transaction: &Transaction<'_>,
     source: &str,
@@ -89,7 +89,7 @@ fn due(
     Ok(begin.filter(|begin| *begin < end).map(|begin| (begin, end)))
 }
 
-/// Notes the time up to which something is done.
+/// Records the time up to which a task is complete.
 pub(crate) fn note(transaction: &Transaction<'_>, name: &str, time: i64) -> Result<()> {
     transaction
         .prepare_cached("INSERT OR REPLACE INTO progress (name, time) VALUES (?1, ?2)")?

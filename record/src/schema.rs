@@ -1,4 +1,4 @@
-//! The tables of the file, made from the table of figures.
+//! The tables of the file, generated from the table of figures.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use rusqlite::{Connection, Result};
 use crate::columns::{self, Column};
 use crate::tier::Tier;
 
-/// Marks the file as a history of ksmith: "ksmh".
+/// SQLite's application id for a history of ksmith: "ksmh".
 pub(crate) const APPLICATION: i32 = 0x6b73_6d68;
 
-/// The version of the tables that are not made from figures.
+/// Version of the tables that do not depend on figures.
 pub(crate) const VERSION: i32 = 1;
 
 /// Tables that do not depend on figures, with a sentence for each.
@@ -57,7 +57,7 @@ fn of_host(tier: Tier) -> (String, &'static str) {
     (tier.of_host(), "time INTEGER PRIMARY KEY")
 }
 
-/// Samples of all guests come together, so that they are in the order of time. Later tiers are read guest by guest.
+/// Guest samples are written together, so they are ordered by time. Coarser tiers are read guest by guest.
 fn of_guests(tier: Tier) -> (String, &'static str) {
     (tier.of_guests(), "time INTEGER NOT NULL, guest INTEGER NOT NULL")
 }
@@ -76,7 +76,7 @@ fn typed(columns: &[Column]) -> String {
     })
 }
 
-/// Makes the tables that are missing, and adds columns for figures that are new.
+/// Creates missing tables, and adds columns for new figures.
 pub(crate) fn make(connection: &Connection) -> Result<()> {
     for (table, columns, _) in FIXED {
         connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({columns})"))?;
@@ -113,13 +113,13 @@ fn add_missing(connection: &Connection, table: &str, columns: &[Column]) -> Resu
     Ok(())
 }
 
-/// The names of a table's columns.
+/// Returns the names of a table's columns.
 pub(crate) fn names(connection: &Connection, table: &str) -> Result<BTreeSet<String>> {
     let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)")?;
     statement.query_map([table], |row| row.get(0))?.collect()
 }
 
-/// The page docs/reference/history.md: every table with its columns.
+/// Renders the page docs/reference/history.md: every table with its columns.
 pub fn reference() -> String {
     let mut page = String::from(
         "# Tables of the history\n\n\

@@ -1,4 +1,4 @@
-//! Keeps the history within its age and its size.
+//! Retention: deletes rows by age and by size.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use rusqlite::{Connection, OptionalExtension, Result, Transaction, params};
 use crate::bounds::Bounds;
 use crate::tier::Tier;
 
-/// Each time that the file is too large, so small a part of a tier's rows is deleted.
+/// Divisor of a tier's rows: the part that is deleted each time that the file is too large.
 const PART: i64 = 10;
 
-/// A guest takes some 600 bytes. Where the file is too large, those that have ended have a part of it.
+/// Size limit divided by this is the maximum number of ended guests. A guest takes some 600 bytes.
 const BYTES_FOR_A_GUEST: u64 = 2048;
 
-/// Rounds of deleting in one minute. The next minute goes on.
+/// Limit of deletion rounds in one minute. The next minute continues.
 const ROUNDS: usize = 5;
 
-/// Deletes what is older than is kept.
+/// Deletes rows older than their tier's maximum age.
 pub(crate) fn delete_old(transaction: &Transaction<'_>, now: i64, bounds: &Bounds) -> Result<()> {
     let oldest = |age: Duration| now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
     for (tier, age) in [(Tier::Sample, bounds.samples), (Tier::Minute, bounds.minutes), (Tier::Hour, bounds.hours)]
@@ -45,8 +45,8 @@ fn delete_before(transaction: &Transaction<'_>, tier: Tier, time: i64) -> Result
     Ok(())
 }
 
-/// Deletes the oldest rows while the file uses more than `bytes`: guests that were too many, then samples, minutes and hours.
-/// Returns whether something was deleted.
+/// Deletes the oldest rows while the file uses more than `bytes`: surplus guests, then samples, minutes and hours.
+/// Returns true if rows were deleted.
 pub(crate) fn keep_within(connection: &mut Connection, bytes: u64) -> Result<bool> {
     let mut has_deleted = false;
     for _ in 0..ROUNDS {
@@ -64,7 +64,7 @@ pub(crate) fn keep_within(connection: &mut Connection, bytes: u64) -> Result<boo
     Ok(has_deleted)
 }
 
-/// Deletes the oldest guests that have ended, where they are too many. Any user may start processes that count as guests.
+/// Deletes the oldest ended guests if there are too many. Any user may start processes that count as guests.
 fn delete_guests(transaction: &Transaction<'_>, bytes: u64) -> Result<bool> {
     let most = i64::try_from(bytes / BYTES_FOR_A_GUEST).unwrap_or(i64::MAX);
     let many: i64 =
@@ -81,14 +81,14 @@ fn delete_guests(transaction: &Transaction<'_>, bytes: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Bytes of the file in use. Pages that became free are used again before the file grows.
+/// Returns the bytes in use in the file. SQLite reuses free pages before the file grows.
 fn used(connection: &Connection) -> Result<u64> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     Ok(u64::try_from(pages.saturating_mul(number("page_size")?)).unwrap_or(0))
 }
 
-/// Deletes a part of the oldest time of the finest tier that has more than its newest row. Returns whether there was one.
+/// Deletes the oldest part of the finest tier that has enough rows. Returns true if there was one.
 fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
     for tier in Tier::ALL {
         let Some(time) = end_of_oldest_part(transaction, tier)? else { continue };
@@ -103,7 +103,7 @@ fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// The time at which the oldest part of the rows ends: by their number, since a clock that was set leaves gaps of years.
+/// Returns the time at which the oldest part of the rows ends. Counts rows, since a clock step leaves gaps of years.
 fn end_of_oldest_part(transaction: &Transaction<'_>, tier: Tier) -> Result<Option<i64>> {
     let table = tier.of_host();
     let rows: i64 = transaction.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))?;

@@ -21,15 +21,16 @@ use crate::schema;
 use crate::tier::Tier;
 use crate::{rollup, space};
 
-/// How long a write waits for a program that locks the file.
+/// SQLite's busy timeout for a write.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A longer step of the clock between two minutes that are tidied is no mere pause, in milliseconds.
+/// Longest plausible step between two tidied minutes, in milliseconds. A longer one means that the clock was set
+/// forward.
 const FORWARD: i64 = 24 * 3_600_000;
 
 const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
-/// The file, open for writing.
+/// A history file, open for writing.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -38,28 +39,28 @@ pub struct Store {
     boot: i64,
     statements: Statements,
     guests: BTreeMap<String, Written>,
-    /// The minute that was tidied last.
+    /// The last tidied minute.
     tidied: i64,
-    /// Minutes for which nothing is deleted by its age.
+    /// Minutes for which deletion by age stays disabled after a clock step.
     distrust: u32,
 }
 
-/// A store that was opened.
+/// The result of opening a store.
 #[derive(Debug)]
 pub struct Opened {
-    /// The store, ready to be written.
+    /// The store, ready for writing.
     pub store: Store,
-    /// Where a damaged file was set aside.
+    /// New path of a damaged file that was set aside.
     pub set_aside: Option<PathBuf>,
 }
 
 impl Store {
-    /// Opens the file, or makes it. A damaged one is set aside first, in the place of one that was set aside before.
+    /// Opens the file, or creates it. A damaged file is first set aside, replacing an earlier one.
     ///
-    /// `boot_id` is the kernel's, and `now` the time in milliseconds since 1970.
+    /// `boot_id` is the kernel's, and `now` is the time in milliseconds since 1970.
     ///
     /// # Errors
-    /// The file can't be opened or made, or belongs to another program.
+    /// The file can't be opened or created, or belongs to another program.
     pub fn open(path: &Path, boot_id: &str, now: i64, bounds: Bounds) -> Result<Opened, StoreError> {
         match Self::open_as_it_is(path, boot_id, now, bounds.clone()) {
             Err(error) if error.fault() == Fault::Corrupt => {
@@ -71,10 +72,10 @@ impl Store {
         }
     }
 
-    /// Sets a damaged file aside, which no store has open any more. Returns its new path.
+    /// Renames a damaged file that no store has open. Returns its new path.
     ///
     /// # Errors
-    /// It can't be renamed.
+    /// The file can't be renamed.
     pub fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
         rename_aside(path).map_err(|source| StoreError::File { path: path.to_owned(), source })
     }
@@ -104,10 +105,10 @@ impl Store {
         Ok(Self { path, connection, bounds, boot, statements, guests: BTreeMap::new(), tidied, distrust: 0 })
     }
 
-    /// Writes moments, the oldest first: all of them or none.
+    /// Writes snapshots in order of time, in one transaction.
     ///
     /// # Errors
-    /// SQLite refuses. Nothing of these moments was written then.
+    /// SQLite fails. None of the snapshots is written then.
     pub fn write(&mut self, moments: &[Moment]) -> Result<(), StoreError> {
         self.check_log()?;
         let mut written = self.write_all(moments);
@@ -134,10 +135,10 @@ impl Store {
         transaction.commit()
     }
 
-    /// Makes the rows of coarser tiers, and deletes what is too old or too much. There is something to do once a minute.
+    /// Creates the rows of coarser tiers, and deletes rows beyond the bounds. Does work once a minute.
     ///
     /// # Errors
-    /// SQLite refuses. What was written stays, and is tidied the next time.
+    /// SQLite fails. Written rows stay, and are tidied the next time.
     pub fn tidy(&mut self, now: i64) -> Result<(), StoreError> {
         self.tidy_at(now).map_err(|source| StoreError::Sqlite { path: self.path.clone(), source })
     }
@@ -163,7 +164,7 @@ impl Store {
         transaction.commit()
     }
 
-    /// Makes room where the file is as large as it may be. Returns whether something was deleted.
+    /// Frees space in a full file. Returns true if rows were deleted.
     fn make_room(&mut self) -> rusqlite::Result<bool> {
         // What is deleted needs some pages itself.
         set_most_pages(&self.connection, self.bounds.bytes.saturating_mul(2))?;
@@ -172,7 +173,7 @@ impl Store {
         made
     }
 
-    /// Refuses to add to a write-ahead log that can't be taken over into the file.
+    /// Rejects writes while the write-ahead log is at its limit and can't be checkpointed.
     fn check_log(&self) -> Result<(), StoreError> {
         if self.log_bytes() < self.bounds.log_bytes {
             return Ok(());
@@ -191,15 +192,15 @@ impl Store {
         fs::metadata(beside(&self.path, "-wal")).map_or(0, |file| file.len())
     }
 
-    /// Bytes on the disk, the write-ahead log included.
+    /// Returns the bytes on disk, including the write-ahead log.
     pub fn bytes(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |file| file.len()) + self.log_bytes()
     }
 
-    /// Notes that the host ends its records: guests that live are shown to have been there until now.
+    /// Ends the recording: sets the end of all living guests to `now`.
     ///
     /// # Errors
-    /// SQLite refuses.
+    /// SQLite fails.
     pub fn close(self, now: i64) -> Result<(), StoreError> {
         let Self { path, connection, .. } = self;
         let noted = connection.execute("UPDATE guest SET last = ?1 WHERE last IS NULL", [now]);
@@ -207,7 +208,7 @@ impl Store {
     }
 }
 
-/// The time of the last record.
+/// Returns the time of the last snapshot.
 fn written_last(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     connection.query_row("SELECT time FROM progress WHERE name = 'written'", [], |row| row.get(0)).optional()
 }
@@ -216,7 +217,8 @@ fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
-/// Notes this start of the host. Guests that lived when the last record was made have ended by it, for all that is known.
+/// Records the boot and returns its row. Guests that are still open from an earlier run are closed at the last
+/// snapshot's time.
 fn begin(connection: &Connection, boot_id: &str, now: i64) -> rusqlite::Result<i64> {
     connection.execute(
         "UPDATE guest SET last = coalesce((SELECT time FROM progress WHERE name = 'written'), first) WHERE last IS NULL",

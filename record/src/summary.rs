@@ -1,4 +1,4 @@
-//! What a stretch of the history comes to: means, sums, and what each decision brought.
+//! Statistics over a time range: means, sums, and the result of each decision.
 
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -6,51 +6,51 @@ use serde_json::Value as Json;
 use crate::moment::FOLD_POLICY;
 use crate::reader::{DecisionRow, HistoryReport};
 
-/// A longer time without rows counts as not recorded, in rows.
+/// A gap of more than this many rows counts as not recorded.
 const GAP_ROWS: f64 = 5.0;
 
-/// And it is never shorter than this, in seconds: a parked daemon looks seldom.
+/// Lower bound of that gap, in seconds, because a parked daemon samples rarely.
 const GAP_SECONDS: f64 = 60.0;
 
-/// What merging brought and cost in a stretch of time.
+/// Savings and costs of merging over a time range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Time with records, in seconds.
+    /// Recorded time, in seconds.
     pub recorded_seconds: f64,
-    /// The mean of the memory saved.
+    /// Mean of the memory saved.
     pub saved_mean_bytes: f64,
-    /// Memory saved at the end.
+    /// Memory saved at the end of the range.
     pub saved_last_bytes: f64,
-    /// The most memory saved.
+    /// Maximum of the memory saved.
     pub saved_max_bytes: f64,
-    /// Memory saved, summed over time.
+    /// Integral of the memory saved over time.
     pub saved_gib_hours: f64,
-    /// CPU time of ksmd.
+    /// CPU time used by ksmd.
     pub ksmd_cpu_seconds: f64,
-    /// CPU time of the daemon.
+    /// CPU time used by the daemon.
     pub daemon_cpu_seconds: f64,
-    /// The most that the host would have needed if all merged pages had diverged.
+    /// Maximum exposure: memory that the host would need if all merged pages diverged.
     pub exposure_max_bytes: f64,
-    /// The least that it had for that.
+    /// Minimum headroom: memory available for that.
     pub headroom_min_bytes: Option<f64>,
-    /// Time in which the exposure exceeded the headroom.
+    /// Time during which the exposure exceeded the headroom.
     pub exposed_seconds: f64,
 }
 
-/// The time from one decision to the next.
+/// The interval from one decision to the next.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Episode {
-    /// The decision that began it.
+    /// The decision at its beginning.
     pub decision: DecisionRow,
-    /// How long it lasted, in seconds.
+    /// Its length, in seconds.
     pub seconds: f64,
-    /// Memory saved at its end less that at its beginning.
+    /// Difference of the memory saved between its end and its beginning.
     pub gained_bytes: f64,
-    /// CPU time of ksmd in it.
+    /// CPU time that ksmd used in it.
     pub ksmd_cpu_seconds: f64,
 }
 
-/// One row as numbers.
+/// The numbers of one row.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     time: f64,
@@ -72,7 +72,7 @@ fn points(report: &HistoryReport) -> Vec<Point> {
     report.rows.iter().filter_map(point).collect()
 }
 
-/// The pairs of rows between which the host was recorded, each with the seconds between them.
+/// Returns pairs of consecutive rows without a gap between them, each with the seconds between them.
 fn steps(points: &[Point], resolution: f64) -> impl Iterator<Item = (Point, Point, f64)> {
     let longest = (GAP_ROWS * resolution).max(GAP_SECONDS);
     let pairs = points.iter().zip(points.iter().skip(1));
@@ -81,7 +81,7 @@ fn steps(points: &[Point], resolution: f64) -> impl Iterator<Item = (Point, Poin
         .filter(move |(.., time)| *time > 0.0 && *time <= longest)
 }
 
-/// Sums a report of the host up. `None`: nothing was recorded.
+/// Summarizes a report on the host. `None` if nothing was recorded.
 pub fn summary(report: &HistoryReport) -> Option<Summary> {
     let points = points(report);
     let last = points.iter().rev().find_map(|point| point.saved)?;
@@ -118,8 +118,8 @@ pub fn summary(report: &HistoryReport) -> Option<Summary> {
     Some(summary)
 }
 
-/// CPU time that the daemon used between two rows. One that was started again counts from 0; a child that read for it and has
-/// ended takes its own time with it.
+/// Returns the CPU time that the daemon used between two rows. A restarted daemon counts from 0, and the time of a
+/// reader child disappears when the child ends.
 fn since(before: f64, after: f64) -> f64 {
     match after {
         after if after >= before => after - before,
@@ -128,12 +128,12 @@ fn since(before: f64, after: f64) -> f64 {
     }
 }
 
-/// ksmd's CPU time before a row, from its share of one CPU.
+/// Returns ksmd's CPU time before a row, from its share of one CPU.
 fn cpu(to: &Point, time: f64) -> f64 {
     to.ksmd_percent.unwrap_or(0.0) / 100.0 * time
 }
 
-/// What came of each decision until the next one. Decisions without rows around them are left out.
+/// Returns the episode of each decision, up to the next one. Decisions without rows around them are left out.
 pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
     let points = points(report);
     let saved_at = |time: f64| {

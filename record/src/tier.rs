@@ -1,9 +1,9 @@
 //! The tiers of the history: samples, minutes and hours.
 
-/// How finely a part of the history is kept.
+/// The resolution at which a part of the history is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Samples as they were taken.
+    /// Raw samples.
     Sample,
     /// A row for each minute: the mean of gauges, and the last value of all others.
     Minute,
@@ -15,7 +15,7 @@ impl Tier {
     /// All tiers, the finest first.
     pub const ALL: [Self; 3] = [Self::Sample, Self::Minute, Self::Hour];
 
-    /// The length of a row's time, in milliseconds.
+    /// Returns the duration of a row, in milliseconds.
     pub const fn milliseconds(self) -> i64 {
         match self {
             Self::Sample => 1000,
@@ -24,7 +24,7 @@ impl Tier {
         }
     }
 
-    /// The word for it in names of tables.
+    /// Returns the tier's name, as used in table names.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Sample => "sample",
@@ -33,12 +33,12 @@ impl Tier {
         }
     }
 
-    /// The table of the host's figures.
+    /// Returns the name of the table with the host's figures.
     pub(crate) fn of_host(self) -> String {
         format!("host_{}", self.word())
     }
 
-    /// The table of the guests' figures.
+    /// Returns the name of the table with the guests' figures.
     pub(crate) fn of_guests(self) -> String {
         format!("guest_{}", self.word())
     }

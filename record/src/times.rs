@@ -1,11 +1,11 @@
-//! Times as people write and read them.
+//! Parsing and formatting of times.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use ksmith_core::amount;
 
-/// The error for text that names no time, or no stretch of time.
+/// The error for text that is no time, or for a reversed time range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTime {
     /// The text is no time.
@@ -23,13 +23,13 @@ pub enum BadTime {
     },
 }
 
-/// Seconds since 1970 below this many are no time of a record: 2001.
+/// Smallest accepted timestamp, in seconds since 1970: a time in 2001.
 const EARLIEST: f64 = 1e9;
 
-/// Reads a time: how long before `now`, a date in the host's time zone, or seconds since 1970. All in milliseconds.
+/// Parses a time: an age before `now`, a date in the host's time zone, or seconds since 1970. Returns milliseconds.
 ///
 /// # Errors
-/// It is none of these, or out of range.
+/// The text is none of these, or out of range.
 pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
     let text = text.trim();
     let bad = || BadTime::NoTime(text.chars().take(80).collect());
@@ -51,7 +51,7 @@ pub fn parse(text: &str, now: i64) -> Result<i64, BadTime> {
     Ok(date.to_zoned(TimeZone::system()).map_err(|_| bad())?.timestamp().as_millisecond())
 }
 
-/// Reads the beginning and the end of a stretch of time, in the forms of [`parse`].
+/// Parses the beginning and the end of a time range, in the forms of [`parse`].
 ///
 /// # Errors
 /// One of them is no time, or the beginning is not before the end.
@@ -64,7 +64,7 @@ pub fn between(since: &str, until: &str, now: i64) -> Result<(i64, i64), BadTime
     }
 }
 
-/// A time in the host's time zone: `2026-11-23 20:15:30`.
+/// Formats a time in the host's time zone: `2026-11-23 20:15:30`.
 pub fn local(milliseconds: i64) -> String {
     let Ok(time) = Timestamp::from_millisecond(milliseconds) else { return "-".to_owned() };
     time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()

@@ -1,4 +1,4 @@
-//! Opening the file so that nothing can be written.
+//! Read-only connections to the history file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::{ReadError, fault};
 use crate::schema::{APPLICATION, VERSION};
 
-/// How long a reader waits for a writer.
+/// SQLite's busy timeout for a reader.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens the history at that path.
+/// Opens the history file at `path`.
 ///
 /// # Errors
-/// It is not there, may not be read, or is no history of ksmith.
+/// The file is missing, unreadable, or no history of ksmith.
 pub(super) fn open(path: &Path) -> Result<Connection, ReadError> {
     if let Err(error) = std::fs::File::open(path) {
         let why = match error.kind() {
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, ReadError> {
     Ok(connection)
 }
 
-/// Refuses a file that is no history, or one of a later version.
+/// Rejects a file that is no history, or one of a later version.
 fn check(connection: &Connection, path: &Path) -> Result<(), ReadError> {
     let number = |name: &str| {
         connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(|error| fault(path, error))
@@ -54,7 +54,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), ReadError> {
     Err(ReadError::Foreign { path: path.to_owned(), why: why.to_owned() })
 }
 
-/// Opens the file, `ro` or `immutable`, so that nothing can be written.
+/// Opens the file read-only: `mode` is `ro` or `immutable`.
 fn connect(path: &Path, mode: &str) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(uri(path, mode), flags)?;
@@ -66,7 +66,7 @@ fn connect(path: &Path, mode: &str) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The path as SQLite's URI, in which all but plain characters are escaped.
+/// Formats the path as SQLite's URI; percent-encodes all but plain characters.
 fn uri(path: &Path, mode: &str) -> String {
     use std::os::unix::ffi::OsStrExt;
 
@@ -81,14 +81,14 @@ fn uri(path: &Path, mode: &str) -> String {
     uri
 }
 
-/// Whether a write-ahead log with something in it is beside the file.
+/// Returns true if the file has a write-ahead log that is not empty.
 fn has_log(path: &Path) -> bool {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     std::fs::metadata(name).is_ok_and(|file| file.len() > 0)
 }
 
-/// Whether SQLite was refused the file, or those that it makes beside it.
+/// Returns true if SQLite was denied access to the file, or to the files that it creates beside it.
 fn cannot_open(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

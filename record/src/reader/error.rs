@@ -1,14 +1,14 @@
-//! Why a history can't be read.
+//! Errors of reading the history.
 
 use ksmith_core::guest::NotOne;
 use std::path::{Path, PathBuf};
 
 use crate::fault::is_damage;
 
-/// Why there is no answer.
+/// The error of a query, or of opening the history.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no such file, or it may not be read.
+    /// The file is missing or unreadable.
     #[error("there is no history to read at {path}: {why}")]
     Absent {
         /// The file.
@@ -16,12 +16,12 @@ pub enum ReadError {
         /// The reason, and what to do.
         why: String,
     },
-    /// The file is no history of ksmith, or of a later one.
+    /// The file is no history of ksmith, or was written by a later version.
     #[error("{path} is no history that this ksmith can read: {why}")]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The writer of the file.
         why: String,
     },
     /// The file is damaged.
@@ -29,31 +29,31 @@ pub enum ReadError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// SQLite's words.
+        /// SQLite's message.
         why: String,
     },
-    /// The question names a figure that is not recorded.
+    /// The query names a figure that is not recorded.
     #[error("the history has no figure {name}; it has {known}")]
     NoColumn {
         /// The name.
         name: String,
-        /// All names.
+        /// The names of all recorded figures.
         known: String,
     },
-    /// The question names no guest that was recorded, or several.
+    /// The query names an unknown guest, or an ambiguous one.
     #[error("the history: {0}")]
     NoGuest(#[from] NotOne),
-    /// SQLite refuses an operation.
+    /// An SQLite operation failed.
     #[error("{path}: {source}")]
     Sqlite {
         /// The file.
         path: PathBuf,
-        /// SQLite's words.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
 }
 
-/// The error for what SQLite said of the file.
+/// Converts an SQLite error on the file.
 pub(super) fn fault(path: &Path, error: rusqlite::Error) -> ReadError {
     let path = path.to_owned();
     if is_damage(&error) {

@@ -1,19 +1,19 @@
-//! What a history answers.
+//! Reports: the results of history queries.
 
 use ksmith_core::guest::Named;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-/// What the history says of a stretch of time.
+/// The history of a time range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryReport {
     /// The beginning, in seconds since 1970.
     pub since: f64,
     /// The end, in the same unit.
     pub until: f64,
-    /// The time between two rows, about.
+    /// Approximate time between two rows.
     pub resolution_seconds: f64,
-    /// The guest that the rows are of. `None`: the host.
+    /// The guest that the rows describe. `None` for the host.
     pub guest: Option<GuestLife>,
     /// The names of the columns; the first is `time`, in seconds since 1970.
     pub columns: Vec<String>,
@@ -23,11 +23,11 @@ pub struct HistoryReport {
     pub decisions: Vec<DecisionRow>,
     /// The events, the oldest first.
     pub events: Vec<EventRow>,
-    /// The guests that lived in that time.
+    /// The guests that lived in the time range.
     pub guests: Vec<GuestLife>,
 }
 
-/// A decision that was recorded.
+/// A recorded decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionRow {
     /// Seconds since 1970.
@@ -42,18 +42,18 @@ pub struct DecisionRow {
     pub settings: String,
 }
 
-/// An event that was recorded.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventRow {
     /// Seconds since 1970.
     pub time: f64,
-    /// What kind of event it is.
+    /// The kind of the event.
     pub kind: String,
-    /// What happened, in a sentence.
+    /// Description of the event, in a sentence.
     pub text: String,
 }
 
-/// A guest that was recorded.
+/// A recorded guest, from its start to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestLife {
     /// Its key, `PID:START`.
@@ -68,9 +68,9 @@ pub struct GuestLife {
     pub domain: Option<String>,
     /// The user of its first process.
     pub user: Option<String>,
-    /// Its first record, in seconds since 1970.
+    /// Time of its first record, in seconds since 1970.
     pub first: f64,
-    /// Its end, in seconds since 1970. `None`: it lives.
+    /// Time of its end, in seconds since 1970. `None` while it lives.
     pub last: Option<f64>,
     /// Its row in the table of guests.
     #[serde(skip)]
@@ -104,14 +104,14 @@ impl Named for GuestLife {
     }
 }
 
-/// A guest with its last figures in a stretch of time.
+/// A guest with its last figures in a time range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saver {
     /// The guest that saved memory.
     pub life: GuestLife,
-    /// Its part of what the host saved.
+    /// Its share of the host's savings.
     pub saved_bytes: Option<f64>,
-    /// Saved less KSM's metadata for it.
+    /// Its savings less KSM's metadata.
     pub profit_bytes: Option<f64>,
     /// Its resident memory.
     pub rss_bytes: Option<f64>,

@@ -1,4 +1,4 @@
-//! The rows of figures, from the tiers that have them.
+//! Rows of figures, read from the tiers that have them.
 
 use rusqlite::{Row, params};
 use serde_json::{Value as Json, json};
@@ -9,24 +9,24 @@ use crate::query::{Query, Resolution};
 use crate::schema;
 use crate::tier::Tier;
 
-/// Rows of a time in milliseconds, and figures.
+/// Rows of figures. The first value of each is the time in milliseconds.
 pub(super) type Rows = Vec<Vec<Option<f64>>>;
 
-/// A column that is asked for.
+/// A requested column.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// Its name.
     pub(super) name: String,
-    /// Whether the file has it.
+    /// True if the file has the column.
     is_there: bool,
-    /// Whether rows brought together have its mean.
+    /// True if aggregated rows have the column's mean.
     pub(super) is_averaged: bool,
-    /// Whether it is a whole number.
+    /// True if the values are integers.
     is_whole: bool,
 }
 
 impl Asked {
-    /// A value of it as the answer has it.
+    /// Converts a value of the column to JSON.
     pub(super) fn json(&self, value: Option<f64>) -> Json {
         match value {
             // Memory of a host is far below 2^53 bytes.
@@ -38,7 +38,7 @@ impl Asked {
 }
 
 impl Reader {
-    /// The columns that are asked for. One that the file does not have yet is unknown in all rows.
+    /// Resolves the requested columns. A column that is missing from the file is unknown in all rows.
     pub(super) fn columns(&self, query: &Query) -> Result<Vec<Asked>> {
         let all = if query.guest.is_some() { columns::guest() } else { columns::host() };
         let table = match query.guest {
@@ -66,7 +66,8 @@ impl Reader {
             .collect()
     }
 
-    /// The rows of the best tier, with those of others where it has none: coarser ones before, and finer ones after.
+    /// Reads the rows of the best tier. Coarser tiers fill the time before its first row, and finer ones the time after
+    /// its last.
     pub(super) fn rows(&self, query: &Query, columns: &[Asked], guest: Option<i64>) -> Result<(Rows, Tier)> {
         let tier = query.tier();
         let mut rows = self.of_tier(tier, query.since, query.until, columns, guest)?;
@@ -108,7 +109,7 @@ impl Reader {
         Ok((rows, coarsest.max(tier)))
     }
 
-    /// Adds what a guest's figures were at the beginning: a row holds until the next one.
+    /// Adds a row with the guest's figures at the beginning of the range, since a row holds until the next one.
     fn add_beginning(&self, rows: &mut Rows, query: &Query, columns: &[Asked], guest: i64) -> Result<()> {
         if time_of(rows.first()).is_some_and(|first| first <= query.since) {
             return Ok(());
@@ -165,7 +166,7 @@ fn coarser_than(tier: Tier) -> Tier {
     }
 }
 
-/// The time of a row.
+/// Returns the time of a row.
 pub(super) fn time_of(row: Option<&Vec<Option<f64>>>) -> Option<i64> {
     row?.first()?.map(|time| time as i64)
 }

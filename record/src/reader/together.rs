@@ -1,4 +1,4 @@
-//! Rows brought together, so that an answer has no more than were asked for.
+//! Aggregation of rows, to limit their number.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::rows::{Asked, Rows, time_of};
 use crate::query::Query;
 use crate::tier::Tier;
 
-/// Rows brought together until `most` are left at most: the mean of gauges of the host, the last value of all others.
-/// Returns the time between two rows besides.
+/// Aggregates rows into at most `most` buckets: a host's gauges by their mean, all other values by the last one.
+/// Returns the rows and the time between two of them.
 pub(super) fn brought_together(
     rows: Rows,
     query: &Query,

@@ -1,4 +1,4 @@
-//! The file of the store: its mode, what is beside it, and how SQLite writes it.
+//! The store's file: its mode, its companion files, and SQLite's settings.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io;
@@ -10,20 +10,20 @@ use rusqlite::Connection;
 use crate::bounds::Bounds;
 use crate::schema::{APPLICATION, VERSION};
 
-/// The file's mode: its group may read it.
+/// The file's mode: readable by its group.
 pub(super) const MODE: u32 = 0o640;
 
-/// The mode of a directory that has to be made for it.
+/// The mode of a directory that is created for the file.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// The path with a suffix, of what SQLite has beside the file.
+/// Returns the path of a companion file, by its suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Makes the file with its mode, which SQLite gives to the write-ahead log too.
+/// Creates the file with its mode, which SQLite also gives to the write-ahead log.
 pub(super) fn prepare_file(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
@@ -36,7 +36,7 @@ pub(super) fn prepare_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames the file and what SQLite has beside it. Only one such file is kept.
+/// Renames the file, and removes SQLite's companion files. Keeps only the latest such file.
 pub(super) fn rename_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = beside(path, ".damaged");
     fs::rename(path, &aside)?;
@@ -49,7 +49,7 @@ pub(super) fn rename_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// What the file is, if it is none of this program's.
+/// Returns a description of the file if another program or a later version wrote it.
 pub(super) fn foreign(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -63,7 +63,7 @@ pub(super) fn foreign(connection: &Connection) -> rusqlite::Result<Option<String
     })
 }
 
-/// Sets how the file is written, and how large it may be.
+/// Configures how SQLite writes the file, and limits its size.
 pub(super) fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::Result<()> {
     // A pragma that sets and answers: the answer is the mode in force.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
@@ -75,7 +75,7 @@ pub(super) fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::R
     set_most_pages(connection, bounds.bytes)
 }
 
-/// Bounds the file's size: a tenth more than is kept, for a minute's rows.
+/// Limits the file's size to a tenth more than `bytes`, as space for a minute's rows.
 pub(super) fn set_most_pages(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -16,7 +16,7 @@ use crate::schema::VERSION;
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
-/// The beginning of an hour in 2026.
+/// A full hour in 2026.
 const BEGIN: i64 = 1_795_467_600_000;
 
 struct Rig {
@@ -554,7 +554,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are changed in a real file: an error or an answer, and a writer that goes on or sets it aside.
+    /// A file with corrupted bytes causes an error or a result, and the writer continues or sets it aside.
     #[test]
     fn a_file_with_wrong_bytes_never_ends_the_program(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
         let mut rig = rig();

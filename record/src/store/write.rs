@@ -1,4 +1,4 @@
-//! Writing one moment within a transaction.
+//! Writing a snapshot within a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,27 @@ use crate::columns::{self, Column};
 use crate::moment::{GuestFigures, Life, Moment};
 use crate::tier::Tier;
 
-/// The statements that write the figures of hosts and guests.
+/// The INSERT statements for the figures of the host and its guests.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// That of the host.
+    /// The statement for the host.
     pub(super) host: String,
-    /// That of a guest.
+    /// The statement for a guest.
     pub(super) guest: String,
 }
 
-/// What was written last of a guest.
+/// A guest as it was last written.
 #[derive(Debug)]
 pub(super) struct Written {
     id: i64,
     life: Life,
     values: Vec<Value>,
-    /// The hour of the last row: each hour has a row of its own.
+    /// The hour of the last row: each hour has at least one row.
     hour: i64,
 }
 
 impl Statements {
-    /// Those for the columns of this program.
+    /// Builds the statements for the columns of this version.
     pub(super) fn new() -> Self {
         Self {
             host: insert(&Tier::Sample.of_host(), &["time"], &columns::host()),
@@ -39,14 +39,14 @@ impl Statements {
     }
 }
 
-/// The statement that adds a row: its keys, and then the figures.
+/// Builds an INSERT statement: the keys, then the figures.
 fn insert(table: &str, keys: &[&str], columns: &[Column]) -> String {
     let names: Vec<&str> = keys.iter().copied().chain(columns.iter().map(|column| column.name.as_str())).collect();
     let places = vec!["?"; names.len()].join(", ");
     format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({places})", names.join(", "))
 }
 
-/// A figure for SQLite: its whole numbers are signed.
+/// Converts a figure to an SQLite value. SQLite's integers are signed.
 fn sql(value: &Value) -> Sql {
     match value {
         Value::Unknown | Value::Text(_) => Sql::Null,
@@ -57,7 +57,7 @@ fn sql(value: &Value) -> Sql {
     }
 }
 
-/// Writes one moment: the host, its guests, and what happened.
+/// Writes one snapshot: the host, its guests, decisions and events.
 pub(super) fn write_one(
     transaction: &Transaction<'_>,
     moment: &Moment,
