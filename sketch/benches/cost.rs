@@ -1,7 +1,7 @@
-//! The cost of a sketch: of a fingerprint, of a page that is read, of the second look, of a file, and its bytes for each guest.
+//! Benchmark of sketches: the cost of a fingerprint, a page, a second look and a file, and the bytes for each guest.
 //!
-//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_GUESTS=20 KSMITH_BENCH_MIB=256` for other guests). Each guest is a process with
-//! pages that all differ: the most that a sketch of its size holds. Times are CPU time of the reading thread.
+//! `cargo bench -p ksmith-sketch` (`KSMITH_BENCH_GUESTS=20 KSMITH_BENCH_MIB=256` for other guests). Each guest is a
+//! process with pages that all differ: the worst case for its size. Times are CPU time of the reading thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -18,14 +18,14 @@ use ksmith_host::root::Root;
 use ksmith_sketch::{Clock, FleetKey, HostFacts, RateRule, Rotation, RotationOptions, Subject, Turn};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Contents of a guest, about: the default of `ksmith sketch`.
+/// Approximate number of a guest's sampled contents: the default of `ksmith sketch`.
 const PER_GUEST: u64 = 4096;
 
-/// Fingerprints of which the median cost is taken, in parts.
+/// Batch size for the median cost of a fingerprint.
 const HASHES: usize = 20_000;
 const PARTS: usize = 5;
 
-/// The pause before the second look.
+/// Delay before the second look.
 const AGAIN: Duration = Duration::from_secs(100);
 
 fn cpu() -> f64 {
@@ -33,7 +33,7 @@ fn cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The CPU time that this takes.
+/// Returns the CPU time that `work` uses, and its result.
 fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let before = cpu();
     let found = work();

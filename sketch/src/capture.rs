@@ -1,4 +1,4 @@
-//! Reads the guests of this host once.
+//! Capture: reads the guests of this host once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,50 +15,50 @@ use crate::rate::{Rate, RateRule};
 use crate::reading::{Buffers, Finished, Opened, Reading, Step};
 use crate::subject::{Subject, identify};
 
-/// What is read, and how.
+/// Options of a capture.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
     /// The guests to read.
     pub subjects: Vec<Subject>,
-    /// How the rate is chosen.
+    /// The rule that sets the sampling rate.
     pub rate: RateRule,
-    /// After what pause to look a second time at the sampled pages.
+    /// Delay before the second look at the sampled pages; `None` for no second look.
     pub again: Option<Duration>,
 }
 
-/// What a capture has found.
+/// The result of a capture.
 #[derive(Debug)]
 pub struct Capture {
-    /// The guests that were read.
+    /// The completed readings.
     pub guests: Vec<Finished>,
-    /// The guests that were not, and why.
+    /// The guests that were left out, with the reasons.
     pub skipped: Vec<Skipped>,
 }
 
-/// Why there is no capture at all.
+/// The error of a capture without any result.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// None of the guests may be read.
+    /// None of this number of guests may be read.
     #[error("{}: {}", denied(*.0, "guest", "guests"), right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     Denied(usize),
 }
 
-/// What a file says in short.
+/// A summary of a sketch file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// The rate, as `1/64`.
     pub rate: String,
     /// Guests in the file.
     pub guests: u64,
-    /// Pages read that KSM could merge.
+    /// Number of pages read that KSM could merge.
     pub pages: u64,
-    /// Of these, pages of zeros.
+    /// Number of zero pages among them.
     pub zero_pages: u64,
-    /// Sampled contents, each counted in each guest that has it.
+    /// Number of sampled contents, each counted once for each guest that has it.
     pub contents: u64,
-    /// The file's size.
+    /// Size of the file.
     pub bytes: u64,
-    /// Guests that are left out.
+    /// The guests that were left out, with the reasons.
     pub skipped: Vec<Skipped>,
 }
 
@@ -90,7 +90,7 @@ pub fn capture(options: &CaptureOptions, key: &FleetKey) -> Result<Capture, Capt
     Ok(Capture { guests, skipped })
 }
 
-/// Steps through all readings, and sleeps only where none has anything to do.
+/// Steps through all readings, and sleeps only while none has work.
 fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut Vec<Skipped>) -> Vec<Finished> {
     let mut buffers = Buffers::new();
     let mut finished = Vec::new();
@@ -131,10 +131,10 @@ fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut
 }
 
 impl Capture {
-    /// Writes the file of this host.
+    /// Writes the sketch file of this host.
     ///
     /// # Errors
-    /// It can't be written.
+    /// The file can't be written.
     pub fn write(self, path: &Path, mut facts: HostFacts, key: &FleetKey) -> Result<Summary, WriteError> {
         facts.skipped.extend(self.skipped);
         let key_id = key.id();

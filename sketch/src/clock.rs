@@ -1,27 +1,27 @@
-//! The time: of a clock that never steps, and of the day.
+//! The time of a monotonic clock and of the wall clock.
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// The two clocks: one that never steps, and the time of the day in milliseconds since 1970.
+/// A time on both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Time since any fixed moment.
+    /// Monotonic time since the clock was started.
     pub at: Duration,
-    /// Milliseconds since 1970.
+    /// Wall-clock time in milliseconds since 1970.
     pub day_clock: i64,
 }
 
-/// The clock that never steps and the time of the day.
+/// A monotonic clock, combined with the wall clock.
 #[derive(Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock that starts now.
+    /// Starts a clock.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// The time on both clocks.
+    /// Returns the time on both clocks.
     #[allow(clippy::disallowed_methods, reason = "files of several hosts are compared by the time of the day")]
     pub fn now(&self) -> Now {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The sketch of one guest: the contents that the rate keeps, with all their copies.
+//! The sketch of one guest: the contents that the sampling rate keeps, with all their copies.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use ksmith_core::sketch::{SKIPPED, ZERO};
 use crate::rate::Rate;
 use crate::rows::{Packed, Row};
 
-/// The most contents of one guest. A guest with more lowers the rate, so that memory stays bounded.
+/// Limit of contents for one guest. Beyond it the rate is lowered, so that memory stays bounded.
 const MOST: usize = 1 << 20;
 
-/// Copies of a content that are looked at a second time, at most.
+/// Limit of a content's copies in the second look.
 const LOOKS: u32 = 8;
 
-/// What a guest holds, as far as it was sampled.
+/// The sampled contents of a guest that is being read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestSketch {
     rate: Rate,
-    /// Pages read that KSM could merge, zero pages included.
+    /// Number of pages read that KSM could merge, including zero pages.
     pub pages: u64,
-    /// Of these, pages of zeros.
+    /// Number of zero pages among them.
     pub zero_pages: u64,
     contents: HashMap<u64, Content>,
     looked_twice: bool,
@@ -28,34 +28,34 @@ pub struct GuestSketch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Content {
     copies: u32,
-    /// Copies that the second look is to see, those that it saw, and those that were as before.
+    /// Copies scheduled for the second look, copies that it read, and copies that were unchanged.
     noted: u32,
     looked: u32,
     same: u32,
 }
 
 impl GuestSketch {
-    /// Nothing seen yet.
+    /// Creates an empty sketch.
     pub fn new(rate: Rate) -> Self {
         Self { rate, pages: 0, zero_pages: 0, contents: HashMap::new(), looked_twice: false }
     }
 
-    /// The rate of this sketch.
+    /// Returns the sampling rate.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Contents that are kept.
+    /// Returns the number of kept contents.
     pub fn len(&self) -> usize {
         self.contents.len()
     }
 
-    /// Whether no content is kept.
+    /// Returns true if no content is kept.
     pub fn is_empty(&self) -> bool {
         self.contents.is_empty()
     }
 
-    /// Takes one page in. Returns whether the second look is to see it.
+    /// Adds a page. Returns true if the second look should read it.
     pub fn add(&mut self, fingerprint: u64) -> bool {
         if fingerprint == SKIPPED {
             return false;
@@ -78,18 +78,19 @@ impl GuestSketch {
         is_noted
     }
 
-    /// Takes in zero pages that KSM has merged with the kernel's own.
+    /// Adds zero pages that KSM has merged with the kernel's zero page.
     pub fn add_merged_zero_pages(&mut self, pages: u64) {
         self.pages = self.pages.saturating_add(pages);
         self.zero_pages = self.zero_pages.saturating_add(pages);
     }
 
-    /// From now on second looks count: without one a content is not steady.
+    /// Enables the second look, without which no content counts as steady.
     pub fn look_twice(&mut self) {
         self.looked_twice = true;
     }
 
-    /// Takes in the second look at a page that had this content. `now`: its content now, `None` if it is gone.
+    /// Adds the second look at a page that had the content `before`. `now` is its current content; `None` if the page
+    /// is gone.
     pub fn look_again(&mut self, before: u64, now: Option<u64>) {
         if let Some(content) = self.contents.get_mut(&before) {
             content.looked += 1;
@@ -97,7 +98,7 @@ impl GuestSketch {
         }
     }
 
-    /// Drops what a lower rate does not keep.
+    /// Drops contents that a lower rate does not keep.
     pub fn lower(&mut self, rate: Rate) {
         if rate > self.rate {
             self.rate = rate;
@@ -106,7 +107,7 @@ impl GuestSketch {
         }
     }
 
-    /// What is kept of it once the guest is read: 9 bytes for a sampled page at most.
+    /// Packs the result: at most 9 bytes for a sampled page.
     pub fn finish(self) -> Sketched {
         let Self { rate, pages, zero_pages, contents, looked_twice } = self;
         let sum = |of: fn(&Content) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
@@ -133,39 +134,40 @@ impl GuestSketch {
 /// The sketch of a guest that has been read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sketched {
-    /// The rate at which it was read.
+    /// The sampling rate of the reading.
     pub rate: Rate,
-    /// Pages read that KSM could merge, zero pages included.
+    /// Number of pages read that KSM could merge, including zero pages.
     pub pages: u64,
-    /// Of these, pages of zeros.
+    /// Number of zero pages among them.
     pub zero_pages: u64,
-    /// Pages that the second look has seen.
+    /// Number of pages that the second look read.
     pub looked_at: u64,
-    /// The part of the sampled pages that had another content at the second look. `None`: looked at once, or nothing seen.
+    /// Fraction of the sampled pages with another content at the second look. `None` without a second look or a sampled
+    /// page.
     pub changing: Option<f64>,
     rows: Packed,
     looked_twice: bool,
 }
 
 impl Sketched {
-    /// The kept contents at this rate or a lower one, in the order of the file: as signed numbers.
+    /// Returns the contents that this rate keeps, in the order of the file: as signed numbers.
     pub fn rows(&self, rate: Rate) -> impl Iterator<Item = Row> {
         self.rows.rows().filter(move |row| rate.keeps(row.fingerprint))
     }
 
-    /// Whether each content was looked at twice: else none of its pages is known to be steady.
+    /// Returns true if the second look was enabled. Otherwise no page is known to be steady.
     pub fn looked_twice(&self) -> bool {
         self.looked_twice
     }
 
-    /// The bytes that it holds.
+    /// Returns the memory that the sketch uses, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.rows.bytes()
     }
 }
 
 impl Content {
-    /// Copies that stayed, by those that were looked at. Without a second look none counts.
+    /// Estimates the steady copies from those that the second look read. Returns 0 if it read none.
     fn steady(self) -> u32 {
         match self.looked {
             0 => 0,
@@ -250,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Reading at a lower rate, lowering afterwards and leaving out rows are the same.
+        /// Reading at a lower rate, lowering it afterwards, and filtering rows are equivalent.
         #[test]
         fn a_lower_rate_can_be_had_afterwards(seeds in prop::collection::vec(0_u64..300, 0..600), high in 0_u32..6, more in 0_u32..6) {
             let (high, low) = (Rate::of_bits(high), Rate::of_bits(high + more));
@@ -265,7 +267,8 @@ mod tests {
         }
     }
 
-    /// What two guests have in common, estimated over many keys, against the truth: contents differ in their copies.
+    /// Compares the estimated intersection of two guests over many keys with the true one. Contents differ in their
+    /// number of copies.
     #[test]
     fn intersections_are_estimated_without_bias() {
         const KEYS: u64 = 400;

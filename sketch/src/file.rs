@@ -1,4 +1,5 @@
-//! The file: one Parquet file for a host, flat columns, a row for each guest and for each of its sampled contents.
+//! The sketch file: one Parquet file for a host, with flat columns, and a row for each guest and each of its sampled
+//! contents.
 //!
 //! `docs/internals/sketch-files.md` is the contract with readers.
 
@@ -27,7 +28,7 @@ use crate::subject::Subject;
 /// The version of the format.
 pub const FORMAT: &str = "1";
 
-/// The columns, in Parquet's own notation.
+/// The columns, in Parquet's notation.
 const SCHEMA: &str = "message ksmith_sketch {
     REQUIRED BYTE_ARRAY host (UTF8);
     REQUIRED BYTE_ARRAY boot (UTF8);
@@ -46,33 +47,33 @@ const SCHEMA: &str = "message ksmith_sketch {
     OPTIONAL INT32 steady;
 }";
 
-/// What readers of the group may do with the file, and others not.
+/// File mode: readable by the group only.
 const MODE: u32 = 0o640;
 
-/// All that is written of a host.
+/// A host's facts and guests, ready to be written.
 #[derive(Debug)]
 pub struct HostSketch<'a> {
-    /// The facts of the host.
+    /// The facts about the host.
     pub facts: &'a HostFacts,
-    /// Its guests, each with an identity of its own, and what was found in them.
+    /// Its guests, each with a unique identity, and their readings.
     pub guests: Vec<(&'a Subject, &'a Finished)>,
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: &'a str,
     /// Bytes in a page.
     pub page_size: u64,
 }
 
-/// Why a file was not written.
+/// The error of writing a sketch file.
 #[derive(Debug, thiserror::Error)]
 #[error("can't write the sketch file {path:?}: {why}")]
 pub struct WriteError {
     /// The path of the file.
     pub path: PathBuf,
-    /// The reason why it was not written.
+    /// The cause.
     pub why: io::Error,
 }
 
-/// What the metadata say of a guest.
+/// A guest's entry in the file's metadata.
 #[derive(Serialize)]
 struct GuestEntry<'a> {
     #[serde(flatten)]
@@ -112,7 +113,7 @@ impl Rows<'_> {
 }
 
 impl HostSketch<'_> {
-    /// The rate of the file: the lowest of its guests.
+    /// Returns the rate of the file: the lowest rate of its guests.
     pub fn rate(&self) -> Rate {
         self.guests.iter().map(|(_, found)| found.sketch.rate).max().unwrap_or_default()
     }
@@ -200,7 +201,7 @@ fn count_of(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// A text that is the same in all rows of a guest. `None`: there is none.
+/// Writes a text column with the same value in all rows of a guest; nulls if it is `None`.
 fn text(to: &mut SerializedColumnWriter<'_>, value: Option<&str>, count: usize) -> Result<(), ParquetError> {
     let values = value.map(|value| vec![ByteArray::from(value); count]).unwrap_or_default();
     // A column that is required has no levels, and takes none.
@@ -222,7 +223,7 @@ fn optional<T: DataType>(
     typed.write_batch(values, levels, None).map(|_| ())
 }
 
-/// A column of the contents: the guest's own row has none.
+/// Writes a column of the contents, with a null in the guest's own row.
 fn own<T: DataType>(
     to: &mut SerializedColumnWriter<'_>,
     rows: &[Row],
@@ -234,10 +235,10 @@ fn own<T: DataType>(
     optional::<T>(to, &values, &levels)
 }
 
-/// Writes the file at once or not at all: a reader finds the file before or the whole new one.
+/// Replaces the file atomically: a reader finds either the old file or the complete new one.
 ///
 /// # Errors
-/// The directory is not there, may not be written to, or is full.
+/// The directory is missing, not writable or full.
 pub fn write_file(path: &Path, sketch: &HostSketch<'_>) -> Result<u64, WriteError> {
     write(path, sketch).map_err(|why| WriteError { path: path.to_owned(), why })
 }
@@ -267,7 +268,7 @@ fn write(path: &Path, sketch: &HostSketch<'_>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Whether a new file may take the place of what is there: a device or a pipe would be gone for all programs.
+/// Returns true if a new file may replace the path. It may not replace a device or a pipe, which other programs use.
 fn may_be_replaced(path: &Path, directory: &Path) -> bool {
     // `/dev/stdout` is a link, and may lead to a regular file.
     directory != Path::new("/dev") && fs::metadata(path).map_or(true, |there| there.is_file())

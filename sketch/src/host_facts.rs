@@ -1,4 +1,4 @@
-//! What a planner must know of a host: its memory, its CPUs, and what KSM does there.
+//! A planner's facts about a host: its memory, its CPUs, and KSM's settings and figures.
 
 use ksmith_core::account::Totals;
 use ksmith_core::kernel::{Meminfo, nodes};
@@ -6,7 +6,7 @@ use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
 use serde::Serialize;
 
-/// The facts of one host. `None`: the kernel does not show it.
+/// The facts about one host. `None` if the kernel does not show a value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostFacts {
     /// The host's name, unique in the fleet.
@@ -15,29 +15,29 @@ pub struct HostFacts {
     pub boot: String,
     /// The kernel's release.
     pub kernel: Option<String>,
-    /// When this was read, in milliseconds since 1970.
+    /// Time of the reading, in milliseconds since 1970.
     pub time_ms: i64,
     /// All usable memory.
     pub memory_bytes: Option<u64>,
-    /// What could be had without swapping.
+    /// Memory that can be obtained without swapping.
     pub available_bytes: Option<u64>,
-    /// Shared memory and tmpfs, which the kernel counts as page cache and can't drop.
+    /// Shared memory and tmpfs. The kernel counts it as page cache, but can't drop it.
     pub shmem_bytes: Option<u64>,
-    /// Swap space that is free.
+    /// Free swap space.
     pub swap_free_bytes: Option<u64>,
-    /// What is to stay free on this host, as its operator says.
+    /// Memory that the operator reserves on this host.
     pub reserved_bytes: Option<u64>,
-    /// What the host would need if every merged page were written to.
+    /// Memory that the host would need if every merged page were written to.
     pub exposure_bytes: u64,
-    /// What it has for that: memory it can obtain, and free swap.
+    /// Memory available for that: obtainable memory and free swap.
     pub headroom_bytes: Option<u64>,
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus: Option<u64>,
     /// The NUMA nodes of the host.
     pub numa: Vec<NodeFacts>,
     /// KSM's settings and figures.
     pub ksm: KsmFacts,
-    /// Guests that are not in the file, and why.
+    /// The guests that are not in the file, with the reasons.
     pub skipped: Vec<Skipped>,
 }
 
@@ -48,13 +48,13 @@ pub struct NodeFacts {
     pub node: u32,
     /// The memory of the node.
     pub memory_bytes: Option<u64>,
-    /// Of this, memory that is not in use.
+    /// The part of it that is free.
     pub free_bytes: Option<u64>,
     /// Its CPUs, as the kernel lists them.
     pub cpus: String,
 }
 
-/// KSM's settings that decide how much merging saves, and what it saves now.
+/// The KSM settings that determine savings, and the current savings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the fields are the kernel's, of the same names")]
 pub struct KsmFacts {
@@ -65,11 +65,11 @@ pub struct KsmFacts {
     pub pages_shared: Option<u64>,
     pub pages_sharing: Option<u64>,
     pub ksm_zero_pages: u64,
-    /// What all of it saves, in bytes.
+    /// Total savings, in bytes.
     pub saved_bytes: u64,
 }
 
-/// A guest that is left out.
+/// A guest that was left out, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// The guest's name, with its first PID.
@@ -79,7 +79,7 @@ pub struct Skipped {
 }
 
 impl HostFacts {
-    /// Reads the facts of this host. `host` is the name in the fleet: the kernel's node name where it is `None`.
+    /// Reads the facts about this host. `host` is its name in the fleet; `None` for the kernel's node name.
     pub fn read(
         root: &Root,
         sample: &Sample,
@@ -121,7 +121,7 @@ impl HostFacts {
     }
 }
 
-/// Whether a fleet's planner takes this name of a host: it ends in URIs and commands.
+/// Returns true if a fleet's planner accepts the host name, which it puts into URIs and commands.
 pub fn is_host_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.len() <= 253
@@ -146,7 +146,7 @@ fn numa(root: &Root) -> Vec<NodeFacts> {
     online.into_iter().map(node).collect()
 }
 
-/// A figure of a node's `meminfo`, where a line is `Node 0 MemTotal: 24689308 kB` (`drivers/base/node.c`).
+/// Returns a figure of a node's `meminfo`, where a line is `Node 0 MemTotal: 24689308 kB` (`drivers/base/node.c`).
 fn kilobytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(key))?;
     line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok()?.checked_mul(1024)

@@ -1,15 +1,15 @@
-//! The fleet's key, and the fingerprints that are made with it.
+//! The fleet's key, and its fingerprint function.
 //!
-//! `fingerprint = BLAKE3(outer key, HighwayHash-128(inner key, page))`, cut to 64 bits. BLAKE3 in keyed mode is a
-//! pseudo-random function, so a fingerprint tells nothing without the key. It takes a page of 16 bytes instead of 4096, which is
-//! where the time goes. HighwayHash's output never leaves this module: of it only collisions could ever be seen.
+//! `fingerprint = BLAKE3(outer key, HighwayHash-128(inner key, page))`, cut to 64 bits. Keyed BLAKE3 is a pseudo-random
+//! function, so a fingerprint reveals nothing without the key. For speed it hashes a digest of 16 bytes instead of a
+//! page of 4096. HighwayHash's output never leaves this module: only its collisions are observable.
 
 use std::sync::Arc;
 
 use highway::{HighwayHash, HighwayHasher, Key};
 use ksmith_host::memory::salt::{PageHash, Salt};
 
-/// The fleet's key: everything that is derived from the secret.
+/// The fleet's key: all subkeys that are derived from the secret.
 #[derive(Clone)]
 pub struct FleetKey {
     inner: [u64; 4],
@@ -18,7 +18,7 @@ pub struct FleetKey {
 }
 
 impl FleetKey {
-    /// Derives the keys from a secret. Each use has a key of its own.
+    /// Derives the subkeys from a secret. Each use has its own subkey.
     pub fn of(secret: &[u8]) -> Self {
         let inner = blake3::derive_key("ksmith sketch file 1: content", secret);
         let id = blake3::derive_key("ksmith sketch file 1: name of the key", secret);
@@ -32,12 +32,12 @@ impl FleetKey {
         Self { inner: words, outer, id: name }
     }
 
-    /// The name of the key, in 32 hexadecimal digits: it tells keys apart and does not reveal them.
+    /// Returns the key's id, 32 hexadecimal digits that distinguish keys without revealing them.
     pub fn id(&self) -> String {
         self.id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The salt that makes fingerprints with this key.
+    /// Returns the salt for fingerprints with this key.
     pub fn salt(&self) -> Salt {
         Salt::keyed(Arc::new(self.clone()))
     }
@@ -64,7 +64,7 @@ impl std::fmt::Debug for FleetKey {
 mod tests {
     use super::*;
 
-    /// Files of two versions can be compared only as long as this holds.
+    /// Files of two versions are comparable only as long as this holds.
     #[test]
     fn fingerprints_are_those_of_format_1() {
         let key = FleetKey::of(b"0123456789abcdef");

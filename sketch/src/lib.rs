@@ -1,8 +1,9 @@
 //! Sketch files: samples of guests' contents that hosts of a fleet can compare.
 //!
-//! A page's fingerprint is a keyed hash of its content. A fingerprint is kept if its upper bits are 0, so that all hosts with
-//! one key keep the same contents: coordinated sampling. [`capture`] reads guests once, [`Rotation`] reads them again and again
-//! within a budget, and [`write_file`] writes what they found. `docs/internals/sketch-files.md` has the format.
+//! A page's fingerprint is a keyed hash of its content. A fingerprint is kept if its upper bits are 0, so that all
+//! hosts with one key keep the same contents: coordinated sampling. [`capture`] reads guests once, [`Rotation`] reads
+//! them continuously within a budget, and [`write_file`] writes the result. `docs/internals/sketch-files.md` specifies
+//! the format.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

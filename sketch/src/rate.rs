@@ -1,47 +1,48 @@
-//! The rate of sampling: a power of two, so that the samples of any two rates are nested.
+//! The sampling rate: a power of two, so that the samples of any two rates are nested.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The part of all contents that is kept: `2^-bits`.
+/// The fraction of all contents that is kept: `2^-bits`.
 ///
-/// A content is kept if the upper `bits` bits of its fingerprint are 0. What a lower rate keeps, a higher one keeps too.
+/// A content is kept if the upper `bits` bits of its fingerprint are 0. A higher rate keeps everything that a lower one
+/// keeps. In the order of this type a lower rate is greater, since it has more bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rate {
     bits: u32,
 }
 
-/// Why a text is no rate.
+/// The error for text that is no rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no rate: give 1/N with a power of two up to 4294967296, such as 1/64")]
 pub struct RateError(String);
 
 impl Rate {
-    /// The most bits that a rate may have.
+    /// Maximum number of bits.
     pub const MOST_BITS: u32 = 32;
 
-    /// The rate with so many bits, or the lowest one.
+    /// Creates the rate with `bits` bits, or the lowest rate.
     pub fn of_bits(bits: u32) -> Self {
         Self { bits: bits.min(Self::MOST_BITS) }
     }
 
-    /// The bits that are 0 in each fingerprint that is kept.
+    /// Returns the number of upper bits that are 0 in each kept fingerprint.
     pub fn bits(self) -> u32 {
         self.bits
     }
 
-    /// The part of all contents that is kept.
+    /// Returns the fraction of all contents that is kept.
     pub fn part(self) -> f64 {
         0.5_f64.powi(self.bits as i32)
     }
 
-    /// Whether a fingerprint is kept.
+    /// Returns true if the fingerprint is kept.
     #[inline]
     pub fn keeps(self, fingerprint: u64) -> bool {
         fingerprint.leading_zeros() >= self.bits
     }
 
-    /// The highest rate at which a guest of so many pages has at most `per_guest` contents, if all its pages differ.
+    /// Returns the highest rate at which a guest with `pages` different pages has at most `per_guest` sampled contents.
     pub fn for_pages(pages: u64, per_guest: u64) -> Self {
         let times = pages.div_ceil(per_guest.max(1)).max(1);
         Self::of_bits(times.next_power_of_two().trailing_zeros())
@@ -76,17 +77,17 @@ impl fmt::Display for Rate {
     }
 }
 
-/// How the rate is chosen.
+/// The rule that sets the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateRule {
-    /// This rate: the fleet's.
+    /// This rate, the same on all hosts of the fleet.
     Stated(Rate),
-    /// The highest at which the largest guest has about so many contents.
+    /// The highest rate at which the largest guest has about this many contents.
     PerGuest(u64),
 }
 
 impl RateRule {
-    /// The rate for a host where the largest guest has so many pages.
+    /// Returns the rate for a host with at most `most_pages` pages in a guest.
     pub fn rate(self, most_pages: u64) -> Rate {
         match self {
             Self::Stated(rate) => rate,

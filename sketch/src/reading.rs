@@ -1,4 +1,4 @@
-//! Reads one guest from beginning to end, a few pages at each step, and looks at the sampled pages again after a pause.
+//! Reading of one guest, a few pages at each step, and a second look at the sampled pages after a delay.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use crate::key::FleetKey;
 use crate::rate::Rate;
 use crate::subject::Subject;
 
-/// Addresses read at a step: 1 MiB, some 0.3 ms.
+/// Bytes of addresses read in one step: 1 MiB, some 0.3 ms.
 const CHUNK: u64 = 1 << 20;
 
-/// Pages looked at again at a step.
+/// Limit of pages in one step of the second look.
 const LOOKS: usize = 256;
 
-/// Why a guest is not in the file.
+/// The reason for leaving a guest out of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeftOut {
     /// Its memory can't be read.
@@ -35,12 +35,12 @@ pub enum LeftOut {
     NeverMerged {
         /// The reason.
         reason: Ineligible,
-        /// Bytes to which it applies.
+        /// The number of bytes to which it applies.
         bytes: u64,
     },
 }
 
-/// The part of a guest that is read: the memory of its processes, opened.
+/// A guest with the opened memory of its processes.
 #[derive(Debug)]
 pub struct Opened {
     subject: Subject,
@@ -48,7 +48,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens the memory of a guest. Processes that have ended meanwhile are left out, as long as one is left.
+    /// Opens the memory of a guest. Skips processes that have ended, as long as one is left.
     ///
     /// # Errors
     /// None of its processes can be read: the reason of the first. Or KSM never merges the guest's memory.
@@ -78,11 +78,11 @@ impl Opened {
         }
     }
 
-    /// Why nothing of it is ever merged, and how many bytes.
+    /// Returns the reason for which KSM never merges the guest, and the bytes to which it applies.
     ///
-    /// The RAM of a virtual machine is its largest mapping. Where that is shared, in huge pages or locked for a device, what is
-    /// left is the emulator's own memory, and a sample of that says nothing of the guest. Any other guest is left out if it has
-    /// no page that may be merged.
+    /// The RAM of a virtual machine is its largest mapping. If that is shared, in huge pages or locked for a device,
+    /// the rest is the emulator's own memory, and a sample of it does not represent the guest. Any other guest is left
+    /// out if it has no page that may be merged.
     fn never_merged(&self, is_vm: bool) -> Option<(Ineligible, u64)> {
         let lost = |reason| self.memories.iter().filter_map(|memory| memory.ineligible.get(&reason)).sum::<u64>();
         let of = |reason| Some((reason, lost(reason))).filter(|(_, bytes)| *bytes > 0);
@@ -95,13 +95,13 @@ impl Opened {
         })
     }
 
-    /// The pages that KSM could merge, as the kernel counts them.
+    /// Returns the number of pages that KSM could merge, by the kernel's count.
     pub fn pages(&self) -> u64 {
         let bytes: u64 = self.memories.iter().map(|memory| memory.anonymous_bytes).sum();
         bytes / page_size()
     }
 
-    /// Begins to read. `again`: after what pause to look a second time at each sampled page.
+    /// Starts the reading. `again` is the delay before the second look at each sampled page.
     pub fn begin(self, key: &FleetKey, rate: Rate, again: Option<Duration>) -> Reading {
         let mut chunks = VecDeque::new();
         for (at, memory) in self.memories.iter().enumerate() {
@@ -134,20 +134,20 @@ impl Opened {
     }
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Pages were read, or there were none at these addresses.
+    /// The step read pages, or found none at these addresses.
     Read,
-    /// Nothing is to be done until then.
+    /// There is no work until this time.
     Wait(Duration),
-    /// The guest is read.
+    /// The reading is complete.
     Done,
     /// The guest has ended.
     Gone,
 }
 
-/// A place that is looked at again.
+/// A page that is due for a second look.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     due: Duration,
@@ -156,7 +156,7 @@ struct Place {
     fingerprint: u64,
 }
 
-/// A guest that is being read.
+/// A reading in progress.
 #[derive(Debug)]
 pub struct Reading {
     subject: Subject,
@@ -167,11 +167,11 @@ pub struct Reading {
     again: Option<Duration>,
     sketch: GuestSketch,
     context: Context,
-    /// When the first and the last page was read, in milliseconds since 1970.
+    /// The times of the first and the last step, in milliseconds since 1970.
     times: Option<(i64, i64)>,
 }
 
-/// The buffers of a thread that reads.
+/// The buffers of a reading thread.
 #[derive(Debug, Default)]
 pub struct Buffers {
     first: Scratch,
@@ -179,7 +179,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers for one thread.
+    /// Creates the buffers for one thread.
     pub fn new() -> Self {
         let mut buffers = Self::default();
         buffers.again.look_again();
@@ -188,7 +188,7 @@ impl Buffers {
 }
 
 impl Reading {
-    /// Does a small part of what is left.
+    /// Performs one step of the remaining work.
     pub fn step(&mut self, buffers: &mut Buffers, now: Now) -> Step {
         if self.places.front().is_some_and(|place| place.due <= now.at) {
             return self.look_again(buffers, now);
@@ -238,12 +238,12 @@ impl Reading {
         Step::Read
     }
 
-    /// Whether all pages were read once, and only second looks are left.
+    /// Returns true if all pages were read once, and only second looks remain.
     pub fn is_read(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Ends the reading.
+    /// Completes the reading.
     pub fn finish(mut self, now: Now) -> Finished {
         let merged: u64 = self.memories.iter().map(|memory| memory.ksm.zero_pages.unwrap_or(0)).sum();
         self.sketch.add_merged_zero_pages(merged);
@@ -251,26 +251,26 @@ impl Reading {
         Finished { subject: self.subject, sketch: self.sketch.finish(), first_ms, last_ms }
     }
 
-    /// The guest that is read.
+    /// Returns the guest.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// Drops what a lower rate does not keep.
+    /// Drops contents that a lower rate does not keep.
     pub fn lower(&mut self, rate: Rate) {
         self.sketch.lower(rate);
     }
 }
 
-/// A guest that has been read.
+/// A completed reading of a guest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// The guest that was read.
+    /// The guest.
     pub subject: Subject,
-    /// What it holds.
+    /// The sketch of its contents.
     pub sketch: Sketched,
-    /// When its first page was read, in milliseconds since 1970.
+    /// Time of the first step, in milliseconds since 1970.
     pub first_ms: i64,
-    /// When its last page was read.
+    /// Time of the last step, in milliseconds since 1970.
     pub last_ms: i64,
 }

@@ -1,7 +1,8 @@
-//! Reads the guests of a host again and again, a small part at each turn, and keeps the newest whole sketch of each.
+//! Continuous reading of a host's guests in small turns. Keeps the newest complete sketch of each.
 //!
-//! A guest's sketch is replaced only when it has been read from beginning to end. So each sketch is a sample of all its pages,
-//! and no page counts twice. How long a round takes depends on the budget alone: the caller waits between the turns.
+//! A guest's sketch is replaced only when the guest has been read from beginning to end. So each sketch is a sample of
+//! all its pages, and no page counts twice. The length of a round depends only on the budget: the caller waits between
+//! the turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -18,52 +19,52 @@ use crate::rate::RateRule;
 use crate::reading::{Buffers, Finished, Opened, Reading, Step};
 use crate::subject::{Subject, identify};
 
-/// Guests that may wait for their second look at the same time.
+/// Limit of guests that wait for their second look at the same time.
 const WAITING: usize = 8;
 
-/// What is read, and how.
+/// Options of a rotation.
 #[derive(Debug, Clone)]
 pub struct RotationOptions {
-    /// How the rate is chosen.
+    /// The rule that sets the sampling rate.
     pub rate: RateRule,
-    /// After what pause to look a second time at the sampled pages.
+    /// Delay before the second look at the sampled pages; `None` for no second look.
     pub again: Option<Duration>,
-    /// The shortest time between the beginnings of two rounds.
+    /// Minimum time between the beginnings of two rounds.
     pub every: Duration,
 }
 
-/// What a turn has done.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// A small part was read.
+    /// The turn read a small part.
     Worked,
-    /// A guest was opened, or can't be: the kernel has walked its page tables, in a child of this process.
+    /// A guest was opened, or failed to open. The kernel walked its page tables, in a child of this process.
     Opened,
-    /// A round is over: each guest that can be read has a sketch.
+    /// A round is complete: each readable guest has a sketch.
     Round,
-    /// Nothing is to be done until then.
+    /// There is no work until this time.
     Idle(Duration),
 }
 
-/// The reading of all guests of a host, one after the other.
+/// A round robin over the guests of a host.
 #[derive(Debug)]
 pub struct Rotation {
     key: FleetKey,
     options: RotationOptions,
     buffers: Buffers,
-    /// The guests of the host, as they were last told.
+    /// The guests of the host, as of the last update.
     subjects: Vec<Subject>,
     queue: VecDeque<ProcessId>,
     current: Option<Reading>,
     waiting: Vec<(Duration, Reading)>,
     sketches: BTreeMap<ProcessId, Finished>,
     failures: BTreeMap<ProcessId, String>,
-    /// When the round began, and whether its end was told.
+    /// Start of the round, and whether its end was reported.
     round: Option<(Duration, bool)>,
 }
 
 impl Rotation {
-    /// Nothing is read yet.
+    /// Creates a rotation without guests.
     pub fn new(key: FleetKey, options: RotationOptions) -> Self {
         Self {
             key,
@@ -79,7 +80,7 @@ impl Rotation {
         }
     }
 
-    /// Takes in which guests there are now. What is known of others is forgotten; new ones are read in this round.
+    /// Updates the list of guests. Drops the sketches of those that are gone; new ones are read in this round.
     pub fn guests(&mut self, mut subjects: Vec<Subject>) {
         identify(&mut subjects);
         let first = |subject: &Subject| subject.processes.first().copied();
@@ -94,7 +95,7 @@ impl Rotation {
         self.subjects = subjects;
     }
 
-    /// Reads a small part of what is due.
+    /// Performs a small part of the work that is due.
     pub fn turn(&mut self, now: Now) -> Turn {
         if let Some(at) = self.waiting.iter().position(|(due, _)| *due <= now.at) {
             let (_, reading) = self.waiting.swap_remove(at);
@@ -162,30 +163,30 @@ impl Rotation {
         Turn::Worked
     }
 
-    /// Whether the next turn looks at sampled pages a second time.
+    /// Returns true if the next turn takes a second look at sampled pages.
     pub fn is_looking_again(&self, now: Now) -> bool {
         self.waiting.iter().any(|(due, _)| *due <= now.at)
     }
 
-    /// Guests with a sketch.
+    /// Returns the number of guests with a sketch.
     pub fn sketched(&self) -> usize {
         self.sketches.len()
     }
 
-    /// Guests of the host, with a sketch or without.
+    /// Returns the number of guests, with a sketch or without.
     pub fn known(&self) -> usize {
         self.subjects.len()
     }
 
-    /// Bytes of all sketches.
+    /// Returns the memory that all sketches use, in bytes.
     pub fn bytes(&self) -> usize {
         self.sketches.values().map(|guest| guest.sketch.bytes()).sum()
     }
 
-    /// Writes the file of this host: all guests with a sketch, and by name those without. Returns its size.
+    /// Writes the sketch file of this host: all guests with a sketch, and the names of those without. Returns its size.
     ///
     /// # Errors
-    /// It can't be written.
+    /// The file can't be written.
     pub fn write(&self, path: &Path, mut facts: HostFacts) -> Result<u64, WriteError> {
         let mut guests = Vec::new();
         for subject in &self.subjects {

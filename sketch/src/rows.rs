@@ -1,38 +1,38 @@
-//! One content of a guest, and all of them in little memory.
+//! Sampled contents of a guest, and a compact encoding of them.
 
-/// One content of a guest.
+/// A sampled content of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// The fingerprint of the content.
     pub fingerprint: u64,
-    /// Pages with this content.
+    /// Number of pages with this content.
     pub copies: u32,
-    /// Of these, pages that had it at both looks.
+    /// Number of them that had it at both looks.
     pub steady: u32,
 }
 
 /// The rows of a guest, in the order of the file: 9 bytes for a content with one page, and 17 for any other.
 ///
-/// A content with more than one page has two at least. So n sampled pages take at most 9 n bytes, whatever the guest holds.
+/// So n sampled pages take at most 9 n bytes, since any other content has at least two pages.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Packed {
     fingerprints: Box<[u64]>,
     forms: Box<[u8]>,
-    /// Copies and steady copies of each content with more than one page, in the order of the contents.
+    /// Copies and steady copies of each content with form [`OTHER`], in the order of the contents.
     others: Box<[[u32; 2]]>,
 }
 
-/// One page, which did not stay.
+/// Form of a content with one page, which changed.
 const CHANGED: u8 = 0;
 
-/// One page, which stayed.
+/// Form of a content with one page, which was steady.
 const STAYED: u8 = 1;
 
-/// The copies are in `others`.
+/// Form of a content with its copies in `others`.
 const OTHER: u8 = 2;
 
 impl Packed {
-    /// Packs rows. Their order is kept.
+    /// Packs rows in their order.
     pub(crate) fn of(rows: &[Row]) -> Self {
         let form = |row: &Row| match (row.copies, row.steady) {
             (1, 0) => CHANGED,
@@ -47,7 +47,7 @@ impl Packed {
         }
     }
 
-    /// All rows, in their order.
+    /// Returns all rows in their order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
         let mut others = self.others.iter();
         self.fingerprints.iter().zip(&self.forms).map(move |(&fingerprint, &form)| match form {
@@ -60,7 +60,7 @@ impl Packed {
         })
     }
 
-    /// The bytes that it takes besides itself.
+    /// Returns the heap memory in use, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.fingerprints) + size_of_val(&*self.forms) + size_of_val(&*self.others)
     }

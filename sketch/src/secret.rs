@@ -9,34 +9,34 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::key::FleetKey;
 
-/// The fewest bytes of a secret.
+/// Minimum length of a secret, in bytes.
 const FEWEST: usize = 16;
 
-/// The most bytes of a secret.
+/// Maximum length of a secret, in bytes.
 const MOST: u64 = 4096;
 
-/// Random bytes of a new secret.
+/// Number of random bytes in a new secret.
 const NEW: usize = 32;
 
-/// Why there is no secret.
+/// The error of reading or creating a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The file can't be opened, read or made.
+    /// The file can't be opened, read or created.
     #[error("can't {what} the fleet's secret {path:?}: {why}")]
     Io {
-        /// What was to be done.
+        /// The operation, as a verb.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         why: io::Error,
     },
-    /// It is there already.
+    /// The file exists.
     #[error(
         "{0:?} is there already and is left as it is: a new secret makes all sketches before it useless; name another file"
     )]
     Exists(PathBuf),
-    /// Others may read it.
+    /// Other users may read the file.
     #[error("the fleet's secret {path:?} has mode {mode:03o}: others may read it; run chmod 600 {path:?}")]
     Open {
         /// The file.
@@ -44,7 +44,7 @@ pub enum SecretError {
         /// Its permissions.
         mode: u32,
     },
-    /// It belongs to another user.
+    /// The file belongs to another user.
     #[error("the fleet's secret {path:?} belongs to user {owner}: it must be yours or root's; run chown on it")]
     Foreign {
         /// The file.
@@ -52,25 +52,25 @@ pub enum SecretError {
         /// Its owner.
         owner: u32,
     },
-    /// It is no regular file.
+    /// The file is no regular file.
     #[error("the fleet's secret {0:?} is no regular file: name one, or make it with `ksmith sketch --new-secret`")]
     NoFile(PathBuf),
-    /// It is too short or too long.
+    /// The secret is too short or too long.
     #[error(
         "the fleet's secret {path:?} has {bytes} bytes: it takes {FEWEST} to {MOST}; make one with `ksmith sketch --new-secret`"
     )]
     Size {
         /// The file.
         path: PathBuf,
-        /// Its length without white space at its ends.
+        /// Its length without surrounding white space.
         bytes: usize,
     },
 }
 
-/// Makes a file with a new secret: 32 random bytes in hexadecimal digits, readable by its owner alone.
+/// Creates a file with a new secret: 32 random bytes in hexadecimal digits, readable only by its owner.
 ///
 /// # Errors
-/// The file is there already or can't be written.
+/// The file exists or can't be written.
 pub fn new_secret(path: &Path) -> Result<(), SecretError> {
     let failed = |why: io::Error| SecretError::Io { what: "make", path: path.to_owned(), why };
     let mut bytes = [0; NEW];
@@ -93,7 +93,7 @@ pub fn new_secret(path: &Path) -> Result<(), SecretError> {
     })
 }
 
-/// Reads the secret, and derives the key from it. White space at its ends does not count.
+/// Reads the secret, and derives the key from it. Surrounding white space is ignored.
 ///
 /// # Errors
 /// The file can't be read, others may read it, or it is no secret.

@@ -1,4 +1,4 @@
-//! What is said of a guest besides its contents.
+//! The identity and metadata of a guest in a sketch file.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use ksmith_core::sample::ProcessId;
 use ksmith_host::memory::process::Process;
 use serde::Serialize;
 
-/// One guest that is sketched.
+/// A guest to be sketched.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Subject {
-    /// The identity in the fleet: its UUID where it has one. See [`identify`].
+    /// The guest's identity in the fleet: its UUID, if it has one. See [`identify`].
     pub guest_id: String,
     /// The guest's name.
     pub name: String,
     /// Its UUID, in lower case with dashes.
     pub uuid: Option<String>,
-    /// Whether name and UUID are verified. Else they are the word of the guest's own user.
+    /// True if name and UUID are verified. Otherwise the guest's own user chose them.
     pub verified: bool,
-    /// What it is.
+    /// The kind of the guest.
     pub kind: Kind,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
@@ -30,17 +30,17 @@ pub struct Subject {
     pub pid: u32,
     /// The user of its first process.
     pub user: Option<String>,
-    /// The memory that the guest believes to have, for virtual machines.
+    /// Memory size that the guest sees, for virtual machines.
     pub memory_bytes: Option<u64>,
     /// Resident memory; merged pages count in full.
     pub rss_bytes: u64,
-    /// What it has in swap, and would bring along when it moves. `None` until its memory is opened.
+    /// Swapped memory, which would move with the guest. `None` until its memory is opened.
     pub swap_bytes: Option<u64>,
-    /// Its part of what KSM saves now, zero pages included.
+    /// Its share of KSM's current savings, including zero pages.
     pub saved_bytes: u64,
-    /// The part of that which the kernel's zero page saves.
+    /// The part of those savings that is due to the kernel's zero page.
     pub zero_saved_bytes: u64,
-    /// Whether any of its memory is offered to KSM now.
+    /// True if any of its memory is offered to KSM.
     pub mergeable: Option<bool>,
     /// Its processes, the first one first.
     #[serde(skip)]
@@ -48,7 +48,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A guest of the host, in the domain and the class that the configuration assigns it to.
+    /// Creates the subject for a guest, with the domain and class that the configuration assigns to it.
     pub fn of(guest: &Guest, domains: &DomainsConfig, classes: &BalanceConfig) -> Self {
         let class = classes.terms(&guest.name, guest.uuid.as_deref(), guest.is_verified).class.name;
         Self {
@@ -71,7 +71,7 @@ impl Subject {
         }
     }
 
-    /// A process that is no guest by itself: it has not offered memory, and is read because it was named.
+    /// Creates the subject for a process that is not a guest: it offers no memory, and the user named it.
     pub fn of_process(process: &Process, classes: &BalanceConfig) -> Self {
         Self {
             guest_id: String::new(),
@@ -94,8 +94,8 @@ impl Subject {
     }
 }
 
-/// Gives each guest its identity: the UUID, else `kind/name`. Where two guests of a host claim the same, the process is added
-/// to those that are not verified, or to all of them.
+/// Sets each guest's identity: the UUID, else `kind/name`. If several guests of a host claim the same identity, the
+/// process is appended to those that are not verified, or to all of them.
 pub fn identify(subjects: &mut [Subject]) {
     let plain = |subject: &Subject| match &subject.uuid {
         Some(uuid) => uuid.clone(),

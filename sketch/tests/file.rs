@@ -1,4 +1,4 @@
-//! Files as a reader finds them: captured from processes with known memory, and read back column by column.
+//! Tests of complete files: captured from processes with known memory, and read back column by column.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -23,8 +23,8 @@ use parquet::basic::{Compression, LogicalType, TimeUnit};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 
-/// A process with this memory: `contents` pages that depend on the seed and their number alone, each `copies` times, and `zero`
-/// pages of zeros. A line at its input has it rewrite the first half of the contents.
+/// A process with known memory: `contents` pages that depend only on the seed and their number, each `copies` times,
+/// and `zero` zero pages. For a line at its input it rewrites the first half of the contents.
 struct Holder(Child);
 
 const SCRIPT: &str = r#"
@@ -93,12 +93,12 @@ fn facts(host: &str) -> HostFacts {
     HostFacts::read(&Root::host(), &Sample::default(), Some(host), Some(1 << 30), 1_795_000_000_000)
 }
 
-/// What a file says.
+/// The contents of a sketch file.
 struct Read {
     metadata: BTreeMap<String, String>,
-    /// By guest: pages, zero pages, changing.
+    /// Pages, zero pages and changing fraction, by guest.
     guests: BTreeMap<String, (i64, i64, Option<f64>)>,
-    /// By guest and fingerprint: copies, steady.
+    /// Copies and steady copies, by guest and fingerprint.
     contents: BTreeMap<String, BTreeMap<i64, (i32, Option<i32>)>>,
 }
 
@@ -318,7 +318,7 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
 }
 
-/// A process with shared memory alone besides what the program itself needs.
+/// A script whose process has only shared memory, except for the interpreter's own.
 const SHARED: &str = "
 import ctypes, mmap, sys
 if sys.argv[1:]: ctypes.CDLL(None).prctl(15, sys.argv[1].encode())  # PR_SET_NAME
@@ -328,7 +328,7 @@ print('ready', flush=True)
 input()
 ";
 
-/// Starts that program, which may take the name of another for itself.
+/// Starts that script. It may take another program's name.
 fn shared(name: &[&str]) -> Holder {
     let mut command = Command::new("python3");
     command.args(["-c", SHARED]).args(name);
@@ -366,15 +366,16 @@ fn a_virtual_machine_with_shared_memory_is_left_out_by_name() {
     assert!(read(&path).metadata["ksmith.host"].contains("in shared mappings"));
 }
 
-/// Becomes the program that is named, without huge pages. The kernel frees zero pages of a huge page that is mostly zero.
+/// A script that executes the given program without huge pages. The kernel frees zero pages of a huge page that is
+/// mostly zero.
 const WITHOUT_HUGE_PAGES: &str = "
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 os.execvp(sys.argv[1], sys.argv[1:])
 ";
 
-/// A machine of QEMU that never starts its processor, with this memory behind it. It offers nothing to KSM, not its firmware either: tests of
-/// other crates start ksmd meanwhile, or refuse a host where KSM is in use.
+/// Starts a QEMU machine with this memory backend, which never starts its processor. It offers nothing to KSM,
+/// including its firmware: meanwhile tests of other crates start ksmd, or refuse a host with KSM in use.
 fn machine(backend: &str) -> Option<Holder> {
     const QEMU: &str = "qemu-system-x86_64";
     Command::new(QEMU).arg("--version").output().ok()?;

@@ -1,15 +1,15 @@
-//! Processes with memory to be read: guests of a bench.
+//! Child processes that hold memory, as guests of a benchmark.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use ksmith_core::sketch::mix;
 
-/// A process of this program with so many MiB, all pages different. It ends when dropped.
+/// A child process of this program that holds a given number of MiB, all pages different. Killed on drop.
 pub struct Holder(Child);
 
 impl Holder {
-    /// Starts it, and waits until its memory is written.
+    /// Starts a child, and waits until its memory is written.
     pub fn start(number: u64, mib: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["hold", &number.to_string(), &mib.to_string()])
@@ -21,7 +21,7 @@ impl Holder {
         Self(child)
     }
 
-    /// Its PID.
+    /// Returns its PID.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -34,7 +34,7 @@ impl Drop for Holder {
     }
 }
 
-/// Is such a process, if the program was started as one: holds its memory until its input ends.
+/// Runs as such a child if the arguments say so: holds its memory until its input ends.
 pub fn hold() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, word, number, mib] = &arguments[..] else { return };
@@ -52,7 +52,7 @@ pub fn hold() {
     std::process::exit(0);
 }
 
-/// A number from the environment, or another.
+/// Returns a number from the environment, or the default.
 pub fn setting(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
