@@ -1,4 +1,4 @@
-//! How libksmith.so and libksmith_blocks.so are linked.
+//! Linker arguments of libksmith.so and libksmith_blocks.so.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! `/sys/kernel/mm/ksm`: the same text in every file, and what is reckoned from it.
+//! `/sys/kernel/mm/ksm`: the same text in every file, and the figures derived from it.
 #![no_main]
 
 use ksmith_core::account::Totals;

@@ -1,4 +1,4 @@
-//! What libvirt sends and keeps: answers of its remote protocol, the record of a running domain, and definitions.
+//! libvirt's output and files: replies of its remote protocol, the record of a running domain, and definitions.
 #![no_main]
 
 mod peer;

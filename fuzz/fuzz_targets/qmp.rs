@@ -1,4 +1,4 @@
-//! What a guest's monitor sends: the banner, events, and answers.
+//! Output of a guest's QEMU monitor: the banner, events, and replies.
 #![no_main]
 
 mod peer;

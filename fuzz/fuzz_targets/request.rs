@@ -1,4 +1,4 @@
-//! A line on either socket of the daemon: a request, and an answer as a client reads it.
+//! A line on either socket of the daemon: a request, and a reply as a client parses it.
 #![no_main]
 
 use ksmith_service::control::{Answer, Request};

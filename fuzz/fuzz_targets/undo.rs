@@ -1,4 +1,4 @@
-//! The undo store's file: the newest format and the older one in the same bytes, read as a restore reads them.
+//! The undo store's file: the newest format and the older one in the same bytes, parsed as for a restore.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use ksmith_host::undo::{StateDir, UndoStore};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
-/// In memory where the host has such a directory: a file is written at each execution.
+/// A directory in memory if the host has one, since each execution writes a file.
 static DIRECTORY: LazyLock<TempDir> =
     LazyLock::new(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory"));
 

@@ -1,8 +1,8 @@
-//! What libksmith.so costs a program that does little but allocate: CPU time with it preloaded, against without.
+//! Benchmark of libksmith.so's overhead on allocation: CPU time with the library preloaded, against without.
 //!
-//! `cargo bench -p ksmith-preload` builds the library as it ships and runs this program again as its own worker, with and
-//! without it by turns, so that whatever else goes on falls on all alike. It prints the median of each, and of the ratios
-//! within each round. `KSMITH_BENCH_ROUNDS` (21) sets the rounds.
+//! `cargo bench -p ksmith-preload` builds the release library and runs this program again as its own worker. Workers
+//! with and without the library alternate, so that other load affects all alike. It prints the median of each, and of
+//! the ratios within each round. `KSMITH_BENCH_ROUNDS` (21) sets the rounds.
 
 #![allow(unsafe_code, reason = "blocks of malloc, and the CPU time of a child")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
@@ -13,8 +13,8 @@ use std::process::Command;
 
 type Settings = &'static [(&'static str, &'static str)];
 
-/// What is preloaded, and how it is asked to work. The first is without it, and so is the second, which shows by how much the
-/// same differs from itself.
+/// Variants: the preloaded library and its settings. The first two have no library; their difference is the noise of
+/// the measurement.
 const WAYS: [(&str, Option<&str>, Settings); 6] = [
     ("without", None, &[]),
     ("without, again", None, &[]),
@@ -65,7 +65,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The libraries as they ship.
+/// Builds the release libraries and returns their directory.
 fn libraries() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let target = own.ancestors().nth(3).unwrap();
@@ -79,7 +79,7 @@ fn libraries() -> PathBuf {
     target.join("preload")
 }
 
-/// CPU seconds of one worker.
+/// Returns the CPU seconds of one worker.
 fn run(work: usize, library: Option<PathBuf>, settings: Settings) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -98,7 +98,7 @@ fn run(work: usize, library: Option<PathBuf>, settings: Settings) -> f64 {
     children_cpu() - before
 }
 
-/// CPU seconds of all children that have ended.
+/// Returns the CPU seconds of all children that have ended.
 fn children_cpu() -> f64 {
     // SAFETY: the structure is filled by the call.
     let usage = unsafe {
@@ -110,7 +110,7 @@ fn children_cpu() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// The worst that can be done: nothing but the call.
+/// Worst case: nothing but calls of malloc(3) and free(3).
 fn pairs() {
     for _ in 0..30_000_000 {
         // SAFETY: a block, written where it is, and freed.

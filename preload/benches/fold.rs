@@ -1,8 +1,9 @@
-//! How fast `ksmith_fold` goes through memory that is half zero, in one thread and in two, beside how fast as many threads read it.
+//! Benchmark of `ksmith_fold` on memory that is half zero, in one thread and in two, against plain reading in as many
+//! threads.
 //!
-//! `cargo bench -p ksmith-preload --bench fold` builds the library as it ships. Each round takes all measurements one after another, so
-//! that whatever else goes on falls on all alike; the medians of the rounds are printed. `KSMITH_BENCH_ROUNDS` (9) sets the rounds,
-//! `KSMITH_BENCH_MIB` (512) the memory, `KSMITH_BENCH_RUN` (64) the pages of a run of zeros.
+//! `cargo bench -p ksmith-preload --bench fold` builds the release library. Each round takes all measurements in turn,
+//! so that other load affects all alike; the medians of the rounds are printed. `KSMITH_BENCH_ROUNDS` (9) sets the
+//! rounds, `KSMITH_BENCH_MIB` (512) the memory, `KSMITH_BENCH_RUN` (64) the pages in a run of zeros.
 
 #![allow(unsafe_code, reason = "memory of mmap, and a function of the library")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
@@ -52,7 +53,7 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// The function of the library as it ships.
+/// Loads the function from the release library.
 fn fold_function() -> Fold {
     let own = std::env::current_exe().unwrap();
     let target = own.ancestors().nth(3).unwrap();
@@ -92,7 +93,7 @@ fn fill(memory: &mut [u64], run: usize) {
     }
 }
 
-/// Reads the memory once, in so many threads.
+/// Reads the memory once, in `threads` threads.
 fn read(memory: &[u64], threads: usize) {
     std::thread::scope(|scope| {
         for part in memory.chunks(memory.len() / threads) {

@@ -12,11 +12,10 @@ use crate::{client, helper, marks};
 #[cfg(not(test))]
 use crate::{hooks, sweep};
 
-/// Seconds between two requests to the daemon, which reads all of the process's memory for each.
+/// Seconds between two requests to the daemon. It reads all of the process's memory for each.
 const GUIDED_INTERVAL: u64 = 10;
 
-/// Seconds between two sweeps for the memory of malloc(3), where blocks are not intercepted and the program has
-/// threads.
+/// Seconds between two sweeps for the memory of malloc(3), if blocks are not intercepted and the program has threads.
 const SWEEP_INTERVAL: u64 = 5;
 
 #[cfg(not(test))]
@@ -43,7 +42,7 @@ extern "C" fn constructor() {
     });
 }
 
-/// A variable of the environment. None is read in a program with more privileges than its caller.
+/// Returns an environment variable. Ignores all in a program with more privileges than its caller.
 fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the name ends in a zero byte, and so does the value, which is only read before the program begins.
     unsafe {

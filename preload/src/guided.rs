@@ -1,4 +1,4 @@
-//! Marks only the ranges that the daemon finds worth merging.
+//! Guided mode: marks only the ranges that the daemon considers worth merging.
 
 use crate::client::{self, Deadline};
 use crate::lock::Exclusive;
@@ -7,7 +7,7 @@ use crate::sys::{self, Errno};
 use crate::text::{hexadecimal, words};
 use crate::{marks, sweep, wishes};
 
-/// The most ranges that are marked. Each may divide a mapping into three, and a process may have 65530 mappings.
+/// Limit of marked ranges. Each may divide a mapping into three, and a process may have 65530 mappings.
 const MOST: usize = 4096;
 
 /// Ranges of whole pages.
@@ -18,17 +18,17 @@ struct Ranges {
 
 static RANGES: Exclusive<Ranges> = Exclusive::new(Ranges { ranges: [(0, 0); MOST], used: 0 });
 
-/// The ranges that are marked.
+/// Number and size of the marked ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Guided {
-    /// Number of ranges, with those that the program marked itself.
+    /// Number of ranges, including those that the program marked itself.
     pub ranges: u64,
     /// Bytes in the ranges.
     pub bytes: u64,
 }
 
-/// Asks the daemon, marks the ranges that it names, and unmarks all others but those that the program marked
-/// itself. Without an answer nothing changes.
+/// Requests the ranges from the daemon, marks them, and unmarks all others except those that the program marked itself.
+/// Without a reply nothing changes.
 pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     let mut ranges = RANGES.take().ok_or(libc::EBUSY)?;
     ranges.used = 0;
@@ -75,7 +75,7 @@ fn range(line: &[u8]) -> Option<(usize, usize)> {
     (start < end).then_some((start, end))
 }
 
-/// Passes the parts of a mapping outside all ranges to `each`. The ranges are sorted.
+/// Passes the parts of a mapping outside all ranges to `each`. The ranges must be sorted.
 fn gaps(mapping: &Mapping, ranges: &[(usize, usize)], mut each: impl FnMut(usize, usize)) {
     let first = ranges.partition_point(|range| range.1 <= mapping.start);
     let mut from = mapping.start;
@@ -107,7 +107,7 @@ impl Ranges {
         }
     }
 
-    /// Sorts the ranges and joins those that touch.
+    /// Sorts the ranges and joins adjacent ones.
     fn join(&mut self) {
         let Some(used) = self.ranges.get_mut(..self.used) else { return };
         used.sort_unstable();

@@ -1,12 +1,12 @@
-//! A thread of the library, for memory that no intercepted call shows: it sweeps the map of the process (madvise mode), or asks
-//! the daemon for ranges (guided mode). In other modes there is none. It is started with the program or at the first large
-//! block, and in a child of a fork at the first large mapping or block there.
+//! The library's thread, for memory that no intercepted call shows. In madvise mode it sweeps the map of the process,
+//! and in guided mode it requests ranges from the daemon. In other modes there is none. It is started with the program
+//! or at the first large block, and in a child of a fork at the first large mapping or block there.
 //!
-//! Its name shows its progress: `ksmith` at first, then `ksmith N` after N answers of the daemon. `ksmith run`
-//! reads this name to scan after the ranges are marked.
+//! Its name shows its progress: `ksmith` at first, then `ksmith N` after N replies of the daemon. `ksmith run` reads
+//! this name to scan after the ranges are marked.
 //!
-//! A second thread makes a program with one thread slower, because glibc's malloc takes locks from then on. So by
-//! default the thread is started only in a program that has threads already.
+//! A second thread slows down a program with one thread, because glibc's malloc takes locks from then on. So by default
+//! the thread is started only in a program that has threads already.
 //!
 //! The kernel allows some calls only to a process with one thread. [`without`] ends the thread for such a call, and
 //! [`end_for_good`] before the program filters system calls.
@@ -23,13 +23,13 @@ use crate::sys::Descriptor;
 use crate::text::{self, Line};
 use crate::{guided, marks, process, sweep, sys};
 
-/// The thread of a memory ([`process::number`], the upper half): its TID, or one of the three numbers below. A child of fork has
-/// another memory, and so none; a child of vfork has its parent's.
+/// The thread of a memory ([`process::number`], the upper half): its TID, or one of the three numbers below. A child of
+/// fork has another memory, and so no thread; a child of vfork has its parent's.
 static HELPER: AtomicU64 = AtomicU64::new(0);
 
 /// No thread.
 const NONE: u32 = 0;
-/// A thread that has not told its TID yet.
+/// A thread that has not reported its TID yet.
 const STARTING: u32 = u32::MAX;
 /// No thread, now and later: the program filters system calls, or no thread could be started.
 const NEVER: u32 = u32::MAX - 1;
@@ -37,10 +37,10 @@ const NEVER: u32 = u32::MAX - 1;
 /// The process that has the thread, which no child has.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// The longest wait of [`without`] for the end of the thread, in nanoseconds. It may be unmerging.
+/// Timeout of [`without`] for the end of the thread, in nanoseconds. The thread may be unmerging.
 const LAST_PATIENCE: u64 = 10_000_000_000;
 
-/// True if the thread is started in a program with one thread too.
+/// True if the thread is also started in a program with one thread.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Address of glibc's flag for a single thread (`__libc_single_threaded`, since 2.32).
@@ -49,7 +49,7 @@ static IS_SINGLE: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 /// Size of the thread's stack in bytes.
 const STACK: usize = 256 << 10;
 
-/// The longest wait for the daemon's ranges, in milliseconds.
+/// Timeout for the daemon's ranges, in milliseconds.
 const PATIENCE: i32 = 60_000;
 
 /// Finds glibc's flag, while the library is loaded.
@@ -114,8 +114,8 @@ fn start() -> bool {
     })
 }
 
-/// Ends the thread, if this process has one, and waits until the kernel has forgotten it: until then the process does not count
-/// as one with a single thread. Gives up after `patience`. Returns the word of the thread that has ended.
+/// Ends the thread, if this process has one, and waits until the kernel has removed it. Until then the process does not
+/// count as single-threaded. Gives up after `patience`. Returns the word of the thread that has ended.
 fn end(memory: i32, patience: Option<u64>) -> Option<u64> {
     let begin = sys::now();
     loop {
@@ -141,8 +141,8 @@ fn end(memory: i32, patience: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Makes a call while the library has no thread in this process. The thread starts again with the next large mapping or
-/// block.
+/// Makes a call while the library has no thread in this process. The next large mapping or block starts the thread
+/// again.
 pub fn without<T>(call: impl FnOnce() -> T) -> T {
     if state::mode() == Mode::Quiet {
         return call();
@@ -157,7 +157,7 @@ pub fn without<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Ends the thread of this process, after which none is started any more. The mode is [`Mode::Quiet`] already.
+/// Ends the thread of this process permanently. The mode is [`Mode::Quiet`] already.
 pub fn end_for_good() {
     let memory = process::number();
     let ended = end(memory, None);
@@ -206,7 +206,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// The thread's name after `followed` answers. The kernel keeps 15 bytes and a zero.
+/// Returns the thread's name after `followed` replies. The kernel keeps 15 bytes and a zero.
 fn name(followed: u64) -> Line<16> {
     Line::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
 }

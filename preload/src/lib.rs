@@ -1,9 +1,9 @@
 //! The library libksmith opts the memory of its program in to KSM and implements `ksmith.h`.
 //!
-//! Loaded by `LD_PRELOAD`, it works by itself: by one prctl where the kernel has it, else by marking ranges as
-//! they appear (`hooks/`; libksmith_blocks.so sees more of them) and by sweeping the map of the process
-//! (`sweep.rs`). Linked or opened with dlopen, it marks what the program names (`api/`). It asks the daemon over
-//! the user socket (`client/`).
+//! Loaded by `LD_PRELOAD`, it works by itself. If the kernel has the prctl, one call offers all memory. Otherwise the
+//! library marks ranges as they appear (`hooks/`; libksmith_blocks.so sees more of them) and sweeps the map of the
+//! process (`sweep.rs`). Linked or opened with dlopen, it marks the ranges that the program names (`api/`). It sends
+//! requests to the daemon over the user socket (`client/`).
 //!
 //! Rules for all of its code:
 //! * The program does not notice it. A failure leaves memory unchanged, and `errno` keeps the program's value.

@@ -1,4 +1,4 @@
-//! A lock without waiting.
+//! A try-lock, which never waits.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::process;
 
-/// A value for one thread at a time. A thread that finds it taken goes on without it, so that a signal handler
-/// never waits for the thread that it interrupted.
+/// A value for one thread at a time. A thread that finds it locked continues without it, so that a signal handler never
+/// waits for the thread that it interrupted.
 ///
 /// The lock records the memory of its owner. A child of fork takes over a lock that another thread of its parent
 /// held, because the child has no such thread to release it. A child of vfork shares memory and threads and does
@@ -23,12 +23,12 @@ pub struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    /// Makes a free lock.
+    /// Creates an unlocked value.
     pub const fn new(value: T) -> Self {
         Self { taker: AtomicI32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the value, unless a thread that shares this memory has it.
+    /// Locks the value. `None` if a thread that shares this memory holds the lock.
     pub fn take(&self) -> Option<Taken<'_, T>> {
         let own = process::number();
         let before = self.taker.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// A taken value, which is released on drop.
+/// A lock guard, which releases the value on drop.
 #[derive(Debug)]
 pub struct Taken<'a, T>(&'a Exclusive<T>);
 

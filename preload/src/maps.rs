@@ -4,7 +4,7 @@ use crate::file;
 use crate::sys::Errno;
 use crate::text::{hexadecimal, words};
 
-/// Bytes of the longest line: a path has 4095 at most.
+/// Maximum length of a line: a path has at most 4095 bytes.
 const LINE: usize = 4608;
 
 /// One mapping of a process.
@@ -18,7 +18,7 @@ pub struct Mapping {
     pub kind: Kind,
 }
 
-/// The kind of a mapping, as far as it matters for merging.
+/// The kind of a mapping, as far as merging depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Private anonymous memory that is readable and writable.
@@ -57,13 +57,13 @@ impl Mapping {
         matches!(self.kind, Kind::Data | Kind::Heap)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// Passes each mapping of this process to `each`, until that says `false`.
+/// Passes each mapping of this process to `each`, until that returns `false`.
 pub fn each(mut each: impl FnMut(&Mapping) -> bool) -> Result<(), Errno> {
     let mut buffer = [0_u8; LINE];
     file::lines(c"/proc/self/maps", &mut buffer, |line| Mapping::of(line).is_none_or(|mapping| each(&mapping)))

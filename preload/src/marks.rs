@@ -12,12 +12,12 @@ use crate::wishes::{self, Wish};
 /// Page size in bytes, set when the library is loaded.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Ranges marked one by one since the mappings were counted last. Each may make one more mapping, and a process
-/// may have 65530 mappings (`vm.max_map_count`). Above a limit no more ranges are marked one by one.
+/// Ranges marked one by one since mappings were last counted. Each may add a mapping, and a process may have 65530
+/// mappings (`vm.max_map_count`). Above a limit no more ranges are marked one by one.
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 const MOST_MARKED: usize = 8000;
 
-/// Page size in bytes.
+/// Returns the page size in bytes.
 pub fn page() -> usize {
     PAGE.load(Relaxed)
 }
@@ -38,7 +38,7 @@ pub fn ceil(address: usize) -> usize {
 }
 
 /// Marks a mapping or block on the program's behalf, with its first and last page, unless the program forbade it.
-/// Returns whether it is marked.
+/// Returns true if it is marked.
 pub fn offer(start: usize, length: usize) -> bool {
     if length > state::largest() || MARKED.load(Relaxed) >= MOST_MARKED {
         return false;
@@ -47,7 +47,7 @@ pub fn offer(start: usize, length: usize) -> bool {
     mark_allowed(floor(start), ceil(start.saturating_add(length)))
 }
 
-/// Marks a whole mapping, which makes no more mappings, unless the program forbade it.
+/// Marks a whole mapping, which adds no mappings, unless the program forbade it.
 pub fn mark_allowed(start: usize, end: usize) -> bool {
     let is_marked = || sys::madvise(start, end.saturating_sub(start), MemoryAdvice::Mergeable).is_ok();
     if !wishes::allow(start, end) || !is_marked() {
@@ -61,21 +61,21 @@ pub fn mark_allowed(start: usize, end: usize) -> bool {
     is_allowed
 }
 
-/// Threads of the program that make a divided mapping one again, in order to move it.
+/// Number of the program's threads that rejoin a divided mapping in order to move it.
 static MOVERS: AtomicU32 = AtomicU32::new(0);
 
-/// The most waits of the library's thread for them, and the length of each. A child of a fork may have inherited a count
+/// Limit of the library's waits for those threads, and the length of each. A child of a fork may have inherited a count
 /// of threads that it does not have.
 const WAITS: usize = 40;
 const WAIT_NANOSECONDS: libc::c_long = 50_000;
 
-/// One of the program's threads that moves a mapping. Until it is dropped, the library's thread marks and unmarks nothing but
-/// what it has begun with.
+/// A guard of a program's thread that moves a mapping. Until it is dropped, the library's thread starts no further mark
+/// or unmark.
 #[derive(Debug)]
 pub struct Mover(());
 
 impl Mover {
-    /// Holds the library's thread up.
+    /// Blocks the library's thread.
     pub fn begin() -> Self {
         MOVERS.fetch_add(1, SeqCst);
         Self(())
@@ -88,12 +88,12 @@ impl Drop for Mover {
     }
 }
 
-/// Forgets threads that move a mapping: a child of a fork does not have them.
+/// Resets the count of threads that move a mapping, for a child of a fork, which does not have them.
 pub fn forget_movers() {
     MOVERS.store(0, SeqCst);
 }
 
-/// Waits while the program moves a mapping. The library's thread does so before each mark.
+/// Waits while the program moves a mapping. The library's thread calls it before each mark.
 pub fn give_way() {
     for _ in 0..WAITS {
         if MOVERS.load(SeqCst) == 0 {
@@ -103,19 +103,19 @@ pub fn give_way() {
     }
 }
 
-/// Makes a mapping one again that the library's thread has divided. Where the program allows no mark, or its wishes can't be
-/// read now, none of the mapping is marked: that loses savings only, until the next round.
+/// Rejoins a mapping that the library's thread has divided. If the program forbids the mark, or its requests can't be
+/// read, the whole mapping is unmarked: that only loses savings, until the next round.
 pub fn rejoin(start: usize, end: usize) -> bool {
     mark_allowed(start, end) || withdraw(start, end).is_ok()
 }
 
-/// Marks a new mapping of the program. Requests for an earlier mapping at its place are dropped.
+/// Marks a new mapping of the program. Drops requests for an earlier mapping at its address.
 pub fn offer_new(start: usize, length: usize) -> bool {
     wishes::forget(start, start.saturating_add(length));
     offer(start, length)
 }
 
-/// Notes the number of mappings that were counted.
+/// Records the number of mappings.
 pub fn counted(mappings: usize) {
     if mappings < 32_000 {
         MARKED.store(0, Relaxed);

@@ -1,27 +1,27 @@
-//! The next functions behind the interposed ones: those of the next library, at last of libc.
+//! The next functions behind the interposed ones: those of the next library, finally of libc.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::sys;
 
-/// A function behind an interposed one.
+/// The next function behind an interposed one.
 #[derive(Debug)]
 pub struct Next {
     name: &'static CStr,
     address: AtomicUsize,
 }
 
-/// The thread that is asking the loader. Old loaders allocate meanwhile, which leads back here.
+/// The thread that is searching through the loader. Old loaders allocate meanwhile, which calls back into the library.
 static ASKING: AtomicI32 = AtomicI32::new(0);
 
 impl Next {
-    /// Names a function, which is not searched for yet.
+    /// Names a function without searching for it.
     pub const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicUsize::new(0) }
     }
 
-    /// Address of the function. `None` if no library has it, or if this thread is already asking for one.
+    /// Returns the address of the function. `None` if no library has it, or if this thread is already searching.
     #[inline]
     pub fn address(&self) -> Option<usize> {
         match self.address.load(Ordering::Relaxed) {
@@ -30,7 +30,7 @@ impl Next {
         }
     }
 
-    /// Address of the function, if it was found before.
+    /// Returns the address of the function, if it was found before.
     #[inline]
     pub fn known(&self) -> Option<usize> {
         match self.address.load(Ordering::Relaxed) {

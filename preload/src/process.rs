@@ -10,7 +10,7 @@ use crate::sys;
 /// share memory.
 static PAGE: AtomicPtr<AtomicI32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Makes the page, while the library is loaded. Without it the PID stands in.
+/// Maps the page, while the library is loaded. Without it the PID stands in.
 pub fn prepare() {
     if let Some(page) = sys::page_wiped_on_fork() {
         let page: *mut AtomicI32 = page.cast();
@@ -20,8 +20,8 @@ pub fn prepare() {
     }
 }
 
-/// The number of this memory, never 0: the PID of the first process that asked. It is the same in all processes
-/// that share the memory, and another in a child with a copy.
+/// Returns the number of this memory, never 0: the PID of the first process that called this. Processes that share the
+/// memory have the same number, and a child with a copy has another.
 pub fn number() -> c_int {
     // SAFETY: null, or a page that is never unmapped.
     let Some(page) = (unsafe { PAGE.load(Relaxed).as_ref() }) else { return sys::pid() };
@@ -45,7 +45,7 @@ pub mod tests {
         c_int::from(unsafe { &*test.cast::<&(dyn Fn() -> bool + Sync)>() }())
     }
 
-    /// The result of `test` in a child that shares this memory or has a copy. `test` may neither allocate nor
+    /// Returns the result of `test` in a child that shares this memory or has a copy. `test` may neither allocate nor
     /// panic.
     pub fn in_child(shares_memory: bool, test: &(dyn Fn() -> bool + Sync)) -> bool {
         let mut stack = vec![0_u128; 8192];

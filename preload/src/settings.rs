@@ -1,9 +1,8 @@
-//! The settings from the environment. They are read once, when the library is loaded. An invalid setting is
-//! ignored.
+//! The settings from the environment, read once when the library is loaded. Invalid settings are ignored.
 
 use crate::text::decimal;
 
-/// The default for the least bytes of a marked mapping or block: the size from which malloc(3) makes a mapping.
+/// Default of the minimum size of a marked mapping or block: the size from which malloc(3) makes a mapping.
 pub const THRESHOLD: usize = 128 << 10;
 
 /// The memory that is offered to KSM.
@@ -11,7 +10,7 @@ pub const THRESHOLD: usize = 128 << 10;
 pub enum Ranges {
     /// All memory that can merge, from the threshold on.
     All,
-    /// The ranges that the daemon finds worth merging.
+    /// The ranges that the daemon considers worth merging.
     Guided,
     /// Only ranges that the program marks itself.
     None,
@@ -22,7 +21,7 @@ pub enum Ranges {
 pub enum Method {
     /// By prctl(2), or by madvise(2) on a kernel without the prctl.
     Best,
-    /// By prctl(2) only: all memory at once, also future mappings.
+    /// By prctl(2) only: all memory at once, including future mappings.
     Prctl,
     /// By madvise(2), for each range.
     Madvise,

@@ -27,7 +27,7 @@ static MERGES_HUGE: AtomicBool = AtomicBool::new(false);
 static HINTS_HUGE: AtomicBool = AtomicBool::new(false);
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
-/// Not 0 if the library's thread is to end. The thread sleeps on it.
+/// Not 0 if the library's thread is requested to end. The thread sleeps on it.
 pub static ENDS_HELPER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the mode.
@@ -46,33 +46,33 @@ pub fn set_mode(mode: Mode) {
     MODE.store(mode as u8, Relaxed);
 }
 
-/// Returns the least bytes of a range that is marked.
+/// Returns the minimum size of a marked range, in bytes.
 pub fn threshold() -> usize {
     THRESHOLD.load(Relaxed)
 }
 
-/// Returns the most bytes of a range that is marked: the host's memory. A larger mapping is mostly holes, which kernels before
-/// 6.18 walk page by page.
+/// Returns the maximum size of a marked range: the host's memory. A larger mapping is mostly holes, which kernels
+/// before 6.18 walk page by page.
 pub fn largest() -> usize {
     LARGEST.load(Relaxed)
 }
 
-/// Returns true if memory for which the program wants huge pages is offered too.
+/// Returns true if memory for which the program wants huge pages is also offered.
 pub fn merges_huge() -> bool {
     MERGES_HUGE.load(Relaxed)
 }
 
-/// Returns true if huge pages are asked for on the program's behalf.
+/// Returns true if huge pages are requested on the program's behalf.
 pub fn hints_huge() -> bool {
     HINTS_HUGE.load(Relaxed)
 }
 
-/// Seconds between two rounds of the helper, 0 for none.
+/// Returns the seconds between two rounds of the library's thread; 0 for none.
 pub fn interval() -> u64 {
     INTERVAL.load(Relaxed)
 }
 
-/// Returns true if the library's thread is to end.
+/// Returns true if the library's thread is requested to end.
 pub fn ends_helper() -> bool {
     ENDS_HELPER.load(Relaxed) != 0
 }

@@ -15,8 +15,8 @@ pub struct Stats {
     pub merged: u64,
     /// Memory in pages that became the kernel's zero page.
     pub zero: u64,
-    /// The kernel's profit of this process: its merged bytes less the cost of the kernel's records. Each merged
-    /// page counts as saved, also the one that is kept.
+    /// The kernel's profit of this process: its merged bytes less the cost of the kernel's metadata. Each merged page
+    /// counts as saved, including the one that is kept.
     pub profit: i64,
 }
 
@@ -44,7 +44,7 @@ pub fn own() -> Option<Stats> {
     has_merged.then_some(stats)
 }
 
-/// Parses a line of `ksm_stat`. Returns whether it is that of the merged pages.
+/// Parses a line of `ksm_stat`. Returns true if it is the line of the merged pages.
 fn take(stats: &mut Stats, line: &[u8], page: u64) -> bool {
     let mut parts = words(line);
     let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };

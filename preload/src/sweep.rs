@@ -1,6 +1,6 @@
-//! Sweeps the map of the process for memory that no intercepted call showed, above all the arenas of malloc(3).
+//! Sweeps the map of the process for memory that no intercepted call showed, mostly the arenas of malloc(3).
 //!
-//! Only whole mappings are marked, so that a sweep never makes more of them and may join divided ones.
+//! Only whole mappings are marked, so that a sweep never adds mappings and may join divided ones.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,16 +12,16 @@ use crate::{file, marks, state, sys};
 /// Buffer for many lines of the map, shared by all readers.
 pub static BUFFER: Exclusive<[u8; 32 << 10]> = Exclusive::new([0; 32 << 10]);
 
-/// Nanoseconds that sweeps have taken. The next variable holds the start of the first sweep.
+/// Nanoseconds spent on sweeps. The next variable holds the start of the first sweep.
 static SPENT: AtomicU64 = AtomicU64::new(0);
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
-/// Nanoseconds that sweeps may take at first. From then on they may take 1/500 of the time.
+/// Initial time budget of sweeps, in nanoseconds. It grows by 1/500 of the elapsed time.
 const CREDIT: u64 = 5_000_000;
 const PART: u64 = 500;
 
-/// Passes each mapping of this process to `each` and returns their number. `EBUSY` if another thread is reading
-/// already.
+/// Passes each mapping of this process to `each` and returns their number. `EBUSY` if another thread is already
+/// reading.
 pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
     let mut buffer = BUFFER.take().ok_or(libc::EBUSY)?;
     let mut count = 0_usize;
@@ -39,7 +39,8 @@ pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
 /// in `malloc/arena.c`). It makes them usable step by step, by a call that can't be intercepted.
 const ARENA: usize = 64 << 20;
 
-/// The arena that consists of two neighbours, one in use and one reserved. Marked as a whole, it grows marked.
+/// Returns the arena that consists of two neighbours, one in use and one reserved. Marked as a whole, it remains marked
+/// as it grows.
 fn arena(before: Option<Mapping>, mapping: &Mapping) -> Option<(usize, usize)> {
     let used = before.filter(|used| used.kind == Kind::Data && used.end == mapping.start)?;
     // Other arenas may lie right before or after it, each aligned to this size.
@@ -71,7 +72,7 @@ pub fn sweep() {
     SPENT.fetch_add(sys::now().saturating_sub(began), Relaxed);
 }
 
-/// Sweeps, unless sweeps have taken more than their share of time.
+/// Sweeps, unless the time budget is exhausted.
 pub fn sweep_if_cheap() {
     let elapsed = sys::about_now().saturating_sub(BEGAN.load(Relaxed));
     if SPENT.load(Relaxed) < CREDIT.saturating_add(elapsed / PART) {

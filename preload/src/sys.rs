@@ -18,7 +18,7 @@ pub fn quietly<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The result of a function of libc that returns -1 on failure, taken before `errno` is restored.
+/// Converts the result of a libc function that returns -1 on failure, before `errno` is restored.
 fn outcome(result: c_long) -> Result<usize, Errno> {
     if result == -1 {
         // SAFETY: this thread's errno.
@@ -31,13 +31,13 @@ fn outcome(result: c_long) -> Result<usize, Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum MemoryAdvice {
-    /// The range may be merged by ksmd.
+    /// ksmd may merge the range.
     Mergeable = libc::MADV_MERGEABLE,
-    /// The range is merged no more; what was merged has been copied when the call returns.
+    /// ksmd may no longer merge the range; merged pages have been copied when the call returns.
     Unmergeable = libc::MADV_UNMERGEABLE,
     /// Huge pages are wanted.
     HugePage = libc::MADV_HUGEPAGE,
-    /// The range was not used lately. A part of a huge page splits it.
+    /// The range was not used lately. For a part of a huge page the kernel splits it.
     Cold = libc::MADV_COLD,
 }
 
@@ -66,7 +66,7 @@ pub struct MemoryRange {
     pub length: usize,
 }
 
-/// Discards many ranges by one call. Returns the bytes that were discarded: it stops at the first error.
+/// Discards many ranges by one call. Returns the number of discarded bytes: it stops at the first error.
 ///
 /// # Errors
 /// The kernel's: before Linux 6.14 it does not do this.
@@ -162,26 +162,27 @@ pub unsafe fn start_thread(
     })
 }
 
-/// The PID of this process. It is not cached, because a fork changes it.
+/// Returns the PID of this process. It is not cached, because a fork changes it.
 pub fn pid() -> c_int {
     // SAFETY: takes nothing.
     unsafe { call(libc::SYS_getpid, []) }.map_or(0, |pid| pid as c_int)
 }
 
-/// The TID of this thread.
+/// Returns the TID of this thread.
 pub fn tid() -> c_int {
     // SAFETY: takes nothing.
     unsafe { call(libc::SYS_gettid, []) }.map_or(0, |tid| tid as c_int)
 }
 
-/// Returns true if the kernel has a thread of this process. One that has ended counts until the kernel has forgotten it.
+/// Returns true if the kernel has a thread of this process. A thread that has ended counts until the kernel has removed
+/// it.
 pub fn has_thread(tid: c_int) -> bool {
     // SAFETY: plain numbers; signal 0 is sent to no thread.
     let sent = unsafe { call(libc::SYS_tgkill, [pid() as usize, tid as usize, 0]) };
     sent != Err(libc::ESRCH)
 }
 
-/// Sleeps, for as long as `word` is 0 at most.
+/// Sleeps while `word` is 0, for at most this many nanoseconds.
 pub fn sleep_while_zero(word: &AtomicU32, nanoseconds: u64) {
     let time = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
@@ -207,8 +208,8 @@ pub fn wake(word: &AtomicU32) {
     let _ = unsafe { call(libc::SYS_futex, [word.as_ptr() as usize, operation as usize, c_int::MAX as usize]) };
 }
 
-/// A descriptor, which is closed on drop. It is never kept across calls, because a program may close unknown
-/// descriptors.
+/// An owned file descriptor, which is closed on drop. It is never kept across calls, because a program may close
+/// unknown descriptors.
 #[derive(Debug)]
 pub struct Descriptor(c_int);
 
@@ -221,7 +222,7 @@ impl Descriptor {
         unsafe { call(libc::SYS_openat, arguments) }.map(|opened| Self(opened as c_int))
     }
 
-    /// Makes an ioctl(2).
+    /// Calls ioctl(2).
     ///
     /// # Safety
     /// The request takes a structure of this type, and pointers in it are valid for the request.
@@ -231,14 +232,14 @@ impl Descriptor {
         unsafe { call(libc::SYS_ioctl, [self.0 as usize, request as usize, argument]) }
     }
 
-    /// Reads plain numbers at an offset. Returns the bytes that were read.
+    /// Reads plain numbers at an offset. Returns the number of bytes read.
     pub fn read_at(&self, numbers: &mut [u64], offset: usize) -> Result<usize, Errno> {
         let (start, length) = (numbers.as_mut_ptr() as usize, size_of_val(numbers));
         // SAFETY: the numbers are ours, take that many bytes, and have a value for any bytes.
         unsafe { call(libc::SYS_pread64, [self.0 as usize, start, length, offset]) }
     }
 
-    /// Makes a Unix stream socket.
+    /// Creates a Unix stream socket.
     pub fn socket() -> Result<Self, Errno> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: plain numbers.
@@ -246,7 +247,7 @@ impl Descriptor {
             .map(|descriptor| Self(descriptor as c_int))
     }
 
-    /// Reads into `buffer`. Returns 0 at the end, and goes on after a signal.
+    /// Reads into `buffer`. Returns 0 at the end, and retries after a signal.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             let (start, length) = (buffer.as_mut_ptr() as usize, buffer.len());
@@ -273,7 +274,7 @@ impl Descriptor {
         quietly(|| outcome(unsafe { libc::send(self.0, start, bytes.len(), libc::MSG_NOSIGNAL) } as c_long))
     }
 
-    /// Waits for `events` for at most `milliseconds` (-1: for ever). Returns `false` on a time-out.
+    /// Waits for `events` for at most `milliseconds` (-1: forever). Returns `false` on a time-out.
     pub fn wait(&self, events: i16, milliseconds: c_int) -> Result<bool, Errno> {
         let mut poll = libc::pollfd { fd: self.0, events, revents: 0 };
         // SAFETY: an array of one element on our stack.
@@ -289,12 +290,12 @@ impl Drop for Descriptor {
     }
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the nanoseconds of the monotonic clock.
 pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds of the monotonic clock, precise to a few milliseconds, for a tenth of the cost.
+/// Returns the nanoseconds of the coarse monotonic clock: precise to a few milliseconds, for a tenth of the cost.
 pub fn about_now() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }

@@ -7,10 +7,10 @@ use core::ffi::{c_int, c_long};
 /// The `errno` of a failed call.
 pub type Errno = c_int;
 
-/// The most arguments of a system call.
+/// Maximum number of arguments of a system call.
 const MOST_ARGUMENTS: usize = 6;
 
-/// The greatest number of an error: the kernel returns it negated.
+/// The greatest error number: the kernel returns it negated.
 const LAST_ERRNO: usize = 4095;
 
 /// Makes a system call.

@@ -41,7 +41,7 @@ pub fn value<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     words(line).find_map(|word| word.strip_prefix(key)?.strip_prefix(b"="))
 }
 
-/// Up to N bytes of text. More text is left out.
+/// Up to N bytes of text. Longer text is truncated.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<const N: usize> {
     bytes: [u8; N],
@@ -49,7 +49,7 @@ pub struct Line<const N: usize> {
 }
 
 impl<const N: usize> Line<N> {
-    /// Makes an empty line.
+    /// Creates an empty line.
     pub const fn new() -> Self {
         Self { bytes: [0; N], used: 0 }
     }

@@ -4,16 +4,16 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::lock::{Exclusive, Taken};
 
-/// A request of the program for a range.
+/// A program's request for a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     /// Merge the range, by `MADV_MERGEABLE` or `ksmith_mark`.
     Merge,
-    /// Leave the range out, by `MADV_UNMERGEABLE` or `ksmith_unmark`, or because the program wants huge pages.
+    /// Leave the range out, because of `MADV_UNMERGEABLE` or `ksmith_unmark`, or because the program wants huge pages.
     Leave,
 }
 
-/// The most ranges that are kept.
+/// Limit of stored ranges.
 const MOST: usize = 128;
 
 /// The requested ranges, unsorted and without overlap.
@@ -28,14 +28,14 @@ pub struct Wishes {
 /// The requests of this process.
 static WISHES: Exclusive<Wishes> = Exclusive::new(Wishes::new());
 
-/// True if any range was ever to be left out. Usually none is, which saves the search.
+/// True if any request to leave a range out was ever made. Usually none is, which saves the search.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
 /// True if any request was ever made.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Takes the requests as soon as no other thread has them. Gives up after a short time, as in a signal handler
-/// that interrupted their owner.
+/// Locks the requests as soon as no other thread holds them. Gives up after a short time, as in a signal handler that
+/// interrupted their owner.
 fn take() -> Option<Taken<'static, Wishes>> {
     (0..1000).find_map(|_| {
         core::hint::spin_loop();
@@ -43,7 +43,7 @@ fn take() -> Option<Taken<'static, Wishes>> {
     })
 }
 
-/// Notes a request for a range.
+/// Records a request for a range.
 pub fn note(start: usize, end: usize, wish: Wish) {
     ANY.store(true, Relaxed);
     if wish == Wish::Leave {
@@ -95,12 +95,12 @@ pub fn each_to_merge(mut each: impl FnMut(usize, usize)) {
 }
 
 impl Wishes {
-    /// Makes an empty set of requests.
+    /// Creates an empty set of requests.
     pub const fn new() -> Self {
         Self { ranges: [(0, 0, Wish::Leave); MOST], used: 0, is_full: false }
     }
 
-    /// Notes a request, which replaces earlier ones for the same bytes.
+    /// Records a request, which replaces earlier ones for the same bytes.
     pub fn note(&mut self, start: usize, end: usize, wish: Wish) {
         self.forget(start, end);
         self.add(start, end, wish);

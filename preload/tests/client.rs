@@ -1,4 +1,4 @@
-//! The calls of `ksmith.h`, by a program in C, against a daemon that answers what a test tells it to.
+//! The functions of `ksmith.h`, called by a program in C, against a fake daemon.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -12,14 +12,14 @@ use std::thread::JoinHandle;
 
 use support::{Compiled, compile_linked, has_ksm, lock, run, skipped};
 
-/// A daemon of a few lines. Each connection gets a welcome, and each request answered by the next of the answers.
+/// A fake daemon. Each connection gets a welcome, and the next of the given replies to its request.
 struct Daemon {
     directory: tempfile::TempDir,
     thread: JoinHandle<Vec<String>>,
 }
 
 impl Daemon {
-    /// `None` as an answer ends the connection instead.
+    /// Starts the daemon. `None` as a reply closes the connection instead.
     fn start(answers: &[Option<&'static str>]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("user")).unwrap();
@@ -33,7 +33,7 @@ impl Daemon {
         self.directory.path().join("user")
     }
 
-    /// What was asked, once all answers have been given.
+    /// Returns the requests, once all replies have been sent.
     fn asked(self) -> Vec<String> {
         self.thread.join().unwrap()
     }

@@ -1,4 +1,4 @@
-//! Folding by programs in C, Python and Fortran: contents stay, zero pages are given back, and other memory is left alone.
+//! Folding by programs in C, Python and Fortran: contents stay, zero pages are returned, and other memory is unchanged.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -66,7 +66,7 @@ fn a_program_that_has_sandboxed_itself_is_refused() {
     folds(program, &["sandboxed"]);
 }
 
-/// valgrind knows no advice for many ranges at once: each is discarded by a call of its own, as on kernels before 6.14.
+/// valgrind has no advice for many ranges at once: each is discarded by its own call, as on kernels before 6.14.
 #[test]
 fn valgrind_finds_no_fault() {
     let Some(program) = program() else { return };

@@ -1,4 +1,4 @@
-//! Huge pages are asked for on behalf of a program that knows nothing of them.
+//! Requests for huge pages on behalf of an unmodified program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 

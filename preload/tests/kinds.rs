@@ -1,5 +1,5 @@
-//! What of a program that knows nothing gets marked: by prctl, by madvise above a threshold, and by a thread that looks
-//! again; and what of it must not be.
+//! The memory of an unmodified program that is marked: by prctl, by madvise above a threshold, and by the library's
+//! thread. Also the memory that must not be marked.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use support::{Compiled, compile, has_ksm, has_prctl, library, library_with_blocks, lock, run, skipped};
 
-/// How much of each kind of memory is marked, in permille: of the program, and of the one that it turned into.
+/// Returns the marked share of each kind of memory, in permille: for the program, and for the one that it executes.
 fn marked(program: &Compiled, library: &Path, settings: &[(&str, &str)]) -> [BTreeMap<String, u32>; 2] {
     let said = run(program.preloaded(library, settings).arg("again"));
     let mut halves = [BTreeMap::new(), BTreeMap::new()];
@@ -23,7 +23,7 @@ fn marked(program: &Compiled, library: &Path, settings: &[(&str, &str)]) -> [BTr
     halves
 }
 
-/// What can't merge, or is not to.
+/// Memory that can't be merged, or must not be.
 const NEVER: [&str; 3] = ["shared", "huge", "left"];
 
 #[test]

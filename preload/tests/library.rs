@@ -1,4 +1,4 @@
-//! What libksmith.so is from outside: what it needs, what it has, and that the header says the same.
+//! The external interface of libksmith.so: its dependencies, its symbols, and their agreement with the header.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use support::{has, library, library_with_blocks, skipped};
 
-/// What the library interposes, and what it does if it looks at blocks too.
+/// Functions that the library interposes, and those that it also interposes if it examines blocks.
 const INTERPOSED: [&str; 16] = [
     "madvise",
     "mmap",

@@ -1,4 +1,4 @@
-//! A program with the library's thread may still make a user namespace, and enter namespaces.
+//! A program with the library's thread may still create a user namespace, and enter namespaces.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 

@@ -1,5 +1,5 @@
-//! A program under the library comes to no harm: threads, forks, exec, mremap, huge pages and signal handlers at once, every
-//! byte checked throughout; also under valgrind and the compilers' sanitizers; and shut in by seccomp.
+//! Stress tests of a program under the library: threads, forks, exec, mremap, huge pages and signal handlers at once,
+//! with every byte checked. They also run under valgrind and the compilers' sanitizers, and under seccomp.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use support::{Compiled, assert_ended_well, compile, has, library, library_with_blocks, lock, run, skipped};
 
-/// A library, and how it is asked to work.
+/// A library with its settings.
 type Way = (PathBuf, &'static [(&'static str, &'static str)]);
 
 fn ways() -> [Way; 5] {
@@ -33,7 +33,7 @@ fn ways() -> [Way; 5] {
     ]
 }
 
-/// Runs the same for each way, all at once: the library's thread acts once a second, whatever else runs.
+/// Runs `body` for each variant, all at once: the library's thread acts once a second, whatever else runs.
 fn in_each_way(body: impl Fn(&Path, &[(&str, &str)]) + Sync) {
     let ways = ways();
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn every_byte_stays_as_it_was_written() {
     in_each_way(|library, settings| stress(&mut program.preloaded(library, settings), "2.5"));
 }
 
-/// The helper marks what it has read of. Where another mapping has taken that place, the mark divides it.
+/// The library's thread marks ranges that it read earlier. If another mapping has replaced one, the mark divides it.
 #[test]
 fn a_mapping_that_was_divided_is_moved_all_the_same() {
     let Some(program) = compile("tests/c/divided.c", &[]) else { return };
@@ -73,7 +73,7 @@ fn a_mapping_that_was_divided_is_moved_all_the_same() {
     }
 }
 
-/// A daemon that answers "all of it" and "none of it" in turn.
+/// Starts a daemon that replies with all of the memory and with none of it in turn.
 fn fickle_daemon() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("user")).unwrap();

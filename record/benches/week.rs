@@ -1,7 +1,7 @@
 //! Benchmark of a week's history on a host with a thousand guests: file size, write time and query time.
 //!
 //! `cargo bench -p ksmith-record --bench week`. The host has a sample each second, and guests each ten seconds (the
-//! defaults). WEEK_GUESTS, WEEK_HOURS, WEEK_CHANGING (per cent of the guests whose figures change each time) and
+//! defaults). WEEK_GUESTS, WEEK_HOURS, WEEK_CHANGING (per cent of guests with changed figures each time) and
 //! WEEK_MIB override the defaults.
 
 #![allow(

@@ -318,7 +318,7 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
 }
 
-/// A script whose process has only shared memory, except for the interpreter's own.
+/// A script of a process with only shared memory, except for the interpreter's own.
 const SHARED: &str = "
 import ctypes, mmap, sys
 if sys.argv[1:]: ctypes.CDLL(None).prctl(15, sys.argv[1].encode())  # PR_SET_NAME

@@ -1,4 +1,4 @@
-//! A listener that answers each connection with given bytes and hangs up.
+//! A listener that replies to each connection with given bytes and closes it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Listens in a directory of its own.
+    /// Starts to listen in a temporary directory.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
@@ -32,12 +32,12 @@ impl Peer {
         Self { directory, bytes }
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> PathBuf {
         Path::join(self.directory.path(), "s")
     }
 
-    /// Answers so from now on.
+    /// Sets the reply to the following connections.
     pub fn answer(&self, bytes: &[u8]) {
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
     }

@@ -16,10 +16,10 @@ use crate::{constructor, errors, guided, marks, stats};
 /// The version of the interface, as `KSMITH_VERSION`.
 const VERSION: c_int = 2;
 
-/// The most passes of one request, which is the daemon's limit.
+/// Limit of passes in one request, which is the daemon's limit.
 const MOST_PASSES: c_uint = 16;
 
-/// The longest wait for the savings from the daemon, in milliseconds.
+/// Timeout for the savings from the daemon, in milliseconds.
 const PATIENCE: c_int = 2000;
 
 /// Returns the version of the interface.
@@ -46,7 +46,7 @@ pub extern "C" fn ksmith_unmark(start: *mut c_void, length: usize) -> c_int {
     code(marks::unmark(start as usize, length))
 }
 
-/// Asks the daemon for clean passes and waits for their end.
+/// Requests clean passes from the daemon and waits for their end.
 #[unsafe(no_mangle)]
 pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
     if !(1..=MOST_PASSES).contains(&passes) {
@@ -94,7 +94,7 @@ fn told(line: &[u8]) -> Option<Savings> {
     })
 }
 
-/// Marks only the ranges that the daemon finds worth merging.
+/// Marks only the ranges that the daemon considers worth merging.
 ///
 /// # Safety
 /// `result` is null or points to a `struct ksmith_guided`.
@@ -112,14 +112,14 @@ pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided)
     }
 }
 
-/// The number of threads in the flags of `ksmith_fold`.
+/// Mask of the number of threads in the flags of `ksmith_fold`.
 const FOLD_THREADS: c_uint = 0xff;
 
-/// Gives the zero pages of a range back.
+/// Returns the zero pages of a range to the kernel.
 ///
 /// # Safety
-/// `result` is null or points to a `struct ksmith_folded`. Until this returns the range stays mapped, no thread writes to it, and
-/// no I/O into it is under way.
+/// `result` is null or points to a `struct ksmith_folded`. Until this returns the range stays mapped, no thread writes
+/// to it, and no I/O into it is in progress.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ksmith_fold(
     start: *mut c_void,
@@ -149,8 +149,7 @@ pub extern "C" fn ksmith_strerror(error: c_int) -> *const c_char {
     errors::meaning(error).as_ptr()
 }
 
-/// Copies the reason of the daemon's newest refusal, with a zero byte at its end. Returns the length of the
-/// whole reason.
+/// Copies the reason of the daemon's latest refusal, terminated by a zero byte. Returns the length of the whole reason.
 ///
 /// # Safety
 /// `buffer` has space for `size` bytes.

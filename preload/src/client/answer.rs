@@ -1,15 +1,15 @@
-//! The last line of the daemon's answer.
+//! The last line of the daemon's reply.
 
 use crate::sys::Errno;
 
-/// The outcome in a last line.
+/// The outcome in the last line of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Final<'a> {
     /// A line `ok …`: the request was granted.
     Granted,
     /// A line `error KIND TEXT`: the request was refused.
     Refused {
-        /// The kind, as an errno.
+        /// The error kind, as an errno.
         errno: Errno,
         /// The text of the reason.
         reason: &'a [u8],
@@ -17,7 +17,7 @@ pub enum Final<'a> {
 }
 
 impl<'a> Final<'a> {
-    /// Parses a line. `None` if it is not a last line.
+    /// Parses a line. `None` if it is not the last line of a reply.
     pub fn of(line: &'a [u8]) -> Option<Self> {
         if line == b"ok" || line.starts_with(b"ok ") {
             return Some(Self::Granted);

@@ -1,7 +1,7 @@
-//! The client of the daemon's user socket, with lines of text as in docs/reference/sockets.md.
+//! The client of the daemon's user socket. docs/reference/sockets.md describes its text protocol.
 //!
-//! Each request has a connection of its own. So no descriptor outlives the call, which a fork would share or the
-//! program might close.
+//! Each request has its own connection. So no descriptor outlives the call, which a fork would share or the program
+//! might close.
 
 mod answer;
 
@@ -18,12 +18,12 @@ use crate::text::Line;
 /// Path of the daemon's socket, unless `KSMITH_SOCKET` names another.
 const SOCKET: &[u8] = b"/run/ksmith/user";
 
-/// Bytes for the path in a socket's address, with the zero at its end.
+/// Size of the path in a socket's address, including the terminating zero.
 const PATH: usize = 108;
 
 static PLACE: Exclusive<Option<Line<PATH>>> = Exclusive::new(None);
 
-/// The reason of the daemon's newest refusal.
+/// The reason of the daemon's latest refusal.
 static REASON: Exclusive<Line<256>> = Exclusive::new(Line::new());
 
 /// Sets the path of the socket.
@@ -35,36 +35,38 @@ pub fn set_socket(path: &[u8]) {
     }
 }
 
-/// Returns the reason of the daemon's newest refusal, or an empty text.
+/// Returns the reason of the daemon's latest refusal, or an empty text.
 pub fn reason() -> Line<256> {
     REASON.take().map_or(Line::new(), |reason| *reason)
 }
 
-/// A point in time, or never.
+/// A deadline on the monotonic clock, or none.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     at: Option<u64>,
-    /// True if the library's own thread waits, which may have to end.
+    /// True if the library's own thread waits, which must notice a request to end.
     is_helpers: bool,
 }
 
-/// The longest wait of the library's thread between two looks whether it is to end, in milliseconds.
+/// Longest uninterrupted wait of the library's thread, in milliseconds. After it the thread checks for a request to
+/// end.
 const SLICE: c_int = 50;
 
 impl Deadline {
-    /// Makes the time `milliseconds` from now, or never if that is negative.
+    /// Creates a deadline `milliseconds` from now; none if that is negative.
     pub fn in_milliseconds(milliseconds: c_int) -> Self {
         let wait = u64::try_from(milliseconds).ok();
         let at = wait.map(|wait| sys::now().saturating_add(wait.saturating_mul(1_000_000)));
         Self { at, is_helpers: false }
     }
 
-    /// The same for the library's thread, which stops to wait when it is to end.
+    /// Returns the deadline for the library's thread, which stops waiting when it is requested to end.
     pub fn of_helper(self) -> Self {
         Self { is_helpers: true, ..self }
     }
 
-    /// Milliseconds until the deadline, or until another look, as poll(2) takes them. `ETIMEDOUT` after the deadline.
+    /// Returns the next timeout of poll(2), in milliseconds: until the deadline, or until the next check. `ETIMEDOUT`
+    /// after the deadline.
     fn left(self) -> Result<c_int, Errno> {
         if self.is_helpers && state::ends_helper() {
             return Err(libc::ECANCELED);
@@ -80,8 +82,8 @@ impl Deadline {
     }
 }
 
-/// Sends `request`, one line without its end. Passes each line before the last to `each`, and the last line to
-/// `last` if it grants the request.
+/// Sends a request of one line, without its end. Passes each line of the reply before the last to `each`, and the last
+/// line to `last` if it grants the request.
 pub fn ask<T>(
     request: &[u8],
     deadline: Deadline,

@@ -8,13 +8,13 @@ use super::zero;
 use crate::marks;
 use crate::sys::Errno;
 
-/// The most runs of zero pages in a chunk: every second page.
+/// Maximum number of runs of zero pages in a chunk: every second page.
 const MOST_RUNS: usize = CHUNK_PAGES / 2;
 
 /// The zero pages of a chunk.
 #[derive(Debug)]
 struct ChunkRuns {
-    /// From the first byte of each run to before the second.
+    /// Start and end of each run.
     runs: [(usize, usize); MOST_RUNS],
     count: usize,
     exclusive_pages: usize,
@@ -49,7 +49,7 @@ impl ChunkRuns {
     }
 }
 
-/// Folds windows for one thread.
+/// A thread's state while it folds windows.
 #[derive(Debug)]
 pub struct ChunkFolder<'a> {
     pagemap: &'a Pagemap,
@@ -58,7 +58,7 @@ pub struct ChunkFolder<'a> {
 }
 
 impl<'a> ChunkFolder<'a> {
-    /// Makes a folder that adds to `folded`.
+    /// Creates a folder that adds to `folded`.
     pub const fn new(pagemap: &'a Pagemap, folded: &'a mut Folded) -> Self {
         Self { pagemap, folded, discards: Discards::new() }
     }
@@ -69,8 +69,8 @@ impl<'a> ChunkFolder<'a> {
     /// The kernel's.
     ///
     /// # Safety
-    /// The window is private anonymous memory that stays mapped until this returns, no thread writes to it, and no I/O into it is
-    /// under way.
+    /// The window is private anonymous memory that stays mapped until this returns, no thread writes to it, and no I/O
+    /// into it is in progress.
     pub unsafe fn fold_window(&mut self, window: Window) -> Result<(), Errno> {
         let chunk_bytes = CHUNK_PAGES.saturating_mul(marks::page());
         let mut at = window.start;

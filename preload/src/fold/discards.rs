@@ -1,34 +1,34 @@
-//! Ranges of zero pages that are to be discarded, many by one call: each call interrupts the processors on which other threads of
-//! the process run.
+//! Batches of zero-page ranges to discard. Each call interrupts the processors on which other threads of the process
+//! run, so one call discards many ranges.
 
 use super::Folded;
 use crate::marks;
 use crate::sys::{self, Errno, MemoryAdvice, MemoryRange};
 
-/// The most ranges of one call. The kernel takes 1024 (`UIO_MAXIOV`).
+/// Limit of ranges in one call. The kernel's limit is 1024 (`UIO_MAXIOV`).
 const MOST_RANGES: usize = 512;
 
-/// The most huge pages that one call leaves in part.
+/// Limit of huge pages that one call splits.
 const MOST_SPLITS: usize = 32;
 
-/// The ranges of one call.
+/// The batch of ranges for one call.
 #[derive(Debug)]
 pub struct Discards {
     ranges: [MemoryRange; MOST_RANGES],
     count: usize,
-    /// Pages that remain of huge pages.
+    /// A remaining page of each split huge page.
     splits: [usize; MOST_SPLITS],
     split_count: usize,
 }
 
 impl Discards {
-    /// Makes an empty list.
+    /// Creates an empty batch.
     pub const fn new() -> Self {
         let range = MemoryRange { start: 0, length: 0 };
         Self { ranges: [range; MOST_RANGES], count: 0, splits: [0; MOST_SPLITS], split_count: 0 }
     }
 
-    /// Returns true if so many more ranges, and a huge page, can be added.
+    /// Returns true if `ranges` more ranges and a huge page fit into the batch.
     pub fn has_space(&self, ranges: usize) -> bool {
         MOST_RANGES.saturating_sub(self.count) >= ranges && self.split_count < MOST_SPLITS
     }
@@ -41,7 +41,7 @@ impl Discards {
         }
     }
 
-    /// Adds a huge page of which ranges are discarded, by a page that remains of it.
+    /// Adds a partially discarded huge page, by one of its remaining pages.
     pub fn add_split(&mut self, page: usize) {
         if let Some(place) = self.splits.get_mut(self.split_count) {
             *place = page;
@@ -49,7 +49,7 @@ impl Discards {
         }
     }
 
-    /// Discards the ranges, and empties the list.
+    /// Discards the ranges, and empties the batch.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,8 +1,8 @@
-//! Folding: the zero pages of a range are discarded, without ksmd. They read as zero, and cost memory only when they are
-//! written to again.
+//! Folding: discards the zero pages of a range without ksmd. They read as zero, and use memory only after the next
+//! write to them.
 //!
-//! The caller promises that nothing writes to the range meanwhile. So a page that was zero when it was read is zero when it is
-//! discarded.
+//! The caller guarantees that nothing writes to the range meanwhile. So a page that was zero when it was read is zero
+//! when it is discarded.
 
 mod chunk;
 mod discards;
@@ -20,23 +20,23 @@ use crate::marks;
 use crate::state::{self, Mode};
 use crate::sys::{self, Errno};
 
-/// The most threads of one call.
+/// Limit of threads in one call.
 const MOST_THREADS: usize = 64;
 
 /// Layout of `struct ksmith_folded` of `ksmith.h`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Folded {
-    /// Bytes that were given back.
+    /// Bytes returned to the kernel.
     pub folded: u64,
     /// Bytes of resident memory that were read.
     pub looked: u64,
-    /// Bytes in resident pages that cost this process nothing of its own: shared since a fork, merged by KSM, or the
+    /// Bytes in resident pages that use no memory of this process alone: shared since a fork, merged by KSM, or the
     /// kernel's zero page.
     pub shared: u64,
-    /// Bytes in zero pages that mlock(2) holds.
+    /// Bytes in zero pages that are locked by mlock(2).
     pub locked: u64,
-    /// Bytes in zero pages of huge pages that are in use for the most part.
+    /// Bytes in zero pages of huge pages that are mostly in use.
     pub huge: u64,
     /// Bytes of mappings of another kind.
     pub other: u64,
@@ -47,7 +47,7 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Adds what another thread folded.
+    /// Adds the result of another thread.
     fn add(&mut self, other: &Self) {
         for (sum, part) in [
             (&mut self.folded, other.folded),
@@ -63,7 +63,7 @@ impl Folded {
     }
 }
 
-/// One call, which its threads share.
+/// One call, shared by its threads.
 #[derive(Debug)]
 struct FoldJob {
     windows: WindowList,
@@ -71,21 +71,21 @@ struct FoldJob {
     error: AtomicI32,
 }
 
-/// A thread's part in a call.
+/// A thread's share of a call.
 #[derive(Debug)]
 struct FoldShare<'a> {
     job: &'a FoldJob,
     folded: Folded,
 }
 
-/// Folds the whole pages of a range, in so many threads: 0 is 1.
+/// Folds the whole pages of a range in `threads` threads; 0 stands for 1.
 ///
 /// # Errors
-/// `EINVAL`: there is no whole page. `EPERM`: the program has sandboxed itself. `ENODATA`: the files of `/proc/self` can't be
-/// read. Others are the kernel's, as `ENOMEM`.
+/// `EINVAL`: there is no whole page. `EPERM`: the program has sandboxed itself. `ENODATA`: the files of `/proc/self`
+/// can't be read. Others are the kernel's, such as `ENOMEM`.
 ///
 /// # Safety
-/// Until this returns the range stays mapped, no thread writes to it, and no I/O into it is under way.
+/// Until this returns the range stays mapped, no thread writes to it, and no I/O into it is in progress.
 pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded, Errno> {
     let end = marks::floor(start.checked_add(length).ok_or(libc::EINVAL)?);
     let start = marks::ceil(start);
@@ -112,7 +112,7 @@ pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded
     }
 }
 
-/// Folds in the calling thread and in others beside it. The rest do the work of one that can't be started.
+/// Folds in the calling thread and in additional ones. If one can't be started, the others do its work.
 fn run_threads(job: &FoldJob, threads: usize) -> Folded {
     let mut shares = [const { None::<FoldShare<'_>> }; MOST_THREADS];
     let mut started = [const { None::<libc::pthread_t> }; MOST_THREADS];

@@ -1,11 +1,11 @@
-//! The windows of a range, in memory of the library's own.
+//! The windows of a range, in memory that the library maps for them.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::maps::{self, Kind, Mapping};
 use crate::sys::{self, Errno};
 
-/// The largest window in bytes. Windows begin at its multiples.
+/// Maximum size of a window in bytes. Windows begin at multiples of it.
 const WINDOW_BYTES: usize = 8 << 20;
 
 /// A part of one mapping.
@@ -17,7 +17,7 @@ pub struct Window {
     pub end: usize,
 }
 
-/// The windows, of which each thread takes the next one.
+/// A queue of windows, shared by the threads of a call.
 #[derive(Debug)]
 pub struct WindowList {
     address: usize,
@@ -63,12 +63,12 @@ impl WindowList {
         core::ptr::with_exposed_provenance_mut::<Window>(self.address).wrapping_add(index)
     }
 
-    /// Number of windows.
+    /// Returns the number of windows.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The next window that no thread has taken.
+    /// Takes the next window.
     pub fn next(&self) -> Option<Window> {
         let index = self.next.fetch_add(1, Relaxed);
         // SAFETY: written when the list was made, and only read since.
@@ -83,7 +83,7 @@ impl Drop for WindowList {
     }
 }
 
-/// Passes each mapping with bytes in the range to `each`, and that part of it.
+/// Passes each mapping that overlaps the range to `each`, with the start and end of the overlap.
 fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&Mapping, usize, usize)) -> Result<(), Errno> {
     maps::each(|mapping| {
         let (first, last) = (mapping.start.max(start), mapping.end.min(end));

@@ -1,7 +1,7 @@
 //! Interposes malloc(3) and related functions, but not free(3).
 //!
-//! A small block costs two comparisons more than without the library. More is done only from the threshold on, or
-//! when the heap has grown.
+//! The overhead of a small block is two comparisons. Only blocks from the threshold on, or growth of the heap, take
+//! more.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -24,10 +24,10 @@ static ALIGNED_ALLOC: Next = Next::new(c"aligned_alloc");
 static MEMALIGN: Next = Next::new(c"memalign");
 static POSIX_MEMALIGN: Next = Next::new(c"posix_memalign");
 
-/// The least bytes of a block that is examined.
+/// Minimum size of a block that is examined.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 
-/// Targets of malloc and calloc: the next functions, or ours where blocks are examined. So the unused feature
+/// Targets of malloc and calloc: the next functions, or the library's if blocks are examined. So the unused feature
 /// costs one jump.
 static MALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(malloc_with_a_look as *mut ());
 static CALLOC_WAY: AtomicPtr<()> = AtomicPtr::new(calloc_with_a_look as *mut ());
@@ -167,14 +167,14 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usiz
     failed
 }
 
-/// Fails with ENOMEM, where the loader calls back while it searches for the next function.
+/// Returns null with ENOMEM. The loader may call back while it searches for the next function.
 fn nothing() -> *mut c_void {
     // SAFETY: this thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     core::ptr::null_mut()
 }
 
-/// Examines the place of a block and marks new memory there.
+/// Examines a block, and marks the new memory around it.
 #[cold]
 fn look(block: *mut c_void, size: usize, is_aligned: bool) {
     heap::look();
@@ -194,7 +194,7 @@ fn look(block: *mut c_void, size: usize, is_aligned: bool) {
     }
 }
 
-/// Bytes before a block in a mapping of its own, where malloc notes its size.
+/// Bytes of malloc's header before a block in a mapping of its own.
 const HEADER: usize = 16;
 
 /// Size and alignment of an arena's heap, as a power of two.
@@ -212,7 +212,7 @@ fn place(start: usize, size: usize, is_aligned: bool) {
     }
 }
 
-/// Number of each arena examined and the second of that, in one word.
+/// The last examination of each arena: the arena's number and the second, in one word.
 static LOOKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// Returns true if no block in this arena was examined in this second.

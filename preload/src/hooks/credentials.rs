@@ -1,5 +1,5 @@
-//! Ends the library's thread for calls that change the identity of the process. libc makes such a call in each thread and aborts the
-//! program where the answers differ, as they do after a thread has given up its capabilities for itself.
+//! Ends the library's thread for calls that change the identity of the process. libc makes such a call in each thread,
+//! and aborts the program if the results differ, as they do after a thread has dropped its own capabilities.
 
 use core::ffi::c_int;
 

@@ -14,14 +14,14 @@ static STILL: AtomicUsize = AtomicUsize::new(0);
 /// Address of libc's variable with the heap's end (`__curbrk`).
 static END: AtomicPtr<AtomicUsize> = AtomicPtr::new((&raw const STILL).cast_mut());
 
-/// The heap's end at the newest reading.
+/// The heap's end at the last check.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Start of the heap, or 0 if it is not watched. The next variable holds the end of its marked part.
 static START: AtomicUsize = AtomicUsize::new(0);
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
-/// The most bytes that may wait to be marked. Small heaps are marked in smaller steps.
+/// Maximum number of unmarked bytes at the heap's end. Small heaps are marked in smaller steps.
 const STEP: usize = 16 << 20;
 
 type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
@@ -36,7 +36,7 @@ fn end() -> usize {
     unsafe { &*END.load(Relaxed) }.load(Relaxed)
 }
 
-/// Returns true if the end has moved since the newest reading.
+/// Returns true if the end has moved since the last check.
 #[inline(always)]
 pub fn has_moved() -> bool {
     end() != SEEN.load(Relaxed)
@@ -100,7 +100,7 @@ fn mark_to(now: usize) {
     }
 }
 
-/// The end of the heap, by the next `sbrk`.
+/// Returns the end of the heap, by the next `sbrk`.
 fn sbrk_of(next: usize) -> *mut c_void {
     // SAFETY: the next function of this name is of this type, and an increment of 0 changes nothing.
     sys::quietly(|| unsafe { core::mem::transmute::<usize, Sbrk>(next)(0) })

@@ -90,7 +90,7 @@ unsafe fn map(
     mapped
 }
 
-/// Returns true if a mapping is private anonymous memory to write: not shared, not of a file, not code, not reserved only.
+/// Returns true if a mapping is writable private anonymous memory: not shared, of a file, code or a mere reservation.
 fn is_data(access: c_int, flags: c_int) -> bool {
     let unsuitable = libc::MAP_HUGETLB | libc::MAP_GROWSDOWN;
     flags & libc::MAP_ANONYMOUS != 0
@@ -106,9 +106,10 @@ fn is_written(access: c_int) -> bool {
 /// Size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks for huge pages for new memory on the program's behalf, which is none of its requests: the memory is marked as without it.
-/// The whole mapping is advised, also where it is not aligned: a part would divide it, and the kernel resizes no mapping that is
-/// divided. Stacks, and reservations larger than the host's memory, stay as they are.
+/// Requests huge pages for new memory on the program's behalf. This does not count as a request of the program: the
+/// memory is marked as without it. The whole mapping is advised, even if it is not aligned: a part would divide it, and
+/// the kernel does not resize a divided mapping. Stacks, and reservations larger than the host's memory, stay as they
+/// are.
 #[cold]
 fn hint_huge(start: usize, length: usize, flags: c_int) {
     let is_reservation = flags & libc::MAP_NORESERVE != 0 && length > state::largest();
@@ -130,10 +131,11 @@ fn added(start: usize, length: usize) {
     }
 }
 
-/// The most times that a mapping which the helper has divided is made one again. It may have begun another mark by then, and no more.
+/// Limit of attempts to rejoin a mapping that the library's thread has divided. The thread may have begun one other
+/// mark by then.
 const REJOINED: usize = 4;
 
-/// Returns true if the last call failed for a mapping that the helper may have divided.
+/// Returns true if the last call failed because of a mapping that the library's thread may have divided.
 fn is_divided() -> bool {
     // SAFETY: libc's own variable of this thread.
     let errno = unsafe { *libc::__errno_location() };
@@ -248,7 +250,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_in
     result
 }
 
-/// Notes the program's own advice on its memory. That to leave it out has been noted before.
+/// Records the program's own advice on its memory. Advice to leave it out has been recorded before the call.
 fn advised(start: usize, end: usize, advice: c_int) {
     match advice {
         libc::MADV_MERGEABLE => wishes::note(start, end, Wish::Merge),

@@ -2,8 +2,8 @@
 //! (`credentials.rs`) and filters of system calls (`sandbox.rs`), and in libksmith_blocks.so on blocks (`blocks.rs`) and the
 //! heap (`heap.rs`).
 //!
-//! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large
-//! blocks are examined when malloc returns them, and the heap when its end has moved; or a thread sweeps the map
+//! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large blocks are
+//! examined when malloc returns them, and the heap when its end has moved. Alternatively, a thread sweeps the map
 //! (`helper.rs`).
 
 #[cfg(feature = "blocks")]

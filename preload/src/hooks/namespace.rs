@@ -1,5 +1,5 @@
-//! Ends the library's thread for the calls that only a process with one thread may make: for a user namespace, as
-//! `unshare -U`, bubblewrap and browsers want one, and to enter one of others.
+//! Ends the library's thread for the calls that only a single-threaded process may make: to create a user namespace, as
+//! `unshare -U`, bubblewrap and browsers do, and to enter another namespace.
 
 use core::ffi::c_int;
 

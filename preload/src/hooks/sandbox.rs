@@ -56,8 +56,9 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
     }
 }
 
-/// Interposed syscall(2), with the same contract. All arguments are passed on, also those that the call does not have, as
-/// libc's function does. The last is on the stack on x86-64. But for two calls this is two comparisons and a jump.
+/// Interposed syscall(2), with the same contract. All arguments are passed on, even those that the call does not have,
+/// as libc's function does. The last is on the stack on x86-64. Except for two calls this takes two comparisons and a
+/// jump.
 ///
 /// # Safety
 /// As syscall(2).

@@ -1,4 +1,4 @@
-//! The built library, programs in C to try it with, and the machine's one KSM.
+//! Support for tests: the built library, programs in C, and the lock on the machine's KSM.
 
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The folder of the library, also for the program's tests, which use this file too.
+/// The directory of the library, also for the program's tests, which include this file.
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload");
 
-/// Says that a test ends having shown nothing. By a plain write: the test harness swallows what `eprintln!` says in
-/// a test that passes. `make test` counts these lines.
+/// Reports that a test ends without a result. Writes directly to standard error, since the test harness captures
+/// `eprintln!` in a passing test. `make test` counts these lines.
 #[allow(clippy::disallowed_methods, reason = "a test's own words")]
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }
 
-/// The libraries as they ship, built by the cargo that runs this test: it builds no cdylib for tests by itself.
+/// Builds the release libraries with the cargo that runs this test, which itself builds no cdylib for tests.
 fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
@@ -39,27 +39,28 @@ fn libraries() -> &'static Path {
     })
 }
 
-/// libksmith.so.
+/// Returns the path of libksmith.so.
 pub fn library() -> PathBuf {
     libraries().join("libksmith.so")
 }
 
-/// `libksmith_blocks.so`, which sees blocks too.
+/// Returns the path of `libksmith_blocks.so`, which also interposes blocks.
 pub fn library_with_blocks() -> PathBuf {
     libraries().join("libksmith_blocks.so")
 }
 
-/// Whether a program is there.
+/// Returns true if a program is installed.
 pub fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// A compiled program, and the directory that it lives in.
+/// A compiled program with its temporary directory.
 pub struct Compiled {
     directory: tempfile::TempDir,
 }
 
-/// Compiles a program of `tests/c`; `None`, said loudly, where there is no C compiler or it lacks what the options need.
+/// Compiles a program of `tests/c`. Reports and returns `None` if there is no C compiler, or it does not support the
+/// options.
 pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
     let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| has(name)) else {
         skipped("there is no C compiler");
@@ -85,24 +86,24 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
     Some(Compiled { directory })
 }
 
-/// The same, linked with the library.
+/// Compiles a program and links it with the library.
 pub fn compile_linked(source: &str) -> Option<Compiled> {
     let directory = libraries().to_str().unwrap();
     compile(source, &["-L", directory, "-lksmith", &format!("-Wl,-rpath,{directory}")])
 }
 
 impl Compiled {
-    /// The program.
+    /// Returns the path of the program.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("program")
     }
 
-    /// A command that runs it, without any setting of ours from outside.
+    /// Returns a command that runs the program, without inherited settings of ksmith.
     pub fn command(&self) -> Command {
         plain(&self.path())
     }
 
-    /// The same with a library preloaded.
+    /// Returns a command that runs the program with a library preloaded.
     pub fn preloaded(&self, library: &Path, settings: &[(&str, &str)]) -> Command {
         let mut command = self.command();
         command.env("LD_PRELOAD", library).envs(settings.iter().copied());
@@ -110,7 +111,7 @@ impl Compiled {
     }
 }
 
-/// A command without any setting of ours from outside.
+/// Returns a command that runs a program, without inherited settings of ksmith.
 pub fn plain(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in
@@ -126,7 +127,7 @@ pub fn plain(program: &Path) -> Command {
     command
 }
 
-/// Runs to the end; what it printed, if it ended well.
+/// Runs a command to its end. Returns its output if it succeeded.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert_ended_well(command, &output);
@@ -144,32 +145,33 @@ pub fn assert_ended_well(command: &Command, output: &Output) {
     );
 }
 
-/// Holds off tests that measure KSM while memory is marked here. Tests of the library hold this lock side by side.
-/// `None` where the lock is out of reach: then no test can measure KSM either.
+/// Takes a shared lock against tests that measure KSM while memory is marked here. `None` if the lock is not
+/// accessible: then no test can measure KSM either.
 pub fn lock() -> Option<File> {
     let file = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").ok()?;
     file.lock_shared().ok()?;
     Some(file)
 }
 
-/// Whether this kernel has KSM, and its switch for whole processes.
+/// Returns true if this kernel has KSM.
 pub fn has_ksm() -> bool {
     Path::new("/sys/kernel/mm/ksm/run").exists()
 }
 
-/// Whether the kernel says of each process whether it is merged whole (6.14, so the prctl of 6.4 as well).
+/// Returns true if the kernel reports for each process whether it is merged as a whole (6.14, so it also has the prctl
+/// of 6.4).
 pub fn has_prctl() -> bool {
     std::fs::read_to_string("/proc/self/ksm_stat").is_ok_and(|stat| stat.contains("ksm_merge_any"))
 }
 
-/// A program that has filled its memory and waits. Ended on drop.
+/// A program that has filled its memory and waits. Killed on drop.
 pub struct Filled {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Filled {
-    /// Starts the program and waits for its word.
+    /// Starts the program and waits until it is ready.
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap());
@@ -184,12 +186,12 @@ impl Filled {
         line
     }
 
-    /// Its PID.
+    /// Returns its PID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// It checks its memory, changes and checks it again, and ends.
+    /// Has the program check its memory, change and check it again, and end.
     pub fn check(mut self) {
         self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert_eq!(self.line(), "checked\n");

@@ -165,7 +165,7 @@ impl Families {
     }
 }
 
-/// Adds the second label to each model whose labels are not unique.
+/// Adds the second label to each model with labels that are not unique.
 fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Vec<(Labels, &'a M)> {
     let mut times: BTreeMap<Labels, usize> = BTreeMap::new();
     for (labels, ..) in &models {
