@@ -7,8 +7,9 @@
 //!
 //! Rules for all of its code:
 //! * The program does not notice it. A failure leaves memory unchanged, and `errno` keeps the program's value.
-//! * No code allocates or waits for a lock, but to start and to end a thread. If two threads would do the same work, one
-//!   does it and the other goes on. So the code may run in a signal handler, and after a fork of a program with threads.
+//! * No code allocates or waits for a lock, except to start and to end a thread. If two threads would do the same work,
+//!   one does it and the other continues. So the code may run in a signal handler, and after a fork of a program with
+//!   threads.
 //! * No interposed function is called from here, so that no guard against re-entry is needed. System calls are
 //!   made without libc (`syscall.rs`).
 

@@ -1,6 +1,6 @@
 //! The interposed calls of the program: on mappings (`mapping.rs`), namespaces (`namespace.rs`), credentials
-//! (`credentials.rs`) and filters of system calls (`sandbox.rs`), and in libksmith_blocks.so on blocks (`blocks.rs`) and the
-//! heap (`heap.rs`).
+//! (`credentials.rs`) and filters of system calls (`sandbox.rs`). libksmith_blocks.so also interposes calls on blocks
+//! (`blocks.rs`) and the heap (`heap.rs`).
 //!
 //! The calls by which malloc(3) gets memory from the kernel use no symbol and can't be interposed. So large blocks are
 //! examined when malloc returns them, and the heap when its end has moved. Alternatively, a thread sweeps the map

@@ -1,5 +1,6 @@
-//! Ends the library's thread and all system calls of the library before the program filters system calls by seccomp(2). An
-//! unexpected one may end the program, and a filter may be set in all threads at once (`SECCOMP_FILTER_FLAG_TSYNC`).
+//! Ends the library's thread and all system calls of the library before the program filters system calls by seccomp(2).
+//! An unexpected call may end the program, and a filter may be set in all threads at once
+//! (`SECCOMP_FILTER_FLAG_TSYNC`).
 //!
 //! libc has no function for seccomp(2): libseccomp and others make it by syscall(2), which is interposed for that.
 
