@@ -1,4 +1,4 @@
-//! On which CPUs ksmd runs. On a node that computes it belongs where the system's own work goes.
+//! The CPU affinity of ksmd. On a compute node ksmd belongs on the CPUs that are reserved for the system.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,21 +11,21 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::ksmd;
 use crate::root::Root;
 
-/// Why ksmd stays where it is.
+/// An error from binding ksmd to CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
-    /// The list is none.
+    /// The text is not a list of CPUs.
     #[error("{0:?} is no list of CPUs: write it as 0-1,4")]
     NoList(String),
-    /// It can't be found.
+    /// ksmd can't be found.
     #[error("ksmd can't be found, so it stays on any CPU; in a container that is so")]
     NoKsmd,
-    /// The kernel refuses.
+    /// The kernel refused the affinity.
     #[error("ksmd can't be bound to CPUs {cpus}: {source}; are they online?")]
     Refused {
         /// The list.
         cpus: String,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The service manager forbids it.
@@ -34,12 +34,12 @@ pub enum AffinityError {
          packaging/systemd/options/ksmd-cpus.conf as a drop-in"
     )]
     Forbidden(String),
-    /// It could not be noted, so nothing was changed.
+    /// The journal could not be written, so nothing was changed.
     #[error(transparent)]
     Journal(#[from] super::UndoError),
 }
 
-/// The CPUs that ksmd may use, as a list: `0-1`.
+/// Returns the CPUs that ksmd may use, as a list: `0-1`.
 pub(super) fn now(root: &Root) -> Result<String, AffinityError> {
     let set = sched_getaffinity(Some(pid(root)?))
         .map_err(|error| AffinityError::Refused { cpus: "?".to_owned(), source: error.into() })?;
@@ -57,7 +57,7 @@ pub(super) fn bind(root: &Root, cpus: &str) -> Result<(), AffinityError> {
     })
 }
 
-/// The same list in the form that [`now`] gives.
+/// Returns the list in the form that [`now`] returns.
 pub(super) fn canonical(cpus: &str) -> Result<String, AffinityError> {
     parse(cpus).map(|cpus| list(&cpus))
 }

@@ -1,17 +1,17 @@
-//! A setting that got another value.
+//! A change of one setting.
 
 use std::fmt;
 
 use ksmith_core::knobs::Knob;
 
-/// A knob that got another value.
+/// A change of one knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The knob that was changed.
     pub knob: Knob,
-    /// What it was.
+    /// The value before.
     pub old: u64,
-    /// What it is now.
+    /// The value after.
     pub new: u64,
 }
 

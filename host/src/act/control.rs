@@ -1,4 +1,4 @@
-//! Controlling KSM for a while, and leaving it as it was.
+//! Temporary control of KSM: every change is undone at the end.
 
 use std::fmt;
 
@@ -12,27 +12,27 @@ use crate::other_controllers::{Holder, find};
 use crate::root::Root;
 use ksmith_core::other_controllers::Conflict;
 
-/// Why KSM could not be had.
+/// An error from taking control of KSM.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// Another ksmith has it, or the lock can't be used.
+    /// Another ksmith holds the lock, or the lock can't be used.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// What would be changed could not be restored.
+    /// The undo store can't be used, so changes could not be undone.
     #[error(transparent)]
     Journal(#[from] UndoError),
-    /// A ksmith that was killed left settings behind that can't be put back.
+    /// Settings that a killed ksmith left could not be restored.
     #[error("a ksmith that was killed left settings behind, and they could not be restored: {0}")]
     Stale(#[source] RestoreError),
     /// Other programs control KSM.
     #[error(transparent)]
     Held(#[from] HeldBy),
-    /// One of them could not be paused.
+    /// Another program could not be paused.
     #[error(transparent)]
     Pause(#[from] PauseError),
 }
 
-/// Other programs that control KSM now.
+/// The error for other programs that control KSM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct HeldBy(pub Vec<Holder>);
 
@@ -53,9 +53,8 @@ impl fmt::Display for HeldBy {
     }
 }
 
-/// The control over KSM. What was changed through [`Control::writer`] is restored, and paused processes
-/// go on, when this is dropped: on return, on an error and on a panic. After SIGKILL the next
-/// [`Control::take`] or [`restore`] does it.
+/// Exclusive control of KSM. Dropping it (on return, on an error or on a panic) restores what was changed through
+/// [`Control::writer`] and continues paused processes. After SIGKILL the next [`Control::take`] or [`restore`] does so.
 #[derive(Debug)]
 pub struct Control {
     writer: Writer,
@@ -65,10 +64,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes the control over KSM: locks out other ksmiths, restores what a killed one left, and refuses if
-    /// another program controls KSM. With `take_over`, programs that can be paused are paused until restoring.
+    /// Takes control of KSM: locks out other ksmiths, restores what a killed one left, and fails if another program
+    /// controls KSM. With `take_over`, programs that can be paused are paused until restoring.
     ///
-    /// In a dry run nothing is locked, restored or paused; the notes say what would be.
+    /// In a dry run nothing is locked, restored or paused; [`notes`](Self::notes) say what would be.
     ///
     /// # Errors
     /// See [`TakeError`]; nothing has been changed then, except that a killed ksmith's changes may be undone.
@@ -85,7 +84,7 @@ impl Control {
         Ok(control)
     }
 
-    /// What a person should know about how KSM was taken.
+    /// Messages for the operator about how control was taken.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -100,8 +99,8 @@ impl Control {
         &mut self.writer
     }
 
-    /// Notes every setting as it is now, so that it is restored whatever program changes it meanwhile: one that was
-    /// started for that, with or without a journal of its own.
+    /// Records every setting's value, to be restored whatever program changes it meanwhile. For a program that is
+    /// started to change settings, with or without a journal of its own.
     ///
     /// # Errors
     /// A setting can't be read or the journal can't be written.
@@ -113,10 +112,10 @@ impl Control {
         self.writer.note_whatever_comes(&now).map_err(|source| ActError::Journal { knob: Knob::Run, source })
     }
 
-    /// Binds ksmd to a list of CPUs (`0-1`) until restoring. Returns where it ran before, if that is elsewhere.
+    /// Binds ksmd to a list of CPUs (`0-1`) until restoring. Returns its CPUs before, if they differ.
     ///
     /// # Errors
-    /// The list is none, ksmd can't be found or the kernel refuses; then ksmd stays where it is.
+    /// The list is malformed, ksmd can't be found or the kernel refuses; then ksmd stays where it is.
     pub fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {
         let wanted = affinity::canonical(cpus)?;
         let before = affinity::now(self.writer.root())?;
@@ -130,7 +129,7 @@ impl Control {
         Ok(Some(before))
     }
 
-    /// Restores everything now, and says what was done.
+    /// Restores everything. Returns what was done.
     ///
     /// # Errors
     /// Something could not be put back. The journal is kept, and `ksmith restore` tries again.
@@ -190,8 +189,8 @@ impl Control {
     }
 }
 
-/// Restores what the journal of `writer` says, if it says anything, and returns what a person should know of it.
-/// To be called under the lock. What can't be read keeps ksmith from starting, and nothing else from being restored.
+/// Restores what the journal of `writer` holds. Returns messages for the operator. The caller holds the lock. An entry
+/// that can't be read keeps ksmith from starting, but keeps no other entry from being restored.
 pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<String>, TakeError> {
     let damage = writer.journal_mut().and_then(|journal| journal.take_faults().into_iter().next());
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Why a knob was not changed or pages stayed merged, with what to do about it.
+//! Errors from changing knobs and from unmerging, with a remedy for each.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,21 +8,21 @@ use ksmith_core::reading::{Malformed, Reading};
 
 use super::{NoHeadroom, UndoError};
 
-/// One knob that was not brought to the value wanted.
+/// An error from changing one knob.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
-    /// The file can't be read, so it is not known what to put back.
+    /// The file can't be read, so its original value is unknown.
     #[error("{path} may not be read; ksmith needs root to change KSM's settings", path = .path.display())]
     Denied {
         /// The file.
         path: PathBuf,
     },
-    /// The file holds something else than its documentation promises.
+    /// The file's text does not match its documentation.
     #[error("{path} makes no sense, so it was left alone: {why}", path = .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What stood there.
+        /// The parse error.
         why: Malformed,
     },
     /// The kernel refused the write.
@@ -33,16 +33,16 @@ pub enum ActError {
         knob: Knob,
         /// The file.
         path: PathBuf,
-        /// What it held.
+        /// The value before.
         old: u64,
-        /// What was written.
+        /// The value written.
         wanted: u64,
         /// The kernel's answer.
         source: io::Error,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
-    /// The kernel took the write, but the file shows another value.
+    /// The kernel accepted the write, but the file shows another value.
     #[error("{wanted} was written to {path} (before: {old}), but it reads {found}; \
              is another program writing to it?",
             wanted = .knob.text(*.wanted), old = .knob.text(*.old), path = .path.display())]
@@ -51,54 +51,54 @@ pub enum ActError {
         knob: Knob,
         /// The file.
         path: PathBuf,
-        /// What it held.
+        /// The value before.
         old: u64,
-        /// What was written.
+        /// The value written.
         wanted: u64,
-        /// What it shows now.
+        /// The file's text after the write.
         found: String,
     },
-    /// The original value could not be noted down first, so the knob was not written.
+    /// The original value could not be recorded first, so the knob was not written.
     #[error("{knob} was not changed, because its value could not be noted for restoring: {source}")]
     Journal {
         /// The knob.
         knob: Knob,
-        /// What is wrong with the journal.
+        /// The journal's error.
         source: UndoError,
     },
-    /// `run=2` by a plain write would make ksmith the first process that the kernel kills for memory.
+    /// `run=2` by a plain write. It would make ksmith the first process that the OOM killer ends.
     #[error("run=2 unmerges everything and is not written like a setting; use `ksmith unmerge`")]
     UnmergeApart,
-    /// A setting failed, and ksmd is not started with settings that were not chosen.
+    /// A setting failed, so ksmd was not started.
     #[error("run=1 was not written, because {failed} could not be set")]
     NotStarted {
         /// The first knob that failed.
         failed: Knob,
     },
-    /// A batch of ksmd does not end, so a write to `run` would wait with it.
+    /// ksmd's batch has not ended. A write to `run` would wait for it.
     #[error(
         "run={wanted} is not written yet: ksmd is still in its batch. Nothing wakes it for another one, and \
              the write is tried again"
     )]
     Busy {
-        /// What was to be written.
+        /// The value to be written.
         wanted: u64,
     },
-    /// There is no thread that would wake ksmd.
+    /// The thread that wakes ksmd could not be started.
     #[error("ksmd is left asleep, since no thread can be had that wakes it: {0}; are there too many processes?")]
     NoWaker(#[source] io::Error),
-    /// A knob that needs everything unmerged, and that failed.
+    /// Unmerging failed. The kernel changes this knob only while nothing is merged.
     #[error("{knob} can only be changed while nothing is merged: {source}")]
     NeedsUnmerge {
         /// The knob.
         knob: Knob,
-        /// Why it could not be unmerged.
+        /// The error from unmerging.
         source: UnmergeError,
     },
 }
 
 impl ActError {
-    /// The error for a reading without a value. `None` for absent: a kernel may lack a knob.
+    /// Returns the error for a reading without a value; `None` if it is absent, since a kernel may lack a knob.
     pub(super) fn unread(path: PathBuf, reading: Reading<u64>) -> Option<Self> {
         match reading {
             Reading::Value(_) | Reading::Absent => None,
@@ -108,19 +108,19 @@ impl ActError {
     }
 }
 
-/// Why not everything was unmerged.
+/// An error from unmerging everything.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmergeError {
-    /// Not tried: memory would not suffice.
+    /// Not tried: memory does not suffice.
     #[error(transparent)]
     NoHeadroom(#[from] NoHeadroom),
-    /// Not tried: `run` is unreadable, or its value could not be noted.
+    /// Not tried: `run` is unreadable, or its value could not be recorded.
     #[error(transparent)]
     Knob(#[from] Box<ActError>),
     /// Not tried: this kernel has no KSM.
     #[error("this kernel has no KSM, so nothing is merged")]
     NoKsm,
-    /// No child could be had, or it could not be watched.
+    /// The child could not be forked or watched.
     #[error("can't start the process that unmerges: {0}")]
     Child(#[source] io::Error),
     /// The kernel refused.
@@ -129,28 +129,28 @@ pub enum UnmergeError {
              and {left_pages} merged pages are left"
     )]
     Refused {
-        /// Its answer.
+        /// The kernel's error.
         source: io::Error,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
-        /// What `run` is now: 0 after an unmerge that stopped half way.
+        /// The value of `run` afterwards: 0 after an unmerge that stopped half way.
         run: u64,
         /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
         left_pages: u64,
     },
-    /// The child was killed: by us on request or at the deadline, or by the kernel for memory.
+    /// The child was killed: by us on request or at the deadline, or by the OOM killer.
     #[error("unmerging was stopped {why}; run is {run} now, and {left_pages} merged pages are left")]
     Stopped {
-        /// The program that did it.
+        /// The cause.
         why: String,
-        /// What `run` is now.
+        /// The value of `run` afterwards.
         run: u64,
         /// Pages of processes that are still merged: with what is kept of each content, and zero pages.
         left_pages: u64,
     },
 }
 
-/// What to do about a refused write. `advisor_on` and `pages_merged` are as found after the refusal.
+/// Returns the remedy for a refused write. `advisor_on` and `pages_merged` describe the state after the refusal.
 pub(super) fn hint(knob: Knob, errno: Option<i32>, advisor_on: bool, pages_merged: bool) -> &'static str {
     match errno {
         Some(libc::EINVAL) if knob == Knob::PagesToScan && advisor_on => {

@@ -1,5 +1,5 @@
-//! Every operation on the undo store and on KSM's settings fails once, at each point of ksmith's life: whatever was done by
-//! then, a fresh restore leaves everything as it was.
+//! Fault injection: every operation on the undo store and on KSM's settings fails once, at each point of ksmith's life.
+//! Whatever was done by then, a fresh restore leaves everything as it was.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -79,7 +79,7 @@ impl Host {
         }
     }
 
-    /// What a later `ksmith restore` does. Returns what a person is told.
+    /// Acts as a later `ksmith restore`. Returns its messages.
     fn restore(&self) -> Vec<String> {
         self.write("pages_sharing", "0");
         let mut journal = Journal::open_to_restore(&self.state());
@@ -91,7 +91,7 @@ impl Host {
         notes
     }
 
-    /// What is not as it was.
+    /// Returns the differences from the state before.
     fn lost(&self, before: &Knobs) -> Vec<String> {
         let now = self.settings();
         let settings = before.iter().filter(|(knob, value)| now.get(*knob) != Some(*value));
@@ -103,7 +103,7 @@ impl Host {
     }
 }
 
-/// What ksmith does in its life.
+/// One run of ksmith, start to end.
 type Life = fn(&Host);
 
 fn take(host: &Host) -> Option<Control> {
@@ -196,7 +196,7 @@ const OPERATIONS: [(&str, Operation); 8] = [
     ("setting", Operation::Knob),
 ];
 
-/// Has a fault at each operation of `work` in turn, and passes the host, the operation and what was returned to `check`.
+/// Injects a fault at each operation of `work` in turn, and passes the host, the operation and the result to `check`.
 fn at_each_point<T>(fault: Fault, work: impl Fn(&Host) -> T, mut check: impl FnMut(usize, &Host, Operation, T)) {
     for at in 0.. {
         let host = Host::new();

@@ -1,4 +1,4 @@
-//! Whether the host can hold what would come back if everything were unmerged now.
+//! The memory that unmerging everything needs, against the memory that the host has.
 
 use ksmith_core::account::Totals;
 use ksmith_core::kernel::Meminfo;
@@ -8,52 +8,52 @@ use ksmith_core::units::Bytes;
 use crate::ksm_counts::KsmCounts;
 use crate::root::Root;
 
-/// What unmerging needs and what the host has for it, in bytes.
+/// Memory that unmerging everything needs and memory that is available, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headroom {
-    /// What KSM saves now, and so would be needed. Unmerging leaves folded zeros as they are.
+    /// Memory that KSM saves, and so that unmerging needs. Unmerging leaves folded zeros as they are.
     pub exposure_bytes: u64,
-    /// What the host could get: available memory and free swap. `None` where /proc/meminfo fails.
+    /// Available memory and free swap; `None` if /proc/meminfo can't be read.
     pub headroom_bytes: Option<u64>,
-    /// Whether any page is merged, one that saves nothing (its twins are gone) included.
+    /// True if any page is merged, one that saves nothing (its duplicates are gone) included.
     pub is_anything_merged: bool,
 }
 
 /// Too little memory to unmerge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoHeadroom {
-    /// It is known to be too little.
+    /// The available memory is known and too small.
     #[error("unmerging needs {exposure} and a margin of {margin}, and the host has {headroom} \
              (available memory and free swap): free memory first, or force it",
             exposure = Bytes::from(*.exposure_bytes), margin = Bytes::from(*.margin_bytes),
             headroom = Bytes::from(*.headroom_bytes))]
     TooLittle {
-        /// What would come back.
+        /// The memory that unmerging needs.
         exposure_bytes: u64,
-        /// What should be left over.
+        /// The margin to keep free.
         margin_bytes: u64,
-        /// What there is.
+        /// The available memory.
         headroom_bytes: u64,
     },
-    /// It is not known.
+    /// The available memory is unknown.
     #[error("unmerging needs {exposure}, and /proc/meminfo does not say what the host has: force it if you know",
             exposure = Bytes::from(*.exposure_bytes))]
     Unknown {
-        /// What would come back.
+        /// The memory that unmerging needs.
         exposure_bytes: u64,
     },
 }
 
-/// Guests go on taking memory while they are unmerged: an eighth of what comes back, and at least this much.
+/// Minimal margin. The margin is an eighth of what unmerging needs, since guests allocate memory meanwhile.
 const LEAST_MARGIN_BYTES: u64 = 64 << 20;
 
 impl Headroom {
-    /// Looks at the host.
+    /// Reads the host's figures.
     pub fn now(root: &Root) -> Self {
         Self::by(root, &mut KsmCounts::new(root))
     }
 
-    /// The same, with a reader of KSM's counts that is used further.
+    /// Reads the host's figures with an existing reader of KSM's counts.
     pub(super) fn by(root: &Root, counts: &mut KsmCounts) -> Self {
         let sample = Sample {
             page_size: rustix::param::page_size() as u64,
@@ -70,10 +70,10 @@ impl Headroom {
         }
     }
 
-    /// Whether everything can be unmerged.
+    /// Checks that everything can be unmerged.
     ///
     /// # Errors
-    /// It can't, or that is not known, with the figures.
+    /// Memory does not suffice or is unknown; the error holds the figures.
     pub fn check(&self) -> Result<(), NoHeadroom> {
         let exposure_bytes = self.exposure_bytes;
         if exposure_bytes == 0 {

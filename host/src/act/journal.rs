@@ -30,23 +30,23 @@ impl Entry for KsmdCpus {
     const KIND: Kind = Kind::KsmdCpus;
 }
 
-/// Values of `pages_to_scan` that are noted at most. Others take their place then.
+/// Recorded values of `pages_to_scan` at most. Beyond this, new values replace the old ones.
 const MOST_BATCHES: usize = 256;
 
-/// What is to be undone about KSM, as noted in the undo store.
+/// The undo store's entries about KSM itself.
 ///
-/// Of each setting it has the original value, and the values that the file holds if only ksmith has written to it. The
-/// new value is added before it is written, and the old one removed after. So after a kill at any point the file holds
-/// one of these values, unless another program has written: then that program's value stays.
+/// Each setting has its original value and the values that the file may hold if only ksmith has written to it. The new
+/// value is added before the write, and the old one removed after it. So after a kill at any point the file holds one
+/// of these values, unless another program has written: then that program's value stays.
 ///
-/// Of `pages_to_scan` all values that were written stay noted. It changes many times a second in a burst, to few values
-/// ([`ksmith_core::lease::Parts`]), and each change would be two changes of the store.
+/// All written values of `pages_to_scan` stay recorded. In a burst it changes many times a second between few values
+/// ([`ksmith_core::lease::Parts`]), and each change would otherwise write the store twice.
 #[derive(Debug)]
 pub struct Journal {
     store: UndoStore,
     owner: Option<ProcessId>,
     noted: Noted,
-    /// Whether the values written are exact on disk. Else all originals are restored.
+    /// True if the recorded written values on disk are exact. Otherwise all originals are restored.
     is_exact: bool,
     faults: Vec<UndoError>,
 }
@@ -59,7 +59,7 @@ struct Noted {
 }
 
 impl Journal {
-    /// Reads what is noted. Entries from before the last boot are void, since the settings that they name are gone.
+    /// Reads the entries. Those from before the last boot are void, since the settings that they name are gone.
     ///
     /// # Errors
     /// The store can't be read, or is damaged.
@@ -71,7 +71,8 @@ impl Journal {
         }
     }
 
-    /// Reads what can be read. What can't be is kept in the store and among the [`faults`](Self::take_faults).
+    /// Reads the entries that can be read. The others stay in the store; their errors are in
+    /// [`faults`](Self::take_faults).
     pub fn open_to_restore(directory: &StateDir) -> Self {
         let store = UndoStore::new(directory);
         let (entries, mut faults) = store.survey();
@@ -81,28 +82,28 @@ impl Journal {
         Self { owner: entries.owner(), is_exact: entries.is_exact(), store, noted, faults }
     }
 
-    /// Where it is noted.
+    /// The path of the undo store.
     pub fn path(&self) -> PathBuf {
         self.store.path()
     }
 
-    /// Whether there is nothing to undo.
+    /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         let Noted { settings, paused, ksmd_cpus } = &self.noted;
         settings.is_empty() && paused.is_empty() && ksmd_cpus.is_none()
     }
 
-    /// Why parts of the store could not be read. Each is returned once.
+    /// Returns the errors from reading parts of the store, each once.
     pub fn take_faults(&mut self) -> Vec<UndoError> {
         std::mem::take(&mut self.faults)
     }
 
-    /// Whether the ksmith that wrote the store last still runs.
+    /// Returns true if the ksmith that last wrote the store is alive.
     pub fn is_owner_alive(&self) -> bool {
         self.owner.is_some_and(identity::is_alive)
     }
 
-    /// The process that wrote the store last.
+    /// The process that last wrote the store.
     pub fn owner(&self) -> Option<ProcessId> {
         self.owner
     }
@@ -112,12 +113,12 @@ impl Journal {
         self.noted.settings.iter().map(|(knob, setting)| (*knob, setting.original)).collect()
     }
 
-    /// The values that ksmith may have written to a knob last. `None` if that is not known.
+    /// The values of which ksmith wrote one to a knob last; `None` if unknown.
     pub fn written(&self, knob: Knob) -> Option<&[u64]> {
         self.noted.settings.get(&knob)?.written.as_deref().filter(|_| self.is_exact)
     }
 
-    /// Whether a knob with this value is as ksmith found or left it. Where that is not known, it counts as so.
+    /// Returns true if `now` is a value that ksmith found or wrote. If that is unknown, returns true.
     pub fn is_ours(&self, knob: Knob, now: u64) -> bool {
         let setting = self.noted.settings.get(&knob);
         // The thread that wakes ksmd writes without a note.
@@ -137,18 +138,18 @@ impl Journal {
         self.noted.ksmd_cpus.as_deref()
     }
 
-    /// Notes the CPUs that ksmd can use before it is bound; those that are noted already stay.
+    /// Records the CPUs that ksmd may use before it is bound. An earlier record stays.
     pub(super) fn note_ksmd_cpus(&mut self, cpus: String) -> Result<(), UndoError> {
         let ksmd_cpus = self.noted.ksmd_cpus.clone().or(Some(cpus));
         self.save(Durable::Synced, Noted { ksmd_cpus, ..self.noted.clone() })
     }
 
-    /// Removes the note of ksmd's CPUs: it can use them again.
+    /// Removes the record of ksmd's CPUs.
     pub(super) fn forget_ksmd_cpus(&mut self) -> Result<(), UndoError> {
         self.save(Durable::Synced, Noted { ksmd_cpus: None, ..self.noted.clone() })
     }
 
-    /// Notes knobs that are to be restored whatever they hold then. A knob that is noted already keeps its original value.
+    /// Records knobs to be restored whatever value they hold then. A recorded original value stays.
     pub(super) fn note_whatever_comes(
         &mut self,
         originals: impl IntoIterator<Item = (Knob, u64)>,
@@ -160,8 +161,8 @@ impl Journal {
         self.save(Durable::Synced, noted)
     }
 
-    /// Notes what is about to be written. A knob that is noted already keeps its original value. Several changes of one
-    /// knob mean that it may hold any of the values.
+    /// Records changes before they are written. A recorded original value stays. After several changes of one knob it
+    /// may hold any of the values.
     pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
         for (index, Change { knob, old, new }) in changes.iter().copied().enumerate() {
@@ -182,18 +183,18 @@ impl Journal {
         self.save(if is_new { Durable::Synced } else { Durable::Cached }, noted)
     }
 
-    /// Whether a write of this value is noted.
+    /// Returns true if a write of this value is recorded.
     pub(super) fn is_noted(&self, knob: Knob, new: u64) -> bool {
         let has = |written: &[u64]| written.contains(&new);
         self.noted.settings.contains_key(&knob) && self.written(knob).is_none_or(has)
     }
 
-    /// The original value of a knob, if it is noted.
+    /// The original value of a knob, if it is recorded.
     pub(super) fn original(&self, knob: Knob) -> Option<u64> {
         self.noted.settings.get(&knob).map(|setting| setting.original)
     }
 
-    /// Notes that knobs hold these values, which ksmith has written.
+    /// Records that knobs hold these values, which ksmith has written.
     pub(super) fn confirm(&mut self, values: impl IntoIterator<Item = (Knob, u64)>) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
         for (knob, value) in values.into_iter().filter(|(knob, _)| *knob != Knob::PagesToScan) {
@@ -204,7 +205,7 @@ impl Journal {
         if self.is_exact { self.save(Durable::Cached, noted) } else { Ok(()) }
     }
 
-    /// Notes, without any new space, that what is written from now on is not noted: the originals are restored in any case.
+    /// Marks the written values as inexact, without allocating disk space. All originals are then restored.
     pub(super) fn mark_inexact(&mut self) -> Result<(), UndoError> {
         if self.is_exact {
             self.store.mark_inexact()?;
@@ -213,7 +214,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes a process that is about to be stopped.
+    /// Records a process before it is stopped.
     pub(super) fn note_paused(&mut self, process: Paused) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
         noted.paused.retain(|known| *known != process);
@@ -221,7 +222,7 @@ impl Journal {
         self.save(Durable::Synced, noted)
     }
 
-    /// Keeps only what is still to be undone.
+    /// Removes all entries but these, which are still to be undone.
     pub(super) fn keep(&mut self, knobs: &[Knob], paused: Vec<Paused>) -> Result<(), UndoError> {
         let mut noted = Noted { paused, ..self.noted.clone() };
         noted.settings.retain(|knob, _| knobs.contains(knob));
@@ -241,7 +242,7 @@ impl Journal {
 }
 
 impl Noted {
-    /// What is understood, and why the rest is not.
+    /// Returns the entries that can be parsed, and the errors of the others.
     fn of(entries: &Entries) -> (Self, Vec<String>) {
         let (settings, mut faults) = entries.understood::<Setting>();
         let (paused, more) = entries.understood();

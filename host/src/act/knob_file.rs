@@ -1,4 +1,4 @@
-//! One knob's file: its text to a value, and a value to its text.
+//! Reading and writing the file of one knob.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::undo::disk::{self, Operation};
 
 const KSM: &str = "sys/kernel/mm/ksm";
 
-/// The path of a file in the KSM directory.
+/// Returns the path of a file in the KSM directory.
 pub(super) fn path(root: &Root, name: &str) -> PathBuf {
     root.path(relative(name))
 }
@@ -25,17 +25,17 @@ fn relative(name: &str) -> PathBuf {
     Path::new(KSM).join(name)
 }
 
-/// The knob's value now.
+/// Reads the knob's value.
 pub(super) fn read(root: &Root, knob: Knob) -> Reading<u64> {
     root.text(relative(knob.name())).and_then(|text| parse(knob, &text))
 }
 
-/// The knobs' files, kept open to be read again and again. In a captured tree, where a file may be replaced, each is opened at each
-/// reading.
+/// Cached descriptors of the knobs' files. In a captured tree, where a file may be replaced, each file is opened for
+/// each reading.
 #[derive(Debug, Default)]
 pub(super) struct KeptKnobs(BTreeMap<Knob, OnceLock<File>>);
 
-/// The longest text of a knob's file is that of the advisor's modes.
+/// Bytes that hold the longest text of a knob's file, that of the advisor's modes.
 const LONGEST_TEXT: usize = 256;
 
 impl KeptKnobs {
@@ -44,7 +44,7 @@ impl KeptKnobs {
         Self(knobs.iter().map(|knob| (*knob, OnceLock::new())).collect())
     }
 
-    /// The knob's value now, by the file that is open, or else as [`read`] gives it.
+    /// Reads the knob's value by the open descriptor, and otherwise as [`read`] does.
     pub(super) fn read(&self, root: &Root, knob: Knob) -> Reading<u64> {
         let mut text = [0; LONGEST_TEXT];
         let value = self.text(root, knob, &mut text).and_then(|text| parse(knob, text).ok());
@@ -61,7 +61,7 @@ impl KeptKnobs {
     }
 }
 
-/// A counter or gauge of KSM. `None` where this kernel does not give it.
+/// Reads a counter or gauge of KSM; `None` if this kernel does not have it.
 pub(super) fn gauge(root: &Root, name: &str) -> Option<u64> {
     root.text(relative(name)).and_then(|text| number(&text)).get()
 }
@@ -80,8 +80,8 @@ fn write_text(root: &Root, knob: Knob, text: &str) -> io::Result<()> {
     }
 }
 
-/// What the file's text says. The advisor's mode is `[none] scan-time` in the kernel's files and the bare word
-/// where ksmith has written to a tree of plain files.
+/// Parses the file's text. The advisor's mode is `[none] scan-time` in the kernel's files, and the bare word where
+/// ksmith has written to a tree of plain files.
 fn parse(knob: Knob, text: &str) -> Result<u64, Malformed> {
     if knob != Knob::AdvisorMode {
         return number(text);

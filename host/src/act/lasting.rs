@@ -1,4 +1,4 @@
-//! Changing settings for good.
+//! Permanent changes of settings.
 
 use std::ops::ControlFlow;
 
@@ -8,8 +8,8 @@ use super::control::undo_what_a_killed_one_left;
 use super::{ActError, Change, Journal, Lock, StateDir, TakeError, UndoError, Unmerge, Writer, safe_sequence};
 use crate::root::Root;
 
-/// The right to change settings that are to stay changed: no ksmith is at work, and none will put back later
-/// what is set now. What a killed ksmith had left is restored first.
+/// Exclusive right to make permanent changes: no other ksmith runs, and none will undo them later. What a killed ksmith
+/// left is restored first.
 #[derive(Debug)]
 pub struct Lasting {
     writer: Writer,
@@ -22,7 +22,7 @@ impl Lasting {
     /// Takes the lock, and restores what a killed ksmith left. In a dry run nothing is locked or restored.
     ///
     /// # Errors
-    /// Another ksmith is at work, or what a killed one left can't be restored.
+    /// Another ksmith runs, or what a killed one left can't be restored.
     pub fn take(root: &Root, directory: &StateDir, dry_run: bool) -> Result<Self, TakeError> {
         let writer = Writer::new(root, dry_run);
         if dry_run {
@@ -35,18 +35,18 @@ impl Lasting {
         Ok(Self { writer, journal: Some(Journal::open(directory)?), notes, _lock: Some(lock) })
     }
 
-    /// What a person should know about what was restored.
+    /// Messages for the operator about what was restored.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The writer of settings that are not put back.
+    /// The writer of permanent changes.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }
 
-    /// Brings `knob` to `value` by [`safe_sequence`]. What `run` was is in the journal meanwhile: after SIGKILL in
-    /// between, [`restore`](super::restore) puts ksmd back to work.
+    /// Sets `knob` to `value` by [`safe_sequence`]. Meanwhile the journal holds the value of `run`: after SIGKILL in
+    /// between, [`restore`](super::restore) starts ksmd again.
     ///
     /// # Errors
     /// As [`safe_sequence`], or the journal can't be written.

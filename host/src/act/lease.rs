@@ -1,7 +1,7 @@
-//! The thread that wakes ksmd for each batch, for as long as looks are completed in time ([`ksmith_core::lease`]).
+//! The thread that wakes ksmd for each batch while the lease is renewed in time ([`ksmith_core::lease`]).
 //!
-//! It is a thread of the process that decides, on purpose: whatever stops, freezes or kills that process stops the thread
-//! with it. It reads ksmd's state and nothing else, and takes no lock that is held for longer than one write to
+//! It is a thread of the controlling process, on purpose: whatever stops, freezes or kills that process stops the
+//! thread with it. It reads only ksmd's state, and takes no lock that is held for longer than one write to
 //! `sleep_millisecs`, which never waits.
 
 use std::fs::{File, OpenOptions};
@@ -21,26 +21,26 @@ use super::on_rest::OnRest;
 use crate::ksmd;
 use crate::root::Root;
 
-/// How exactly the thread is woken itself, in nanoseconds: batches last milliseconds.
+/// Timer slack of the thread, in nanoseconds. Batches last milliseconds.
 const TIMER_SLACK_NS: u64 = 5_000;
 
-/// A lease in force. ksmd is woken no more once this is dropped.
+/// A lease in force. Dropping it ends the waking of ksmd.
 #[derive(Debug)]
 pub(super) struct Lease(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     began: Instant,
-    /// The terms, which the owner of the lease changes and its thread keeps. `None` once the lease has ended.
+    /// The terms, set by the lease's owner and obeyed by its thread; `None` once the lease has ended.
     terms: Mutex<Option<LeaseTerms>>,
     changed: Condvar,
 }
 
 impl Lease {
-    /// Begins to wake ksmd at the rate that was decided on. `sleep_millisecs` has the value `value`.
+    /// Starts waking ksmd at `rate`. `value` is the current value of `sleep_millisecs`.
     ///
     /// # Errors
-    /// The file can't be opened, or there is no thread to be had.
+    /// The file can't be opened, or the thread can't be started.
     pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate, on_rest: OnRest) -> io::Result<Self> {
         let path = knob_file::path(root, Knob::SleepMillisecs.name());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -54,7 +54,7 @@ impl Lease {
         Ok(Self(shared))
     }
 
-    /// Reads or changes the terms. The thread is told of an earlier look.
+    /// Reads or changes the terms. The thread is notified if its next look is earlier.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut LeaseTerms, Duration) -> T) -> Option<T> {
         let now = self.0.began.elapsed();
         let mut terms = self.0.terms();
@@ -80,7 +80,7 @@ impl Shared {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at ksmd and wakes it for as long as the lease is in force and no other thread wakes it.
+    /// Polls ksmd and wakes it while the lease is in force and no other program writes `sleep_millisecs`.
     fn keep(&self, ksmd: &Ksmd, file: &File, on_rest: &OnRest) {
         // Without it ksmd is woken a little later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
@@ -108,12 +108,12 @@ impl Shared {
     }
 }
 
-/// Writes the next value to `sleep_millisecs`, unless another program has written one.
+/// Writes the next value to `sleep_millisecs`, unless another program has written one. Returns true if it was written.
 fn wake(file: &File, from: u64, to: u64) -> bool {
     read(file) == Some(from) && file.write_at(format!("{to}\n").as_bytes(), 0).is_ok()
 }
 
-/// The files that tell whether ksmd sleeps, and what it did before.
+/// Open files of ksmd's state and CPU time.
 #[derive(Debug)]
 pub(super) struct Ksmd {
     stat: File,
@@ -122,7 +122,8 @@ pub(super) struct Ksmd {
 }
 
 impl Ksmd {
-    /// A ksmd that can be woken: the kernel has it hear a new `sleep_millisecs`, and it is seen when it sleeps.
+    /// Returns ksmd, if it can be woken: the kernel heeds a new `sleep_millisecs` at once, and ksmd's state is
+    /// readable.
     pub(super) fn find(root: &Root) -> Option<Self> {
         let release = root.text("proc/sys/kernel/osrelease");
         KernelVersion::parse(release.value()?).filter(|version| *version >= lease::SINCE)?;
@@ -132,12 +133,12 @@ impl Ksmd {
         Some(Self { stat: open("stat")?, schedstat: open("schedstat")?, full_scans })
     }
 
-    /// Whether it sleeps, and so has ended its batch.
+    /// Returns true if ksmd sleeps, and so has ended its batch.
     pub(super) fn is_asleep(&self) -> bool {
         text(&self.stat, &mut [0; 512]).is_some_and(is_asleep)
     }
 
-    /// What is known of it if it sleeps. At work its CPU time is not exact.
+    /// Returns ksmd's figures, if it sleeps. While it runs its CPU time is inexact.
     fn asleep(&self) -> Option<Asleep> {
         if !self.is_asleep() {
             return None;

@@ -1,4 +1,5 @@
-//! The writer as the port of the lease ([`KsmdWaker`]): ksmd's own sleep is a day, and a thread wakes it as often as was decided.
+//! The implementation of [`KsmdWaker`] for the writer: ksmd's own sleep is a day, and a thread wakes it at the chosen
+//! rate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,17 +11,17 @@ use super::lease::{Ksmd, Lease};
 use super::on_rest::OnRest;
 use super::{ActError, Change, Writer};
 
-/// Time between two looks at a ksmd that is to end its batch.
+/// Polling interval while waiting for ksmd's batch to end.
 const LOOK: Duration = Duration::from_micros(500);
 
 impl Writer {
-    /// Limits how long [`KsmdWaker::apply_leased`] may wait for ksmd's batch to end before it writes `run`. The write itself would
-    /// wait without end where ksmd does.
+    /// Sets how long [`KsmdWaker::apply_leased`] may wait for ksmd's batch to end before it writes `run`. The write
+    /// itself has no timeout.
     pub fn set_patience(&mut self, patience: Duration) {
         self.waker.patience = Some(patience);
     }
 
-    /// Has `tell` called whenever ksmd has come to rest, by the thread that wakes it.
+    /// Sets the callback for a ksmd that has come to rest. The thread that wakes ksmd calls it.
     pub fn on_rest(&mut self, tell: impl Fn() + Send + Sync + 'static) {
         self.waker.on_rest = OnRest(Arc::new(tell));
     }
@@ -65,7 +66,7 @@ impl KsmdWaker for Writer {
         self.apply(knobs)
     }
 
-    /// Where none can be woken, that is said once.
+    /// Returns true if ksmd can be woken. Warns once if it can't.
     fn can_wake(&mut self) -> bool {
         self.ksmd().is_some()
     }
@@ -95,7 +96,7 @@ impl KsmdWaker for Writer {
     }
 }
 
-/// What it means that there is no lease.
+/// The consequence of having no lease, for messages.
 const AT_RISK: &str = "if this process is stopped or frozen, ksmd scans on";
 
 #[cfg(test)]

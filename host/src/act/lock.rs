@@ -1,4 +1,4 @@
-//! One ksmith at a time: a lock that the kernel releases however its holder ends.
+//! The single-instance lock. The kernel releases it however its holder ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 
 use super::StateDir;
 
-/// Why the lock was not had.
+/// An error from taking the lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another ksmith has it.
+    /// Another ksmith holds it.
     #[error("another ksmith ({pid}) controls KSM; end it first, it restores the settings on its way out",
             pid = .pid.map_or("pid unknown".to_owned(), |pid| format!("pid {pid}")))]
     Held {
-        /// Its PID, where it could be read.
+        /// The holder's PID, if it could be read.
         pid: Option<u32>,
     },
-    /// The file can't be had at all.
+    /// The lock file can't be opened or written.
     #[error("can't use the lock {path}: {source}", path = .path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
 }

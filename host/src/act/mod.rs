@@ -1,8 +1,8 @@
 //! The only module that writes to KSM: knobs, unmerging, and pausing other programs that write there.
 //!
-//! [`Control::take`] is for changes that last as long as a program runs. It takes the lock, restores what a killed ksmith
-//! left behind, deals with other controllers and gives out a [`Writer`]. Its changes are undone when the [`Control`] is
-//! dropped. [`Lasting`] is for changes that are meant to last. [`restore`] and [`unmerge`] are for one command each.
+//! [`Control::take`] is for temporary changes. It takes the lock, restores what a killed ksmith left, handles other
+//! controllers and gives out a [`Writer`]. Its changes are undone when the [`Control`] is dropped. [`Lasting`] is for
+//! permanent changes. [`restore`] and [`unmerge`] are for one command each.
 
 mod affinity;
 mod change;

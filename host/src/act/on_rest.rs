@@ -1,9 +1,9 @@
-//! What is called when ksmd has come to rest at the end of a pass.
+//! The callback for a ksmd that has come to rest at the end of a pass.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is called when ksmd has come to rest.
+/// A callback for a ksmd that has come to rest.
 #[derive(Clone)]
 pub(super) struct OnRest(pub(super) Arc<dyn Fn() + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Stopping another controller for a while, and letting it go on.
+//! Pausing and continuing another controller.
 
 use std::io;
 
@@ -40,12 +40,12 @@ impl Paused {
         ProcessId { pid: self.pid, start_ticks: self.start_ticks }
     }
 
-    /// Stops the process. Whether it was still there.
+    /// Stops the process. Returns true if it was still there.
     pub(super) fn stop(&self) -> Result<bool, PauseError> {
         self.signal(Signal::STOP).map_err(|source| self.fail("pause", "STOP", source))
     }
 
-    /// Lets the process go on. Whether it was still there. Harmless to one that runs.
+    /// Continues the process; a no-op if it runs. Returns true if it was still there.
     pub(super) fn go_on(&self) -> Result<bool, PauseError> {
         self.signal(Signal::CONT).map_err(|source| self.fail("continue", "CONT", source))
     }
@@ -61,8 +61,8 @@ impl Paused {
         }
     }
 
-    /// A descriptor that means this process for good. The start time is looked at after opening: had the PID
-    /// changed hands before, it would be another.
+    /// Opens a pidfd for this process. The start time is checked after opening: if the PID was reused before, it would
+    /// be another process's.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let process = match pidfd_open(pid, PidfdFlags::empty()) {

@@ -1,25 +1,25 @@
-//! In what order original settings go back.
+//! The order in which original settings are restored.
 
 use ksmith_core::knobs::{Knob, Knobs};
 
-/// One thing to do.
+/// One step of restoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Write this, if it differs.
+    /// Write a value, if it differs.
     Set(Knob, u64),
-    /// Write these while nothing is merged.
+    /// Write values while nothing is merged.
     SetUnmerged(Vec<(Knob, u64)>),
-    /// Bring about what `run` = 2 means.
+    /// Unmerge everything, as `run` = 2 does.
     Unmerge,
-    /// Nothing to do, but something to say.
+    /// Only pass on a message.
     Say(String),
 }
 
-/// The steps from `now` to `originals`.
+/// Returns the steps from `now` to `originals`.
 ///
-/// ksmd is quieted first if it was quiet, and started last if it ran. The advisor goes off before the knobs
-/// that it blocks and on after those that it reads. `pages_to_scan` is the advisor's own while it is on, and
-/// not written. What needs everything unmerged may take minutes, and so comes after all that is quick.
+/// ksmd is stopped first if it was stopped, and started last if it ran. The advisor goes off before the knobs that it
+/// blocks and on after those that it reads. `pages_to_scan` belongs to the advisor while that is on, and is not
+/// written. Knobs that need everything unmerged may take minutes, and so come last.
 pub(super) fn plan(originals: &Knobs, now: &Knobs) -> Vec<Step> {
     let (mut steps, mut unmerged) = (Vec::new(), Vec::new());
     let run = originals.get(Knob::Run);

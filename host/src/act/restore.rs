@@ -1,4 +1,4 @@
-//! Putting back what the journal says: on the way out, at the next start, or by hand.
+//! Restoring from the journal: at exit, at the next start, or by hand.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -10,37 +10,37 @@ use super::safe_sequence::safe_sequence_of;
 use super::{ActError, Change, Journal, PauseError, UndoError, Unmerge, UnmergeError, Writer};
 use super::{affinity, identity, unmerge};
 
-/// What restoring did.
+/// The outcome of restoring.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Settings that went back, in this order.
+    /// Settings that were restored, in this order.
     pub changes: Vec<Change>,
-    /// What a person should know.
+    /// Messages for the operator.
     pub notes: Vec<String>,
-    /// Settings that have to wait, since they need everything unmerged and memory or time lacks. They stay in the
+    /// Settings that have to wait, since they need everything unmerged and memory or time is short. They stay in the
     /// journal for the next time.
     pub left: Knobs,
 }
 
-/// Why not everything was restored. The journal is still there, and restoring can be tried again.
+/// An error from restoring. The journal is still there, and restoring can be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The ksmith that wrote the store is still at work.
+    /// The ksmith that wrote the store still runs.
     #[error("ksmith (pid {pid}) is running and restores the settings when it ends: end it, or force this")]
     OwnerAlive {
         /// Its PID.
         pid: u32,
     },
-    /// Some settings or processes could not be put right.
+    /// Some settings or processes could not be restored.
     #[error("not everything was restored: {list}; the rest is noted, and `ksmith restore` tries it again", list = Sentences(.knobs, .processes, .store))]
     Incomplete {
-        /// What was done.
+        /// The partial outcome.
         restored: Box<Restored>,
         /// Settings that failed.
         knobs: Vec<ActError>,
         /// Paused processes that could not be continued.
         processes: Vec<PauseError>,
-        /// Why the undo store still names what was restored.
+        /// Errors from removing the restored entries from the undo store.
         store: Vec<UndoError>,
     },
 }
@@ -57,11 +57,11 @@ impl fmt::Display for Sentences<'_> {
     }
 }
 
-/// Puts back what the journal of `writer` says, lets paused processes go on, and removes the journal once
-/// nothing is left to do. Doing it again does nothing. A writer without a journal has nothing to restore.
+/// Restores what the journal of `writer` holds, continues paused processes, and removes the journal once nothing is
+/// left to do. It is idempotent. A writer without a journal has nothing to restore.
 ///
-/// A setting that another program has changed since is left as it is, and noted. One failure keeps nothing else from being
-/// restored.
+/// A setting that another program has changed since stays as it is, with a message. One failure keeps nothing else from
+/// being restored.
 ///
 /// # Errors
 /// `force` is not set and another living ksmith owns the journal; or something could not be put back.
@@ -69,7 +69,7 @@ pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreErro
     restore_within(writer, force, Unmerge::default())
 }
 
-/// The same, with a choice of how long unmerging may take where a setting needs it.
+/// Restores as [`restore`] does, with options for the unmerging that a setting may need.
 ///
 /// # Errors
 /// As [`restore`].
@@ -113,7 +113,8 @@ pub fn restore_within(writer: &mut Writer, force: bool, how: Unmerge) -> Result<
     Err(RestoreError::Incomplete { restored: Box::new(restored), knobs, processes, store })
 }
 
-/// The original values of what ksmith wrote last, and a sentence for each setting that another program has changed since.
+/// Returns the original values of what ksmith wrote last, and a message for each setting that another program has
+/// changed since.
 fn ours_and_others(journal: &Journal, now: &Knobs) -> (Knobs, Vec<String>) {
     let (mut ours, mut others) = (Knobs::none(), Vec::new());
     for (knob, original) in journal.originals().iter() {
@@ -135,7 +136,7 @@ fn ours_and_others(journal: &Journal, now: &Knobs) -> (Knobs, Vec<String>) {
     (ours, others)
 }
 
-/// Lets ksmd run where it ran. That the CPUs are gone meanwhile is said and does not stop the rest: it stays noted.
+/// Restores ksmd's CPUs. If they are offline, only a message is added, and the record stays.
 fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), UndoError> {
     let Some(cpus) = writer.journal().and_then(Journal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
     if writer.is_dry_run() {
@@ -218,13 +219,13 @@ impl Restoring {
     }
 }
 
-/// Whether a setting waits for memory, or for more time than there was.
+/// Returns true if a setting waits for memory, or for more time than there was.
 fn must_wait(error: &ActError) -> bool {
     let ActError::NeedsUnmerge { source, .. } = error else { return false };
     matches!(source, UnmergeError::NoHeadroom(_) | UnmergeError::Stopped { .. })
 }
 
-/// `run` was 2: everything unmerged, ksmd asleep. Without the memory for it ksmd sleeps at least.
+/// Restores `run` = 2: everything unmerged, ksmd stopped. Without the memory for it, ksmd is only stopped.
 fn unmerge_again(writer: &mut Writer, how: Unmerge, restored: &mut Restored) -> Result<(), ActError> {
     let Some(old) = writer.get(Knob::Run)? else { return Ok(()) };
     match unmerge(writer, how, |_| ControlFlow::Continue(())) {

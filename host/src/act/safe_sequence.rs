@@ -1,4 +1,4 @@
-//! Changing the two knobs that the kernel changes only while nothing is merged.
+//! Changing the two knobs that the kernel accepts only while nothing is merged.
 
 use std::ops::ControlFlow;
 
@@ -6,13 +6,13 @@ use ksmith_core::knobs::Knob;
 
 use super::{ActError, Change, Headroom, Unmerge, Writer, unmerge};
 
-/// Brings `merge_across_nodes` or `max_page_sharing` to `value`: quiets ksmd, unmerges if anything is merged,
-/// writes, and puts `run` back. Any other knob is just set. Returns all changes, `run`'s included. `progress` is
-/// told of the unmerging, as by [`unmerge`], and may break it off.
+/// Sets `merge_across_nodes` or `max_page_sharing` to `value`: stops ksmd, unmerges if anything is merged, writes, and
+/// restores `run`. Any other knob is just set. Returns all changes, those of `run` included. `progress` is called
+/// during unmerging as by [`unmerge`], and may break it off.
 ///
 /// # Errors
-/// Memory does not suffice to unmerge (and `how.force` is not set), it was broken off, or a write failed. `run` is put back in
-/// any case; both errors are returned if that fails as well.
+/// Memory does not suffice to unmerge (and `how.force` is not set), it was broken off, or a write failed. `run` is
+/// restored in any case; both errors are returned if that fails as well.
 pub fn safe_sequence(
     writer: &mut Writer,
     knob: Knob,
@@ -27,7 +27,7 @@ pub fn safe_sequence(
     if errors.is_empty() { Ok(changes) } else { Err(errors) }
 }
 
-/// The same for several knobs that need everything unmerged, which is done once.
+/// Sets several knobs that need everything unmerged, with one unmerging.
 pub(super) fn safe_sequence_of(
     writer: &mut Writer,
     settings: &[(Knob, u64)],
@@ -73,7 +73,7 @@ pub(super) fn safe_sequence_of(
     (changes, errors)
 }
 
-/// Makes sure that nothing is merged and that ksmd merges nothing meanwhile.
+/// Stops ksmd and unmerges everything, if anything is merged.
 fn quiet(
     writer: &mut Writer,
     knob: Knob,

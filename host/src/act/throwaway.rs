@@ -1,10 +1,10 @@
-//! A child that does one write and ends.
+//! A forked child that does one write and exits.
 //!
-//! Writing `2` to `run` marks the writer as the origin of the memory that is about to be needed: the kernel
-//! kills it first when memory runs out (`set_current_oom_origin` in `run_store`, `mm/ksm.c`). So a forked
-//! child writes, and nothing of value dies. No program is executed. The child is killed when its parent ends
-//! (`PR_SET_PDEATHSIG`): a write that came after a restore would undo it. Until it has ended it keeps none of the parent's
-//! descriptors: neither a lock nor a socket.
+//! Writing `2` to `run` marks the writer as the origin of the memory that is about to be needed: the kernel kills it
+//! first when memory runs out (`set_current_oom_origin` in `run_store`, `mm/ksm.c`). So a forked child writes, and
+//! nothing of value dies. No program is executed. The child is killed when its parent ends (`PR_SET_PDEATHSIG`): a
+//! write that came after a restore would undo it. It keeps none of the parent's descriptors: neither a lock nor a
+//! socket.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -26,14 +26,14 @@ pub(super) struct Child {
     report: File,
 }
 
-/// How it ended.
+/// The outcome of the child.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The write succeeded.
     Written,
     /// Opening or writing failed with this `errno`.
     Refused(i32),
-    /// It was killed before it could say.
+    /// The child was killed before it could report.
     Killed,
 }
 
@@ -47,7 +47,7 @@ impl Child {
         Ok(Self { pid, report: File::from(report) })
     }
 
-    /// Waits until the child has ended or `patience` is over. `None`: it is still at it.
+    /// Waits until the child has ended or `patience` is over; `None` if it still runs.
     pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<Ending>> {
         let timeout = Timespec::try_from(patience).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&self.report, PollFlags::IN)], Some(&timeout)) {
@@ -77,9 +77,9 @@ impl Child {
     }
 }
 
-/// Forks a child that writes `text` to `path`, says its `errno` (0: done) on the descriptor `say` and ends.
+/// Forks a child that writes `text` to `path`, reports its `errno` (0: success) on the descriptor `say` and exits.
 ///
-/// A signal that ends it would stop the kernel half way, so that only SIGKILL does.
+/// Any signal that ended it would stop the kernel half way, so only SIGKILL does.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 fn fork_writer(path: &CString, text: &[u8], say: OwnedFd) -> io::Result<Pid> {
     let (path, text, length) = (path.as_ptr(), text.as_ptr(), text.len());

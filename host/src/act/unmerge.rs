@@ -1,4 +1,4 @@
-//! Unmerging everything: checked beforehand, done by a child, watched from outside.
+//! Unmerging everything: checked beforehand, done by a child process, watched by this one.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,44 +14,44 @@ use crate::ksm_counts::KsmCounts;
 use crate::root::Root;
 use crate::undo::disk::{self, Operation};
 
-/// How to unmerge.
+/// Options of an unmerge.
 #[derive(Debug, Clone, Copy)]
 pub struct Unmerge {
     /// Go ahead although memory may not suffice.
     pub force: bool,
-    /// When to give up. What is unmerged by then stays so.
+    /// Time limit. What is unmerged by then stays so.
     pub patience: Duration,
 }
 
 impl Default for Unmerge {
-    /// Unforced; for a minute, since a service manager would soon lose its own patience (systemd waits 90 s
-    /// for a service to stop). A core of an EPYC VM unmerged 1 GiB in 0.74 s: `time echo 2 > run`.
+    /// Not forced, for one minute: a service manager would soon lose its own patience (systemd waits 90 s for a service
+    /// to stop). A core of an EPYC VM unmerged 1 GiB in 0.74 s: `time echo 2 > run`.
     fn default() -> Self {
         Self { force: false, patience: Duration::from_secs(60) }
     }
 }
 
-/// What was unmerged. `run` is 2 now, and ksmd sleeps until something else is written there.
+/// The outcome of an unmerge. `run` is 2, and ksmd sleeps until something else is written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unmerged {
-    /// What `run` was before.
+    /// The value of `run` before.
     pub run_before: u64,
-    /// What merging had saved.
+    /// Bytes that merging had saved.
     pub returned_bytes: u64,
 }
 
-/// How often progress is reported.
+/// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a killed child may take: it may wait for the end of ksmd's batch.
+/// Time limit for a killed child to end: it may wait for the end of ksmd's batch.
 const AFTER_KILL: Duration = Duration::from_secs(10);
 
-/// Unmerges all pages. `progress` is told now and then how many pages of processes are still merged, and may
-/// break off. The figure falls in steps: the kernel settles its counters process by process.
+/// Unmerges all pages. `progress` is called at intervals with the number of processes' pages that are still merged, and
+/// may break off. The number falls in steps: the kernel updates its counters process by process.
 ///
-/// With a journal in `writer`, `run` is noted first. In a dry run only the memory is checked.
+/// With a journal in `writer`, `run` is recorded first. In a dry run only the memory is checked.
 ///
 /// # Errors
-/// See [`UnmergeError`]; what was unmerged up to then stays so.
+/// See [`UnmergeError`]. What was unmerged by then stays so.
 pub fn unmerge(
     writer: &mut Writer,
     how: Unmerge,
@@ -111,8 +111,8 @@ fn unmerge_noted(
     Err(UnmergeError::Stopped { why, run, left_pages })
 }
 
-/// Waits for the child's end, and kills it when `progress` breaks off or `patience` is over. Returns how it
-/// ended (`None`: killed, and not dead yet) and why it was broken off, if it was.
+/// Waits for the child's end, and kills it when `progress` breaks off or `patience` is over. Returns its outcome
+/// (`None`: killed, but still there) and the reason for a break-off, if any.
 fn watch(
     child: &mut Child,
     patience: Duration,

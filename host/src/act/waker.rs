@@ -1,4 +1,4 @@
-//! What a writer has to wake ksmd with.
+//! The writer's state for waking ksmd.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::on_rest::OnRest;
 pub(super) struct Waker {
     /// The lease in force.
     pub(super) lease: Option<Lease>,
-    /// `None` until it was looked for, and the second one where it can't be woken.
+    /// `None` before the first search; `Some(None)` if it can't be woken.
     pub(super) ksmd: Option<Option<Arc<Ksmd>>>,
-    /// How long a stop may wait for the end of a batch.
+    /// Time limit for a stop to wait for the end of a batch.
     pub(super) patience: Option<Duration>,
-    /// What is called when ksmd has come to rest.
+    /// The callback for a ksmd that has come to rest.
     pub(super) on_rest: OnRest,
 }

@@ -1,4 +1,5 @@
-//! Writing knobs: only what differs, in the order the kernel needs, read back, noted in the journal first.
+//! Writing knobs: only those that differ, in the order the kernel needs, recorded in the journal first, read back
+//! after.
 
 use ksmith_core::knobs::{Knob, Knobs};
 use ksmith_core::lease::ends_lease;
@@ -12,8 +13,8 @@ use super::waker::Waker;
 use super::{UndoError, knob_file};
 use crate::root::Root;
 
-/// Writes knobs to the kernel. With a journal, each write is noted beforehand: the value that is written, and at the first
-/// write the original value.
+/// A writer of knobs. With a journal, each write is recorded beforehand: the new value, and at the first write the
+/// original value.
 ///
 /// Writing `run` waits, uninterruptibly, for the end of ksmd's current batch: as long as a batch of
 /// `pages_to_scan` pages takes (`run_store` takes `ksm_thread_mutex`, `mm/ksm.c`).
@@ -28,24 +29,24 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer of changes that last. With `dry_run` it says what it would change and writes nothing.
+    /// Creates a writer of permanent changes. With `dry_run` it only reports what it would change.
     pub fn new(root: &Root, dry_run: bool) -> Self {
         Self { root: root.clone(), dry_run, journal: None, kept: KeptKnobs::new(root), waker: Waker::default() }
     }
 
-    /// Notes original values in `journal`, so that they can be restored.
+    /// Records original values in `journal`, so that they can be restored.
     #[must_use]
     pub fn with_journal(mut self, journal: Journal) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// Where it writes.
+    /// The host that it writes to.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Whether it only says what it would do.
+    /// Returns true if it only reports what it would do.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -59,10 +60,10 @@ impl Writer {
         self.journal.as_mut()
     }
 
-    /// The knob's value now. `None` where this kernel lacks it.
+    /// Reads the knob's value; `None` if this kernel lacks the knob.
     ///
     /// # Errors
-    /// The file may not be read or makes no sense.
+    /// The file can't be read or parsed.
     pub fn get(&self, knob: Knob) -> Result<Option<u64>, ActError> {
         match self.kept.read(&self.root, knob) {
             Reading::Value(value) => Ok(Some(value)),
@@ -73,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Brings one knob to `value`. `None` if it has it already or this kernel lacks the knob.
+    /// Sets one knob to `value`. Returns `None` if it already has it or this kernel lacks the knob.
     ///
     /// # Errors
     /// The knob keeps its old value, whatever the error, unless it is [`ActError::NotTaken`].
@@ -83,7 +84,7 @@ impl Writer {
         Ok(change)
     }
 
-    /// Writes one knob. That the value noted is the one that the file holds is left to be confirmed.
+    /// Writes one knob. The caller confirms the recorded value afterwards.
     fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
         if ends_lease(knob, value) {
             self.end_lease();
@@ -121,14 +122,14 @@ impl Writer {
         }
     }
 
-    /// The change that would bring a knob to `value`, if it has another one.
+    /// Returns the change that would set a knob to `value`, if its value differs.
     fn due(&self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
         let old = self.get(knob)?.filter(|old| *old != value);
         Ok(old.map(|old| Change { knob, old, new: value }))
     }
 
-    /// Brings all of `knobs` about, in the order of [`Knobs::writes`]. One that fails does not keep the others from
-    /// being set, but ksmd is not started after a failure.
+    /// Sets all of `knobs`, in the order of [`Knobs::writes`]. A failure does not keep the others from being set, but
+    /// ksmd is not started after it.
     pub fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         if !self.dry_run {
@@ -159,8 +160,8 @@ impl Writer {
         (changes, errors)
     }
 
-    /// Notes what is about to be written. Where that can't be done, a knob with a noted original may be written all the
-    /// same if it is certain to be restored, or if the write restores it or stops ksmd.
+    /// Records changes before they are written. If that fails, a knob with a recorded original may still be written.
+    /// The condition: it is certain to be restored, or this write restores it or stops ksmd.
     pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), ActError> {
         let Err(source) = self.try_note(changes) else { return Ok(()) };
         let Some(journal) = &mut self.journal else { return Ok(()) };
@@ -175,10 +176,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Notes what is not noted yet.
+    /// Records changes that are not recorded yet.
     ///
-    /// Switching the advisor rewrites `pages_to_scan` (`set_advisor_defaults` in `mm/ksm.c`), so with
-    /// `advisor_mode` goes `pages_to_scan`, whatever the advisor has made of it by then.
+    /// Switching the advisor rewrites `pages_to_scan` (`set_advisor_defaults` in `mm/ksm.c`). So with `advisor_mode`
+    /// the current `pages_to_scan` is recorded, whatever the advisor has made of it.
     fn try_note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
         let pages = match changes.iter().any(|change| change.knob == Knob::AdvisorMode) {
             true => knob_file::read(&self.root, Knob::PagesToScan).get(),
@@ -195,13 +196,13 @@ impl Writer {
         if unnoted.is_empty() { Ok(()) } else { journal.note(&unnoted) }
     }
 
-    /// Notes every knob's value now, to be restored whatever it is then.
+    /// Records these values, to be restored whatever the knobs hold then.
     pub(super) fn note_whatever_comes(&mut self, originals: &[(Knob, u64)]) -> Result<(), UndoError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         journal.note_whatever_comes(originals.iter().copied())
     }
 
-    /// Notes that the files hold what was written. A failure does no harm: more values count as ours.
+    /// Records that the files hold what was written. A failure does no harm: more values count as ours.
     pub(super) fn confirm(&mut self, changes: &[Change]) {
         let Some(journal) = self.journal.as_mut().filter(|_| !self.dry_run) else { return };
         if let Err(error) = journal.confirm(changes.iter().map(|change| (change.knob, change.new))) {

@@ -1,8 +1,9 @@
 //! Zero pages that the kernel counts although no process has them.
 //!
-//! The kernel takes some off its count never, or twice: `UFFDIO_MOVE` of a merged zero page (`move_zeropage_pte` in mm/userfaultfd.c,
-//! `examples/kernel/moved_zero_pages.c`), and on some kernels the end of a forked child (`examples/kernel/zero_pages.c`). Such a rest,
-//! above zero or below, stays until the next boot.
+//! The kernel fails to subtract some from its count, or subtracts them twice. This happens at `UFFDIO_MOVE` of a merged
+//! zero page (`move_zeropage_pte` in mm/userfaultfd.c, `examples/kernel/moved_zero_pages.c`), and on some kernels at
+//! the end of a forked child (`examples/kernel/zero_pages.c`). Such a counter error, above zero or below, stays until
+//! the next boot.
 
 use std::fs;
 
@@ -12,17 +13,17 @@ use ksmith_core::sample::Sample;
 
 use crate::root::Root;
 
-/// The rest, in pages. 0 before it was learned.
+/// The counter error, in pages; 0 before it is measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LostZeroPages {
     rest: i64,
-    /// What was counted at the last sample, if that showed nothing merged.
+    /// The count at the last sample, if that showed nothing merged.
     seen: Option<i64>,
 }
 
 impl LostZeroPages {
-    /// Learns the rest of the processes' own counts: what the host counts besides. `None` where they do not tell: a process may not
-    /// be read, or this kernel (before 6.10) counts no zero pages for it.
+    /// Measures the error as the host's count minus the sum of the processes' counts. `None` if a process may not be
+    /// read, or this kernel (before 6.10) counts no zero pages per process.
     pub(super) fn of_processes(root: &Root, counted: i64) -> Option<Self> {
         if counted == 0 {
             return Some(Self::default());
@@ -42,13 +43,15 @@ impl LostZeroPages {
         Some(Self { rest: counted.saturating_sub_unsigned(sum), seen: None })
     }
 
-    /// Where no process tells, a count below zero is a rest, and all above it counts as merged.
+    /// Estimates the error without the processes' counts: a count below zero is an error, and a positive count is all
+    /// merged pages.
     pub(super) fn at_least(counted: i64) -> Self {
         Self { rest: counted.min(0), seen: None }
     }
 
-    /// Takes the rest off the sample's count, and learns it where the sample shows that nothing is merged. While ksmd works that has to
-    /// be so twice with the same count: processes are read a moment before the host's counts, and a page may merge in between.
+    /// Subtracts the error from the sample's count, and measures it anew if the sample shows that nothing is merged.
+    /// While ksmd runs, two samples must show that with the same count: processes are read a moment before the host's
+    /// counts, and a page may merge in between.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
         let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
@@ -61,7 +64,7 @@ impl LostZeroPages {
         self.take_off_count(&mut sample.ksm);
     }
 
-    /// Takes the rest off the count.
+    /// Subtracts the error from the count.
     pub(super) fn take_off_count(self, ksm: &mut Ksm) {
         if let Reading::Value(counted) = &mut ksm.ksm_zero_pages {
             *counted = counted.saturating_sub(self.rest);

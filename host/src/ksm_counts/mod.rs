@@ -1,6 +1,6 @@
-//! The one reader of what KSM counts, for all that read its files without keeping them open: zero pages of no process are taken off.
+//! The reader of KSM's counts for all callers that do not keep its files open. Zero pages of no process are subtracted.
 //!
-//! [`crate::observe`] keeps the files open, and learns from its own samples what to take off.
+//! [`crate::observe`] keeps the files open, and measures from its own samples what to subtract.
 
 mod lost;
 
@@ -12,16 +12,16 @@ use ksmith_core::reading::Reading;
 pub use self::lost::LostZeroPages;
 use crate::root::Root;
 
-/// How long what was learned holds. To learn it is to read a file of every process, and it changes rarely.
+/// Lifetime of a measured counter error. Measuring reads a file of every process, and the error changes rarely.
 const LEARNED_FOR: Duration = Duration::from_secs(600);
 
-/// Tries to learn it while ksmd merges zero pages.
+/// Attempts to measure it while ksmd merges zero pages.
 const TRIES: usize = 3;
 
 /// The gauges of merged pages.
 const MERGED: [&str; 3] = ["pages_shared", "pages_sharing", "ksm_zero_pages"];
 
-/// Reads KSM's files again and again.
+/// A repeated reader of KSM's files.
 #[derive(Debug)]
 pub struct KsmCounts {
     root: Root,
@@ -30,7 +30,7 @@ pub struct KsmCounts {
 }
 
 impl KsmCounts {
-    /// Creates a reader, which reads nothing yet.
+    /// Creates a reader. Nothing is read yet.
     pub fn new(root: &Root) -> Self {
         Self { root: root.clone(), lost: LostZeroPages::default(), learned: None }
     }
@@ -40,7 +40,7 @@ impl KsmCounts {
         self.read_these(|_| true)
     }
 
-    /// Reads the gauges of merged pages. All else is absent.
+    /// Reads the gauges of merged pages. All other fields are absent.
     pub fn read_merged(&mut self) -> Ksm {
         self.read_these(|name| MERGED.contains(&name))
     }
@@ -70,8 +70,8 @@ impl KsmCounts {
     }
 }
 
-/// Reads KSM's files as they are, zero pages of no process included: for a look at the settings, or where every process
-/// can't be read for one answer.
+/// Reads KSM's files unchanged, with zero pages of no process included. For display of the settings, or for a single
+/// reply that does not justify reading every process.
 pub fn ksm_as_counted(root: &Root) -> Ksm {
     as_counted(root, |_| true)
 }

@@ -1,18 +1,18 @@
-//! A changed setting as the undo store has it.
+//! A changed setting as an entry of the undo store.
 
 use ksmith_core::knobs::{Knob, UnknownKnob};
 use serde::{Deserialize, Serialize};
 
 use crate::undo::{Entry, Kind};
 
-/// A setting that was changed.
+/// A changed setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "Text")]
 pub(super) struct Setting {
     pub(super) knob: Knob,
     /// The original value, as the kernel showed it.
     pub(super) original: u64,
-    /// The values of which the file holds one, if no other program has written since. `None` if that is not known: then
+    /// The values of which the file holds one, if no other program has written since. `None` if they are unknown: then
     /// the original is restored whatever the file holds.
     pub(super) written: Option<Vec<u64>>,
 }
@@ -21,7 +21,7 @@ impl Entry for Setting {
     const KIND: Kind = Kind::Setting;
 }
 
-/// The same in words that the kernel would understand.
+/// The serialized form, with values as the kernel's files show them.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
