@@ -1,4 +1,4 @@
-//! `/proc/PID/pagemap`, some thousand pages at a time.
+//! `/proc/PID/pagemap`, read in batches of some thousand pages.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +8,14 @@ use ksmith_core::kernel::PageEntry;
 
 use super::under_way;
 
-/// Pages looked up at once.
+/// Pages looked up by one read.
 const LOOKED_UP: u64 = 4096;
 
-/// Calls `take` with what the kernel says of the pages of `size` of a process from address `start` to `end`: the number of the first,
-/// and their entries.
+/// Calls `take` for the pages of `size` bytes of a process between the addresses `start` and `end`, with the number of
+/// the first page of a batch and the batch's pagemap entries.
 ///
 /// # Errors
-/// The process is gone, or `take` has failed.
+/// The process is gone, or `take` failed.
 pub fn each(
     pagemap: &File,
     pid: u32,

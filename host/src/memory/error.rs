@@ -1,4 +1,4 @@
-//! What can go wrong: with one process, or with the whole.
+//! Errors from reading one process, and from the estimate as a whole.
 
 use std::io;
 
@@ -6,42 +6,42 @@ use ksmith_core::reading::Malformed;
 
 use crate::proc_file::{OverBudget, Unanswered};
 
-/// Why one process was left out.
+/// A reason to skip one process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// No process has this PID.
     #[error("there is no such process")]
     NoSuchProcess,
-    /// It belongs to the kernel.
+    /// It is a kernel thread.
     #[error("it is a kernel thread and has no memory of its own")]
     KernelThread,
     /// It ended before or while it was read.
     #[error("it has ended")]
     Exited,
-    /// We may not read its memory.
+    /// Its memory may not be read.
     #[error("its memory may not be read: {}", right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     Denied,
-    /// A file of its /proc directory is not what it should be.
+    /// A file of its /proc directory can't be parsed.
     #[error("its /proc file {file} is not understood: {why}")]
     Malformed {
         /// The file.
         file: &'static str,
-        /// What is wrong with it.
+        /// The parse error.
         why: Malformed,
     },
-    /// It has more than is read of one process.
+    /// It exceeds the reading budget of one process.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// It does not let its files be read.
+    /// Its files did not answer in time.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// Any other obstacle.
+    /// Any other error.
     #[error("it can't be read: {0}")]
     Other(String),
 }
 
 impl Unreadable {
-    /// What an error of the kernel's means here.
+    /// Converts an I/O error.
     pub fn of(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::Exited,
@@ -54,51 +54,51 @@ impl Unreadable {
         }
     }
 
-    /// The same for an error of a file that is parsed.
+    /// Converts an error from reading and parsing a file.
     pub fn of_file(file: &'static str, error: io::Error) -> Self {
         let why = error.get_ref().and_then(|why| why.downcast_ref::<Malformed>()).cloned();
         why.map_or_else(|| Self::of(error), |why| Self::Malformed { file, why })
     }
 }
 
-/// A process that is left out, and why.
+/// A skipped process, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// The process's PID.
     pub pid: u32,
-    /// The reason why it is left out.
+    /// The reason.
     pub why: Unreadable,
 }
 
-/// Why there is no estimate at all.
+/// An error of the estimate as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
     /// None of the processes may be read.
     #[error("{}: {}", denied(*.0, "process", "processes"), right("run ksmith as root, or with CAP_SYS_PTRACE"))]
     NoPrivilege(usize),
-    /// Nothing to read.
+    /// There is nothing to read.
     #[error("no process has mergeable memory and no virtual machine runs here: name the PIDs to look at")]
     NothingFound,
-    /// Only processes that can't be read were named.
+    /// All named processes are unreadable.
     #[error("nothing is left to estimate{}", .0.iter().map(|it| format!("; process {}: {}", it.pid, it.why)).collect::<String>())]
     NoneLeft(Vec<Skipped>),
-    /// A captured tree has no memory in it.
+    /// The root is a captured tree, which holds no memory.
     #[error("memory can only be read on the running host, not in a captured tree: leave out --root")]
     NotHost,
-    /// What was asked for does not go together.
+    /// The options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
-    /// The system refused something that it never should.
+    /// A system call failed unexpectedly.
     #[error("can't {what}: {why}")]
     System {
-        /// What was to be done.
+        /// The failed action.
         what: &'static str,
-        /// Why not.
+        /// The I/O error.
         why: io::Error,
     },
 }
 
-/// Says that none of so many may be read.
+/// Returns the message that none of `count` may be read.
 pub fn denied(count: usize, one: &str, several: &str) -> String {
     match count {
         1 => format!("the {one} may not be read"),
@@ -106,7 +106,7 @@ pub fn denied(count: usize, one: &str, several: &str) -> String {
     }
 }
 
-/// What lets this user read another process: what `else_do` says, unless this is root, which may lack the right too.
+/// Returns the remedy for a missing right to read: `else_do`, or for a root that lacks the right an explanation.
 pub fn right(else_do: &'static str) -> &'static str {
     match rustix::process::geteuid().is_root() {
         true => {

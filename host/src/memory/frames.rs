@@ -1,5 +1,4 @@
-//! `/proc/kpageflags`: which of the frames that a process maps together with others are KSM's, and which were
-//! seen already.
+//! `/proc/kpageflags`: which frames that a process shares with others are KSM's, and which were seen already.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 
-/// Whether the kernel tells this process in which frame a page lies. Without CAP_SYS_ADMIN each page seems to lie in
+/// Returns true if the kernel shows frame numbers to this process. Without CAP_SYS_ADMIN each page seems to lie in
 /// frame 0.
 pub fn are_numbered() -> bool {
     let page = 1_u8;
@@ -19,32 +18,32 @@ pub fn are_numbered() -> bool {
     read.is_ok() && PageEntry::from_bytes(entry).frame() != 0
 }
 
-/// Flags of frames by number, as far as the kernel lets us see them (root only).
+/// A reader of frame flags by number (root only), with a set of the frames seen.
 #[derive(Debug)]
 pub struct Frames {
     file: Option<File>,
     seen: Mutex<HashMap<u64, Box<[u64; WORDS]>>>,
 }
 
-/// A bit for each frame, in blocks of 128 MiB of frames: at most 1/32768 of the host's memory, and only for what
-/// processes share since a fork.
+/// Words of a block of the set, with a bit for each frame. A block covers 128 MiB and costs 1/32768 of that, and only
+/// frames that are shared since a fork have blocks.
 const WORDS: usize = 512;
 
-/// Frames that lie closer together than this are read in one go: a gap costs less than a system call.
+/// Frames closer together than this are read by one call: a gap costs less than a system call.
 const GAP: u64 = 64;
 
 impl Frames {
-    /// Opens the file, if we may.
+    /// Opens the file, if permitted.
     pub fn open() -> Self {
         Self { file: File::open("/proc/kpageflags").ok(), seen: Mutex::default() }
     }
 
-    /// Whether frames can be told apart.
+    /// Returns true if frames can be told apart.
     pub fn are_visible(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether this frame was not seen before. It counts as seen from now on.
+    /// Marks this frame as seen. Returns true if it was not seen before.
     pub fn see(&self, frame: u64) -> bool {
         let bits = WORDS as u64 * 64;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,8 +54,8 @@ impl Frames {
         is_new
     }
 
-    /// The flags of each of `frames`, which are sorted and without duplicates. Frames that can't be looked up
-    /// have none.
+    /// Looks up the flags of each of `frames`, which are sorted and without duplicates. Frames that can't be looked up
+    /// get no flags.
     pub fn flags(&self, frames: &[u64], flags: &mut Vec<FrameFlags>) {
         flags.clear();
         flags.resize(frames.len(), FrameFlags::default());
@@ -79,8 +78,8 @@ impl Frames {
     }
 }
 
-/// The flags of the frames of some pages that are mapped more than once: all that are merged or zero are among them.
-/// A merged page without partners is mapped once, saves nothing and counts as unmerged.
+/// The frame flags of pages that are mapped more than once, which all merged pages and zero pages are. A merged page
+/// without partners is mapped once, saves nothing and counts as unmerged.
 #[derive(Debug, Default)]
 pub struct SharedFrames {
     frames: Vec<u64>,
@@ -88,7 +87,7 @@ pub struct SharedFrames {
 }
 
 impl SharedFrames {
-    /// Looks them up.
+    /// Looks up the flags for these pagemap entries.
     pub fn of(source: &Frames, entries: &[PageEntry]) -> Self {
         let shared = entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive());
         let mut frames: Vec<u64> = shared.map(|entry| entry.frame()).collect();
@@ -99,7 +98,7 @@ impl SharedFrames {
         Self { frames, flags }
     }
 
-    /// The flags of one of those pages.
+    /// Returns the flags of one of those pages.
     pub fn flags(&self, entry: PageEntry) -> FrameFlags {
         if entry.is_exclusive() {
             return FrameFlags::default();

@@ -1,24 +1,24 @@
-//! A limit on the rate of reading, and the lowest priority.
+//! A rate limit for reading, and low scheduling priorities.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// A rate of bytes shared by all threads.
+/// A rate limiter, shared by all threads.
 #[derive(Debug)]
 pub struct Pace {
     bytes_per_second: Option<u64>,
-    /// When what was granted so far has been used up at that rate.
+    /// The time at which the bytes granted so far are used up at that rate.
     until: Mutex<Instant>,
 }
 
 impl Pace {
-    /// At most so many bytes per second, or as many as possible.
+    /// Creates a limiter; `None` for no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, until: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until `bytes` more may be read. What was not used is not saved up.
+    /// Waits until `bytes` more may be read. Unused bytes do not accumulate.
     pub fn wait_for(&self, bytes: u64) {
         let Some(rate) = self.bytes_per_second else { return };
         let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
@@ -33,13 +33,13 @@ impl Pace {
     }
 }
 
-/// Gives this thread the lowest priority, so that all other threads run first.
+/// Gives this thread the lowest priority.
 pub fn be_humble() {
     // It may have the lowest already, or a sandbox may forbid it: no reason to read nothing.
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
-/// Gives this process the lowest priority, and has it run only when no other wants the CPU. Threads that it starts later inherit both.
+/// Gives this process the lowest priority and the idle scheduling policy. Threads that it starts later inherit both.
 #[allow(unsafe_code, reason = "the C library's scheduler calls have no safe form")]
 pub fn be_idle() {
     be_humble();

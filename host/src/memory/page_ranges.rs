@@ -47,7 +47,7 @@ pub struct PageQuery {
     pub none_of: PageKinds,
 }
 
-/// `struct page_region`: pages of the same kinds, one after the other.
+/// `struct page_region`: a run of pages of the same kinds.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct PageRegion {
@@ -77,14 +77,14 @@ struct ScanArgument {
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::Ioctl = (3 << 30) | ((size_of::<ScanArgument>() as libc::Ioctl) << 16) | (0x66 << 8) | 16;
 
-/// Regions that one call returns at most.
+/// The most regions that one call returns.
 const REGIONS: usize = 1024;
 
-/// Calls `take` with each range of pages within `addresses` that `query` matches, in order, and with those kinds of its pages that the
-/// query names.
+/// Calls `take` with each range of pages within `addresses` that `query` matches, in order. The second argument holds
+/// those kinds of the range that the query names.
 ///
 /// # Errors
-/// The process is gone, or the kernel has no such call (`ENOTTY`, before Linux 6.7).
+/// The process is gone, or the kernel lacks the call (`ENOTTY`, before Linux 6.7).
 pub fn each_range(
     pagemap: &File,
     pid: u32,
@@ -119,7 +119,7 @@ pub fn each_range(
     Ok(())
 }
 
-/// Makes the call, and returns how many regions it has filled in.
+/// Makes the call. Returns the number of regions filled in.
 fn scan(pagemap: &File, argument: &mut ScanArgument) -> io::Result<usize> {
     // SAFETY: the argument is a `struct pm_scan_arg` that is borrowed mutably. Its `vec` is an exposed array of `vec_len` regions,
     // which the caller owns and does not touch meanwhile. The kernel writes to these two only.

@@ -1,9 +1,8 @@
-//! `process_vm_readv`: twice as fast as `/proc/PID/mem`, and safe only where there is nothing to un-merge.
+//! `process_vm_readv`: twice as fast as `/proc/PID/mem`, but safe only where nothing can be un-merged.
 //!
-//! It pins the pages that it reads, and before a page is pinned the kernel copies it if it is merged
-//! (`gup_must_unshare` in `mm/internal.h`), and copies a page that a fork shares. So this is used only for
-//! pages that are mapped once (pagemap's bit 56), and only while nothing at all is merged on the host and ksmd
-//! does not run. That is looked up again every few milliseconds.
+//! It pins the pages that it reads. Before a page is pinned, the kernel copies it if it is merged (`gup_must_unshare`
+//! in `mm/internal.h`) or shared since a fork. So this is used only for pages that are mapped once (pagemap's bit 56),
+//! and only while nothing is merged on the host and ksmd does not run. That is checked every few milliseconds.
 
 #![allow(unsafe_code, reason = "one system call that rustix does not have")]
 
@@ -11,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The two files that say whether there is anything to un-merge.
+/// The two files that show if anything can be un-merged.
 #[derive(Debug)]
 pub struct Quiet {
     run: Option<File>,
@@ -30,12 +29,12 @@ impl Quiet {
         }
     }
 
-    /// Never certain: nothing is ever pinned.
+    /// Returns one that is never certain, so nothing is ever pinned.
     pub fn never() -> Self {
         Self { run: None, pages_shared: None, has_ksm: true }
     }
 
-    /// Whether nothing is merged and nothing is about to be. Not knowing counts as no.
+    /// Returns true if nothing is merged and ksmd does not run. If unknown, returns false.
     pub fn is_certain(&self) -> bool {
         let number = |file: &Option<File>| {
             let mut text = [0; 24];
@@ -52,8 +51,8 @@ impl Default for Quiet {
     }
 }
 
-/// Reads from the memory of the process that has this PID now: the caller makes sure afterwards that it is still
-/// the one that was meant.
+/// Reads from the memory of the process that has this PID. The caller checks afterwards that it is still the intended
+/// process.
 ///
 /// # Errors
 /// As `process_vm_readv(2)`: nothing is mapped there, no such process, no permission.

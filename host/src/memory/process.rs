@@ -1,4 +1,4 @@
-//! One process that is read: its memory, and the part that KSM could merge.
+//! A process to read: its memory, and the part of it that KSM could merge.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::proc_file::{self, ADDRESSES, OverBudget, lossy, may_wait};
 use crate::reader;
 use crate::root::Root;
 
-/// A process by its open /proc directory, so that a PID that is used again is never taken for it.
+/// A process, held by its open /proc directory: a reused PID is never taken for it.
 #[derive(Debug)]
 pub struct Process {
     /// The process's PID.
@@ -28,24 +28,24 @@ pub struct Process {
     pub name: Arc<str>,
     /// The program's name.
     pub program: Arc<str>,
-    /// Whether it runs a virtual machine.
+    /// True if it runs a virtual machine.
     pub is_vm: bool,
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     directory: OwnedFd,
 }
 
-/// The part of a process that can be read, ready to be read.
+/// The readable memory of a process, with open files.
 #[derive(Debug)]
 pub struct Memory {
-    /// The PID of its process, as long as that is alive.
+    /// The PID of its process, while that is alive.
     pub pid: u32,
     /// The process's memory by address.
     pub mem: File,
-    /// What is present there.
+    /// The pagemap: which pages are present.
     pub pagemap: File,
-    /// Stretches with anonymous pages that KSM could merge, the largest first: that order tells clones'
-    /// stretches which belongs to which.
+    /// Address ranges with anonymous pages that KSM could merge, the largest first. This order matches the ranges of
+    /// clones.
     pub stretches: Vec<Stretch>,
     /// Anonymous bytes in them.
     pub anonymous_bytes: u64,
@@ -55,11 +55,11 @@ pub struct Memory {
     pub swapped_bytes: u64,
     /// Bytes that can't be merged.
     pub ineligible: BTreeMap<Ineligible, u64>,
-    /// Whether any of it is marked mergeable.
+    /// True if any of it is marked mergeable.
     pub is_mergeable: bool,
     /// The mapping with the most resident bytes: of a virtual machine, its RAM.
     pub largest: Largest,
-    /// What KSM did for this process by then.
+    /// KSM's figures of this process at the time of opening.
     pub ksm: KsmStat,
 }
 
@@ -68,33 +68,32 @@ pub struct Memory {
 pub struct Largest {
     /// Bytes resident in it.
     pub bytes: u64,
-    /// Why KSM never merges it. `None`: it may.
+    /// The reason why KSM never merges it; `None` if it may.
     pub ineligible: Option<Ineligible>,
 }
 
 impl Largest {
-    /// The larger one of both.
+    /// Returns the larger of both.
     pub fn max(self, other: Self) -> Self {
         if other.bytes > self.bytes { other } else { self }
     }
 }
 
-/// A run of addresses.
+/// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// The first address.
     pub start: u64,
-    /// Address behind the last.
+    /// The address after the last.
     pub end: u64,
 }
 
-/// How much to find out about mappings before reading.
+/// The level of detail of reading a process's mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// What is resident in each and which are marked mergeable: `smaps`, for which the kernel walks all page
-    /// tables.
+    /// `smaps`: resident bytes and mergeable flags too. The kernel walks all page tables for it.
     Figures,
-    /// Where they are: `maps`. Nothing is known of what is resident or marked mergeable.
+    /// `maps`: addresses only. Resident bytes and mergeable flags are unknown.
     Headings,
 }
 
@@ -126,17 +125,17 @@ impl Process {
         Ok(process)
     }
 
-    /// What KSM does for it. Nothing known where the kernel does not show it.
+    /// Reads KSM's figures of the process. All are unknown if the kernel does not show them.
     pub fn ksm(&self) -> KsmStat {
         self.text("ksm_stat").ok().and_then(|text| KsmStat::parse(&text).ok()).unwrap_or_default()
     }
 
-    /// Whether the kernel refuses to tell us what KSM does for it.
+    /// Returns true if the kernel denies us the process's KSM figures.
     pub fn hides_ksm(&self) -> bool {
         self.file("ksm_stat").is_err_and(|error| Unreadable::of(error) == Unreadable::Denied)
     }
 
-    /// Whether any of its memory is marked mergeable, as cheaply as this kernel tells.
+    /// Returns true if any of its memory is marked mergeable, by the cheapest way that this kernel offers.
     pub fn is_involved(&self) -> bool {
         let ksm = self.ksm();
         ksm.is_involved()
@@ -147,27 +146,27 @@ impl Process {
             }
     }
 
-    /// The user that owns it, as a number.
+    /// Reads the uid of its user.
     pub fn user(&self) -> Option<u32> {
         let status = self.text("status").ok()?;
         status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
     }
 
-    /// Whether `user` might read its memory: by all its rights it is that user's.
+    /// Returns true if `user` might read its memory: all its rights are that user's.
     pub fn is_of(&self, user: u32) -> bool {
         Rights::read(&self.directory).is_ok_and(|rights| rights.are_of(user))
     }
 
-    /// Its control group in the unified hierarchy.
+    /// Reads its control group in the unified hierarchy.
     pub fn cgroup(&self) -> Option<String> {
         let text = self.text("cgroup").ok()?;
         text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
     }
 
-    /// Opens its memory and finds out what can be merged.
+    /// Opens its memory and sorts it into mergeable and ineligible.
     ///
     /// # Errors
-    /// We may not read it, or it is gone.
+    /// It may not be read, or it is gone.
     pub fn memory(&self, detail: Detail) -> Result<Memory, Unreadable> {
         // First, for this shows whether the process answers at all.
         let ksm = self.ksm();
@@ -202,7 +201,7 @@ impl Process {
         Ok(memory)
     }
 
-    /// The stretches that might be merged, whether they are marked mergeable or not. Nothing of its memory is opened.
+    /// Returns the address ranges that might be merged, marked mergeable or not. Its memory is not opened.
     ///
     /// # Errors
     /// As [`memory`](Self::memory).
@@ -232,7 +231,7 @@ impl Process {
         self.is_there()
     }
 
-    /// Checks that the process has not ended: else what was read by its PID may be another's.
+    /// Checks that the process has not ended. Otherwise what was read by its PID may be another's.
     pub(crate) fn is_there(&self) -> io::Result<()> {
         self.file("stat").map(|_| ())
     }
@@ -243,10 +242,10 @@ impl Process {
 }
 
 impl Memory {
-    /// Whether the memory still belongs to a process: if so, its PID was not given to another meanwhile.
+    /// Checks that the memory still belongs to a process. If so, its PID was not reused meanwhile.
     ///
     /// # Errors
-    /// It does not: `ESRCH`.
+    /// It does not (`ESRCH`).
     pub fn is_alive(&self) -> io::Result<()> {
         // A page map without memory behind it reads as empty.
         match self.pagemap.read_at(&mut [0; 8], 0)? {
@@ -255,7 +254,7 @@ impl Memory {
         }
     }
 
-    /// Sorts one mapping's pages into what can be merged and what can't, and why.
+    /// Sorts one mapping's pages into mergeable and ineligible, by reason.
     fn take(&mut self, mapping: &Mapping, sorter: &mut Sorter) {
         let is_locked = sorter.is_locked;
         self.is_mergeable |= mapping.is_mergeable() == Some(true);
@@ -296,8 +295,8 @@ impl Memory {
         }
     }
 
-    /// Sorts what depends on all mappings. QEMU marks the guest's RAM and not its own heap; a process that has marked
-    /// nothing might opt in whole.
+    /// Sorts mappings that depend on all others. QEMU marks the guest's RAM and not its own heap; a process that has
+    /// marked nothing might opt in as a whole.
     fn finish(&mut self, sorter: Sorter) {
         for (stretch, anonymous) in sorter.unmarked {
             if self.is_mergeable {
@@ -309,15 +308,15 @@ impl Memory {
     }
 }
 
-/// The stretch that might be merged, of a mapping without figures. Files that were mapped privately and written to are
-/// left out: their number is known only from the page tables, and they are few.
+/// Returns the address range that might be merged, of a mapping without figures. Privately mapped files with written
+/// pages are left out: only the page tables show these pages, and they are few.
 fn heading(mapping: &Mapping, is_locked: bool) -> Option<Stretch> {
     let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
     let is_taken = is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none();
     is_taken.then_some(Stretch { start: mapping.start, end: mapping.end })
 }
 
-/// What is needed to sort mappings.
+/// State of sorting a process's mappings.
 #[derive(Debug)]
 struct Sorter {
     is_locked: bool,

@@ -1,23 +1,23 @@
-//! How far the reading is, told to a meter that another module shows.
+//! Progress of the reading, shown by a meter of another module.
 
 use std::fmt::Debug;
 
-/// Shows how far something is.
+/// A progress meter.
 pub trait Meter: Debug + Send + Sync {
-    /// So many bytes are to be read; `what` says why.
+    /// Begins a reading of `bytes`; `what` names its purpose.
     fn begin(&self, bytes: u64, what: &'static str);
-    /// So many bytes more are read.
+    /// Adds `bytes` to those read.
     fn add(&self, bytes: u64);
-    /// Nothing is left to read.
+    /// Ends the reading.
     fn end(&self);
 }
 
-/// The reading of so many bytes, told to a meter if there is one. Its end is told on drop.
+/// A reading in progress, reported to a meter if there is one. Dropping it reports the end.
 #[derive(Debug)]
 pub struct Progress<'a>(Option<&'a dyn Meter>);
 
 impl<'a> Progress<'a> {
-    /// Tells the meter that a reading begins.
+    /// Reports the start of a reading.
     pub fn new(meter: Option<&'a dyn Meter>, bytes: u64, what: &'static str) -> Self {
         if let Some(meter) = meter {
             meter.begin(bytes, what);
@@ -25,7 +25,7 @@ impl<'a> Progress<'a> {
         Self(meter)
     }
 
-    /// So many bytes more are read.
+    /// Adds `bytes` to those read.
     pub fn add(&self, bytes: u64) {
         if let Some(meter) = self.0 {
             meter.add(bytes);

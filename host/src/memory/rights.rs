@@ -1,9 +1,9 @@
-//! Rights of a process: whether its user might examine it.
+//! Credentials of a process: whether its user might examine it.
 //!
-//! A user may read the memory and the figures of processes that have that user's rights and no others. The kernel's rule
-//! is that of ptrace (`__ptrace_may_access`): the same user and group as real, effective, saved and file system's, no
-//! capability besides, and dumpable. A program that is set-user-id or set-group-id or has file capabilities breaks one
-//! of them, also after a part of its rights is given up.
+//! A user may read the memory and the figures of processes that have that user's rights and no others. The rule is the
+//! kernel's for ptrace (`__ptrace_may_access`): real, effective, saved and file-system user are the same, and so are
+//! the groups; no extra capability; dumpable. A program that is set-user-id or set-group-id or has file capabilities
+//! breaks the rule, also after dropping some of its rights.
 
 use std::fs::File;
 use std::io;
@@ -14,18 +14,18 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, statat};
 use crate::accountable::four;
 use crate::proc_file::{self, lossy};
 
-/// Rights of a process at one moment.
+/// The credentials of a process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Real, effective, saved and file system's user.
+    /// The real, effective, saved and file-system user.
     users: [u32; 4],
-    /// The same of the group.
+    /// The real, effective, saved and file-system group.
     groups: [u32; 4],
     /// Permitted capabilities, in the process's own user namespace.
     permitted: u64,
     /// Owner of its files under /proc: root's where it is not dumpable.
     owner: u32,
-    /// Whether its capabilities are no rights here, because it runs in a user namespace of its own.
+    /// True if its capabilities do not count here, because it runs in a user namespace of its own.
     is_in_namespace: bool,
 }
 
@@ -57,7 +57,7 @@ impl Rights {
         })
     }
 
-    /// Whether they are those of `user` and no others.
+    /// Returns true if they are those of `user` and no others.
     pub fn are_of(&self, user: u32) -> bool {
         self.users == [user; 4]
             && self.groups.iter().all(|group| *group == self.groups[0])
@@ -65,13 +65,13 @@ impl Rights {
             && (user == ROOT || self.permitted == 0 || self.is_in_namespace)
     }
 
-    /// Whether they are those of a user and a group, and no others.
+    /// Returns true if they are those of a user and a group, and no others.
     pub fn are_of_group(&self, user: u32, group: u32) -> bool {
         self.are_of(user) && self.groups == [group; 4]
     }
 }
 
-/// Whether the process runs in another user namespace than we do.
+/// Returns true if the process runs in another user namespace than this one.
 fn is_in_namespace(directory: &OwnedFd) -> io::Result<bool> {
     let place = |found: Stat| (found.st_dev, found.st_ino);
     let ours = place(statat(CWD, "/proc/self/ns/user", AtFlags::empty())?);

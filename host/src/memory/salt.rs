@@ -1,4 +1,4 @@
-//! The salt of a run: fingerprints mean nothing without it, and it is never stored.
+//! The salt of a run. Fingerprints mean nothing without it, and it is never stored.
 
 use std::io;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use ksmith_core::sketch::{ZERO, fingerprint, mix};
 use rustix::rand::{GetRandomFlags, getrandom};
 use twox_hash::XxHash3_64;
 
-/// Hashes a page under a key that outlives the run: fingerprints of several hosts can then be compared.
+/// A hash under a key that outlives the run, so that fingerprints of several hosts can be compared.
 pub trait PageHash: Send + Sync {
-    /// The hash of a page that is not all zeros.
+    /// Returns the hash of a page that is not all zeros.
     fn hash(&self, page: &[u8]) -> u64;
 }
 
-/// XXH3's secret, drawn at random, or a hash with a key of its own.
+/// A random secret for XXH3, or a hash with a key of its own.
 #[derive(Clone)]
 pub struct Salt {
     secret: [u8; Self::BYTES],
@@ -25,10 +25,10 @@ impl Salt {
     /// The length of XXH3's own secret.
     const BYTES: usize = 192;
 
-    /// A new salt from the kernel's random numbers.
+    /// Creates a salt from the kernel's random numbers.
     ///
     /// # Errors
-    /// The kernel has none (which no kernel since 3.17 says).
+    /// The kernel has no random numbers (never since Linux 3.17).
     pub fn new() -> io::Result<Self> {
         let mut secret = [0; Self::BYTES];
         let mut filled = 0;
@@ -40,12 +40,12 @@ impl Salt {
         Ok(Self { secret, seed: u64::from_ne_bytes(seed), keyed: None })
     }
 
-    /// The salt of another hash, which has a key of its own.
+    /// Creates a salt of another hash, which has a key of its own.
     pub fn keyed(hash: Arc<dyn PageHash>) -> Self {
         Self { keyed: Some(hash), ..Self::of_seed(0) }
     }
 
-    /// The salt of this seed, the same at each call: for tests and benchmarks that repeat their draws.
+    /// Creates the salt of this seed, the same at each call: for tests and benchmarks that repeat their draws.
     pub fn of_seed(seed: u64) -> Self {
         let mut secret = [0; Self::BYTES];
         for (at, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
@@ -54,7 +54,7 @@ impl Salt {
         Self { secret, seed, keyed: None }
     }
 
-    /// A page's fingerprint, or [`ZERO`].
+    /// Returns a page's fingerprint, or [`ZERO`].
     #[inline]
     pub fn fingerprint(&self, page: &[u8]) -> u64 {
         if is_zero(page) {
@@ -70,12 +70,12 @@ impl Salt {
         }
     }
 
-    /// A number for drawing places.
+    /// Returns the seed for sampling pages.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What tells salts apart and gives nothing away: the fingerprint of a fixed text.
+    /// Returns a tag that tells salts apart and reveals nothing: the fingerprint of a fixed text.
     pub fn tag(&self) -> u64 {
         self.fingerprint(b"ksmith content sketch")
     }
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Salt {
     }
 }
 
-/// Most pages that are not zero differ from it early, so the whole page is rarely looked at.
+/// Returns true if a page is all zeros. Most other pages differ early, so few are compared whole.
 fn is_zero(page: &[u8]) -> bool {
     let (first, rest) = page.split_at(page.len().min(32));
     first.iter().all(|&byte| byte == 0)

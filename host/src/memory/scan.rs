@@ -1,9 +1,9 @@
-//! Reading a stretch of a process's memory without disturbing it.
+//! Reading a range of a process's memory without disturbing it.
 //!
-//! Only pages that pagemap says are present and anonymous are read, so nothing is faulted in and no userfaultfd
-//! handler is woken. They are read through `/proc/PID/mem`, which takes no pins, so that merged pages stay merged;
-//! [`super::pinned`] says when something faster may be used. A page that goes away in between costs at most
-//! one fault.
+//! Only pages that are present and anonymous by pagemap are read, so nothing is faulted in and no userfaultfd handler
+//! is woken. They are read through `/proc/PID/mem`, which takes no pins, so that merged pages stay merged;
+//! [`super::pinned`] documents when a faster call may be used. A page that goes away in between costs at most one
+//! fault.
 
 use std::fs::File;
 use std::io;
@@ -20,46 +20,46 @@ use super::process::Memory;
 use super::salt::Salt;
 use super::under_way;
 
-/// What all threads share.
+/// State shared by all scanning threads.
 #[derive(Debug)]
 pub struct Context {
     /// The salt of the run.
     pub salt: Salt,
-    /// How fast to read.
+    /// The rate limit of reading.
     pub pace: Pace,
-    /// The flags of frames, and the frames that were seen.
+    /// Frame flags, and the frames seen.
     pub frames: Frames,
-    /// Whether anything is merged on this host.
+    /// The check that nothing is merged on this host.
     pub quiet: Quiet,
     /// Bytes in a page.
     pub page_size: u64,
 }
 
-/// What one thread needs again and again.
+/// Buffers and state of one scanning thread.
 #[derive(Debug)]
 pub struct Scratch {
     buffer: Vec<u8>,
     entries: Vec<u8>,
     frames: Vec<u64>,
     flags: Vec<FrameFlags>,
-    /// Whether pages may be pinned, as of a few milliseconds ago, and for how many looks that holds.
+    /// True if pages may be pinned, as of a few milliseconds ago. `looks` more single pages use it.
     may_pin: bool,
     looks: u32,
-    /// Whether frames that were seen before may be read: they were, at the first look.
+    /// True if frames seen before may be read, because the first pass saw them.
     is_second_look: bool,
 }
 
-/// What was found besides the fingerprints, in pages.
+/// Figures of a scan besides the fingerprints, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Pages that were read.
     pub read: u64,
     /// Pages that are merged with others by KSM.
     pub merged: u64,
-    /// Pages that map the kernel's zero page, KSM's work or never written to: not reported as pages. Where
-    /// frames are hidden from us, pages of zeros that are not mapped here alone are taken for such.
+    /// Pages that map the kernel's zero page, through KSM or never written to. They are not reported as pages. If frame
+    /// numbers are hidden, pages of zeros that are not mapped here alone count as such.
     pub zero_mapped: u64,
-    /// Pages left out because another page of ours is in the same frame since a fork.
+    /// Pages skipped because a page seen before has the same frame since a fork.
     pub forked: u64,
 }
 
@@ -73,7 +73,7 @@ impl Tally {
     }
 }
 
-/// Why reading a stretch ended early.
+/// A reason why a scan ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
     /// The process is gone.
@@ -81,16 +81,16 @@ pub enum Stopped {
 }
 
 impl Scratch {
-    /// Bytes read at once: the second-level cache holds them until they are hashed.
+    /// Bytes of one read: they fit the second-level cache until they are hashed.
     const READ: usize = 256 << 10;
 
-    /// Pages looked up at once.
+    /// Pages looked up by one read.
     const LOOKED_UP: u64 = 4096;
 
-    /// Looks at single pages between which it is looked up whether they may be pinned.
+    /// Reads of single pages between two checks that pages may be pinned.
     const LOOKS: u32 = 256;
 
-    /// Buffers for one thread.
+    /// Creates the buffers of one thread.
     pub fn new() -> Self {
         Self {
             buffer: vec![0; Self::READ],
@@ -103,13 +103,13 @@ impl Scratch {
         }
     }
 
-    /// From now on pages are looked at again.
+    /// Permits reading frames that were seen before, for a second pass.
     pub fn look_again(&mut self) {
         self.is_second_look = true;
     }
 
-    /// Reads all of `addresses` that may be read and calls `page` with the address and the fingerprint of each
-    /// page, in order.
+    /// Reads all readable pages of `addresses`, in order, and calls `page` with the address and the fingerprint of
+    /// each.
     ///
     /// # Errors
     /// The process is gone.
@@ -153,7 +153,7 @@ impl Scratch {
         Ok(tally)
     }
 
-    /// Reads what pagemap says about `count` pages from page number `first` on. Gives the number of pages told.
+    /// Reads the pagemap entries of `count` pages from page number `first` on. Returns the number of entries.
     fn look_up(&mut self, pid: u32, pagemap: &File, first: u64, count: u64) -> Result<usize, Stopped> {
         self.entries.resize(count as usize * 8, 0);
         // A mapping may have been taken away: no entries then, which is no reason to stop. A process that is gone
@@ -171,7 +171,7 @@ impl Scratch {
         word.map_or(PageEntry::default(), |word| PageEntry::from_bytes(*word))
     }
 
-    /// Looks up the frames of all pages that others may map as well.
+    /// Looks up the frames of all pages that others may map too.
     fn find_frames(&mut self, context: &Context, found: usize) {
         self.frames.clear();
         for at in 0..found {
@@ -195,7 +195,7 @@ impl Scratch {
         }
     }
 
-    /// The number of pages from `at` on that can be read in one go; 0 if this one is not to be read.
+    /// Returns the number of pages from `at` on for one read; 0 if the page at `at` is not to be read.
     fn run(&self, context: &Context, at: usize, found: usize, tally: &mut Tally) -> usize {
         let most = Self::READ / context.page_size as usize;
         let mut run = 0;
@@ -271,7 +271,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Looks at one page: its fingerprint, or `None` if there is nothing to read, and why.
+    /// Reads one page. Returns its fingerprint (`None` if there is nothing to read) and the figures that tell why.
     ///
     /// # Errors
     /// The process is gone.
@@ -299,18 +299,18 @@ impl Default for Scratch {
     }
 }
 
-/// The size of a page.
+/// Returns the size of a page.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// CPU time that this process has used, in seconds.
+/// Returns the CPU time used by this process, in seconds.
 pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Maps an I/O error that should not happen.
+/// Converts an unexpected I/O error of the action `what`.
 pub fn unexpected(what: &'static str) -> impl FnOnce(io::Error) -> super::error::EstimateError {
     move |why| super::error::EstimateError::System { what, why }
 }

@@ -1,4 +1,4 @@
-//! The processes to read, and the guests to which they belong.
+//! Processes to read, and the guests to which they belong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use super::error::{EstimateError, Skipped, Unreadable};
 use super::process::{Detail, Memory, Process};
 use crate::users::user_name;
 
-/// What was asked for.
+/// The user's selection of processes.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// The PIDs of processes to read.
     pub pids: Vec<u32>,
-    /// Every process with mergeable memory, or every virtual machine if there is none. So it is, too, if nothing
-    /// else is asked for.
+    /// True for every process with mergeable memory, or every virtual machine if there is none. Implied by an empty
+    /// selection.
     pub all: bool,
-    /// What counts as one guest.
+    /// The grouping of processes into guests.
     pub by: By,
-    /// For [`By::Domain`]: the domain of each process, by its PID. A process that is not here has no domain and counts by
-    /// itself.
+    /// For [`By::Domain`]: the domain of each process, by its PID. A process that is missing here has no domain and
+    /// counts by itself.
     pub domains: BTreeMap<u32, String>,
 }
 
-/// What counts as one guest.
+/// A grouping of processes into guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
     /// Each process is one guest.
@@ -39,12 +39,12 @@ pub enum By {
     Domain,
 }
 
-/// One process that is read.
+/// A process to read.
 #[derive(Debug)]
 pub struct Target {
     /// The process's PID.
     pub pid: u32,
-    /// The number of its guest.
+    /// The index of its guest.
     pub guest: u32,
     /// The process's memory.
     pub memory: Memory,
@@ -52,12 +52,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether it ended while it was read.
+    /// Returns true if it ended while it was read.
     pub fn has_exited(&self) -> bool {
         self.exited.load(Ordering::Relaxed)
     }
 
-    /// Notes that it ended.
+    /// Records that it ended.
     pub fn note_exit(&self) {
         self.exited.store(true, Ordering::Relaxed);
     }
@@ -72,14 +72,14 @@ pub struct Guest {
     pub pids: Vec<u32>,
 }
 
-/// Everything that will be read.
+/// All processes to read, by guest.
 #[derive(Debug, Default)]
 pub struct Targets {
-    /// Guests, in the order in which they will be shown.
+    /// Guests, in the order of the report.
     pub guests: Vec<Guest>,
     /// The processes of the guests.
     pub targets: Vec<Target>,
-    /// What was asked for and can't be had.
+    /// Selected processes that can't be read.
     pub skipped: Vec<Skipped>,
 }
 
@@ -87,7 +87,7 @@ impl Targets {
     /// Finds the processes and opens their memory.
     ///
     /// # Errors
-    /// There is nothing that can be read.
+    /// Nothing can be read.
     pub fn select(selection: &Selection) -> Result<Self, EstimateError> {
         let mut found = Self::default();
         let mut processes = Vec::new();
@@ -145,7 +145,7 @@ impl Targets {
     }
 }
 
-/// Every process of this host that is not the kernel's, oneself left out.
+/// Opens every process of this host except kernel threads and this process.
 fn every_process() -> Vec<Process> {
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -167,7 +167,7 @@ fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
     }
 }
 
-/// The text without control characters: any user with the right to make a control group chooses its name.
+/// Returns the text without control characters: any user who may make a control group chooses its name.
 fn printable(text: String) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -14,7 +14,7 @@ pub(crate) struct Mapped {
 const ALIGNED: usize = 2 << 20;
 
 impl Mapped {
-    /// Maps so many bytes.
+    /// Maps `length` bytes.
     pub(crate) fn new(length: usize) -> Self {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let whole = unsafe {

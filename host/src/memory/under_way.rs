@@ -1,12 +1,12 @@
-//! Which processes' memory is being read now, and since when: a process may hold its reader up for ever.
+//! A registry of reads of processes' memory in progress, with their start: a process may block its reader for ever.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The reads under way, one of each thread.
+/// The reads in progress, at most one per thread.
 static READS: Mutex<Vec<(u32, Instant)>> = Mutex::new(Vec::new());
 
-/// Reads of the memory of process `pid`, noted while it lasts.
+/// Calls `read`, registered as a read of process `pid` while it runs.
 pub fn during<T>(pid: u32, read: impl FnOnce() -> T) -> T {
     let entry = (pid, Instant::now());
     let reads = || READS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -19,7 +19,7 @@ pub fn during<T>(pid: u32, read: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// The processes that have held a reader up for longer than `bound`.
+/// Returns the processes that have blocked a reader for longer than `bound`.
 pub fn stuck(bound: Duration) -> Vec<u32> {
     let reads = READS.lock().unwrap_or_else(PoisonError::into_inner);
     reads.iter().filter(|(_, since)| since.elapsed() > bound).map(|(pid, _)| *pid).collect()

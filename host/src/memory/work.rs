@@ -1,4 +1,4 @@
-//! The reading, spread over threads: a list of chunks, taken one after another by the threads that are free.
+//! The reading spread over threads: a list of chunks, each taken by the next free thread.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use super::progress::Progress;
 use super::scan::{Context, Scratch, Stopped, Tally};
 use super::target::Target;
 
-/// A piece of one process's memory.
+/// A chunk of one process's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Which process, by its place in the list of targets.
+    /// The index of the process in the list of targets.
     pub target: usize,
-    /// The rank of the stretch in its process: the same in clones.
+    /// The index of the range in its process, the same in clones.
     pub stretch: u64,
-    /// Offset of the chunk in its stretch.
+    /// Offset of the chunk in its range.
     pub offset: u64,
-    /// Where in memory.
+    /// The chunk's addresses.
     pub addresses: Range<u64>,
 }
 
-/// Cuts all stretches into chunks of at most `bytes`.
+/// Cuts all ranges into chunks of at most `bytes`.
 pub fn chunks(targets: &[Target], bytes: u64) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     for (target, it) in targets.iter().enumerate() {
@@ -39,7 +39,7 @@ pub fn chunks(targets: &[Target], bytes: u64) -> Vec<Chunk> {
     chunks
 }
 
-/// Does `work` for each number below `count`, on `threads` threads.
+/// Calls `work` for each number below `count`, on `threads` threads.
 pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut Scratch, usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut Scratch, usize
     });
 }
 
-/// Does `work` for each chunk of a process that still lives. Returns what was found in each target.
+/// Calls `work` for each chunk of a living process. Returns the summed figures of each target.
 pub fn read_chunks(
     context: &Context,
     targets: &[Target],

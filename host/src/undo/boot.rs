@@ -1,11 +1,11 @@
-//! Which boot an entry is from.
+//! The boot from which an entry is.
 
-/// This boot, as far as the kernel names it.
+/// This boot's id, if the kernel has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Boot(pub(super) Option<String>);
 
 impl Boot {
-    /// Whether an entry is from another boot. Nothing that is undone survives one.
+    /// Returns true if an entry is from another boot. Settings do not survive a boot, so nothing of it is undone.
     pub(super) fn is_another(&self, boot_id: Option<&str>) -> bool {
         matches!((&self.0, boot_id), (Some(this), Some(that)) if this != that)
     }

@@ -1,8 +1,8 @@
-//! Each operation on a file that undoing depends on, in one place, so that tests can make any of them fail.
+//! All file operations on which undoing depends, in one place, so that tests can inject faults.
 
 use std::io;
 
-/// The kinds of operations.
+/// A kind of file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// The new file of the undo store is created.
@@ -23,7 +23,7 @@ pub(crate) enum Operation {
     Knob,
 }
 
-/// Carries out an operation, unless a test makes it fail.
+/// Carries out an operation, unless a test injects a fault.
 pub(crate) fn run<T>(operation: Operation, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     #[cfg(test)]
     fault::before(operation)?;
@@ -32,7 +32,7 @@ pub(crate) fn run<T>(operation: Operation, act: impl FnOnce() -> io::Result<T>) 
     act()
 }
 
-/// Writes all of `bytes`, unless a test breaks it off half way, as a kill or a full disk would.
+/// Writes all of `bytes`, or half of them if a test injects a fault, as a kill or a full disk would.
 pub(crate) fn write_all(file: &mut impl io::Write, bytes: &[u8]) -> io::Result<()> {
     run(Operation::Write, || Ok(())).inspect_err(|_| {
         let _ = file.write_all(bytes.get(..bytes.len() / 2).unwrap_or_default());
@@ -42,14 +42,14 @@ pub(crate) fn write_all(file: &mut impl io::Write, bytes: &[u8]) -> io::Result<(
 
 #[cfg(test)]
 pub(crate) mod fault {
-    //! What a test makes fail.
+    //! Fault injection.
 
     use std::cell::RefCell;
     use std::io;
 
     use super::Operation;
 
-    /// What happens at an operation.
+    /// A fault at an operation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Fault {
         /// The process is killed: this operation and all later ones do nothing.
@@ -74,8 +74,8 @@ pub(crate) mod fault {
         static PLAN: RefCell<Plan> = RefCell::default();
     }
 
-    /// Runs `work`, with `fault` at the operation of this number (from 0) of this thread. Returns the result, and the
-    /// operations that were tried.
+    /// Runs `work`, with `fault` at this thread's operation of this index. Returns the result, and the operations that
+    /// were tried.
     pub(crate) fn with<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T) -> (T, Vec<Operation>) {
         PLAN.set(Plan { fault, seen: Vec::new() });
         let result = work();

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What is to be undone, or to outlive ksmith.
+/// A kind of entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A setting of KSM has another value.
@@ -26,7 +26,7 @@ impl Kind {
     /// Kinds that are about KSM itself, not about a guest.
     pub const OF_KSM: [Self; 3] = [Self::Setting, Self::Paused, Self::KsmdCpus];
 
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Setting => "setting",
@@ -45,14 +45,14 @@ pub trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
     const KIND: Kind;
 }
 
-/// All entries of the store. Kinds that this build does not know are kept.
+/// All entries of the store. Kinds unknown to this build are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entries {
-    /// The process that wrote the file last.
+    /// The process that last wrote the file.
     pub(super) owner: Option<ProcessId>,
-    /// Whether the settings' entries say what was written last. Else only the original values are sure.
+    /// True if the settings' entries hold the values written last. Otherwise only the original values are certain.
     pub(super) is_exact: bool,
-    /// The entries as they stand in the file.
+    /// The entries as in the file.
     pub(super) all: Vec<Value>,
 }
 
@@ -63,35 +63,35 @@ impl Default for Entries {
 }
 
 impl Entries {
-    /// The process that wrote the store last.
+    /// Returns the process that last wrote the store.
     pub fn owner(&self) -> Option<ProcessId> {
         self.owner
     }
 
-    /// Whether there is nothing to undo.
+    /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether the settings' entries say what was written last.
+    /// Returns true if the settings' entries hold the values written last.
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }
 
-    /// The number of entries of a kind.
+    /// Returns the number of entries of a kind.
     pub fn count(&self, kind: Kind) -> usize {
         self.all.iter().filter(|entry| is(entry, kind)).count()
     }
 
-    /// The entries of a kind.
+    /// Returns the entries of a kind.
     ///
     /// # Errors
-    /// One of them is not understood.
+    /// One of them can't be parsed.
     pub fn of<E: Entry>(&self) -> Result<Vec<E>, serde_json::Error> {
         self.each::<E>().collect()
     }
 
-    /// The entries of a kind that are understood, and why each other one is not.
+    /// Returns the entries of a kind that can be parsed, and the errors of the others.
     pub fn understood<E: Entry>(&self) -> (Vec<E>, Vec<String>) {
         let (mut understood, mut faults) = (Vec::new(), Vec::new());
         for entry in self.each::<E>() {
@@ -107,7 +107,7 @@ impl Entries {
         self.all.iter().filter(|entry| is(entry, E::KIND)).map(parse)
     }
 
-    /// Replaces the entries of a kind. Those that are not understood stay.
+    /// Replaces the entries of a kind. Those that can't be parsed stay.
     ///
     /// # Errors
     /// One of them can't be written as JSON.
@@ -140,7 +140,7 @@ fn parse<E: Entry>(entry: &Value) -> Result<E, serde_json::Error> {
     serde_json::from_value(entry)
 }
 
-/// An entry with its kind in it.
+/// Returns an entry with its kind as a field.
 pub(super) fn tagged(kind: Kind, entry: Value) -> Value {
     let fields = entry.as_object().cloned().unwrap_or_default();
     std::iter::once((KIND.to_owned(), kind.name().into())).chain(fields).collect::<serde_json::Map<_, _>>().into()

@@ -1,17 +1,17 @@
-//! What can go wrong with the undo store.
+//! Errors of the undo store.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the undo store can't be used.
+/// An error of the undo store.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// The directory is missing and can't be made, or others can write to it.
+    /// The directory is missing and can't be created, or others can write to it.
     #[error("{path} can't be used to keep what is to be undone: {source}", path = .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// The file can't be read.
@@ -19,7 +19,7 @@ pub enum UndoError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// The file can't be written or removed.
@@ -27,10 +27,10 @@ pub enum UndoError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The file is not an undo store. It stays until a person has looked at it.
+    /// The file is not a valid undo store. It stays until the operator has looked at it.
     #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
              it with /sys/kernel/mm/ksm and put right what differs; give guests the memory that they lack (restart them, \
              or use virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's memory.high); then give it up \
@@ -39,7 +39,7 @@ pub enum UndoError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }

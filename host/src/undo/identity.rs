@@ -1,4 +1,4 @@
-//! Which process: by PID and start time, on the running host only.
+//! Identity of processes: PID and start time, on the running host only.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use ksmith_core::sample::ProcessId;
 
 use crate::root::Root;
 
-/// This process.
+/// Returns this process's identity.
 pub(crate) fn own() -> io::Result<ProcessId> {
     let pid = std::process::id();
     match of(&Root::host(), pid) {
@@ -17,13 +17,13 @@ pub(crate) fn own() -> io::Result<ProcessId> {
     }
 }
 
-/// The process that has `pid` now, dead ones that are not collected included.
+/// Returns the identity of the process with this PID, zombies included.
 pub(crate) fn of(root: &Root, pid: u32) -> Reading<ProcessId> {
     let stat = root.text(format!("proc/{pid}/stat"));
     stat.and_then(|text| PidStat::parse(&text)).map(|stat| ProcessId { pid, start_ticks: stat.start_ticks })
 }
 
-/// Whether that very process still runs. One that is dead and not yet collected by its parent does not.
+/// Returns true if this very process still runs. A zombie does not.
 pub(crate) fn is_alive(id: ProcessId) -> bool {
     let host = Root::host();
     let state = host.text(format!("proc/{}/stat", id.pid));
@@ -31,7 +31,7 @@ pub(crate) fn is_alive(id: ProcessId) -> bool {
     of(&host, id.pid) == Reading::Value(id) && !state.value().is_some_and(is_dead)
 }
 
-/// What the kernel calls this boot. Settings do not survive one, so neither does what is to be restored.
+/// Returns the kernel's id of this boot. Settings do not survive a boot, so neither does what is to be restored.
 pub(crate) fn boot_id() -> Option<String> {
     let text = Root::host().text("proc/sys/kernel/random/boot_id");
     text.value().map(|text| text.trim().to_owned())

@@ -6,7 +6,7 @@ use super::entries::{Entries, Entry};
 use super::store::UndoStore;
 use super::{StateDir, UndoError};
 
-/// The entries of one kind, of which this process is the only writer. Clones are the same list; threads may share it.
+/// The entries of one kind, with this process as their only writer. Clones share one list, also across threads.
 #[derive(Debug, Clone)]
 pub struct Kept<E>(Arc<Mutex<Inner<E>>>);
 
@@ -14,7 +14,7 @@ pub struct Kept<E>(Arc<Mutex<Inner<E>>>);
 struct Inner<E> {
     store: UndoStore,
     entries: Vec<E>,
-    /// Whether changes are written.
+    /// True if changes are written to the store.
     is_written: bool,
 }
 
@@ -29,7 +29,7 @@ impl<E: Entry> Kept<E> {
         Self::new(store, &entries, true)
     }
 
-    /// Reads the entries that can be read, and says why the others can't. These stay in the store.
+    /// Reads the entries that can be parsed, and returns the errors of the others. These stay in the store.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
         let store = UndoStore::new(directory);
         let (entries, _) = store.survey();
@@ -37,7 +37,7 @@ impl<E: Entry> Kept<E> {
         (Self(Arc::new(Mutex::new(Inner { store, entries, is_written: true }))), faults)
     }
 
-    /// Reads the entries for a process that changes nothing and so need not hold the lock: the file stays as it is.
+    /// Reads the entries for a process that changes nothing and so need not hold the lock. The file stays as it is.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -47,10 +47,10 @@ impl<E: Entry> Kept<E> {
         Self::new(store, &entries, false)
     }
 
-    /// The entries of this kind among those that were read from `store`.
+    /// Takes the entries of this kind out of those that were read from `store`.
     ///
     /// # Errors
-    /// One of them is not understood.
+    /// One of them can't be parsed.
     pub fn new(store: UndoStore, entries: &Entries, is_written: bool) -> Result<Self, UndoError> {
         let entries = entries
             .of::<E>()
@@ -58,12 +58,12 @@ impl<E: Entry> Kept<E> {
         Ok(Self(Arc::new(Mutex::new(Inner { store, entries, is_written }))))
     }
 
-    /// Whether changes are written: not for a process that only reads.
+    /// Returns true if changes are written. A process that only reads writes none.
     pub fn is_written(&self) -> bool {
         self.lock().is_written
     }
 
-    /// A copy of the entries.
+    /// Returns a copy of the entries.
     pub fn entries(&self) -> Vec<E> {
         self.lock().entries.clone()
     }
@@ -71,7 +71,7 @@ impl<E: Entry> Kept<E> {
     /// Changes the entries, first in the store.
     ///
     /// # Errors
-    /// The store can't be written. Then nothing has changed.
+    /// The store can't be written, and nothing has changed.
     pub fn change(&self, change: impl FnOnce(&mut Vec<E>)) -> Result<(), UndoError> {
         let mut inner = self.lock();
         let mut entries = inner.entries.clone();

@@ -1,9 +1,9 @@
-//! What must be undone, on disk before it is done.
+//! The undo store: changes to undo, on disk before they are made.
 //!
-//! One file, `undo.json` in the state directory, holds an entry for each changed setting, each paused process, each guest
-//! with merging switched off and each guest from which memory was taken. It also holds the guests that the operator wants
-//! left alone. [`UndoStore`] reads and writes the file. [`Kept`] is the list of one kind of entry. The modules that make
-//! changes restore them. An entry that is not understood stays, and keeps no other one from being restored.
+//! One file, `undo.json` in the state directory, holds the entries: changed settings, paused processes, guests with
+//! merging switched off, and guests from which memory was taken. It also holds the guests that the operator wants left
+//! alone. [`UndoStore`] reads and writes the file. [`Kept`] is the list of one kind of entry. The modules that make
+//! changes restore them. An entry that can't be parsed stays, and keeps no other one from being restored.
 
 mod boot;
 pub(crate) mod disk;

@@ -29,8 +29,8 @@ struct Journal {
 /// The names of the files.
 const NAMES: [&str; 4] = ["journal.json", "guests.json", "balance.json", "holds.json"];
 
-/// Adds what the files say, unless the entry is there already. Returns the files that were read, and why others could not
-/// be. One file never keeps another from being read.
+/// Adds the files' entries that are not there yet. Returns the files that were read, and the errors of the others. One
+/// file never keeps another from being read.
 pub(super) fn add(directory: &StateDir, boot: &Boot, entries: &mut Entries) -> (Vec<PathBuf>, Vec<UndoError>) {
     let (mut read, mut faults) = (Vec::new(), Vec::new());
     for path in NAMES.map(|name| directory.path().join(name)) {

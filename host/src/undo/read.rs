@@ -1,4 +1,4 @@
-//! Reading a file whole.
+//! Reading a file whole, up to a limit.
 
 use std::fs::File;
 use std::io;
@@ -7,10 +7,10 @@ use std::path::Path;
 use super::UndoError;
 use crate::proc_file::read_within;
 
-/// The longest file that is read: some 50,000 entries.
+/// The longest file that is read, in bytes: some 50,000 entries.
 const LONGEST: u64 = 16 << 20;
 
-/// The text of a file, if there is one.
+/// Returns the text of a file; `None` if there is no such file.
 pub(super) fn text_of(path: &Path) -> Result<Option<Vec<u8>>, UndoError> {
     let read = match File::open(path) {
         Ok(file) => read_within(file, LONGEST),

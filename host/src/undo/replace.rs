@@ -1,4 +1,4 @@
-//! Replacing a file whole.
+//! Atomic replacement of a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{self, Operation};
 
-/// Whether a change must be on disk before it counts.
+/// Durability of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durable {
-    /// It must, and an error of the disk must be seen.
+    /// On disk before the call returns, with errors of the disk reported.
     Synced,
-    /// It need only outlive the process, which the kernel's page cache does.
+    /// In the kernel's page cache, which outlives the process.
     Cached,
 }
 
-/// Where the text of a file stands before it takes the file's place.
+/// Returns the path of the temporary file that replaces a file.
 pub(super) fn new_of(path: &Path) -> PathBuf {
     path.with_extension("json.new")
 }
 
-/// Puts `text` in the place of the file at `path`, whole or not at all.
+/// Replaces the file at `path` with `text`, whole or not at all.
 ///
 /// # Errors
 /// The new file can't be written, synced or renamed. The old one stays.

@@ -1,4 +1,4 @@
-//! The directory in which ksmith keeps what must outlive it: the undo store and the lock.
+//! The state directory, for what must outlive the process: the undo store and the lock.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -9,41 +9,41 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
 use crate::root::Root;
 
-/// `/run/ksmith`, or where a test puts it. Emptied by a reboot, like the settings that it is about.
+/// `/run/ksmith`, or a test's directory. A reboot empties it and resets the settings that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir(PathBuf);
 
 impl StateDir {
-    /// `run/ksmith` under `root`.
+    /// Returns `run/ksmith` under `root`.
     pub fn of(root: &Root) -> Self {
         Self(root.path("run/ksmith"))
     }
 
-    /// The state directory at `path`.
+    /// Returns the state directory at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The path of the undo store.
+    /// Returns the path of the undo store.
     pub fn undo(&self) -> PathBuf {
         self.0.join("undo.json")
     }
 
-    /// The lock's path.
+    /// Returns the path of the lock.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
 
-    /// Makes the directory, for its owner only. One that exists must not be writable by others: write access to
-    /// the undo store decides what root writes to KSM, and which processes it continues.
+    /// Creates the directory, accessible to its owner only. An existing one must not be writable by others: write
+    /// access to the undo store decides what root writes to KSM, and which processes it continues.
     ///
     /// # Errors
-    /// It can't be made, or others may write to it.
+    /// It can't be created, or others may write to it.
     pub fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         // By descriptor: what is judged is the directory itself, and no link to another.

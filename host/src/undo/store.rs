@@ -16,16 +16,16 @@ use super::read::text_of;
 use super::replace::{Durable, new_of, replace};
 use super::{StateDir, UndoError, identity, older};
 
-/// The version of the format. Version 1 does not say what was written last.
+/// The version of the format. Version 1 does not hold the values written last.
 const VERSION: u32 = 2;
 
-/// The content of the file. A person can act upon it.
+/// The content of the file, readable by people.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
     version: u32,
-    /// Whether the settings' entries say what was written last. Near the start, where [`UndoStore::mark_inexact`] can
-    /// overwrite it.
+    /// True if the settings' entries hold the values written last. The field is near the start, where
+    /// [`UndoStore::mark_inexact`] can overwrite it.
     #[serde(default)]
     exact: Option<bool>,
     owner: ProcessId,
@@ -35,8 +35,8 @@ struct Content {
 
 /// The undo store of a state directory.
 ///
-/// The file is replaced whole, so a reader sees one state or the other. Every change reads the file again under a lock
-/// of the directory, so several stores, also in several processes, change it in turn.
+/// The file is replaced atomically, so a reader sees one state or the other. Every change reads the file again under a
+/// lock of the directory, so several stores, also in several processes, change it in turn.
 #[derive(Debug, Clone)]
 pub struct UndoStore {
     directory: StateDir,
@@ -44,17 +44,17 @@ pub struct UndoStore {
 }
 
 impl UndoStore {
-    /// The store of a directory. Nothing is read or made yet.
+    /// Creates the store of a directory. Nothing is read or written yet.
     pub fn new(directory: &StateDir) -> Self {
         Self { directory: directory.clone(), boot: Boot(identity::boot_id()) }
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.directory.undo()
     }
 
-    /// All entries, with those in files of an older build. Entries from before the last boot are void.
+    /// Reads all entries, with those in files of an older build. Entries from before the last boot are void.
     ///
     /// # Errors
     /// A file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
@@ -64,8 +64,8 @@ impl UndoStore {
         faults.into_iter().next().map_or(Ok(entries), Err)
     }
 
-    /// The entries of all files that can be read, and why the other files can't be. For restoring: one damaged file must
-    /// not keep what others say from being put back.
+    /// Reads the entries of all files that can be read, and returns the errors of the others. For restoring: one
+    /// damaged file must not keep the entries of others from being restored.
     pub fn survey(&self) -> (Entries, Vec<UndoError>) {
         let own = self.read_own();
         let mut faults = Vec::new();
@@ -85,7 +85,7 @@ impl UndoStore {
         }
     }
 
-    /// Changes the entries. With none left the file goes. So do files of an older build that were read.
+    /// Changes the entries. With none left the file is removed. So are files of an older build that were read.
     ///
     /// # Errors
     /// The file can't be read or written. Then it is as it was.
@@ -96,7 +96,7 @@ impl UndoStore {
         self.change_as(Durable::Synced, change)
     }
 
-    /// The same, with a choice whether to wait for the disk.
+    /// Changes the entries as [`change`](Self::change) does, with a choice of durability.
     pub(crate) fn change_as(
         &self,
         durable: Durable,
@@ -123,8 +123,8 @@ impl UndoStore {
         older.iter().try_for_each(|path| remove(path)).map_err(write)
     }
 
-    /// Notes in place that the settings' entries do not say what was written last, so that all originals are restored.
-    /// This needs no space, so it can be done on a full disk.
+    /// Marks in place that the settings' entries do not hold the values written last, so that all originals are
+    /// restored. This needs no space, so it works on a full disk.
     ///
     /// # Errors
     /// There is no file, or it can't be written.
@@ -146,8 +146,8 @@ impl UndoStore {
         .map_err(write)
     }
 
-    /// Gives up what the store says about KSM itself, and damaged files. What is given up is kept in files beside it,
-    /// which are returned. What sound files say about guests stays. To be called under the [`Lock`](crate::act::Lock).
+    /// Discards the entries about KSM itself, and damaged files. Both are kept in files beside the store, which are
+    /// returned. Entries of undamaged files about guests stay. The caller holds the [`Lock`](crate::act::Lock).
     ///
     /// # Errors
     /// A file can't be moved or written.
@@ -210,8 +210,8 @@ impl UndoStore {
     }
 }
 
-/// The right to change the file: a lock of the directory. Given back explicitly, since a child that was forked meanwhile
-/// has a copy of the descriptor.
+/// The right to change the file: a lock of the directory. It is released explicitly, since a child that was forked
+/// meanwhile has a copy of the descriptor.
 struct Turn(File);
 
 impl Turn {
