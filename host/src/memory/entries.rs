@@ -11,8 +11,8 @@ use super::under_way;
 /// Pages looked up by one read.
 const LOOKED_UP: u64 = 4096;
 
-/// Calls `take` for the pages of `size` bytes of a process between the addresses `start` and `end`, with the number of
-/// the first page of a batch and the batch's pagemap entries.
+/// Calls `take` for each batch of pages of a process between the addresses `start` and `end`, with pages of `size`
+/// bytes. Its arguments are the number of the batch's first page and the pagemap entries.
 ///
 /// # Errors
 /// The process is gone, or `take` failed.

@@ -328,7 +328,7 @@ struct Sorter {
 mod tests {
     use super::*;
 
-    /// What a process with these mappings has lost, and how many stretches are left.
+    /// Returns the ineligible bytes of a process with these mappings, and the number of ranges left.
     fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
         let (lost, memory) = sort(smaps, is_locked);
         (lost, memory.stretches.len(), memory.anonymous_bytes)

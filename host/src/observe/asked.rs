@@ -1,7 +1,7 @@
-//! Files of processes that may make their reader wait, for many processes at once.
+//! Reading files whose processes may block the reader, for many processes at once.
 //!
-//! On the live host a [`Reader`] reads them, and all waiting of one sample has an end. A process that did not answer is
-//! asked after all others, and few such processes in one sample.
+//! On the live host a [`Reader`] reads them, and the total wait of one sample is bounded. A process that did not answer
+//! is read after all others, and only few such processes in one sample.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -16,60 +16,60 @@ use crate::root::Root;
 /// The longest wait for one process.
 const STALL: Duration = Duration::from_millis(5);
 
-/// Processes that one sample waits for without an answer. The others are read by the next one. A host that is short of CPU delays
-/// the sample, as it delays all programs.
+/// Unanswered processes after which a sample reads no more; the next sample reads the others. A host that is short of
+/// CPU delays the sample, as it delays all programs.
 const STUCK: usize = 3;
 
-/// The same for the first sample, which reads every process.
+/// Unanswered processes after which the first sample, which reads every process, reads no more.
 const STUCK_AT_FIRST: usize = 100;
 
-/// The end of all waiting of one sample.
+/// Time limit of one sample's reading.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Of the processes that did not answer, so many are asked again by one sample.
+/// Retries per sample of processes that did not answer before.
 const SUSPECTS_ASKED: usize = 1;
 
-/// Bytes of command lines of one user's processes that are read within [`LINES_EVERY`], and by the first sample. Later samples
-/// read the others. A hypervisor's has some kilobytes; an ordinary user's many processes may each have as long a one as is read,
-/// and change it all the time.
+/// Quota of command-line bytes per user, for each [`LINES_EVERY`] and for the first sample. Later samples read the
+/// others. A hypervisor's line has some kilobytes. But all of an ordinary user's many processes may have lines of the
+/// longest permitted length, and change them all the time.
 const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
 pub(super) const LINES_EVERY: Duration = Duration::from_secs(1);
 
-/// What a command line counts for at least. To begin a reading takes time too, so 64 of a user's are read in that time.
+/// Least quota that a command line uses. Starting a read costs time too, so at most 64 of a user's are read per period.
 const LINE_LEAST: u64 = 16 << 10;
 
-/// Bytes of `ksm_stat` that are read: it has six lines.
+/// Bytes of `ksm_stat` that are read. It has six lines.
 const KSM_STAT: u64 = 4096;
 
-/// What a process has answered.
+/// The outcome of reading a process's file.
 #[derive(Debug)]
 pub(super) enum Told {
     /// The file's bytes, or the kernel's error.
     Answer(io::Result<Vec<u8>>),
-    /// The process does not answer.
+    /// The process did not answer.
     Nothing(Unanswered),
-    /// The time was over before its turn.
+    /// The sample's time ended before its turn.
     NotAsked,
 }
 
-/// Asks processes, within the time of a sample.
+/// A reader of processes' files within the time limit of a sample.
 #[derive(Debug)]
 pub(super) struct Asked {
     reader: Option<Reader>,
     until: Instant,
     stuck: usize,
     suspects: usize,
-    /// Bytes of command lines that are left to be read, for each user.
+    /// Remaining quota of command-line bytes, for each user.
     lines: UserBudget,
-    /// When that is as much again.
+    /// Time of the next refill of the quota.
     refill: Duration,
-    /// A process that does not answer once, in a tree of files.
+    /// A process that does not answer one read, in a tree of files.
     #[cfg(test)]
     pub(super) silent_once: Option<u32>,
 }
 
-/// What may be read of each user's processes, by accountable uid. One user's processes use up no other's.
+/// A quota of bytes for each accountable uid. One user's processes use up no other's.
 #[derive(Debug, Default)]
 struct UserBudget {
     each: u64,
@@ -101,7 +101,7 @@ impl Asked {
         }
     }
 
-    /// Begins the time of a sample, or of a look between two of them.
+    /// Starts the time of a sample, or of a glance between two samples.
     pub(super) fn begin(&mut self, is_first: bool, now: Duration) {
         self.until = Instant::now() + LONGEST;
         self.stuck = if is_first { STUCK_AT_FIRST } else { STUCK };
@@ -112,7 +112,7 @@ impl Asked {
         }
     }
 
-    /// Whether the time of this sample is over.
+    /// Returns true if the time of this sample is over.
     pub(super) fn is_late(&self) -> bool {
         self.reader.is_some() && (self.stuck == 0 || Instant::now() >= self.until)
     }
@@ -144,8 +144,8 @@ impl Asked {
         told
     }
 
-    /// Reads a command line. `None`: it is to be read later. As much of this user's was read as may be, or the process's turn
-    /// did not come.
+    /// Reads a command line. Returns `None` to defer it: the user's quota is used up, or the sample's time ended before
+    /// its turn.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
         if self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
@@ -215,13 +215,13 @@ impl Asked {
         if length > most { Err(proc_file::OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
     }
 
-    /// How long a process that did not answer is left alone.
+    /// Returns the remaining back-off of a process that did not answer.
     pub(super) fn rest(pid: u32) -> Duration {
         SUSPECTS.rest(pid, Instant::now())
     }
 }
 
-/// The patience with one process, within the time of a sample.
+/// Returns the patience with one process, within the time of a sample.
 fn patience(until: Instant, stuck: usize) -> Patience {
     Patience { until, stuck, ..Patience::new(STALL, LONGEST) }
 }

@@ -1,5 +1,5 @@
-//! Events collected for a moment. Events that cancel each other out are dropped: a build starts and ends
-//! thousands of processes a second.
+//! Events collected for a moment. Events that cancel out are dropped: a build starts and ends thousands of processes a
+//! second.
 
 use std::collections::BTreeMap;
 
@@ -51,12 +51,12 @@ impl Batch {
         }
     }
 
-    /// Whether the batch holds no event.
+    /// Returns true if the batch holds no event.
     pub(super) fn is_empty(&self) -> bool {
         self.fates.is_empty() && !self.lost
     }
 
-    /// Takes the events, those of each process in their order, and empties the batch.
+    /// Takes the events out of the batch, those of each process in order.
     pub(super) fn take(&mut self) -> Vec<ProcessEvent> {
         let lost = std::mem::take(&mut self.lost).then_some(ProcessEvent::Lost);
         let fates = std::mem::take(&mut self.fates);

@@ -12,16 +12,16 @@ pub enum ProcessEvent {
     Exec(u32),
     /// The process with this PID has exited.
     Exited(u32),
-    /// Events were lost, or begin now. Only a scan shows which processes run.
+    /// Events were lost, or just began. Only a scan shows which processes run.
     Lost,
     /// No more events will arrive.
     Ended,
 }
 
-/// One message of the kernel that ksmith uses.
+/// A message from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The answer to the request with this number: 0 or an error code.
+    /// The reply to the request with this number: 0 or an error code.
     Answer { number: u32, error: u32 },
     /// An event of a process. Events of threads are left out.
     Process(ProcessEvent),
@@ -46,16 +46,16 @@ const MCAST_IGNORE: u32 = 2;
 /// A request to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Asks for all events.
+    /// Subscribes to all events.
     Listen,
-    /// Asks for the events that ksmith uses. Kernels before 6.6 ignore it because of its length.
+    /// Subscribes to the events that ksmith uses. Kernels before 6.6 ignore the request because of its length.
     ListenToOurs,
-    /// Ends the events.
+    /// Unsubscribes.
     Ignore,
 }
 
 impl Request {
-    /// The request as a datagram. The kernel repeats `number` in its answer, which all listeners receive.
+    /// Returns the request as a datagram. The kernel repeats `number` in its reply, which all listeners receive.
     pub(super) fn bytes(self, number: u32) -> Vec<u8> {
         let words: &[u32] = match self {
             Self::Listen => &[MCAST_LISTEN],
@@ -79,7 +79,7 @@ impl Request {
     }
 }
 
-/// The messages of one datagram. Messages that are too short or of another kind are skipped.
+/// Parses the messages of one datagram. Messages that are too short or of another kind are skipped.
 pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
     std::iter::from_fn(move || {
         loop {
@@ -115,7 +115,7 @@ fn connector_message(bytes: &[u8]) -> Option<Message> {
     Some(Message::Process(event))
 }
 
-/// The PID, unless this is a thread of another process.
+/// Returns the PID, unless this is a thread of another process.
 fn leader(pid: u32, process: u32) -> Option<u32> {
     (pid == process).then_some(pid)
 }

@@ -16,8 +16,8 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raises this process's soft limit on open files as far as needed and allowed, and makes a budget of the
-    /// rest. Programs started later inherit the raised limit.
+    /// Raises this process's soft limit on open files as far as needed and allowed, and creates a budget of the
+    /// surplus. Programs started later inherit the raised limit.
     pub(super) fn of_host() -> Self {
         let limit = getrlimit(Resource::Nofile);
         // `None` means no limit.
@@ -28,12 +28,12 @@ impl Descriptors {
         Self::with(granted.saturating_sub(RESERVE).min(MOST))
     }
 
-    /// Makes a budget of `count` descriptors. With 0 every file is opened at each reading.
+    /// Creates a budget of `count` descriptors. With 0 every file is opened at each reading.
     pub(super) fn with(count: u64) -> Self {
         Self { left: count }
     }
 
-    /// Takes `count` descriptors, if the budget has as many.
+    /// Takes `count` descriptors from the budget. Returns true if it had as many.
     pub(super) fn take(&mut self, count: u64) -> bool {
         let left = self.left.checked_sub(count);
         self.left = left.unwrap_or(self.left);

@@ -1,4 +1,4 @@
-//! When to scan all of `/proc` for processes, with and without the kernel's events.
+//! The schedule of scans of all of `/proc`, with and without the kernel's events.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use super::kept_file::KeptFile;
 use super::scratch::{End, Scratch};
 use crate::root::Root;
 
-/// Time between two checks for new processes, without events.
+/// Interval of checks for new processes, without events.
 const WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 
-/// Time between two scans with events, where a scan is only a safeguard.
+/// Interval of scans with events, where a scan is only a safeguard.
 const WITH_EVENTS: Duration = Duration::from_secs(300);
 
-/// Decides when a scan is due. The first scan is due at once.
+/// The schedule of scans. The first scan is due at once.
 pub(super) struct Discovery {
-    /// `/proc/loadavg`, which ends with the newest PID. While that stays the same, no process was started. Where
-    /// the file is not readable, every scan takes place.
+    /// `/proc/loadavg`, which ends with the newest PID. While that stays the same, no process was started. If the file
+    /// is unreadable, every scan takes place.
     births: KeptFile,
     last_birth: Option<u64>,
     due: Duration,
@@ -39,18 +39,18 @@ impl Discovery {
         self.is_demanded = true;
     }
 
-    /// Notes whether the kernel's events arrive.
+    /// Records whether the kernel's events arrive.
     pub(super) fn set_events(&mut self, has_events: bool) {
         self.has_events = has_events;
         self.due = Duration::ZERO;
     }
 
-    /// Whether the kernel's events arrive.
+    /// Returns true if the kernel's events arrive.
     pub(super) fn has_events(&self) -> bool {
         self.has_events
     }
 
-    /// Whether a scan is due now. If so, the time to the next scan starts now.
+    /// Returns true if a scan is due, and schedules the next one.
     pub(super) fn is_due(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
         if !self.is_demanded && now < self.due {
             return false;

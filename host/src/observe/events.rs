@@ -1,7 +1,7 @@
-//! Process starts and exits as the kernel reports them, through the proc connector (`CONFIG_PROC_EVENTS`).
+//! Process starts and exits as reported by the kernel's proc connector (`CONFIG_PROC_EVENTS`).
 //!
-//! A thread waits on the socket and sends batches into a channel, for which it never waits. If the receiver is
-//! slow or the kernel's buffer overflows, one [`ProcessEvent::Lost`] stands for the missed events.
+//! A thread waits on the socket and sends batches into a channel without ever waiting for it. If the receiver is slow
+//! or the kernel's buffer overflows, one [`ProcessEvent::Lost`] stands for the missed events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,13 +31,13 @@ const RECEIVE_BUFFER: usize = 2 << 20;
 /// short-lived processes cancel out, and reports a start or an exit within a tenth of a second.
 const GATHER: Duration = Duration::from_millis(60);
 
-/// The longest wait for the kernel's answer, which comes at once or never.
+/// Time limit for the kernel's reply, which comes at once or never.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Time until a batch that did not fit into the channel is reported as lost.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Why no process events arrive. A scan of `/proc` every few seconds then stands in.
+/// The reason why no process events arrive. A scan of `/proc` every few seconds replaces them.
 #[derive(Debug, thiserror::Error)]
 pub enum NoEvents {
     /// This process lacks the privilege.
@@ -76,7 +76,7 @@ impl ProcessEvents {
     /// processes that run already.
     ///
     /// # Errors
-    /// No process events can be had.
+    /// Process events are not available.
     pub fn listen<M>(sender: Sender<M>) -> Result<Self, NoEvents>
     where
         M: From<Vec<ProcessEvent>> + Send + 'static,
@@ -102,15 +102,15 @@ impl Drop for ProcessEvents {
     }
 }
 
-/// A socket that the kernel sends process events to.
+/// A socket that receives the kernel's process events.
 struct Socket {
     socket: OwnedFd,
-    /// Number of our requests, which tells our answers from those to other listeners.
+    /// Number of our requests, which tells our replies from those to other listeners.
     number: u32,
 }
 
 impl Socket {
-    /// Asks the kernel for events at the socket that the service manager made, or else at a new one.
+    /// Subscribes to events at the socket that the service manager made, or else at a new one.
     fn open() -> Result<Self, NoEvents> {
         let socket = inherited::take().map_or_else(Self::make, Ok)?;
         let socket = Self { socket, number: std::process::id() };
@@ -136,8 +136,8 @@ impl Socket {
         sendto(&self.socket, &request.bytes(self.number), SendFlags::empty(), &kernel).map(|_| ())
     }
 
-    /// Waits for the kernel's answer. Outside the initial PID and user namespaces the kernel takes requests and
-    /// never answers, while the events that others have asked for arrive all the time.
+    /// Waits for the kernel's reply. Outside the initial PID and user namespaces the kernel accepts requests and never
+    /// replies, while events that others subscribed to keep arriving.
     fn wait_for_answer(&self) -> Result<(), NoEvents> {
         let started = Instant::now();
         let mut answer = None;
@@ -159,7 +159,7 @@ impl Socket {
         }
     }
 
-    /// Receives all messages that have arrived. Returns whether the kernel dropped events.
+    /// Receives all messages that have arrived. Returns true if the kernel dropped events.
     fn drain(&self, mut take: impl FnMut(Message)) -> Result<bool, Errno> {
         let mut buffer = [0; 4096];
         let mut lost = false;
@@ -182,7 +182,7 @@ impl Drop for Socket {
     }
 }
 
-/// Waits until one of the files is readable. Returns whether one is.
+/// Waits until one of the files is readable. Returns true if one is.
 fn wait(files: &[&OwnedFd], limit: Option<Duration>) -> Result<bool, Errno> {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut waiting: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
@@ -220,8 +220,7 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
     }
 }
 
-/// Sends the batch. A batch that does not fit is reported as lost next time. Returns whether the channel is
-/// open.
+/// Sends the batch. A batch that does not fit is reported as lost next time. Returns true if the channel is open.
 fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut Batch, sender: &Sender<M>) -> bool {
     if batch.is_empty() {
         return true;

@@ -11,14 +11,14 @@ use ksmith_core::reading::{Malformed, Reading};
 
 use crate::root::outcome;
 
-/// The files that give figures of one process.
+/// A reader of the KSM figures of one process.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     ksm_stat: Slot,
     merging_pages: Slot,
 }
 
-/// Whether this kernel has a file.
+/// A file's state: unknown, missing in this kernel, or present.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     #[default]
@@ -28,7 +28,7 @@ enum Slot {
 }
 
 impl Slot {
-    /// The text of the file. Absent only if the kernel lacks the file or the process has ended.
+    /// Returns the text of the file; absent only if the kernel lacks the file or the process has ended.
     fn text(&mut self, read: impl FnOnce() -> io::Result<Vec<u8>>) -> Reading<String> {
         if *self == Self::Absent {
             return Reading::Absent;
@@ -50,17 +50,17 @@ impl Slot {
 }
 
 impl Figures {
-    /// Whether this kernel has KSM figures of processes. This is known after a reading.
+    /// Returns true if this kernel has KSM figures of processes. Valid after a reading.
     pub(super) fn are_there(&self) -> bool {
         self.ksm_stat == Slot::There || self.merging_pages == Slot::There
     }
 
-    /// Makes the figures of what was read of `ksm_stat`; `merging` reads `ksm_merging_pages`, which takes no lock of
-    /// the process.
+    /// Parses the figures from the text of `ksm_stat`. `merging` reads `ksm_merging_pages`, which takes no lock of the
+    /// process.
     ///
-    /// `None` means a process without memory of its own (a kernel thread or a zombie), for which the kernel gives
-    /// an empty text. Absent means that the process has ended. If the kernel has no such file, the figures are
-    /// empty, and the caller must find out by other means whether the process runs.
+    /// `None` means a process without memory of its own (a kernel thread or a zombie), for which the kernel shows an
+    /// empty text. Absent means that the process has ended. If the kernel has no such file, the figures are empty, and
+    /// the caller must check by other means that the process runs.
     pub(super) fn read(
         &mut self,
         ksm_stat: io::Result<Vec<u8>>,
@@ -91,17 +91,17 @@ impl Figures {
     }
 }
 
-/// Finds mergeable memory among the flags in the pieces of an `smaps`.
+/// A search for mergeable memory among the flags of an `smaps`, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
-    /// The beginning of a line that goes on in the next piece.
+    /// The beginning of a line that continues in the next piece.
     line: Vec<u8>,
-    /// Whether a flag named mergeable memory.
+    /// True if a flag marks mergeable memory.
     pub(super) are_mergeable: bool,
 }
 
 impl Flags {
-    /// Looks through the next piece.
+    /// Searches the next piece. Breaks once mergeable memory is found.
     pub(super) fn take(&mut self, piece: &[u8]) -> ControlFlow<()> {
         let mut lines = piece.split(|byte| *byte == b'\n');
         let last = lines.next_back().unwrap_or_default();
@@ -119,7 +119,7 @@ impl Flags {
 mod tests {
     use super::*;
 
-    /// What a kernel with only these files gives.
+    /// Returns the figures from a kernel with only these files.
     fn read(files: &[(&'static str, &'static str)]) -> Reading<Option<KsmStat>> {
         let give = |name: &str| {
             let file = files.iter().find(|(file, _)| *file == name);

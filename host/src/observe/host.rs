@@ -1,4 +1,4 @@
-//! The figures of the host: memory, events, CPU, pressure, and the CPU time of ksmd.
+//! Figures of the host: memory, events, CPU, pressure, and the CPU time of ksmd.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::ksmd::Ksmd;
 use super::scratch::{End, Scratch};
 use crate::root::Root;
 
-/// For so long the figures of `/proc` hold. They are counts of 10 ms and averages of ten seconds, and while ksmd works samples
-/// are taken many times as often.
+/// Lifetime of the cached figures of `/proc`. They are counts of 10 ms and averages of ten seconds, and while ksmd
+/// runs, samples are far more frequent.
 const HOLD: Duration = Duration::from_millis(100);
 
-/// Figures of the host, and when they were read.
+/// Cached figures of the host, with the time of reading.
 #[derive(Default)]
 struct Figures {
     at: Option<Duration>,

@@ -1,6 +1,6 @@
 //! The socket of process events that the service manager made for ksmith, in the network namespace of the host.
 //!
-//! The kernel tells process events to sockets of that namespace only. With this one the daemon needs no network itself.
+//! The kernel sends process events only to sockets of that namespace. With this one the daemon needs no network itself.
 
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, netlink, sockopt};
 /// The socket's name: `FileDescriptorName=` in packaging/systemd/ksmith-events.socket.
 const NAME: &str = "process-events";
 
-/// Takes the socket. `None` where the service manager made none, or the socket was taken before.
+/// Takes the socket; `None` if the service manager made none, or the socket was taken before.
 #[allow(unsafe_code, reason = "the service manager tells descriptors by number")]
 pub(super) fn take() -> Option<OwnedFd> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -30,7 +30,7 @@ pub(super) fn take() -> Option<OwnedFd> {
     None
 }
 
-/// Whether it is a netlink socket of the connector.
+/// Returns true if it is a netlink socket of the connector.
 fn is_connector(socket: impl AsFd) -> bool {
     let is_netlink = sockopt::socket_domain(&socket).is_ok_and(|domain| domain == AddressFamily::NETLINK);
     is_netlink && sockopt::socket_protocol(&socket).is_ok_and(|protocol| protocol == Some(netlink::CONNECTOR))

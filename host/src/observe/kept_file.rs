@@ -10,11 +10,11 @@ use rustix::fs::{Mode, OFlags, open};
 use super::scratch::{End, Scratch};
 use crate::root::{Root, outcome};
 
-/// The flags that every file is opened with. `NONBLOCK` matters only in a tree that holds a FIFO.
+/// The flags for opening every file. `NONBLOCK` matters only in a tree that holds a FIFO.
 pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// One file by its path. On the live host its descriptor stays open, because the kernel makes a new text at each
-/// read. In a captured tree, where a file may be replaced, it is opened at each read.
+/// A file by its path. On the live host its descriptor stays open, because the kernel makes a new text at each read. In
+/// a captured tree, where a file may be replaced, it is opened at each read.
 pub(super) struct KeptFile {
     path: PathBuf,
     end: End,
@@ -23,7 +23,7 @@ pub(super) struct KeptFile {
 }
 
 impl KeptFile {
-    /// Names the file `relative` under `root`, without opening it.
+    /// Creates a reader of the file `relative` under `root`, without opening it.
     pub(super) fn new(root: &Root, relative: &str, end: End) -> Self {
         Self { path: root.path(relative), end, keep: root.is_host(), file: None }
     }

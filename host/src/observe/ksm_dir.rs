@@ -23,7 +23,7 @@ impl KsmDir {
         Self { files: FIELDS.iter().map(|field| kept(field.name)).collect() }
     }
 
-    /// The directory together with a buffer, as `Ksm::read` needs them.
+    /// Returns the directory together with a buffer, for `Ksm::read`.
     pub(super) fn with<'a>(&'a mut self, scratch: &'a mut Scratch) -> impl Files + 'a {
         Reader { directory: self, scratch }
     }

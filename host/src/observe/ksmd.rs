@@ -8,8 +8,8 @@ use super::proc_dir::ProcDir;
 use super::scratch::{End, Scratch};
 use crate::root::Root;
 
-/// The kernel thread ksmd. It is searched for once, because it starts with the kernel and never ends. In a
-/// container with its own PIDs it is not visible, and its CPU time is absent.
+/// The kernel thread ksmd. It is searched for once, because it starts with the kernel and never ends. In a container
+/// with its own PID namespace it is invisible, and its CPU time is absent.
 pub(super) struct Ksmd {
     root: Root,
     schedstat: Option<KeptFile>,
@@ -21,7 +21,7 @@ impl Ksmd {
         Self { root: root.clone(), schedstat: None, is_sought: false }
     }
 
-    /// CPU time since boot, in nanoseconds (`/proc/PID/schedstat`, `CONFIG_SCHED_INFO`).
+    /// Reads its CPU time since boot, in nanoseconds (`/proc/PID/schedstat`, `CONFIG_SCHED_INFO`).
     pub(super) fn cpu_ns(&mut self, scratch: &mut Scratch) -> Reading<u64> {
         if !self.is_sought {
             self.is_sought = true;

@@ -1,4 +1,4 @@
-//! What a look at a plain process tells: whether it is worth watching.
+//! Reading a plain process, to decide if it is worth watching.
 
 use ksmith_core::kernel::PidStat;
 use ksmith_core::reading::Reading;
@@ -21,11 +21,11 @@ pub(super) enum Look {
     Hidden,
     Memoryless,
     Gone,
-    /// It does not answer.
+    /// The process did not answer.
     Silent(Unanswered),
-    /// The time was over before its turn.
+    /// The sample's time ended before its turn.
     Late,
-    /// Its command line is to be read later.
+    /// Its command line is deferred.
     Unnamed,
 }
 
@@ -40,7 +40,7 @@ impl<T> From<Reading<T>> for Look {
     }
 }
 
-/// What the name of a plain process alone tells.
+/// Classifies a plain process by its name; `None` if that does not suffice.
 pub(super) fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Option<Look> {
     match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
         Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(Look::Memoryless),
@@ -50,7 +50,7 @@ pub(super) fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> O
     }
 }
 
-/// What the figures of a plain process tell.
+/// Classifies a plain process by its figures.
 pub(super) fn look_at_figures(proc: &ProcDir, pid: u32, told: Told, scratch: &mut Scratch) -> Look {
     let answer = match told {
         Told::Answer(answer) => answer,

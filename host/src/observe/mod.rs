@@ -1,4 +1,4 @@
-//! Observes the host and takes one [`Sample`] per tick.
+//! Observing the host: one [`Sample`] per tick.
 //!
 //! This module owns the table of processes and every descriptor under `/proc` and `/sys` that is read repeatedly.
 //! To be cheap on a host with many processes, it reads only hypervisors and processes with mergeable memory at
@@ -6,9 +6,9 @@
 //! minute. The kernel reports starts and exits ([`ProcessEvents`]); without its events a scan of `/proc` every
 //! few seconds finds them.
 //!
-//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). So a child reads them
-//! ([`crate::reader`]), for some milliseconds at most. A process that does not answer is named in the sample, and
-//! whether it may merge is not known. Nothing else here waits.
+//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). So a child process reads them
+//! ([`crate::reader`]), for some milliseconds at most. A process that does not answer is named in the sample, and its
+//! mergeability is unknown. Nothing else here waits.
 
 mod asked;
 mod batch;
@@ -51,8 +51,8 @@ use crate::root::Root;
 /// The page size of every captured tree.
 const CAPTURED_PAGE_SIZE: u64 = 4096;
 
-/// Whether the kernel says of a process whether it offers memory that ksmd has not visited: from Linux 6.14 on. On earlier
-/// kernels only ksmd's progress tells whether there is anything to scan.
+/// Returns true if the kernel shows for each process whether it has mergeable memory that ksmd has not visited: from
+/// Linux 6.14 on. On earlier kernels only ksmd's progress shows if there is anything to scan.
 pub fn shows_mergeable(root: &Root) -> bool {
     let own = root.text("proc/self/ksm_stat").and_then(|text| KsmStat::parse(&text));
     own.get().is_some_and(|stat| stat.mergeable.is_some())
@@ -67,11 +67,11 @@ pub struct Observer {
     lost: LostZeroPages,
     host: Host,
     processes: Processes,
-    /// Whether ksmd ran at the last sample.
+    /// True if ksmd ran at the last sample.
     has_run: bool,
-    /// Shortness of the host's pool, which the caller sets and every sample holds.
+    /// Shortness of the host's pool, set by the caller and copied into every sample.
     pub pool_shortness: f64,
-    /// Noted in each sample: the memory that is folded.
+    /// Folded memory, set by the caller and copied into every sample.
     pub folded_bytes: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Clock {
 }
 
 impl Observer {
-    /// Makes an observer of the host or of a captured tree. It reads nothing yet.
+    /// Creates an observer of the host or of a captured tree. Nothing is read yet.
     pub fn new(root: Root) -> Self {
         let (clock, page_size, descriptors) = if root.is_host() {
             (Clock::Boot, rustix::param::page_size() as u64, Descriptors::of_host())
@@ -157,12 +157,12 @@ impl Observer {
         sample
     }
 
-    /// Notes an event from [`ProcessEvents`].
+    /// Handles an event from [`ProcessEvents`].
     pub fn notice(&mut self, event: ProcessEvent) {
         self.processes.notice(event, self.clock.now());
     }
 
-    /// Notes a batch of events. Returns whether to take a sample at once, because a virtual machine may have
+    /// Handles a batch of events. Returns true if a sample should be taken at once, because a virtual machine may have
     /// started or a process with mergeable memory has ended.
     pub fn notice_all(&mut self, events: impl IntoIterator<Item = ProcessEvent>) -> bool {
         self.processes.notice_all(events, self.clock.now(), &mut self.scratch)
@@ -174,13 +174,13 @@ impl Observer {
         self.processes.look_closely();
     }
 
-    /// Time until the first reading of a process that an event has reported.
+    /// Returns the time until the first reading of a process that an event reported.
     pub fn next_glance(&self) -> Option<Duration> {
         self.processes.next_young().map(|due| due.saturating_sub(self.clock.now()))
     }
 
-    /// Reads only the processes that have just started. Returns whether one of them has mergeable memory, so that
-    /// a sample should be taken at once.
+    /// Reads only the processes that have just started. Returns true if one of them has mergeable memory, so that a
+    /// sample should be taken at once.
     pub fn glance(&mut self) -> bool {
         self.processes.look_at_young(self.clock.now(), &mut self.scratch)
     }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A process without known mergeable memory. It is known by its PID alone and keeps no file open. If the PID is
-/// reused, the only harm is one useless reading.
+/// A process without known mergeable memory. It is known by its PID alone and keeps no file open. If the PID is reused,
+/// the only harm is one useless reading.
 pub(super) struct Plain {
     pub(super) looks: u8,
     pub(super) due: Duration,
@@ -23,8 +23,8 @@ pub(super) enum State {
     Memoryless,
 }
 
-/// All plain processes by PID. The number of hidden ones is kept, because every sample needs it and ten thousand
-/// processes are possible.
+/// All plain processes by PID, with the number of hidden ones, since every sample needs it and ten thousand processes
+/// are possible.
 #[derive(Default)]
 pub(super) struct PlainTable {
     all: HashMap<u32, Plain>,
@@ -36,7 +36,7 @@ impl PlainTable {
         self.all.len()
     }
 
-    /// Number of hidden processes.
+    /// Returns the number of hidden processes.
     pub(super) fn hidden(&self) -> u64 {
         self.hidden
     }
@@ -67,7 +67,7 @@ impl PlainTable {
         self.hidden -= u64::from(was.is_some_and(|plain| plain.state == State::Hidden));
     }
 
-    /// Makes every process that may get mergeable memory due now. Returns their PIDs.
+    /// Makes every process that may get mergeable memory due at `now`. Returns their PIDs.
     pub(super) fn make_due(&mut self, now: Duration) -> Vec<u32> {
         let open = self.all.iter_mut().filter(|(_, plain)| plain.state != State::Memoryless);
         let due = |(pid, plain): (&u32, &mut Plain)| {

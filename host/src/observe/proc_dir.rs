@@ -16,7 +16,7 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 /// The directory `/proc`.
 pub(super) struct ProcDir(OwnedFd);
 
-/// The directory of one process. It stays that of this process: after the PID is reused, its files are gone.
+/// The directory of one process. After the PID is reused, its files are gone.
 pub(super) struct ProcessDir(OwnedFd);
 
 impl ProcDir {
@@ -42,25 +42,25 @@ impl ProcDir {
         Ok(ProcessDir(openat(&self.0, pid.to_string(), DIRECTORY, Mode::empty())?))
     }
 
-    /// Opens a file of the process that has this PID now.
+    /// Opens a file of the current process of this PID.
     pub(super) fn open_file(&self, pid: u32, name: &str) -> io::Result<OwnedFd> {
         open_in(self.0.as_fd(), &format!("{pid}/{name}"))
     }
 
-    /// Reads the bytes of a file, which holds one record and takes no lock, of the process that has this PID now.
+    /// Reads the bytes of a file of the current process of this PID. The file holds one record and takes no lock.
     pub(super) fn bytes(&self, pid: u32, name: &str, scratch: &mut Scratch) -> io::Result<Vec<u8>> {
         scratch.fill(self.open_file(pid, name)?, End::ShortRead)?;
         Ok(scratch.bytes().to_vec())
     }
 
-    /// Reads a file of the process that has this PID now.
+    /// Reads a file of the current process of this PID.
     pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
         text(self.open_file(pid, name), scratch)
     }
 }
 
 impl ProcessDir {
-    /// The accountable uid of the process. `None` if it has ended.
+    /// Returns the accountable uid of the process; `None` if it has ended.
     pub(super) fn accountable_uid(&self) -> Option<u32> {
         accountable::of_directory(&self.0)
     }

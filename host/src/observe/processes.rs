@@ -23,7 +23,7 @@ use crate::hypervisor::{may_be_vm, printable};
 use crate::proc_file::Unanswered;
 use crate::root::Root;
 
-/// The plain processes that one sample may always read. On a host with many processes it may read more.
+/// Plain processes that one sample may always read. On a host with many processes it may read more.
 const LOOKS_LEAST: usize = 200;
 
 /// The most `smaps` files that one sample reads. Kernels before 6.14 show mergeable memory that ksmd has not
@@ -41,40 +41,38 @@ const FLAG_LARGEST: u64 = 8 << 30;
 /// While ksmd sleeps, each watched process is read in full once in this many samples.
 const FULL_ROUND: u32 = 16;
 
-/// While ksmd sleeps and the kernel reports exits, this many watched processes are read in each sample. Of more
-/// processes each is read once in this many samples. The kernel takes 1.4 us to write the state of one process if
-/// it is in the CPU's caches, and several times as long after ksmith has slept for a second.
+/// Watched processes that each sample reads while ksmd sleeps and the kernel reports exits. Of more processes each is
+/// read once in this many samples. The kernel takes 1.4 us to write the state of one process in the CPU's caches, and
+/// several times as long after ksmith has slept for a second.
 const ALWAYS_READ: usize = 32;
 const STATE_ROUND: u32 = 4;
 
-/// The executed programs of one batch of events for which the name is read at once. The others wait for their
-/// schedule.
+/// Executed programs of one batch of events whose names are read at once. The others wait for their schedule.
 const NAMES_READ: u32 = 16;
 
-/// Without events, the time after which the PID of a kernel thread or a zombie is read again, because it may be
-/// reused.
+/// Interval of reading the PID of a kernel thread or a zombie without events, because it may be reused.
 const MEMORYLESS_ROUND: Duration = Duration::from_secs(600);
 
-/// So soon that it is due at the next sample, however soon that comes, and not in this one.
+/// A delay that makes a process due at the next sample, however soon that comes, and not in this one.
 const NEXT: Duration = Duration::from_nanos(1);
 
-/// Processes that are asked at once.
+/// Processes that one batch reads.
 const AT_ONCE: usize = 128;
 
-/// Whether a process is watched from now on.
+/// The outcome of starting to watch a process.
 enum Watching {
     Begun,
     /// It has no mergeable memory and is no hypervisor.
     NotWorth,
-    /// It does not answer.
+    /// The process did not answer.
     Silent(Unanswered),
-    /// The time was over before its turn.
+    /// The sample's time ended before its turn.
     Late,
-    /// Its command line is to be read later, and it may be a hypervisor.
+    /// Its command line is deferred, and it may be a hypervisor.
     Unnamed,
 }
 
-/// Every known process.
+/// The table of known processes.
 pub(super) struct Processes {
     root: Root,
     proc: Option<ProcDir>,
@@ -87,18 +85,18 @@ pub(super) struct Processes {
     discovery: Discovery,
     descriptors: Descriptors,
     pub(super) asked: Asked,
-    /// Plain processes that do not answer.
+    /// Plain processes that did not answer.
     silent: BTreeMap<u32, Unanswered>,
-    /// Processes that are watched since this sample.
+    /// Processes that this sample began to watch.
     new: Vec<ProcessId>,
     scans: u32,
     samples: u32,
     last: Duration,
     /// KSM at the previous sample.
     ksm: Ksm,
-    /// Whether the next sample reads every watched process.
+    /// True if the next sample reads every watched process.
     is_close: bool,
-    /// Whether the next sample reads every process.
+    /// True if the next sample reads every process.
     is_for_all: bool,
 }
 
@@ -126,7 +124,7 @@ impl Processes {
         }
     }
 
-    /// Notes a batch of events. Returns whether to take a sample at once, because a possible hypervisor was
+    /// Handles a batch of events. Returns true if a sample should be taken at once, because a possible hypervisor was
     /// executed or a watched process has ended.
     pub(super) fn notice_all(
         &mut self,
@@ -154,7 +152,7 @@ impl Processes {
         is_urgent
     }
 
-    /// Notes that a process has started, executed a program or exited.
+    /// Handles the start, exec or exit of a process.
     pub(super) fn notice(&mut self, event: ProcessEvent, now: Duration) {
         match event {
             ProcessEvent::Started(pid) => {
@@ -234,7 +232,7 @@ impl Processes {
         self.last = now;
     }
 
-    /// Twice the readings that a round needs in `elapsed`, so that a burst of new processes is worked off.
+    /// Returns twice the readings that a round needs in `elapsed`, so that a burst of new processes is worked off.
     fn looks_for(&self, elapsed: Duration) -> usize {
         let rounds = elapsed.as_secs_f64() / round(self.plain.len()).as_secs_f64();
         LOOKS_LEAST.max((2.0 * rounds * self.plain.len() as f64) as usize)
@@ -270,12 +268,12 @@ impl Processes {
         self.young.push(now + FIRST_DELAY, pid);
     }
 
-    /// When the first reading of a process that an event reported is due.
+    /// Returns the time of the first reading of a process that an event reported.
     pub(super) fn next_young(&self) -> Option<Duration> {
         self.young.next()
     }
 
-    /// Reads the new processes that are due. Returns whether one of them has mergeable memory or may get some.
+    /// Reads the new processes that are due. Returns true if one of them has mergeable memory or may get some.
     pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
         let Some(proc) = self.proc.take() else { return false };
         self.asked.begin(false, now);
@@ -311,7 +309,7 @@ impl Processes {
         }
     }
 
-    /// Looks at plain processes, at those with `true` also by their names.
+    /// Reads plain processes, for those with `true` their names first.
     fn look_at(&mut self, proc: &ProcDir, now: Duration, pids: &[(u32, bool)], scratch: &mut Scratch) {
         let mut found: BTreeMap<u32, Look> = BTreeMap::new();
         for (pid, _) in pids.iter().filter(|(_, with_name)| *with_name) {
@@ -389,7 +387,7 @@ impl Processes {
         }
     }
 
-    /// Has a plain process read again, as if it had not been read this time.
+    /// Schedules another reading of a plain process, as if it had not been read this time.
     fn look_again(&mut self, pid: u32, due: Duration) {
         let Some(plain) = self.plain.get_mut(pid) else { return };
         plain.due = due;
@@ -399,8 +397,8 @@ impl Processes {
         }
     }
 
-    /// Reads the mapping flags of a few processes. Hypervisors are left out: they are watched anyway, and their
-    /// `smaps` takes long.
+    /// Reads the mapping flags of a few processes, but not of hypervisors: they are watched anyway, and their `smaps`
+    /// takes long.
     fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut Scratch) {
         let (mut looks, mut walked) = (0, 0);
         while looks < FLAG_LOOKS && walked < FLAG_BYTES {
@@ -439,8 +437,7 @@ impl Processes {
         }
     }
 
-    /// Watches a process from now on, unless it has no mergeable memory and its program is no hypervisor after
-    /// all.
+    /// Starts watching a process, unless it has no mergeable memory and its program is no hypervisor after all.
     fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> Watching {
         let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, &mut self.asked, scratch) else {
             return Watching::NotWorth;
@@ -464,7 +461,7 @@ impl Processes {
         Watching::Begun
     }
 
-    /// Reads the processes that this sample has found.
+    /// Reads the processes that this sample began to watch.
     fn read_new(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
         let new = std::mem::take(&mut self.new);
         if !new.is_empty() {
@@ -496,7 +493,7 @@ impl Processes {
         self.ksm = sample.ksm.clone();
     }
 
-    /// Reads watched processes, those with `true` without figures that can't have changed.
+    /// Reads watched processes, for those with `true` without figures that can't have changed.
     fn read_these(
         &mut self,
         proc: &ProcDir,
@@ -554,7 +551,7 @@ impl Processes {
     }
 }
 
-/// The name of a process as the kernel has it.
+/// Returns the name of a process from `/proc/PID/comm`.
 fn name_of(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Arc<str> {
     proc.read(pid, "comm", scratch).value().map_or_else(|| "?".into(), |comm| printable(comm).into())
 }

@@ -1,10 +1,10 @@
-//! When to read a process without mergeable memory: soon and often while it is new, rarely later.
+//! The schedule of reading processes without mergeable memory: often while they are new, rarely later.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// Time from the start of a process or of its program to the first reading.
+/// Delay from the start of a process or of its program to the first reading.
 pub(super) const FIRST_DELAY: Duration = Duration::from_millis(80);
 
 /// Delays between the first readings of a new process. A hypervisor marks its memory shortly after its start, a
@@ -17,54 +17,54 @@ const GROWING: [Duration; 5] = [
     Duration::from_secs(30),
 ];
 
-/// Time in which each process is read once, on a host with up to 6,000 processes.
+/// Time of a round, in which each process is read once, on a host with up to 6,000 processes.
 const ROUND: Duration = Duration::from_secs(60);
 
 /// The most readings per second; a round of more processes takes longer. A reading costs about 10 us, so that all
 /// readings together cost about 0.1 % of a core for any number of processes.
 const LOOKS_PER_SECOND: f64 = 100.0;
 
-/// Time in which each of `processes` processes is read once.
+/// Returns the time in which each of `processes` processes is read once.
 pub(super) fn round(processes: usize) -> Duration {
     ROUND.max(Duration::from_secs_f64(processes as f64 / LOOKS_PER_SECOND))
 }
 
-/// Number of readings after which a process counts as old.
+/// Readings after which a process counts as old.
 pub(super) const OLD: u8 = GROWING.len() as u8;
 
-/// Time from the start (0) or from reading number `looks` to the next one. `None` if that is due with the round.
+/// Returns the delay from the start (0) or from reading number `looks` to the next one; `None` if the round decides.
 pub(super) fn delay(looks: u8) -> Option<Duration> {
     GROWING.get(usize::from(looks)).copied()
 }
 
-/// A moment in the first round, which depends on the PID only and spreads PIDs evenly.
+/// Returns a time in the first round, which depends on the PID only and spreads PIDs evenly.
 pub(super) fn spread(pid: u32, round: Duration) -> Duration {
     // Fibonacci hashing puts neighbouring PIDs far apart.
     let fraction = f64::from(pid.wrapping_mul(0x9e37_79b9)) / f64::from(u32::MAX);
     round.mul_f64(fraction)
 }
 
-/// Processes by the time at which they are due.
+/// A queue of processes by due time.
 ///
-/// Entries of processes that have ended or got another time are not removed. The caller compares each entry with
-/// its own table, which holds the time too.
+/// Entries of processes that have ended or got another due time are not removed. The caller compares each entry with
+/// its own table, which holds the due time too.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     queue: BinaryHeap<Reverse<(Duration, u32)>>,
 }
 
 impl Schedule {
-    /// Enters a process.
+    /// Adds a process.
     pub(super) fn push(&mut self, due: Duration, pid: u32) {
         self.queue.push(Reverse((due, pid)));
     }
 
-    /// When the next process is due.
+    /// Returns the due time of the next process.
     pub(super) fn next(&self) -> Option<Duration> {
         self.queue.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Takes out the process that has been due for longest, if one is due.
+    /// Removes and returns the process that has been due for longest, if one is due.
     pub(super) fn pop_due(&mut self, now: Duration) -> Option<(Duration, u32)> {
         let Reverse((due, _)) = *self.queue.peek()?;
         if due > now {

@@ -1,4 +1,4 @@
-//! The buffer that every kernel file is read into. It grows once, so that ticks allocate nothing.
+//! The buffer for reading kernel files. It grows once, so that ticks allocate nothing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,15 +11,15 @@ const LONGEST: usize = 1 << 20;
 /// Size of the first read, into which most files fit.
 const FIRST: usize = 16 << 10;
 
-/// How the kernel marks the end of a file's text.
+/// The way in which the kernel marks the end of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// A short read is the end: files with one record (sysfs, most of /proc) and regular files.
+    /// A short read: files with one record (sysfs, most of /proc) and regular files.
     ShortRead,
-    /// Only an empty read is the end: a file of many records gives them page by page (`/proc/vmstat`).
+    /// An empty read: a file of many records, which the kernel returns page by page (`/proc/vmstat`).
     EmptyRead,
-    /// The text after this marker is not needed. Each piece is searched by itself, so that a marker across two
-    /// pieces is missed and more is read than needed.
+    /// This marker, after which the text is not needed. Each piece is searched by itself, so a marker across two pieces
+    /// is missed and more is read than needed.
     Before(&'static str),
 }
 
@@ -32,11 +32,11 @@ impl End {
     }
 }
 
-/// A buffer with the text of the newest file read.
+/// A buffer with the text of the file read last.
 pub(super) struct Scratch {
     bytes: Vec<u8>,
     length: usize,
-    /// A copy of the text in UTF-8, where it was not UTF-8.
+    /// A copy of the text as UTF-8, if it was not UTF-8.
     replaced: String,
 }
 
@@ -69,12 +69,12 @@ impl Scratch {
         }
     }
 
-    /// The bytes read last.
+    /// Returns the bytes read last.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The bytes read last as text. Bytes that are not UTF-8, as in a process name, are replaced.
+    /// Returns the bytes read last as text. Bytes that are not UTF-8, as in a process name, are replaced.
     pub(super) fn text(&mut self) -> &str {
         match std::str::from_utf8(&self.bytes[..self.length]) {
             Ok(text) => text,

@@ -16,24 +16,24 @@ use crate::hypervisor::GuestName;
 use crate::proc_file::{Unanswered, is_given_up};
 use crate::root::outcome;
 
-/// A watched process with its id and the facts that do not change from tick to tick.
+/// A watched process with its id and the properties that do not change from tick to tick.
 pub(super) struct Watched {
     pub(super) id: ProcessId,
     comm: String,
     name: Arc<str>,
     is_vm: bool,
-    /// Whether its mapping flags show mergeable memory, which the kernel's figures may not show yet.
+    /// True if its mapping flags show mergeable memory, which the kernel's figures may not show yet.
     is_marked: bool,
-    /// Whether the program may have changed since the name was read, or the name was not read.
+    /// True if the name is stale: the program may have changed since, or the name was not read.
     is_renamed: bool,
-    /// Why its command line is not known.
+    /// The reason why its command line is unknown; `None` if it is known.
     nameless: Option<String>,
     files: Option<Files>,
     /// KSM figures of the newest full reading.
     figures: Option<KsmStat>,
-    /// Outcome of the newest reading that had one.
+    /// The newest successful reading.
     last: Option<Process>,
-    /// Whether it could not be read at the newest reading.
+    /// True if the newest reading failed.
     is_silent: bool,
 }
 
@@ -46,7 +46,7 @@ struct Files {
 }
 
 impl Files {
-    /// The descriptors kept for one process.
+    /// The number of descriptors kept for one process.
     const COUNT: u64 = 2;
 
     fn open(directory: ProcessDir) -> io::Result<Self> {
@@ -60,15 +60,15 @@ impl Files {
 pub(super) enum Seen {
     /// The process runs and belongs in the sample.
     Here(Process),
-    /// The process runs, but has no mergeable memory any more and is no hypervisor.
+    /// The process runs, but has no mergeable memory and is no hypervisor.
     Uninvolved,
     /// The process has exited.
     Gone,
     /// Its figures are not readable.
     Denied,
-    /// It does not answer. What it was at the last reading, if it was read before.
+    /// The process did not answer. Holds the last reading, if any.
     Silent(Option<Process>, Unanswered),
-    /// The time was over before its turn. What it was at the last reading, if it was read before.
+    /// The sample's time ended before its turn. Holds the last reading, if any.
     Late(Option<Process>),
     /// One of its files is malformed.
     Malformed(Malformed),
@@ -86,7 +86,7 @@ impl<T> From<Reading<T>> for Seen {
 }
 
 impl Watched {
-    /// Opens the process that has this PID now.
+    /// Opens the current process of this PID.
     pub(super) fn open(
         proc: &ProcDir,
         pid: u32,
@@ -122,64 +122,65 @@ impl Watched {
         })
     }
 
-    /// Whether the program is a hypervisor, by its newest name.
+    /// Returns true if the program is a hypervisor, by its newest name.
     pub(super) fn is_vm(&self) -> bool {
         self.is_vm
     }
 
-    /// Keeps its files open from now on. Returns the number of descriptors used, or 0 on failure.
+    /// Opens its files and keeps them open. Returns the number of descriptors used, or 0 on failure.
     pub(super) fn keep_open(&mut self, proc: &ProcDir) -> u64 {
         let files = proc.process(self.id.pid).and_then(Files::open).ok();
         self.files = files;
         self.descriptors()
     }
 
-    /// Number of descriptors that it uses.
+    /// Returns the number of descriptors that it uses.
     pub(super) fn descriptors(&self) -> u64 {
         if self.files.is_some() { Files::COUNT } else { 0 }
     }
 
-    /// Number of descriptors that [`keep_open`](Self::keep_open) uses.
+    /// Returns the number of descriptors that [`keep_open`](Self::keep_open) uses.
     pub(super) const fn descriptors_wanted() -> u64 {
         Files::COUNT
     }
 
-    /// The newest reading, unless a change is known or likely. A hypervisor without mergeable memory will soon
+    /// Returns the newest reading, unless a change is known or likely. A hypervisor without mergeable memory will soon
     /// get some.
     pub(super) fn as_before(&self) -> Option<Process> {
         self.last.clone().filter(|last| !self.is_renamed && !self.is_silent && last.ksm.is_involved())
     }
 
-    /// Renews the name at the next reading, because the process executed another program.
+    /// Marks the name as stale, because the process executed another program. The next reading renews it.
     pub(super) fn rename(&mut self) {
         self.is_renamed = true;
     }
 
-    /// Whether its command line is still to be read.
+    /// Returns true if its command line has yet to be read.
     pub(super) fn is_unnamed(&self) -> bool {
         self.is_renamed
     }
 
-    /// Why it is given up, if its command line is not known.
+    /// Returns it as given up, with the reason, if its command line is unknown.
     pub(super) fn given_up(&self) -> Option<GivenUp> {
         let why = self.nameless.clone()?;
         Some(GivenUp { pid: self.id.pid, name: Arc::clone(&self.name), why })
     }
 
-    /// Its name to show.
+    /// Returns its name for display.
     pub(super) fn name(&self) -> Arc<str> {
         Arc::clone(&self.name)
     }
 
-    /// Whether its figures are to be read again: [`read`](Self::read) wants them then.
+    /// Returns true if the next [`read`](Self::read) needs new figures. `stood_still` is true if ksmd did nothing
+    /// meanwhile.
     pub(super) fn wants_figures(&self, stood_still: bool) -> bool {
         !self.figures.is_some_and(|figures| stood_still && figures.is_involved())
     }
 
-    /// Reads the process. Figures that can't have changed are not read again, because since 6.14 the kernel walks
-    /// all mappings for them. Figures of a process without mergeable memory are always read, because a new one
-    /// may get some. `told` is what `ksm_stat` said: it was read before, so that the descriptors show whether it is this
-    /// process's. Without it the figures of the last reading hold.
+    /// Reads the process. Figures that can't have changed are not read again, because since 6.14 the kernel walks all
+    /// mappings for them. Figures of a process without mergeable memory are always read, because a new one may get
+    /// some. `told` is the outcome of reading `ksm_stat`, which happens before, so that the descriptors show if it is
+    /// this process's. With `None` the figures of the last reading hold.
     pub(super) fn read(
         &mut self,
         proc: &ProcDir,
@@ -208,7 +209,7 @@ impl Watched {
         seen
     }
 
-    /// The last reading of a process that can't be read now. Whether it may merge is not known.
+    /// Returns the last reading of a process that can't be read now, with unknown mergeability.
     fn last_known(&self) -> Option<Process> {
         let mut last = self.last.clone()?;
         last.ksm.mergeable = None;
@@ -280,8 +281,8 @@ impl Watched {
     }
 }
 
-/// The command line, or an empty one, with which a name can still be made, and why that is all. `None`: the next sample
-/// reads it.
+/// Reads the command line. On an error it is empty, which suffices for a name, and comes with the reason. `None` if the
+/// next sample reads it.
 fn command_line(proc: &ProcDir, pid: u32, asked: &mut Asked) -> Option<(CommandLine, Option<String>)> {
     Some(match asked.command_line(proc, pid)? {
         Ok(bytes) => (CommandLine::parse(&bytes), None),
