@@ -1,4 +1,4 @@
-//! Every page read: 8 bytes of memory for each, and a bit to find it again.
+//! Exact mode: reads every page, with 8 bytes of memory for each, and a bit to find it again.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,19 +13,19 @@ use crate::memory::work::{Chunk, chunks, read_chunks, share_out};
 /// Bytes in a chunk: at most this much work is lost on a process that ends.
 const CHUNK: u64 = 16 << 20;
 
-/// The pages of one chunk: fingerprints of those that are there, in order, and which those are.
+/// The pages of one chunk: fingerprints of the present pages, in order, and their positions.
 #[derive(Debug, Default)]
 struct Piece {
     fingerprints: Vec<u64>,
-    /// One bit for each page of the chunk; empty if there is no second look.
+    /// One bit for each page of the chunk; empty if there is no second pass.
     present: Vec<u64>,
 }
 
-/// What exact mode found.
+/// The result of exact mode.
 pub struct Found {
     /// The savings that merging would bring.
     pub outcome: Outcome,
-    /// What was found in each target besides.
+    /// The scan figures of each target.
     pub tallies: Vec<Tally>,
     /// Pages of each guest that changed.
     pub changing: Vec<u64>,
@@ -33,7 +33,7 @@ pub struct Found {
     pub read: u64,
 }
 
-/// Reads everything, and again if that is asked for.
+/// Reads everything, and once more if `job.again` is set.
 pub fn run(job: &Job<'_>) -> Found {
     let chunks = chunks(job.targets, CHUNK);
     let pieces: Vec<Mutex<Piece>> = chunks.iter().map(|_| Mutex::default()).collect();
@@ -106,7 +106,7 @@ fn read(
 }
 
 impl Piece {
-    /// Pages that are not as they were, or not there any more, take no part. Gives their number.
+    /// Excludes pages that have changed or gone. Returns their number.
     fn skip_what_changed(&mut self, now: &Self) -> u64 {
         let (mut then_at, mut now_at, mut changed) = (0, 0, 0);
         for (then_bits, now_bits) in self.present.iter().zip(&now.present) {
@@ -128,7 +128,7 @@ impl Piece {
     }
 }
 
-/// The calculation, on as many threads as the reading.
+/// Calculates the outcome, on as many threads as the reading uses.
 fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> Outcome {
     let counted = exact::counted(guests);
     let parts = exact::parts(counted.iter().map(|guest| guest.pages).sum(), threads);

@@ -1,4 +1,4 @@
-//! What the three modes get: memory to read, and how.
+//! The input of the three modes: the memory to read, and the options.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::memory::progress::{Meter, Progress};
 use crate::memory::scan::Context;
 use crate::memory::target::Target;
 
-/// What the three modes share.
+/// The state shared by the three modes.
 pub(super) struct Job<'a> {
     pub context: Context,
     pub targets: &'a [Target],
@@ -21,12 +21,12 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Anonymous bytes of all targets.
+    /// Returns the anonymous bytes of all targets.
     pub fn bytes(&self) -> u64 {
         self.targets.iter().map(|target| target.memory.anonymous_bytes).sum()
     }
 
-    /// Tells the meter that one in `divisor` of all bytes is to be read.
+    /// Starts the meter for one in `divisor` of all bytes.
     pub fn progress(&self, what: &'static str, divisor: u64) -> Progress<'_> {
         Progress::new(self.meter, self.bytes() / divisor.max(1), what)
     }

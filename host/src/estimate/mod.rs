@@ -1,8 +1,8 @@
-//! What KSM would save here, from reading memory as it is: without turning KSM on and without disturbing a process.
+//! Estimates of what KSM would save here, from reading memory: without turning KSM on and without disturbing a process.
 //!
-//! [`crate::memory`] chooses processes and reads their memory, one of [`exact`], [`sketch`] and [`sample`] decides how
-//! much to read and to remember, and [`run`] puts the [`report`] together. The estimators are in [`ksmith_core::sketch`]; how they work and what
-//! they cost is in `docs/internals/estimate.md`.
+//! [`crate::memory`] chooses processes and reads their memory. One of [`exact`], [`sketch`] and [`sample`] decides how
+//! much to read and to remember, and [`run`] composes the [`report`]. The estimators are in [`ksmith_core::sketch`];
+//! their method and cost are in `docs/internals/estimate.md`.
 
 mod exact;
 mod job;

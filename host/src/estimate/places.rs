@@ -1,4 +1,4 @@
-//! Places in memory that were looked at once and may be looked at again.
+//! Pages read once that may be read again.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,22 +8,22 @@ use super::job::Job;
 use crate::memory::scan::Tally;
 use crate::memory::work::share_out;
 
-/// A page and what it held.
+/// A page and its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The index of its process among the targets.
     pub target: u32,
-    /// Where in it.
+    /// The address in the process.
     pub address: u64,
-    /// What it held.
+    /// The fingerprint of its content.
     pub fingerprint: u64,
 }
 
-/// Pages between which a thread takes the next work.
+/// Pages of one batch of work.
 const BATCH: usize = 256;
 
-/// Looks at all places again: those that hold something else become [`SKIPPED`]. Gives what that says about
-/// each guest, and the pages read.
+/// Reads all pages again: those with another content become [`SKIPPED`]. Returns the changes of each guest, and the
+/// number of pages read.
 pub fn look_again(job: &Job<'_>, places: &mut [Place]) -> (Vec<SecondLook>, u64) {
     if let Some(pause) = job.again {
         std::thread::sleep(pause);

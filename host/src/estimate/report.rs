@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use super::sums::GuestSums;
 
-/// The part of memory from which folding is named.
+/// The least foldable part of the memory for a message about folding.
 const WORTH_FOLDING: f64 = 0.05;
 
-/// Everything that came out.
+/// The result of an estimate.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// `exact`, `sketch` or `sample`.
     pub mode: &'static str,
-    /// The chance with which each page was read, in sample mode.
+    /// The probability of reading a page, in sample mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// The figures of each guest.
@@ -26,11 +26,11 @@ pub struct Report {
     pub total: GuestReport,
     /// Bytes that were read.
     pub read_bytes: u64,
-    /// Time it took, pauses included.
+    /// Duration, pauses included.
     pub seconds: f64,
-    /// CPU time it took.
+    /// CPU time of the estimate.
     pub cpu_seconds: f64,
-    /// The most memory the sketch took, in sketch mode.
+    /// Peak memory of the sketch, in sketch mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sketch_bytes: Option<u64>,
     /// The verdict in a word.
@@ -39,14 +39,14 @@ pub struct Report {
     pub ksmd_cpu_seconds_per_day: f64,
     /// The verdict in a sentence.
     pub verdict: String,
-    /// What each two guests share.
+    /// The sharing of each pair of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<MatrixReport>,
-    /// Processes that were left out, and why.
+    /// Skipped processes, with the reasons.
     pub skipped: Vec<SkippedReport>,
 }
 
-/// One guest, or all.
+/// The figures of one guest, or of all.
 #[derive(Debug, Clone, Serialize)]
 pub struct GuestReport {
     /// The guest's name.
@@ -55,49 +55,49 @@ pub struct GuestReport {
     pub pid: Option<u32>,
     /// The PIDs of its processes.
     pub pids: Vec<u32>,
-    /// Anonymous memory that is present and could be merged, with what changes.
+    /// Anonymous memory that is present and could be merged, changing pages included.
     pub present_bytes: u64,
     /// Pages of zeros.
     pub zero_bytes: u64,
-    /// Those of them that folding would free at most, without ksmd: all that are not the kernel's zero page yet, as far as the guest's
-    /// memory is in huge pages.
+    /// The most zero pages that folding would free, without ksmd: those that are not the kernel's zero page yet, as far
+    /// as the guest's memory is in huge pages.
     pub foldable_bytes: u64,
     /// Copies within the guest, beyond the first of each content.
     pub equal_within_bytes: u64,
     /// Contents that another guest has as well.
     pub equal_across_bytes: u64,
-    /// Merged by now.
+    /// Bytes that are merged already.
     pub merged_bytes: u64,
-    /// Changed between two looks. `null` if there was only one.
+    /// Bytes that changed between two passes; `null` after a single one.
     pub changing_bytes: Option<u64>,
-    /// What can't be merged, by reason.
+    /// Memory that can't be merged, by reason.
     pub ineligible: BTreeMap<&'static str, u64>,
-    /// Whether it has memory that is marked mergeable.
+    /// True if some of its memory is marked mergeable.
     pub is_mergeable: bool,
-    /// What merging saves in all, with what is saved by now.
+    /// Expected savings in all, with those so far.
     pub expected_saved_bytes: u64,
     /// The lower end of the 95 % interval.
     pub low_bytes: u64,
-    /// The upper end.
+    /// The upper end of the 95 % interval.
     pub high_bytes: u64,
     /// KSM's own memory for it.
     pub metadata_bytes: u64,
-    /// Saved less metadata.
+    /// Savings less metadata.
     pub net_profit_bytes: i64,
     /// CPU time of ksmd until all is merged.
     pub ksmd_cpu_seconds: f64,
 }
 
-/// What each two guests share.
+/// The sharing of each pair of guests.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatrixReport {
     /// The guests, in the order of the rows and columns.
     pub guests: Vec<String>,
-    /// Rows of bytes. On the diagonal what a guest shares with itself.
+    /// Rows of bytes. The diagonal holds each guest's sharing with itself.
     pub shared_bytes: Vec<Vec<u64>>,
 }
 
-/// A process that was left out.
+/// A skipped process.
 #[derive(Debug, Clone, Serialize)]
 pub struct SkippedReport {
     /// The process's PID.
@@ -139,7 +139,7 @@ impl GuestReport {
         }
     }
 
-    /// A sentence on folding, where that gives back enough.
+    /// Returns a sentence on folding, if that frees enough.
     pub(super) fn advice_to_fold(&self) -> Option<String> {
         let part = self.foldable_bytes as f64 / self.present_bytes.max(1) as f64;
         let of_merging = match self.expected_saved_bytes {

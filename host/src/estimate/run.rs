@@ -1,4 +1,4 @@
-//! One estimate from beginning to end.
+//! The run of one estimate.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use crate::memory::salt::Salt;
 use crate::memory::scan::{Context, Tally, cpu_seconds, page_size, unexpected};
 use crate::memory::target::{Selection, Targets};
 
-/// How much to read, and how much to remember of it.
+/// The reading mode: how much to read and to remember.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// Everything and everything.
+    /// Reads and remembers everything.
     Exact,
-    /// Everything and a bounded part.
+    /// Reads everything and remembers a bounded part.
     Sketch,
-    /// Each page with this chance.
+    /// Reads each page with this probability.
     Sample(f64),
 }
 
 impl Mode {
-    /// The name of the mode.
+    /// Returns the name of the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -41,33 +41,33 @@ impl Mode {
     }
 }
 
-/// What to estimate, and how.
+/// Options of an estimate.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The processes to read.
     pub selection: Selection,
     /// The mode of reading.
     pub mode: Mode,
-    /// After what pause to look a second time, for pages that change.
+    /// The pause before a second pass, which finds changing pages; `None` for a single pass.
     pub again: Option<Duration>,
-    /// Threads that read.
+    /// Number of reading threads.
     pub threads: usize,
     /// Bytes per second, all threads together.
     pub max_rate: Option<u64>,
-    /// Whether to compare guests in pairs.
+    /// True to compare guests in pairs.
     pub wants_pairs: bool,
-    /// Shows how far the reading is.
+    /// The progress meter.
     pub meter: Option<Arc<dyn Meter>>,
-    /// KSM's settings that decide how much is saved.
+    /// KSM's settings that decide the savings.
     pub rules: MergeRules,
-    /// What ksmd's work costs.
+    /// The cost model of ksmd's work.
     pub costs: CostModel,
-    /// The salt of the fingerprints and of the drawn places: a random one where it is `None`.
+    /// The salt of the fingerprints and of the drawn pages; `None` for a random one.
     pub salt: Option<Salt>,
 }
 
 impl Options {
-    /// The usual options for these processes.
+    /// Creates the default options for these processes.
     pub fn new(selection: Selection) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -86,7 +86,7 @@ impl Options {
     }
 }
 
-/// What a mode found, whichever it was.
+/// The result of any mode.
 struct Found {
     outcome: Outcome,
     tallies: Vec<Tally>,
@@ -95,10 +95,10 @@ struct Found {
     sketch_bytes: Option<u64>,
 }
 
-/// Reads and estimates.
+/// Runs an estimate.
 ///
 /// # Errors
-/// There is nothing that can be read, or what was asked for does not go together.
+/// Nothing can be read, or the options contradict each other.
 pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     if let Mode::Sample(rate) = options.mode {
         if !(rate > 0.0 && rate <= 1.0) {
@@ -219,7 +219,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     })
 }
 
-/// Sums what the targets of each guest have besides, and adds the zero pages that KSM took away already.
+/// Sums the other figures of each guest's targets, and adds the zero pages that KSM has already merged.
 fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestSums> {
     let mut sums = vec![GuestSums::default(); job.guests];
     let sees_frames = job.context.frames.are_visible();

@@ -1,4 +1,4 @@
-//! A few pages read: the same places in every process, drawn at random.
+//! Sample mode: reads a few pages, at the same random positions in every process.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,14 +9,14 @@ use super::places::{Place, look_again};
 use crate::memory::scan::Tally;
 use crate::memory::work::{chunks, read_chunks};
 
-/// Bytes in a chunk: a power of two, so that the chunks of clones cover the same places.
+/// Bytes in a chunk: a power of two, so that the chunks of clones cover the same positions.
 const CHUNK: u64 = 1 << 30;
 
-/// What sample mode found.
+/// The result of sample mode.
 pub struct Found {
     /// The bounds of the savings.
     pub outcome: Outcome,
-    /// What was found in each target besides: of the sample only.
+    /// The scan figures of each target, of the sample only.
     pub tallies: Vec<Tally>,
     /// Pages of each guest that change, as estimated.
     pub changing: Vec<u64>,
@@ -24,7 +24,7 @@ pub struct Found {
     pub read: u64,
 }
 
-/// Reads each page with the chance `rate`.
+/// Reads each page with the probability `rate`.
 pub fn run(job: &Job<'_>, rate: f64) -> Found {
     let chunks = chunks(job.targets, CHUNK);
     let size = job.context.page_size;

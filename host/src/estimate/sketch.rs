@@ -1,4 +1,4 @@
-//! Every page read once, and a bounded sketch kept.
+//! Sketch mode: reads every page once, and keeps a bounded sketch.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,20 +12,20 @@ use crate::memory::work::{chunks, read_chunks};
 
 const CHUNK: u64 = 16 << 20;
 
-/// Pages that are looked at again, about: 1.5 MiB, and 0.3 points of error on what changes.
+/// Approximate number of pages that are read again: 1.5 MiB, and an error of 0.3 points in the changing pages.
 const LOOKED_AT_AGAIN: f64 = 65_536.0;
 
-/// What sketch mode found.
+/// The result of sketch mode.
 pub struct Found {
     /// The savings that merging would bring, as estimated.
     pub outcome: Outcome,
-    /// What was found in each target besides.
+    /// The scan figures of each target.
     pub tallies: Vec<Tally>,
     /// Pages of each guest that change, as estimated.
     pub changing: Vec<u64>,
     /// Pages read in all.
     pub read: u64,
-    /// The most memory the sketch took.
+    /// The peak memory of the sketch.
     pub sketch_bytes: u64,
 }
 

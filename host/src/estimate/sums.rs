@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use ksmith_core::kernel::Ineligible;
 
-/// What is known of one guest besides its outcome, in pages.
+/// Figures of one guest besides its outcome, in pages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GuestSums {
     pub changing: u64,
     pub looked_twice: bool,
     pub merged: u64,
-    /// Zero pages that are the kernel's already.
+    /// Pages that are merged with the kernel's zero page already.
     pub merged_zero: u64,
     pub leaving: u64,
     /// Bytes in huge pages.

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::memory::error::{Unreadable, right};
 
-/// The reason why a process was not folded, or not to its end.
+/// An error from folding a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     /// The process can't be read, or has ended.

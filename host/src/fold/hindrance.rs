@@ -13,14 +13,14 @@ const FREES_ZEROS: KernelVersion = KernelVersion::new(6, 12);
 /// The folder of the settings of transparent huge pages.
 const HUGE_PAGES: &str = "sys/kernel/mm/transparent_hugepage";
 
-/// A reason why folding gives nothing back here.
+/// A reason why folding frees nothing on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoldHindrance {
     /// The kernel keeps the zero subpages of a huge page that it splits. Holds its release.
     OldKernel(String),
     /// The kernel is built without transparent huge pages.
     NoHugePages,
-    /// Transparent huge pages are off: only memory from before then may be in any.
+    /// Transparent huge pages are off: only memory from before that may be in any.
     HugePagesOff,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for FoldHindrance {
     }
 }
 
-/// Returns the reason why folding gives nothing back on this host. `None`: it may.
+/// Returns the reason why folding frees nothing on this host; `None` if it may.
 pub fn fold_hindrance(root: &Root) -> Option<FoldHindrance> {
     let release = root.text("proc/sys/kernel/osrelease").value().cloned().unwrap_or_default();
     let release = release.trim();

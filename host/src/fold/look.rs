@@ -1,7 +1,7 @@
 //! Counting the zero pages within a huge page.
 //!
-//! The page is read through `/proc/PID/mem`, which pins nothing. It was in memory a moment ago, so that nothing is faulted in unless
-//! the program has just given it up.
+//! The page is read through `/proc/PID/mem`, which pins nothing. It was in memory a moment ago, so nothing is faulted
+//! in unless the program has just freed it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,15 +9,15 @@ use std::os::unix::fs::FileExt;
 use crate::memory::error::Unreadable;
 use crate::memory::under_way;
 
-/// Bytes that are read at once: the second-level cache holds them until they are compared.
+/// Bytes of one read: they fit the second-level cache until they are compared.
 const READ: usize = 128 << 10;
 
-/// The zero pages that a look is after.
+/// The extent of counting in a huge page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CountUntil {
-    /// All of them.
+    /// Counts all zero pages.
     End,
-    /// Only so many: the rest of the huge page is not read.
+    /// Counts until there are enough; the rest of the huge page is not read.
     Enough,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct ZeroCounter {
     buffer: Vec<u8>,
     page_size: usize,
     huge_size: usize,
-    /// Zero pages from which on a huge page is worth splitting.
+    /// The least zero pages of a huge page that is worth splitting.
     enough: usize,
 }
 
 impl ZeroCounter {
-    /// A counter for pages and huge pages of these sizes in bytes.
+    /// Creates a counter for pages and huge pages of these sizes in bytes.
     pub(super) fn new(page_size: usize, huge_size: usize, enough: usize) -> Self {
         Self { buffer: vec![0; READ.min(huge_size)], page_size, huge_size, enough }
     }
@@ -74,7 +74,7 @@ impl ZeroCounter {
     }
 }
 
-/// True if all bytes are zero. Ends at the first cache line that has another.
+/// Returns true if all bytes are zero. Stops at the first cache line with another.
 pub(super) fn is_zero(page: &[u8]) -> bool {
     let (lines, rest) = page.as_chunks::<64>();
     lines.iter().all(|line| line.iter().fold(0, |all, byte| all | byte) == 0) && rest.iter().all(|byte| *byte == 0)

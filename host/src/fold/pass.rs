@@ -1,4 +1,4 @@
-//! One pass over a process: look at each huge page, split those with enough zeros, and count what came free.
+//! One pass over a process: reads each huge page, splits those with enough zeros, and counts the freed pages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,14 +14,14 @@ use crate::memory::error::Unreadable;
 use crate::memory::page_ranges::{PageKinds, PageQuery};
 use crate::own_use::thread_cpu;
 
-/// Huge pages that a thread takes at once.
+/// Huge pages in a thread's unit of work.
 const CHUNK: usize = 16;
 
-/// Huge pages that one call splits. The kernel holds the process's `mmap_lock` for reading meanwhile, so that a call of the program
-/// which changes its mappings waits for so many splits, of some 0.3 ms each.
+/// Huge pages that one call splits. The kernel holds the process's `mmap_lock` for reading meanwhile. A call of the
+/// program that changes its mappings waits for that many splits, of some 0.3 ms each.
 const BATCH: usize = 4;
 
-/// Ranges of small pages, one after the other, that the kernel does not put together: it has no huge page left then.
+/// Consecutive failures to collapse small pages after which the pass ends: the kernel has no free huge page then.
 const MOST_FAILURES: u32 = 16;
 
 /// The least zero part of small pages for them to be put together, in thousandths.
@@ -32,14 +32,14 @@ const LEAST_ZERO_TO_COLLAPSE: u32 = 125;
 pub struct FoldSettings {
     /// The least part of a huge page that must be zero for it to be split, in thousandths.
     pub least_zero_permille: u32,
-    /// Threads that look and split.
+    /// Threads that read and split.
     pub threads: usize,
     /// True if small pages, an eighth of them zero or more, are put together into huge pages, to be split. It costs some 2 ms of CPU
     /// for each.
     pub collapses: bool,
     /// True if nothing is split: all zeros are counted instead.
     pub is_dry_run: bool,
-    /// CPU time after which a pass ends early. `None`: it goes to the end.
+    /// CPU time after which a pass ends early; `None` for no limit.
     pub cpu_limit: Option<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl Default for FoldSettings {
 }
 
 impl FoldSettings {
-    /// The zero pages from which on a huge page of so many pages is split.
+    /// Returns the least zero pages for which a huge page of `pages` pages is split.
     pub(super) fn enough(&self, pages: usize) -> usize {
         part_of(pages, self.least_zero_permille.clamp(1, 1000))
     }
@@ -103,7 +103,7 @@ impl FoldTarget {
     }
 }
 
-/// A pass as its threads share it.
+/// The state of a pass that its threads share.
 struct SharedPass<'a> {
     target: &'a FoldTarget,
     settings: &'a FoldSettings,
@@ -114,7 +114,7 @@ struct SharedPass<'a> {
 }
 
 impl SharedPass<'_> {
-    /// Takes chunk after chunk, until none is left or the pass is over.
+    /// Folds chunk after chunk, until none is left or the pass is over.
     fn work(&self) {
         let pages = self.target.huge_size / self.target.page_size;
         let enough = self.settings.enough(pages);
@@ -131,8 +131,8 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Folds small pages: where a whole huge page's worth of them has enough zeros, they are put together first. What a program has
-    /// mapped piece by piece is in small pages where two pieces meet.
+    /// Folds small pages: a whole huge page's worth of them with enough zeros is collapsed first. Memory that a program
+    /// has mapped piece by piece is in small pages where two pieces meet.
     fn fold_small(&self, small: &[Range<u64>]) {
         let FoldTarget { page_size, huge_size, .. } = self.target;
         let size = *huge_size as u64;
@@ -155,7 +155,7 @@ impl SharedPass<'_> {
         }
     }
 
-    /// Folds small pages of the size of a huge page. Returns false if they should have been put together and were not.
+    /// Folds a huge page's worth of small pages. Returns false if the kernel could not collapse them.
     fn fold_small_range(
         &self,
         start: u64,
@@ -177,7 +177,7 @@ impl SharedPass<'_> {
         self.split_batch(&[start], tally).map(|()| true)
     }
 
-    /// Enters the outcome of a chunk. Returns whether the pass goes on.
+    /// Adds the outcome of a chunk. Returns true if the pass goes on.
     fn is_to_go_on(&self, tally: &FoldTally, done: Result<(), FoldError>) -> bool {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(sum) = &mut *outcome else { return false };
@@ -190,7 +190,7 @@ impl SharedPass<'_> {
         is_within && !has_failed
     }
 
-    /// Looks at the huge pages of a chunk, and splits those with enough zeros.
+    /// Reads the huge pages of a chunk, and splits those with enough zeros.
     fn fold_chunk(
         &self,
         chunk: &Range<u64>,
@@ -220,7 +220,7 @@ impl SharedPass<'_> {
         Ok(())
     }
 
-    /// Splits huge pages, and counts what came free and what was left.
+    /// Splits huge pages, and counts the freed pages and those left by reason.
     fn split_batch(&self, huge_pages: &[u64], tally: &mut FoldTally) -> Result<(), FoldError> {
         let Some((first, last)) = huge_pages.first().zip(huge_pages.last()) else { return Ok(()) };
         let target = self.target;
@@ -249,7 +249,7 @@ impl SharedPass<'_> {
     }
 }
 
-/// Cuts ranges into pieces of at most so many bytes.
+/// Cuts ranges into pieces of at most `most` bytes.
 fn cut(ranges: &[Range<u64>], most: u64) -> Vec<Range<u64>> {
     let cut_one = |range: &Range<u64>| {
         let end = range.end;

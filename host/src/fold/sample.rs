@@ -1,4 +1,4 @@
-//! A sample of a process's huge pages: how many are worth splitting, without reading them all.
+//! A sample of a process's huge pages: estimates how many are worth splitting, without reading them all.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,23 +8,23 @@ use super::look::{CountUntil, ZeroCounter};
 use super::target::FoldTarget;
 use super::{FoldError, FoldSettings};
 
-/// What some huge pages, drawn at random, say of all of them.
+/// Figures of some huge pages, drawn at random, which represent all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePageSample {
     /// Memory in huge pages, in bytes.
     pub huge_bytes: u64,
     /// Huge pages that were read.
     pub sampled: u64,
-    /// Those with enough zeros.
+    /// Sampled huge pages with enough zeros.
     pub foldable: u64,
-    /// Zero pages in those, in bytes.
+    /// Zero pages in the foldable ones, in bytes.
     pub zero_bytes: u64,
     /// Bytes in a huge page.
     pub huge_page_size: u64,
 }
 
 impl FoldTarget {
-    /// Reads at most so many huge pages, drawn at random without repetition.
+    /// Reads at most `most` huge pages, drawn at random without repetition.
     ///
     /// # Errors
     /// The process can't be read or has ended.
@@ -56,7 +56,7 @@ impl FoldTarget {
 }
 
 impl HugePageSample {
-    /// The memory that a pass would free, by the sampled huge pages, in bytes.
+    /// Returns the memory that a pass would free, extrapolated from the sampled huge pages, in bytes.
     pub fn foldable_zero_bytes(&self) -> u64 {
         let read = self.sampled.saturating_mul(self.huge_page_size);
         if read == 0 {

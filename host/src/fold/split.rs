@@ -1,4 +1,5 @@
-//! Splitting huge pages of another process: `process_madvise(MADV_COLD)` on one small page of each. And putting small ones together.
+//! Splitting huge pages of another process by `process_madvise(MADV_COLD)` on one small page of each, and collapsing
+//! small pages.
 
 #![allow(unsafe_code, reason = "one system call that rustix does not have")]
 
@@ -8,13 +9,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::FoldError;
 use crate::memory::error::Unreadable;
 
-/// Asks the kernel to split each of these huge pages, given by their addresses. Calls `refused` with those that it does not even try:
-/// their mapping is locked, or of another kind, or gone. One that is shared or pinned stays whole without a word.
+/// Asks the kernel to split each of these huge pages, given by their addresses. Calls `refused` for those that it does
+/// not even try, since their mapping is locked, of another kind, or gone. One that is shared or pinned stays whole
+/// without an error.
 ///
-/// The small page that the advice is for is the first one of the huge page. Being cold changes when it is reclaimed, no content.
+/// The advice is for the first small page of each huge page. It changes only when the page is reclaimed, not its
+/// content.
 ///
 /// # Errors
-/// The process has ended, or this user may not advise on it. Huge pages before that one were split.
+/// The process has ended, or this user may not advise on it. Huge pages before the failing one were split.
 pub(super) fn split(
     process: impl AsFd,
     huge_pages: &[u64],
@@ -49,8 +52,8 @@ pub(super) fn split(
     Ok(())
 }
 
-/// Has the kernel put the small pages of these bytes together into one huge page (`MADV_COLLAPSE`, Linux 6.1). Returns false where it
-/// does not: the mapping refuses huge pages, a page is in use, or there is no memory for it.
+/// Collapses the small pages of this range into one huge page (`MADV_COLLAPSE`, Linux 6.1). Returns false if the kernel
+/// refuses: the mapping refuses huge pages, a page is in use, or there is no free huge page.
 ///
 /// # Errors
 /// The process has ended, or this user may not advise on it.
@@ -66,7 +69,7 @@ pub(super) fn collapse(process: impl AsFd, start: u64, bytes: usize) -> Result<b
     }
 }
 
-/// Advises on ranges of another process. Returns the bytes that the kernel got through.
+/// Advises on ranges of another process. Returns the number of bytes advised on.
 fn advise(process: impl AsFd, ranges: &[libc::iovec], advice: libc::c_int) -> io::Result<usize> {
     let process = process.as_fd().as_raw_fd();
     // SAFETY: the descriptor is open, and the kernel reads `ranges.len()` ranges of a borrowed slice. Their addresses are another

@@ -7,32 +7,33 @@ use serde::{Deserialize, Serialize};
 /// Figures of one pass over a process, or over several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct FoldTally {
-    /// Memory in huge pages that was looked at, in bytes.
+    /// Memory in huge pages that was read, in bytes.
     pub looked_bytes: u64,
     /// Huge pages with enough zeros, in bytes.
     pub foldable_bytes: u64,
-    /// Zero pages found in them. A pass that splits stops counting in a huge page once there are enough: a lower bound then.
+    /// Zero pages found in them. A pass that splits stops counting in a huge page once there are enough, so this is a
+    /// lower bound then.
     pub zero_bytes: u64,
-    /// Zero pages that came free, in bytes, by the page tables after the splits.
+    /// Freed zero pages, in bytes, by the page tables after the splits.
     pub freed_bytes: u64,
     /// Huge pages that were split, in bytes.
     pub split_bytes: u64,
-    /// Small pages that were put together into huge ones before, in bytes.
+    /// Small pages that were collapsed into huge ones before, in bytes.
     pub collapsed_bytes: u64,
-    /// Memory that was left as it was, by reason.
+    /// Memory left unchanged, by reason.
     pub left: LeftBytes,
     /// CPU time of the pass, in seconds.
     pub cpu_seconds: f64,
 }
 
-/// Memory that a pass left as it was, in bytes, by reason.
+/// Memory that a pass left unchanged, in bytes, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftBytes {
     /// Huge pages with too few zeros.
     pub few_zeros: u64,
-    /// Huge pages with enough zeros that a child of fork has too.
+    /// Huge pages with enough zeros that are shared with a forked child.
     pub shared: u64,
-    /// Huge pages with enough zeros that mlock(2) holds.
+    /// Huge pages with enough zeros that are locked by mlock(2).
     pub locked: u64,
     /// Huge pages with enough zeros that are pinned for I/O, or were in other use at that moment.
     pub pinned: u64,
@@ -64,7 +65,7 @@ impl FoldTally {
 }
 
 impl LeftBytes {
-    /// Adds what another pass left.
+    /// Adds the memory that another pass left.
     pub fn add(&mut self, other: &Self) {
         for (sum, part) in [
             (&mut self.few_zeros, other.few_zeros),

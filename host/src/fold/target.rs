@@ -15,7 +15,7 @@ use crate::memory::process::{Detail, Memory, Process};
 use crate::memory::scan::page_size;
 use crate::root::Root;
 
-/// One process, held by descriptors: a PID that is used again is never taken for it.
+/// A process to fold, held by descriptors: a reused PID is never taken for it.
 #[derive(Debug)]
 pub struct FoldTarget {
     pub(super) process: Process,
@@ -29,9 +29,9 @@ pub struct FoldTarget {
 /// Anonymous memory of a process, by how it is mapped.
 #[derive(Debug, Default)]
 pub(super) struct AnonymousMemory {
-    /// Runs of huge pages, each a whole number of them.
+    /// Ranges of huge pages, each a whole number of them.
     pub(super) huge: Vec<Range<u64>>,
-    /// Runs of other pages, zero-mapped ones apart.
+    /// Ranges of other pages, without zero-mapped ones.
     pub(super) small: Vec<Range<u64>>,
 }
 
@@ -50,20 +50,21 @@ impl FoldTarget {
         Ok(Self { process, memory, pidfd, page_size: page_size() as usize, huge_size: huge_page_size() })
     }
 
-    /// The process's PID and start.
+    /// Returns the process's PID and start time.
     pub fn id(&self) -> ProcessId {
         ProcessId { pid: self.process.pid, start_ticks: self.process.start_ticks }
     }
 
-    /// The guest's name, or the program's.
+    /// Returns the guest's name, or the program's.
     pub fn name(&self) -> &str {
         &self.process.name
     }
 
-    /// Bytes that map the kernel's zero page: memory that was only read, zeros that KSM has merged, and zeros of split huge pages.
+    /// Returns the bytes that map the kernel's zero page: memory only read, zeros merged by KSM, and zeros of split
+    /// huge pages.
     ///
     /// # Errors
-    /// The process has ended, or the kernel can't say (before Linux 6.7).
+    /// The process has ended, or the kernel lacks `PAGEMAP_SCAN` (before Linux 6.7).
     pub fn zero_mapped_bytes(&self) -> Result<u64, FoldError> {
         let mut bytes = 0;
         let query = PageQuery { all_of: PageKinds::ZERO_MAPPED, none_of: PageKinds::HUGE, ..PageQuery::default() };
@@ -73,7 +74,7 @@ impl FoldTarget {
         Ok(bytes)
     }
 
-    /// Finds the anonymous memory of the process as it is now.
+    /// Finds the current anonymous memory of the process.
     pub(super) fn find_anonymous(&self) -> Result<AnonymousMemory, FoldError> {
         let mut found = AnonymousMemory::default();
         let query = PageQuery {
@@ -93,7 +94,7 @@ impl FoldTarget {
         Ok(found)
     }
 
-    /// Finds pages as `PAGEMAP_SCAN` does.
+    /// Finds pages by `PAGEMAP_SCAN`.
     pub(super) fn each_range(
         &self,
         addresses: Range<u64>,
@@ -104,12 +105,13 @@ impl FoldTarget {
         outcome.map_err(FoldError::of_reading)
     }
 
-    /// True if the first page there is mapped by this process alone. A fork shares it with its child, and KSM with any process.
+    /// Returns true if the first page there is mapped by this process alone. A fork shares it with its child, and KSM
+    /// with any process.
     pub(super) fn is_exclusive(&self, huge_page: u64) -> io::Result<bool> {
         self.are_exclusive(huge_page, self.page_size as u64)
     }
 
-    /// True if all pages of a range are mapped by this process alone.
+    /// Returns true if all pages of a range are mapped by this process alone.
     pub(super) fn are_exclusive(&self, start: u64, bytes: u64) -> io::Result<bool> {
         let (mut are_exclusive, page) = (true, self.page_size as u64);
         entries::each(&self.memory.pagemap, self.process.pid, [start, start + bytes, page], |_, entries| {
@@ -120,7 +122,7 @@ impl FoldTarget {
     }
 }
 
-/// The size of a transparent huge page in bytes; 2 MiB where the kernel does not say.
+/// Returns the size of a transparent huge page in bytes; 2 MiB if the kernel does not show it.
 pub(super) fn huge_page_size() -> usize {
     let text = Root::host().text("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
     let size = text.value().and_then(|text| text.trim().parse::<usize>().ok());

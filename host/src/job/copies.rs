@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Number of pages copied for the measurement, which takes some milliseconds.
 const PAGES: usize = 1024;
 
-/// Measures the time of one copy on this host. Pages of a file are mapped privately, read and then written to,
-/// for which the kernel runs the same code as for a merged page (`do_wp_page`, a new page, a copy).
+/// Measures the time of one copy on this host. It maps pages of a file privately, and reads and then writes them. The
+/// kernel runs the same code as for a merged page (`do_wp_page`, a new page, a copy).
 ///
 /// # Errors
 /// The memory can't be mapped.

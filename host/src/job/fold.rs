@@ -1,4 +1,4 @@
-//! Folding of a job from outside: a thread looks at the job's processes, and folds those that are due.
+//! Folding of a job from outside: a thread scans the job's processes, and folds those that are due.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,10 +15,10 @@ use crate::fold::{FoldError, FoldSettings, FoldTally, FoldTarget, LeftBytes};
 use crate::own_use::thread_cpu;
 use crate::root::Root;
 
-/// The pause between two looks at the job's processes.
+/// The least pause between two scans of the job's processes.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Looks cost at most `1 / SHARE` of the time: the pause grows with their cost.
+/// Scans cost at most `1 / SHARE` of the time: the pause grows with their cost.
 const SHARE: u32 = 100;
 
 /// The least zero part of a job's huge page for it to be split, in thousandths: 8 pages of 4 KiB. A job's memory is in huge pages only
@@ -34,22 +34,22 @@ pub struct FoldReport {
     pub passes: u64,
     /// CPU time of all passes.
     pub cpu_seconds: f64,
-    /// Bytes that came free, all passes together. Memory that was written to and folded again counts again.
+    /// Freed bytes, all passes together. Memory that was written to and folded again counts again.
     pub folded_bytes: u64,
-    /// Bytes in huge pages that were looked at, all passes together.
+    /// Bytes in huge pages that were read, all passes together.
     pub looked_bytes: u64,
-    /// Bytes that the last pass over each process left as they were, by reason.
+    /// Bytes that the last pass over each process left unchanged, by reason.
     pub left: LeftBytes,
-    /// Why some process could not be folded, or not at some time; null where all could.
+    /// The reason of the last failure to fold a process; null if there was none.
     pub refusal: Option<String>,
 }
 
 /// Settings of the folding of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct JobFoldSettings {
-    /// When processes are folded.
+    /// The time at which processes are folded.
     pub when: FoldWhen,
-    /// Part of a CPU that the passes over each process may take after its first.
+    /// Share of a CPU for the passes over each process after its first.
     pub cpu_share: f64,
 }
 
@@ -61,7 +61,7 @@ pub struct JobFolder {
 }
 
 impl JobFolder {
-    /// Starts to fold the descendants of this process.
+    /// Starts folding the descendants of this process.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -85,14 +85,14 @@ impl JobFolder {
     }
 }
 
-/// A process of the job as the worker knows it.
+/// The worker's state of a process of the job.
 #[derive(Debug)]
 struct KnownProcess {
     schedule: FoldSchedule,
     first_seen: Duration,
-    /// Memory that its last pass left as it was, if there was one.
+    /// Memory that its last pass left unchanged, if there was one.
     left: Option<LeftBytes>,
-    /// True if it can't be folded, so that no other try is of any use.
+    /// True if it can't be folded, and is not tried again.
     is_given_up: bool,
 }
 
@@ -121,7 +121,7 @@ impl FoldWorker {
         self.report
     }
 
-    /// Takes in a look at a process, and folds it if it is due.
+    /// Records the sight of a process, and folds it if it is due.
     fn visit(&mut self, member: &Member) {
         let now = self.started.elapsed();
         let JobFoldSettings { when, cpu_share } = self.settings;

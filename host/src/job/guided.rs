@@ -1,12 +1,12 @@
-//! Progress of libksmith in marking the ranges that the daemon names. The name of its thread in each process of
-//! the job shows it: `ksmith` at first, then `ksmith N` after N answers of the daemon (`preload/src/helper.rs`).
+//! Progress of libksmith in marking the ranges that the daemon names, by the name of its thread in each process of the
+//! job: `ksmith` at first, then `ksmith N` after N replies of the daemon (`preload/src/helper.rs`).
 
 use std::collections::BTreeMap;
 
 use super::tree;
 use crate::root::Root;
 
-/// The number of answers that each process of a job has followed. Processes without the thread are left out.
+/// The number of daemon replies that each process of a job has applied. Processes without the thread are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed(BTreeMap<(u32, u64), u64>);
 
@@ -25,14 +25,14 @@ impl Followed {
         Self(members.iter().filter_map(one).collect())
     }
 
-    /// Whether every process in `then` has followed an answer since, or has ended.
+    /// Returns true if every process in `then` has applied a reply since, or has ended.
     pub fn all_since(&self, then: &Self) -> bool {
         then.0.iter().all(|(id, before)| self.0.get(id).is_none_or(|now| now > before))
     }
 }
 
-/// The number of answers that a process has followed, or `None` without libksmith's thread. The first thread is
-/// left out, because it has the name of the program.
+/// Returns the number of replies that a process has applied; `None` without libksmith's thread. The first thread is
+/// skipped, because it has the name of the program.
 fn followed(root: &Root, pid: u32) -> Option<u64> {
     let entries = std::fs::read_dir(root.path(format!("proc/{pid}/task"))).ok()?;
     let tasks = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! Finds a program, decides whether and how it can opt in, and starts it.
+//! Launching a program opted in: finds it, chooses the method, and starts it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -24,16 +24,16 @@ const PR_GET_MEMORY_MERGE: libc::c_int = 68;
 /// The first kernel that keeps the opt-in over exec.
 const SURVIVES_EXEC: KernelVersion = KernelVersion::new(6, 7);
 
-/// The setting of glibc by which malloc(3) asks for huge pages (`MADV_HUGEPAGE`, glibc 2.35).
+/// The tunable of glibc that makes malloc(3) use huge pages (`MADV_HUGEPAGE`, glibc 2.35).
 const MALLOC_IN_HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
 
-/// Bytes of a program's file that are read to recognise its kind.
+/// Bytes of a program's file that are read to recognize its kind.
 const HEAD: u64 = 1 << 20;
 
-/// The most interpreters that are scripts themselves, as in the kernel.
+/// The deepest nesting of scripts as interpreters, as in the kernel.
 const DEEPEST: usize = 4;
 
-/// Why a program can't be started opted in.
+/// An error from starting a program opted in.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// No program has this name.
@@ -52,7 +52,7 @@ pub enum LaunchError {
     Refused {
         /// Path of the file.
         path: PathBuf,
-        /// Why the program can't opt in.
+        /// The reason.
         refusal: Refusal,
     },
     /// The program is set-user-id, for which the loader ignores `LD_PRELOAD`.
@@ -74,7 +74,7 @@ pub enum LaunchError {
     },
 }
 
-/// The way in which a program will be started.
+/// The plan for starting a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Path of the program's file.
@@ -106,13 +106,13 @@ pub struct Started {
     pub child: Child,
 }
 
-/// Version and release of the running kernel.
+/// Returns the version and the release of the running kernel.
 pub(super) fn kernel() -> (Option<KernelVersion>, String) {
     let text = Root::host().text("proc/sys/kernel/osrelease").value().cloned().unwrap_or_default();
     (KernelVersion::parse(&text), text.trim().to_owned())
 }
 
-/// The means of this host for opting in.
+/// Returns the means of this host for opting in.
 #[allow(unsafe_code, reason = "no safe wrapper knows this prctl yet")]
 pub fn support(library: Option<&Path>) -> Support {
     // SAFETY: this prctl takes numbers and returns one.
@@ -121,7 +121,7 @@ pub fn support(library: Option<&Path>) -> Support {
     Support { has_prctl: known && survives, has_library: library.is_some() }
 }
 
-/// Path of libksmith.so: that in `KSMITH_PRELOAD`, that beside this program, or that of the package.
+/// Returns the path of libksmith.so: the one in `KSMITH_PRELOAD`, the one beside this program, or the package's.
 pub fn library() -> Option<PathBuf> {
     const NAME: &str = "libksmith.so";
     let named = env::var_os("KSMITH_PRELOAD").filter(|named| !named.is_empty()).map(PathBuf::from);
@@ -204,7 +204,7 @@ impl Launch<'_> {
     }
 }
 
-/// Returns glibc's settings with the one by which malloc asks for huge pages. The user's own value of that one stays.
+/// Returns `GLIBC_TUNABLES` with malloc's use of huge pages added. The user's own value of that tunable wins.
 fn with_tunable(others: Option<&OsStr>) -> OsString {
     let mut all = OsString::from(MALLOC_IN_HUGE_PAGES);
     if let Some(others) = others.filter(|others| !others.is_empty()) {
@@ -214,7 +214,7 @@ fn with_tunable(others: Option<&OsStr>) -> OsString {
     all
 }
 
-/// The value of `LD_PRELOAD` with our library first.
+/// Returns the value of `LD_PRELOAD` with our library first.
 fn preloaded(library: &Path, others: Option<&OsStr>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = others.filter(|others| !others.is_empty()) {
@@ -238,7 +238,7 @@ fn opt_in_by_prctl(command: &mut Command) {
     unsafe { command.pre_exec(opt_in) };
 }
 
-/// The file that `execvp` would run.
+/// Returns the file that `execvp` would run.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! `ksmith run` starts a program with mergeable memory and watches it until it ends.
+//! `ksmith run`: starts a program with mergeable memory and watches it until it ends.
 //!
 //! [`launch`] recognises the kind of program, decides how it opts in, and starts it. [`wait`] passes signals on
 //! and reaps children. [`watch`] samples the job's processes from a thread of its own, into

@@ -33,12 +33,12 @@ pub struct JobReport {
     pub mean_saved_bytes: u64,
     /// Peak of the bytes saved by KSM.
     pub peak_saved_bytes: u64,
-    /// Bytes of zero pages that folding freed (`--fold`), beside what KSM saved. Null without.
+    /// Bytes of zero pages that folding freed (`--fold`), besides KSM's savings; null without.
     pub folded_bytes: Option<u64>,
-    /// What folding did in all. Null without.
+    /// The result of folding; null without `--fold`.
     pub fold: Option<FoldReport>,
-    /// Merged pages of the whole host that were copied on a write during the job. The kernel does not count them
-    /// by process. Null where the kernel does not count them.
+    /// Merged pages of the whole host that were copied on a write during the job. The kernel does not count them by
+    /// process. Null if the kernel does not count them at all.
     pub cow_breaks: Option<u64>,
     /// Cost of one such copy on this host, measured before the start.
     pub copy_nanoseconds: f64,
@@ -46,7 +46,7 @@ pub struct JobReport {
     pub copy_seconds: f64,
     /// Number of scans that the job asked for.
     pub scans: u64,
-    /// CPU time of ksmd during the job, for all processes of the host. Null where ksmd is not visible.
+    /// CPU time of ksmd during the job, for all processes of the host; null if ksmd is not visible.
     pub ksmd_cpu_seconds: Option<f64>,
     /// Processes with unreadable memory figures, which are missing in the sums above.
     pub hidden_processes: usize,
@@ -65,18 +65,17 @@ pub struct ProcessReport {
     pub name: String,
     /// Peak of its PSS and swap.
     pub peak_pss_bytes: u64,
-    /// Bytes that KSM saved in it, on the average of the job's `wall_seconds`. The sum over processes is that of
-    /// the job.
+    /// Bytes that KSM saved in it, on the average of the job's `wall_seconds`. They add up to those of the job.
     pub mean_saved_bytes: u64,
     /// Peak of the bytes saved by KSM.
     pub peak_saved_bytes: u64,
-    /// Whether all its memory was mergeable when last read. Null where the kernel does not show it or a library
-    /// marks ranges.
+    /// True if all its memory was mergeable when last read. Null if the kernel does not show it or a library marks
+    /// ranges.
     pub opted_in: Option<bool>,
 }
 
 impl JobReport {
-    /// Makes the report.
+    /// Creates the report.
     pub fn new(
         command: Vec<String>,
         method: Method,
@@ -119,7 +118,7 @@ impl JobReport {
         report
     }
 
-    /// Takes in what was folded.
+    /// Adds the result of folding.
     pub fn add_fold(&mut self, fold: FoldReport) {
         self.folded_bytes = Some(fold.folded_bytes);
         self.fold = Some(fold);
@@ -166,7 +165,7 @@ impl JobReport {
 const SHOWN: usize = 8;
 
 impl JobReport {
-    /// The text for people.
+    /// Returns the report as text.
     pub fn page(&self) -> Page {
         let mut page = Page::new();
         let bytes = |bytes: u64| Bytes::from(bytes);

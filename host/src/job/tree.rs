@@ -17,7 +17,7 @@ pub(super) struct Member {
     pub rss_bytes: u64,
 }
 
-/// The running descendants of `ancestor`, without itself.
+/// Returns the running descendants of `ancestor`, without itself.
 pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Member> {
     let Ok(entries) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -53,19 +53,19 @@ pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Mem
     found.into_iter().filter_map(member).collect()
 }
 
-/// KSM figures of a process, which are empty where the kernel has none.
+/// Reads the KSM figures of a process, which are empty if the kernel has none.
 pub(super) fn ksm(root: &Root, pid: u32) -> KsmStat {
     let text = root.text(format!("proc/{pid}/ksm_stat"));
     text.value().and_then(|text| KsmStat::parse(text).ok()).unwrap_or_default()
 }
 
-/// PSS and swap of a process. The kernel walks its page tables for this.
+/// Reads PSS and swap of a process. The kernel walks its page tables for this.
 pub(super) fn held(root: &Root, pid: u32) -> Reading<u64> {
     let rollup = root.text(format!("proc/{pid}/smaps_rollup")).and_then(|text| SmapsRollup::parse(&text));
     rollup.and_then(|sums| Ok(sums.pss.unwrap_or(0).saturating_add(sums.swap.unwrap_or(0))))
 }
 
-/// Address space of a process in bytes.
+/// Reads the size of a process's address space in bytes.
 pub(super) fn mapped_bytes(root: &Root, pid: u32, page_size: u64) -> Option<u64> {
     let text = root.text(format!("proc/{pid}/statm"));
     let pages: u64 = text.value()?.split_ascii_whitespace().next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Passes signals on to a program, and its exit code back to the parent of ksmith.
+//! Waiting for a program: its signals are forwarded, and its exit code is returned.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait as wait_any};
 
-/// Signals that end or instruct a program, and SIGCHLD. Signals that stop and continue are left out, because a
-/// terminal sends them to both processes.
+/// Forwarded signals, which end or instruct a program. Signals that stop and continue are left out, because a terminal
+/// sends them to both processes.
 const PASSED_ON: [libc::c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -26,7 +26,7 @@ const PASSED_ON: [libc::c_int; 8] = [
 /// signal.
 const SI_KERNEL: i32 = 0x80;
 
-/// How a program ended.
+/// The way in which a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The program exited with this code.
@@ -36,7 +36,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The exit code as shells give it: 128 + the number of the signal.
+    /// Returns the exit code as shells do: 128 + the number of the signal.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -51,8 +51,7 @@ impl Ended {
     }
 }
 
-/// Signals as a file instead of handlers, so that a signal ignored before (as under nohup) stays ignored in the
-/// program.
+/// A signalfd, used instead of handlers so that a signal ignored before (as under nohup) stays ignored in the program.
 #[derive(Debug)]
 pub struct Signals {
     file: File,
@@ -96,7 +95,7 @@ pub fn block_signals() -> io::Result<Signals> {
     Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before, ignores_children })
 }
 
-/// Waits for the end of the program. Meanwhile it passes signals on and reaps orphans that this process adopted.
+/// Waits for the end of the program. Meanwhile it forwards signals and reaps adopted orphans.
 ///
 /// # Errors
 /// Signals or children can't be read.
@@ -178,7 +177,7 @@ impl Signals {
     }
 }
 
-/// Waits for the end of a child, without passing signals on.
+/// Waits for the end of a child, without forwarding signals.
 #[cfg(test)]
 fn outlive(child: &Child) -> Option<Ended> {
     rustix::process::waitpid(Some(Pid::from_child(child)), WaitOptions::empty())

@@ -1,9 +1,9 @@
 //! The thread that samples the job's processes while they run.
 //!
-//! Reading PSS makes the kernel walk page tables under a lock that the program may need. So the pause between two
-//! full samples grows with their cost, which stays below a hundredth of a CPU. Between two full samples come
-//! glances, which read only the merged pages, and only if KSM's count moves. So the accounting of a job that ends
-//! soon after has the newest savings.
+//! Reading PSS makes the kernel walk page tables under a lock that the program may need. So the pause between two full
+//! samples grows with their cost, which stays below a hundredth of a CPU. Glances between two full samples read only
+//! the merged pages, and only if KSM's count changes. So the accounting of a job that ends soon after has the newest
+//! savings.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,10 +35,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Full samples cost at most `1 / SHARE` of the time.
 const SHARE: u32 = 100;
 
-/// The least memory of a process for which a lost opt-in is reported.
+/// The least memory of a process for reporting a lost opt-in.
 const WORTH_A_WORD: u64 = 1 << 20;
 
-/// Why the job can't be watched.
+/// An error from starting to watch a job.
 #[derive(Debug, thiserror::Error)]
 #[error("the job can't be watched: {0}")]
 pub struct WatchError(#[from] io::Error);
@@ -88,7 +88,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to watch the descendants of this process.
+    /// Starts watching the descendants of this process.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -100,7 +100,7 @@ impl Watch {
         Ok(Self { stop, thread, notices })
     }
 
-    /// Notices about the job, as they arise.
+    /// Returns the channel of notices about the job.
     pub fn notices(&self) -> Receiver<Notice> {
         self.notices.clone()
     }
@@ -243,7 +243,7 @@ impl Eyes {
     }
 }
 
-/// CPU time of this thread and of the children that read for it.
+/// Returns the CPU time of this thread and of the children that read for it.
 fn spent() -> Duration {
     thread_cpu().saturating_add(reader::cpu())
 }

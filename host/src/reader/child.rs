@@ -1,4 +1,4 @@
-//! The child that reads: forked, without a program of its own, and killed where a file does not answer.
+//! The reading child: a fork without exec, killed if a file does not answer.
 //!
 //! It ends with the thread that forked it.
 
@@ -22,8 +22,8 @@ mod serve;
 pub use self::page::SampledPage;
 pub(super) use self::page::{ADDRESSES, ENTRY};
 
-/// Bytes of a request: offset, most, its form, and the path under `/proc` with a NUL behind it. Behind a request for pages are their
-/// addresses.
+/// Bytes of a request: the offset, the limit, the form, and the NUL-terminated path under `/proc`. A request for pages
+/// is followed by their addresses.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes in front of the path.
@@ -32,22 +32,22 @@ const FIXED: usize = 17;
 /// The longest path of a request, its NUL included.
 const LONGEST_PATH: usize = REQUEST - FIXED;
 
-/// What is wanted of a path.
+/// The form in which a path is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Form {
-    /// A file, to its end or as much as is wanted.
+    /// A file, to its end or to the limit.
     Stream,
-    /// A file, as much as one read gives.
+    /// A file, with one read.
     Record,
     /// Pages of the process with this directory: `most` of them.
     Pages,
 }
 
-/// Bytes in front of a piece of an answer: its length; 0 at the end of the answer; `-errno` at an error.
+/// Bytes in front of a piece of a reply: its length; 0 at the end of the reply; `-errno` on an error.
 pub(super) const HEAD: usize = 4;
 
-/// Writes a request in its form for the child. `None` if the path is too long.
+/// Encodes a request for the child; `None` if the path is too long.
 pub(super) fn request(path: &str, offset: u64, most: u64, form: Form) -> Option<[u8; REQUEST]> {
     let mut bytes = [0; REQUEST];
     bytes[..8].copy_from_slice(&offset.to_ne_bytes());
@@ -59,26 +59,26 @@ pub(super) fn request(path: &str, offset: u64, most: u64, form: Form) -> Option<
     })
 }
 
-/// The children that there are, by PID.
+/// The PIDs of all living children.
 static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 fn children() -> MutexGuard<'static, Vec<u32>> {
     CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The PIDs of all children that read for this process.
+/// Returns the PIDs of all children that read for this process.
 pub fn pids() -> Vec<u32> {
     children().clone()
 }
 
-/// The running child, as its parent has it.
+/// The parent's handle of the running child.
 #[derive(Debug)]
 pub(super) struct Child {
     pid: Pid,
     process: OwnedFd,
     /// The parent's end of the socket for requests. Closing it ends the child.
     pub(super) requests: OwnedFd,
-    /// The pipe with the answers. Reading it does not wait.
+    /// The pipe with the replies. Reading it does not wait.
     pub(super) answers: OwnedFd,
 }
 
@@ -110,14 +110,14 @@ impl Child {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills the child. A wait for a memory map's lock ends by that at once. A read of a page that a file system owes may
-    /// go on until that answers.
+    /// Kills the child. This ends a wait for a memory map's lock at once. A read of a page that a file system has yet
+    /// to deliver may last until that answers.
     pub(super) fn kill(&self) {
         // It may have ended.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
     }
 
-    /// Whether the child has ended, and is collected. It does not wait.
+    /// Returns true if the child has ended, and reaps it. It does not wait.
     pub(super) fn has_ended(&self) -> bool {
         match waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
             Ok(status) => status.is_some(),
@@ -134,7 +134,7 @@ impl Drop for Child {
     }
 }
 
-/// Forks a child that answers requests from the first descriptor on the second. The third is `/proc`.
+/// Forks a child that serves requests from the first descriptor on the second. The third is `/proc`.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 fn fork(ends: [OwnedFd; 3]) -> io::Result<Pid> {
     let parent = getpid().as_raw_nonzero().get();

@@ -1,8 +1,9 @@
-//! Children that were killed and have not ended.
+//! Killed children that have not ended.
 //!
-//! Most end at once. A child that reads a process's memory (`mem`) may not: where the page belongs to a file system that never
-//! gives it (FUSE), not even SIGKILL ends the wait. The kernel reads no such page for `cmdline` and `environ` (`FOLL_ANON`).
-//! So each accountable uid has few such children, all users together have not many, and all else is read all the same.
+//! Most end at once. A child that reads a process's memory (`mem`) may not: if the page belongs to a file system that
+//! never delivers it (FUSE), not even SIGKILL ends the wait. The kernel reads no such page for `cmdline` and `environ`
+//! (`FOLL_ANON`). So there is a small limit of such children for each accountable uid, and one for all users together.
+//! All other files are read regardless.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,65 +12,66 @@ use super::Want;
 use super::child::Child;
 use crate::accountable;
 
-/// Children that may wait for pages of one accountable uid's processes. Then the memory of its processes is read no more.
+/// The most children waiting for pages of one accountable uid's processes. At the limit the memory of its processes is
+/// not read.
 const MOST_OF_ONE: usize = 2;
 
-/// The same for all users. Then no process's memory is read. With those that a reader has just killed there may be one more
-/// for each reader.
+/// The most such children of all users. At the limit no process's memory is read. There may be one more per reader,
+/// that it has just killed.
 const MOST: usize = 32;
 
-/// All of them, of all readers.
+/// The killed children of all readers.
 static GRAVES: Mutex<Graves<Child>> = Mutex::new(Graves(Vec::new()));
 
 fn graves() -> MutexGuard<'static, Graves<Child>> {
     GRAVES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The accountable uid of a process with memory to be read. `None` if the process had ended before.
+/// The accountable uid of a process with memory to be read; `None` if the process had ended before.
 pub(super) type Account = Option<u32>;
 
-/// Kills a child. `account` is for a child that reads memory: the wait for a page may not end.
+/// Kills a child. `account` is set for a child that reads memory, since its wait for a page may not end.
 pub(super) fn bury(child: Child, account: Option<Account>) {
     child.kill();
     graves().0.push((child, account));
     collect();
 }
 
-/// Collects those that have ended. It does not wait.
+/// Reaps the children that have ended. It does not wait.
 pub(super) fn collect() {
     graves().0.retain(|(child, _)| !child.has_ended());
 }
 
-/// Whether the child with this PID has not ended.
+/// Returns true if the child with this PID has not ended.
 pub(super) fn has(pid: u32) -> bool {
     graves().0.iter().any(|(child, _)| child.pid() == pid)
 }
 
-/// The accounts of the processes that one call reads. While a child waits for a page they are looked up before a read, since
-/// a process may end during it. While none waits that is not worth a few system calls for each read: what one process may
-/// so hide, by ending at once, is one child for each reader.
+/// A cache of the accounts of the processes that one call reads. While any child waits for a page, they are looked up
+/// before a read, since a process may end during it. Otherwise the lookup is not worth a few system calls per read: by
+/// ending at once a process can hide only one child per reader.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(BTreeMap<u32, Account>);
 
 impl Accounts {
-    /// The account for a read. `None` if the read ends by SIGKILL in any case.
+    /// Returns the account for a read; `None` if SIGKILL always ends the read.
     pub(super) fn of(&mut self, want: &Want<'_>) -> Option<Account> {
         (want.file == "mem").then(|| *self.0.entry(want.pid).or_insert_with(|| accountable::of(want.pid)))
     }
 
-    /// Whether this read may begin.
+    /// Returns true if this read may begin.
     pub(super) fn admit(&mut self, want: &Want<'_>) -> bool {
         let any_waits = graves().have_lasting();
         !any_waits || self.of(want).is_none_or(|account| !graves().are_full_for(account))
     }
 }
 
-/// Children, each with the account that it counts to, if it may wait for ever.
+/// Killed children, each with the account that it counts to, if it may wait for ever.
 #[derive(Debug)]
 struct Graves<C>(Vec<(C, Option<Account>)>);
 
 impl<C> Graves<C> {
-    /// Whether any child waits for a page, perhaps for ever.
+    /// Returns true if any child waits for a page, perhaps for ever.
     fn have_lasting(&self) -> bool {
         self.0.iter().any(|(_, account)| account.is_some())
     }

@@ -1,10 +1,10 @@
-//! Reads files of other processes in a child that can be killed, so that no process makes ksmith wait.
+//! Reading files of other processes in a child that can be killed, so that no process blocks ksmith.
 //!
-//! Most files under `/proc/PID` that tell of memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
-//! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary user can
-//! hold that lock for ever, by a page of a file system of the user's own (FUSE). Such a wait ends by SIGKILL only. So a
-//! [`Reader`] has a forked child read. A child that waits for too long is killed, the process is named as one that does
-//! not answer, and it is left alone for a time that doubles.
+//! Most files under `/proc/PID` about memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
+//! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary
+//! user can hold that lock for ever, by a page of a file system of their own (FUSE). Only SIGKILL ends such a wait. So
+//! a [`Reader`] reads in a forked child. A child that waits for too long is killed, the process is reported as
+//! unanswered, and it is left alone with an exponential back-off.
 
 mod child;
 mod graves;
@@ -28,29 +28,29 @@ pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
 use crate::proc_file::Unanswered;
 
-/// Room for what the child says at a time: a pipe's size.
+/// Bytes of one read from the child: a pipe's size.
 const HEARD: usize = 64 << 10;
 
-/// Requests under way at most, and their bytes. The socket has room for them, so that sending them does not wait for the child.
+/// The most requests in flight, and their bytes. They fit the socket, so that sending them does not wait for the child.
 const UNDER_WAY: usize = 128;
 const BYTES_UNDER_WAY: usize = 16 << 10;
 
-/// While so many more answers are to come, they are taken in some at a time: to be woken for each costs more than to read it.
+/// Remaining replies from which on the parent waits for several at once: a wake-up for each costs more than to read it.
 const FEW: usize = 4;
 
-/// How long the child is let read meanwhile. The pipe has room for what it says.
+/// The wait for several replies. They fit the pipe.
 const SOME_TIME: Duration = Duration::from_micros(300);
 
-/// A part of a file of a process.
+/// A range of a process's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want<'a> {
     /// The PID of the process.
     pub pid: u32,
     /// The name of the file under `/proc/PID`.
     pub file: &'a str,
-    /// Where to begin.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Bytes at most.
+    /// The limit in bytes.
     pub most: u64,
 }
 
@@ -63,12 +63,12 @@ pub struct WantedPages<'a> {
     pub addresses: &'a [u64],
 }
 
-/// What the child is asked.
+/// A request to the child.
 #[derive(Debug, Clone, Copy)]
 struct Request<'a> {
     want: Want<'a>,
     form: Form,
-    /// The pages that are wanted.
+    /// The addresses of the wanted pages.
     addresses: &'a [u64],
 }
 
@@ -77,7 +77,7 @@ impl<'a> Request<'a> {
         Self { want, form, addresses: &[] }
     }
 
-    /// The requests for the pages of a process.
+    /// Returns the requests for the pages of a process.
     fn of_pages(pages: &WantedPages<'a>) -> impl Iterator<Item = Self> + use<'a> {
         let pid = pages.pid;
         pages.addresses.chunks(ADDRESSES).map(move |addresses| {
@@ -86,12 +86,12 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Bytes of its form for the child.
+    /// Returns its encoded length in bytes.
     fn length(&self) -> usize {
         REQUEST + size_of_val(self.addresses)
     }
 
-    /// In the form for the child. `None` if the path is too long.
+    /// Appends its encoding; `None` if the path is too long.
     fn write(&self, bytes: &mut Vec<u8>) -> Option<()> {
         let Want { pid, file, offset, most } = self.want;
         let path = match self.form {
@@ -104,56 +104,57 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How long to wait.
+/// Time limits of reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// The longest wait for one file, the time left out in which the child waits for a CPU.
+    /// The longest wait for one file, without the time that the child waits for a CPU.
     pub stall: Duration,
-    /// The end of all waiting.
+    /// The deadline of the whole call.
     pub until: Instant,
-    /// Processes that may hold the reader up. Behind the last of them no more files are read.
+    /// Unanswered processes after which no more files are read.
     pub stuck: usize,
-    /// CPU time that the kernel may use besides for each GiB of a process's page tables that it walks.
+    /// Extra CPU time for the kernel's walk of a process's page tables, per resident GiB.
     pub walk: Duration,
 }
 
 impl Patience {
-    /// Waits for each file for `stall`, and for all of them for `all`.
+    /// Creates limits of `stall` for each file and `all` for the whole call.
     pub fn new(stall: Duration, all: Duration) -> Self {
         Self { stall, until: Instant::now() + all, stuck: usize::MAX, walk: walk::OF_A_GIB }
     }
 }
 
-/// Why an answer did not come.
+/// A reason for a missing reply.
 #[derive(Debug)]
 enum Fault {
-    /// The process holds the child up.
+    /// The process blocks the child.
     Stuck,
-    /// The time is over, and the process is not to blame.
+    /// The deadline has passed, and the process is not to blame.
     Late,
     /// The child has ended.
     Ended,
 }
 
-/// A child that reads, and what it has said.
+/// A reading child, with a buffer of its replies.
 #[derive(Debug, Default)]
 pub struct Reader {
     child: Option<Child>,
-    /// What the child has said and was not taken in, from `taken` on.
+    /// Bytes from the child. Those from `taken` on are unparsed.
     said: Vec<u8>,
     taken: usize,
 }
 
 impl Reader {
-    /// Reads small files, which hold one record each. Of each file the answer is its bytes or an error, which may be
-    /// [`Unanswered`]. `None`: the time was over before its turn, or too many earlier reads of its user's memory still wait.
+    /// Reads small files, which hold one record each. The reply for a file is its bytes or an error, which may be
+    /// [`Unanswered`]. `None` means that the deadline passed before its turn, or that too many earlier reads of its
+    /// user's memory still wait.
     pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
         let requests: Vec<Request<'_>> = wants.iter().map(|want| Request::of_file(*want, Form::Record)).collect();
         self.answers(&requests, patience)
     }
 
-    /// Reads the pages of processes that are present, in the order in which they are wanted. Of each process the answer is its
-    /// pages or an error, as for [`read_all`](Self::read_all); a page of `None` is not present.
+    /// Reads the present pages of processes, in the order of the requests. The reply for a process is its pages or an
+    /// error, as for [`read_all`](Self::read_all); a page of `None` is not present.
     pub fn read_pages(
         &mut self,
         wants: &[WantedPages<'_>],
@@ -224,7 +225,7 @@ impl Reader {
         answers
     }
 
-    /// Reads a file of any length and hands over its pieces until `take` breaks off.
+    /// Reads a file of any length and passes its pieces to `take`, until that breaks off.
     ///
     /// # Errors
     /// The file can't be read, or does not answer: see [`Unanswered::of`].
@@ -290,7 +291,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends requests to the child, which is started if there is none.
+    /// Sends requests to the child, after starting it if there is none.
     fn ask(&mut self, requests: &[Request<'_>]) -> Result<(), Fault> {
         if self.child.is_none() {
             self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
@@ -315,7 +316,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes in one answer, behind which `more` are to come. What `take` breaks off is left unread.
+    /// Receives one reply, with `more` to follow. If `take` breaks off, the rest stays unread.
     fn answer(
         &mut self,
         want: &Want<'_>,
@@ -348,7 +349,7 @@ impl Reader {
         }
     }
 
-    /// Waits until the child says more. Behind this answer `more` are to come.
+    /// Waits until the child sends more. After this reply `more` are to follow.
     fn hear(&mut self, want: &Want<'_>, more: usize, patience: Patience) -> Result<(), Fault> {
         let Some(child) = &self.child else { return Err(Fault::Ended) };
         self.said.drain(..self.taken);
@@ -394,7 +395,7 @@ impl Reader {
         outcome
     }
 
-    /// Kills the child, with all that it was asked. `account` is for a child that reads memory.
+    /// Kills the child and drops its pending requests. `account` is set for a child that reads memory.
     fn give_up(&mut self, account: Option<Account>) {
         if let Some(child) = self.child.take() {
             graves::bury(child, account);
@@ -418,7 +419,7 @@ impl Drop for Reader {
     }
 }
 
-/// CPU time of the children that read for this process now.
+/// Returns the CPU time of the living children that read for this process.
 pub fn cpu() -> Duration {
     pids().into_iter().map(cpu_of).sum()
 }
@@ -429,27 +430,27 @@ fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(used)
 }
 
-/// What a child is doing.
+/// The scheduling state of a child.
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// Whether it waits for the kernel, uninterruptibly.
+    /// True if it waits for the kernel, uninterruptibly.
     is_waiting: bool,
-    /// Whether it sleeps. It may have been frozen with us a moment ago.
+    /// True if it sleeps. It may have been frozen together with this process a moment ago.
     is_asleep: bool,
-    /// CPU time that it has used.
+    /// The CPU time that it has used.
     cpu: Duration,
 }
 
 impl State {
-    /// Asks the kernel by files that take no lock of the child's.
+    /// Reads the state from files that take no lock of the child's memory map.
     fn of(child: &Child) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap_or_default();
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
         Self { is_waiting: state == Some('D'), is_asleep: state == Some('S'), cpu: cpu_of(child.pid()) }
     }
 
-    /// Whether it has slept from then to `now`: it has a request to answer, so it waits for what the process owes (a page of
-    /// a file system of its user's).
+    /// Returns true if it has slept from this state to `now`. It has a request to answer, so it waits for a page that a
+    /// user's file system has yet to deliver.
     fn sleeps_on(self, now: Self) -> bool {
         self.is_asleep && now.is_asleep && self.cpu == now.cpu
     }

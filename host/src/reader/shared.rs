@@ -1,7 +1,7 @@
-//! Readers that are kept between reads, for files that are read now and then.
+//! Idle readers kept between calls, for files that are read occasionally.
 //!
-//! A reader's child ends with the thread that has forked it, at any moment (`PR_SET_PDEATHSIG`). So each thread uses readers
-//! of its own: with another thread's, half an answer could be the last of it.
+//! A reader's child ends with the thread that forked it, at any moment (`PR_SET_PDEATHSIG`). So each thread uses its
+//! own readers: with another thread's, a reply could end half way.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use super::{Patience, Reader, SUSPECTS, Want};
 use crate::proc_file::{OverBudget, Unanswered, budget, check_items};
 
-/// Readers without work that are kept.
+/// The most idle readers.
 const KEPT: usize = 2;
 
-/// How long a thread waits for one file, and for all of a long one.
+/// Time limits of one file, and of all of a long one.
 const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// How long a thread waits for each of many processes.
+/// Time limit of each of many processes.
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
-/// Readers without work and their threads, the one used last at the end.
+/// Idle readers with their threads, the one used last at the end.
 static IDLE: Mutex<Vec<(ThreadId, Reader)>> = Mutex::new(Vec::new());
 
-/// Reads a whole file of a process, at most as much as its budget.
+/// Reads a whole file of a process, within its budget.
 ///
 /// # Errors
 /// The file can't be read, is longer ([`OverBudget::of`]), or does not answer ([`Unanswered::of`]).
@@ -39,7 +39,8 @@ pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a small file of many processes. A process that does not answer now, or did not lately, has [`Unanswered`].
+/// Reads a small file of many processes. The error of a process that does not answer, or is in its back-off, is
+/// [`Unanswered`].
 pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8>>)> {
     let now = Instant::now();
     let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests(**pid, now));
@@ -56,7 +57,7 @@ pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8
     resting.into_iter().map(silent).chain(told).collect()
 }
 
-/// Reads a file of a process piece by piece, so that a long one need not be in memory, until `take` breaks off.
+/// Reads a file of a process piece by piece, without holding a long one in memory, until `take` breaks off.
 ///
 /// # Errors
 /// As [`read`].
@@ -79,7 +80,7 @@ pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFl
     if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
 }
 
-/// Works with a reader of this thread.
+/// Calls `work` with a reader of this thread.
 fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let here = thread::current().id();
@@ -99,7 +100,7 @@ fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
     outcome
 }
 
-/// Notes whether a process has answered.
+/// Records that a process has answered or not.
 fn note(pid: u32, error: Option<&io::Error>) {
     if error.is_some_and(|error| Unanswered::of(error).is_some()) {
         SUSPECTS.note(pid, Instant::now());

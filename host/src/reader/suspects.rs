@@ -1,20 +1,20 @@
-//! Processes that did not answer, each left alone for a time that doubles.
+//! Processes that did not answer, each left alone with an exponential back-off.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a process that did not answer is left alone: at first, and at last.
+/// The first and the longest back-off.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Processes that are remembered at most. Of more the one that may be asked soonest is forgotten.
+/// The most entries. Beyond this the one with the earliest retry is dropped.
 const MOST: usize = 16_384;
 
-/// The processes of this host that did not answer this process of ksmith.
+/// The processes of this host that did not answer this process.
 pub(crate) static SUSPECTS: Suspects = Suspects(Mutex::new(BTreeMap::new()));
 
-/// Processes by PID. A PID that is used again is left alone too, for a minute at most.
+/// Unanswered processes by PID. A reused PID is left alone too, for a minute at most.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects(Mutex<BTreeMap<u32, Suspect>>);
 
@@ -29,22 +29,22 @@ impl Suspects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a process is left alone now.
+    /// Returns true if a process is in its back-off.
     pub(crate) fn rests(&self, pid: u32, now: Instant) -> bool {
         self.all().get(&pid).is_some_and(|suspect| now < suspect.again)
     }
 
-    /// How long a process is still left alone.
+    /// Returns the remaining back-off of a process.
     pub(crate) fn rest(&self, pid: u32, now: Instant) -> Duration {
         self.all().get(&pid).map_or(Duration::ZERO, |suspect| suspect.again.saturating_duration_since(now))
     }
 
-    /// Whether a process did not answer when it was asked last.
+    /// Returns true if a process did not answer its last read.
     pub(crate) fn has(&self, pid: u32) -> bool {
         self.all().contains_key(&pid)
     }
 
-    /// Notes that a process did not answer.
+    /// Records that a process did not answer.
     pub(crate) fn note(&self, pid: u32, now: Instant) {
         let mut all = self.all();
         let pause = all.get(&pid).map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
@@ -56,7 +56,7 @@ impl Suspects {
         }
     }
 
-    /// Notes that a process has answered, or has ended.
+    /// Records that a process has answered, or has ended.
     pub(crate) fn clear(&self, pid: u32) {
         self.all().remove(&pid);
     }

@@ -1,4 +1,4 @@
-//! Pages of another process: their entries in its page map, and what they hold.
+//! Pages of another process: their pagemap entries and their contents.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,10 +8,10 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 use twox_hash::XxHash3_64;
 
-/// Pages of one request at most: so few that they are read within a millisecond.
+/// The most pages of one request: few enough to be read within a millisecond.
 pub(in super::super) const ADDRESSES: usize = 64;
 
-/// Bytes that tell of one page.
+/// Bytes of the record of one page.
 pub(in super::super) const ENTRY: usize = 16;
 
 /// A present page of a process.
@@ -32,7 +32,7 @@ impl SampledPage {
         bytes
     }
 
-    /// Takes apart what the child has said. `None`: no page is present there.
+    /// Decodes the child's record; `None` if no page is present there.
     pub(in super::super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (entry, rest) = bytes.split_first_chunk()?;
         let content = u64::from_ne_bytes(*rest.first_chunk()?);
@@ -41,14 +41,14 @@ impl SampledPage {
     }
 }
 
-/// The files of a process by which its pages are read.
+/// The open files of a process for reading its pages.
 pub(super) struct Files {
     pagemap: OwnedFd,
     memory: OwnedFd,
 }
 
 impl Files {
-    /// Opens those of the process with this directory under `/proc`.
+    /// Opens the files of the process with this directory under `/proc`.
     pub(super) fn open(proc: BorrowedFd<'_>, directory: &CStr) -> Result<Self, Errno> {
         const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
         // Both files by one directory are of one process, also where its PID is used again.
@@ -57,8 +57,8 @@ impl Files {
         Ok(Self { pagemap: file(c"pagemap")?, memory: file(c"mem")? })
     }
 
-    /// Reads the pages at these addresses, and writes [`ENTRY`] bytes for each: zeros where no page is present. Returns how many bytes
-    /// it has written. `page` is as long as a page.
+    /// Reads the pages at these addresses into records of [`ENTRY`] bytes, which are zero if no page is present.
+    /// Returns the number of bytes written. `page` is as long as a page.
     pub(super) fn read(&self, addresses: &[u8], records: &mut [u8], page: &mut [u8]) -> Result<usize, Errno> {
         let mut length = 0;
         for (address, record) in addresses.chunks_exact(8).zip(records.chunks_exact_mut(ENTRY)) {
@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-/// Reads one page. `None`: no page is present there. Reading an absent page would bring it in.
+/// Reads one page; `None` if no page is present there. Reading an absent page would fault it in.
 fn read(
     pagemap: BorrowedFd<'_>,
     memory: BorrowedFd<'_>,

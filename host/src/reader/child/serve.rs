@@ -1,4 +1,4 @@
-//! What the child does: it reads, and says what it has read. It must not allocate, lock or panic.
+//! The child's loop: it serves read requests. It must not allocate, lock or panic.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -9,17 +9,17 @@ use rustix::io::{Errno, pread, retry_on_intr};
 use super::page::{self, ADDRESSES};
 use super::{FIXED, Form, HEAD, REQUEST};
 
-/// The longest piece of an answer.
+/// The longest piece of a reply.
 const PIECE: usize = 32 << 10;
 
-/// Pages that are told of at a time.
+/// Pages in one piece of a reply.
 const PAGES_AT_A_TIME: usize = 8;
 
-/// Bytes of the buffer in which an answer is put together.
+/// Bytes of the buffer for composing a reply.
 pub(super) const ROOM: usize = HEAD + PIECE + HEAD;
 
-/// Answers the requests of the first descriptor on the second until there are no more. The third is `/proc`. `page` is as
-/// long as a page.
+/// Serves the requests of the first descriptor on the second until there are no more. The third is `/proc`. `page` is
+/// as long as a page.
 pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &mut [u8], page: &mut [u8]) {
     let mut request = [0; REQUEST];
     let mut addresses = [0; ADDRESSES * 8];
@@ -37,7 +37,7 @@ pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &
     }
 }
 
-/// Reads so many bytes.
+/// Fills `bytes` from the socket. Returns false on its end or an error.
 fn take(requests: BorrowedFd<'_>, bytes: &mut [u8]) -> bool {
     let mut got = 0;
     while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
@@ -57,7 +57,7 @@ fn path(request: &[u8; REQUEST]) -> &CStr {
     request.get(FIXED..).and_then(|path| CStr::from_bytes_until_nul(path).ok()).unwrap_or(c"")
 }
 
-/// Answers a request for pages. Returns whether the parent still listens.
+/// Answers a request for pages. Returns true if the parent still listens.
 fn tell_pages(
     answers: BorrowedFd<'_>,
     proc: BorrowedFd<'_>,
@@ -85,7 +85,7 @@ fn tell_pages(
     say_last_piece(answers, buffer, 0)
 }
 
-/// Answers a request for a file. Returns whether the parent still listens.
+/// Answers a request for a file. Returns true if the parent still listens.
 fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUEST], buffer: &mut [u8]) -> bool {
     let (mut offset, mut left) = (word(request, 0), word(request, 8));
     let is_one_record = request.get(16) == Some(&(Form::Record as u8));
@@ -114,7 +114,7 @@ fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUE
     }
 }
 
-/// Says what is in the buffer behind the head of a piece.
+/// Sends a piece from the buffer, which holds it behind the head.
 fn say_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> bool {
     if let Some(head) = buffer.first_chunk_mut() {
         *head = (count as i32).to_ne_bytes();
@@ -122,7 +122,7 @@ fn say_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> bool {
     buffer.get(..HEAD + count).is_some_and(|piece| say(answers, piece))
 }
 
-/// Says what is in the buffer behind the head of a piece, if anything, and the end of the answer.
+/// Sends the last piece from the buffer, if `count` is not 0, and the end of the reply.
 fn say_last_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> bool {
     let end = if count > 0 { HEAD + count } else { 0 };
     if let Some(head) = buffer.first_chunk_mut() {
@@ -134,7 +134,7 @@ fn say_last_piece(answers: BorrowedFd<'_>, buffer: &mut [u8], count: usize) -> b
     buffer.get(..end + HEAD).is_some_and(|said| say(answers, said))
 }
 
-/// Writes all of it.
+/// Writes all of `bytes`. Returns true on success.
 fn say(answers: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match retry_on_intr(|| rustix::io::write(answers, bytes)) {
