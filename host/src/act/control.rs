@@ -89,12 +89,12 @@ impl Control {
         &self.notes
     }
 
-    /// The host that is controlled.
+    /// Returns the controlled host.
     pub fn root(&self) -> &Root {
         self.writer.root()
     }
 
-    /// The writer of settings.
+    /// Returns the writer of settings.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }

@@ -116,7 +116,8 @@ fn take(host: &Host) -> Option<Control> {
     }
 }
 
-/// A daemon: it changes settings again and again, pauses a program, switches guests off and on, and restores at its end.
+/// Acts as a daemon: changes settings again and again, pauses a program, switches guests off and on, and restores at
+/// the end.
 fn daemon(host: &Host) {
     let Some(mut control) = take(host) else { return };
     let none = Knobs::none;
@@ -135,7 +136,8 @@ fn daemon(host: &Host) {
     host.switch_on();
 }
 
-/// A command that unmerges and changes what needs everything unmerged. It ends with an error, and so by dropping.
+/// Acts as a command that unmerges and changes what needs everything unmerged. It ends with an error, and so by
+/// dropping.
 fn unmerging(host: &Host) {
     host.write("run", "1");
     let Some(mut control) = take(host) else { return };
@@ -147,7 +149,7 @@ fn unmerging(host: &Host) {
     host.write("pages_sharing", "0");
 }
 
-/// A daemon that finds what an older build left when it was killed.
+/// Acts as a daemon that finds what an older build left when it was killed.
 fn after_an_older_build(host: &Host) {
     host.state().make().unwrap();
     let journal = r#"{ "version": 1, "pid": 0, "start_ticks": 1, "boot_id": null,

@@ -82,7 +82,7 @@ impl Journal {
         Self { owner: entries.owner(), is_exact: entries.is_exact(), store, noted, faults }
     }
 
-    /// The path of the undo store.
+    /// Returns the path of the undo store.
     pub fn path(&self) -> PathBuf {
         self.store.path()
     }
@@ -103,17 +103,17 @@ impl Journal {
         self.owner.is_some_and(identity::is_alive)
     }
 
-    /// The process that last wrote the store.
+    /// Returns the process that last wrote the store.
     pub fn owner(&self) -> Option<ProcessId> {
         self.owner
     }
 
-    /// The original values of all knobs that were changed.
+    /// Returns the original values of all changed knobs.
     pub fn originals(&self) -> Knobs {
         self.noted.settings.iter().map(|(knob, setting)| (*knob, setting.original)).collect()
     }
 
-    /// The values of which ksmith wrote one to a knob last; `None` if unknown.
+    /// Returns the values of which ksmith wrote one to a knob last; `None` if they are unknown.
     pub fn written(&self, knob: Knob) -> Option<&[u64]> {
         self.noted.settings.get(&knob)?.written.as_deref().filter(|_| self.is_exact)
     }
@@ -128,12 +128,12 @@ impl Journal {
             || self.written(knob).is_none_or(|written| written.iter().copied().any(is_same))
     }
 
-    /// Processes that were stopped.
+    /// Returns the stopped processes.
     pub fn paused(&self) -> &[Paused] {
         &self.noted.paused
     }
 
-    /// The CPUs that ksmd could use before it was bound.
+    /// Returns the CPUs that ksmd could use before it was bound.
     pub fn ksmd_cpus(&self) -> Option<&str> {
         self.noted.ksmd_cpus.as_deref()
     }
@@ -189,7 +189,7 @@ impl Journal {
         self.noted.settings.contains_key(&knob) && self.written(knob).is_none_or(has)
     }
 
-    /// The original value of a knob, if it is recorded.
+    /// Returns the original value of a knob, if it is recorded.
     pub(super) fn original(&self, knob: Knob) -> Option<u64> {
         self.noted.settings.get(&knob).map(|setting| setting.original)
     }

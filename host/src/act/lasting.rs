@@ -40,7 +40,7 @@ impl Lasting {
         &self.notes
     }
 
-    /// The writer of permanent changes.
+    /// Returns the writer of permanent changes.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }

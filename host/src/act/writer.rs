@@ -41,7 +41,7 @@ impl Writer {
         self
     }
 
-    /// The host that it writes to.
+    /// Returns the host that it writes to.
     pub fn root(&self) -> &Root {
         &self.root
     }
@@ -51,7 +51,7 @@ impl Writer {
         self.dry_run
     }
 
-    /// The journal, if changes are to be undone.
+    /// Returns the journal, if changes are to be undone.
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
@@ -221,7 +221,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A tree with a KSM directory of plain files.
+    /// Creates a tree with a KSM directory of plain files.
     pub(in super::super) fn tree(files: &[(&str, &str)]) -> TempDir {
         let tree = tempfile::tempdir().unwrap();
         put(tree.path(), files);
@@ -236,14 +236,14 @@ pub(super) mod tests {
         }
     }
 
-    /// A tree with every knob of Linux 6.18 at its default.
+    /// Creates a tree with every knob of Linux 6.18 at its default.
     pub(in super::super) fn whole_tree() -> TempDir {
         let tree = tempfile::tempdir().unwrap();
         fill(tree.path());
         tree
     }
 
-    /// Makes that tree's files.
+    /// Creates that tree's files.
     pub(in super::super) fn fill(tree: &Path) {
         let files = [
             ("advisor_mode", "[none] scan-time\n"),

@@ -57,7 +57,7 @@ pub fn fold_hindrance(root: &Root) -> Option<FoldHindrance> {
     }
 }
 
-/// True if the kernel lets this process split huge pages of others (`CAP_SYS_NICE`, mm/madvise.c).
+/// Returns true if the kernel lets this process split huge pages of others (`CAP_SYS_NICE`, mm/madvise.c).
 pub fn may_split() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }

@@ -20,13 +20,13 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts one. `zeros` is a condition on a page's `number` in Python, and `then` is run at last with the memory as `m` at
-    /// `address`. `None`: the kernel has no huge pages for it.
+    /// Starts a process. `zeros` is a condition on a page's `number` in Python, and `then` runs last, with the memory
+    /// as `m` at `address`. Returns `None` if the kernel has no huge pages for it.
     fn start(zeros: &str, then: &str) -> Option<Self> {
         Self::start_in(true, zeros, then).filter(|holder| holder.huge_bytes() == LENGTH as u64)
     }
 
-    /// The same, in huge pages or in small ones.
+    /// Starts a process with huge pages or with small ones.
     fn start_in(huge: bool, zeros: &str, then: &str) -> Option<Self> {
         let small = if huge { "False" } else { "True" };
         let program = format!(
@@ -56,7 +56,7 @@ impl Holder {
         FoldTarget::open(self.child.id()).unwrap()
     }
 
-    /// The part of its memory that is in huge pages, in bytes.
+    /// Returns the bytes of its memory that are in huge pages.
     fn huge_bytes(&self) -> u64 {
         let (start, end) = (self.address, self.address + LENGTH as u64);
         let Ok(memory) = self.target().find_anonymous() else { return 0 };
@@ -64,7 +64,7 @@ impl Holder {
         parts.filter(|part| part.start < part.end).map(|part| part.end - part.start).sum()
     }
 
-    /// Its memory as it is now.
+    /// Returns its current memory.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH];
         File::open(format!("/proc/{}/mem", self.child.id()))
@@ -82,12 +82,12 @@ impl Drop for Holder {
     }
 }
 
-/// Says loudly that nothing was tested.
+/// Prints a warning that nothing was tested.
 fn skip(why: &str) {
     eprintln!("SKIPPED, nothing was tested: {why}");
 }
 
-/// Folds a process. `None`: this user may not.
+/// Folds a process; `None` if this user may not.
 fn fold(holder: &Holder, settings: &FoldSettings) -> Option<FoldTally> {
     match holder.target().fold(settings) {
         Err(FoldError::Denied) => None,

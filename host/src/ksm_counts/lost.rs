@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
     }
 
-    /// A tree of processes with these `ksm_stat`s.
+    /// Creates a tree of processes with these `ksm_stat`s.
     fn tree(stats: &[(u32, &str)]) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         for (pid, text) in stats {

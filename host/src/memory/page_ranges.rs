@@ -30,7 +30,7 @@ impl PageKinds {
         Self(self.0 | other.0)
     }
 
-    /// True if all kinds of `other` are among these.
+    /// Returns true if all kinds of `other` are among these.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -260,7 +260,7 @@ mod tests {
         assert!(!deliver(&mut batch, &sender));
     }
 
-    /// In a container events of the whole host arrive where another program has asked for them, and no answer does.
+    /// In a container, events of the whole host arrive if another program has subscribed to them, but no reply does.
     #[test]
     fn a_kernel_that_never_answers_is_given_up_although_events_arrive() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

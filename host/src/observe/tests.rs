@@ -470,7 +470,7 @@ fn a_new_process_is_looked_at_twice_without_a_sample() {
     assert_eq!(host.pids(), [20]);
 }
 
-/// A host with events, on which PID 20 belonged to a kernel thread when it was read, and belongs to a guest now.
+/// Creates a host with events, on which PID 20 was a kernel thread's when it was read, and has become a guest's.
 fn host_with_a_pid_that_changed() -> Host {
     let mut host = Host::new();
     host.process(20, "kworker", KERNEL_THREAD, 1);

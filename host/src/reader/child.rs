@@ -105,7 +105,7 @@ impl Child {
         Ok(child)
     }
 
-    /// The child's PID.
+    /// Returns the child's PID.
     pub(super) fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }

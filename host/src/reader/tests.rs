@@ -1,4 +1,4 @@
-//! Tests of the reader on this host: with a process that answers, and with files that never do.
+//! Tests of the reader on this host, with a process that answers, and with files that never do.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
