@@ -34,7 +34,7 @@ pub const IMPOSSIBLE: Code = Code {
 pub const UNKNOWN_GUEST: Code =
     Code { number: 4, name: "unknown-guest", meaning: "no guest has that name, or several have it" };
 
-/// The user lacks a right.
+/// The user lacks a privilege.
 pub const NO_PRIVILEGE: Code = Code {
     number: 5,
     name: "no-privilege",
@@ -67,7 +67,7 @@ pub const NO_PROGRAM: Code = Code { number: 127, name: "no-program", meaning: "t
 /// signal's number.
 pub const RUN: [Code; 2] = [UNUSABLE_PROGRAM, NO_PROGRAM];
 
-/// The table as lines for the help: the number, two spaces, the meaning.
+/// Returns the table as lines for the help: the number, two spaces, the meaning.
 pub fn lines() -> impl Iterator<Item = String> {
     CODES.iter().map(|code| format!("  {}  {}", code.number, code.meaning))
 }

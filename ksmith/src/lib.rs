@@ -1,4 +1,4 @@
-//! The `ksmith` command: one file per subcommand, what they show, and the log.
+//! The `ksmith` command: one file per subcommand, their output, and the log.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

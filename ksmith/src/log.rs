@@ -14,8 +14,8 @@ use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Starts the log. `verbose` 1 also shows what led to a decision, and 2 everything. The variable RUST_LOG says so for each
-/// module, as in `warn,ksmith_service=debug`, unless `verbose` is given.
+/// Starts the log. `verbose` 1 also shows the figures behind a decision, and 2 everything. Without `verbose`, the
+/// variable RUST_LOG sets the level of each module, as in `warn,ksmith_service=debug`.
 pub fn start(verbose: u8, colours: bool) {
     let level = match verbose {
         0 => Level::INFO,
@@ -47,7 +47,7 @@ pub fn start(verbose: u8, colours: bool) {
     }
 }
 
-/// Events on one line each: names and errors of others break no line, and move no cursor.
+/// Formats each event on one line: names and errors of others break no line, and move no cursor.
 fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     let write = |writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| match field.name() {
         "message" => write!(writer, "{}", OneLine(format_args!("{value:?}"))),

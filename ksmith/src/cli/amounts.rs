@@ -1,26 +1,26 @@
-//! Amounts on the command line: sizes, times and percentages, by the one reader of amounts.
+//! Parsers for amounts on the command line: sizes, times and percentages.
 
 use std::time::Duration;
 
 use ksmith_core::amount;
 use ksmith_core::units::Span;
 
-/// The least and the longest time between two looks.
+/// The shortest and the longest time between two refreshes.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), DAY);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A time between two looks, from a tenth of a second to a day.
+/// Parses a time between two refreshes, from a tenth of a second to a day.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     within(text, LOOKS)
 }
 
-/// A time to wait, of a day at most.
+/// Parses a time to wait, of a day at most.
 pub(super) fn wait(text: &str) -> Result<Duration, String> {
     within(text, (Duration::ZERO, DAY))
 }
 
-/// A time between two scans of a program, from a tenth of a second to eleven days.
+/// Parses a time between two scans of a program, from a tenth of a second to eleven days.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     within(text, (Duration::from_millis(100), Duration::from_secs(1_000_000)))
 }
@@ -35,13 +35,13 @@ fn within(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, S
     amount::seconds(text).filter(|time| (least..=most).contains(time)).ok_or_else(wrong)
 }
 
-/// A number of bytes, of at least one and less than 2^60.
+/// Parses a number of bytes, of at least one and less than 2^60.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no amount of memory: write it as 256M, 1.5G or 1048576");
     amount::size(text).filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
 }
 
-/// A number of MiB from 4 to 65536, where a unit may stand behind the number.
+/// Parses a number of MiB from 4 to 65536, where a unit may stand behind the number.
 pub(super) fn mebibytes(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no amount from 4 MiB to 64 GiB: write MiB, or a unit, as in 96M or 1.5G");
     let plain = text.trim().parse::<u32>().ok();
@@ -52,7 +52,7 @@ pub(super) fn mebibytes(text: &str) -> Result<u32, String> {
     mebibytes.filter(|number| (4..=65_536).contains(number)).ok_or_else(wrong)
 }
 
-/// A percentage over 0 and up to 100: its sign may be left out.
+/// Parses a percentage over 0 and up to 100: its sign may be left out.
 pub(super) fn per_cent(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is no percentage over 0 and up to 100, such as 1% or 0.5");
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().map_err(|_| wrong())?;

@@ -20,17 +20,18 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The daemon with this configuration.
+    /// Returns the sockets of the daemon with this configuration.
     pub fn of(config: &Config) -> Self {
         Self { sockets: vec![config.view.socket.clone(), config.daemon.control_socket.clone()] }
     }
 
-    /// The daemon with this read-only socket.
+    /// Returns the daemon with this read-only socket.
     pub fn at(view: PathBuf) -> Self {
         Self { sockets: vec![view] }
     }
 
-    /// Asks at the first socket that lets this user in. `None`: there is no daemon, or none that this user may ask.
+    /// Sends a request to the first socket that this user may use; `None` if there is no daemon, or none that this user
+    /// may ask.
     ///
     /// # Errors
     /// A daemon does not answer as it should.

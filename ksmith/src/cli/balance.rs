@@ -78,13 +78,13 @@ pub struct TakeArgs {
     dry_run: bool,
 }
 
-/// How long hypervisors and guests are waited for.
+/// Timeout for the answers of hypervisors and guests.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Between the two looks from which rates are reckoned.
+/// Time between the two samples from which rates are computed.
 const BETWEEN: Duration = Duration::from_millis(500);
 
-/// A guest that gives gigabytes in small steps takes its time.
+/// Deadline of a resize: a guest gives gigabytes in small steps.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 impl BalanceArgs {
@@ -203,7 +203,7 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
     Ok(resized(ordered, Some(given_bytes)))
 }
 
-/// What came of an order. `None`: it was only planned.
+/// Builds the reply to a resize order. `given_bytes` is `None` if the order was only planned.
 fn resized(ordered: Ordered, given_bytes: Option<u64>) -> ResizedAnswer {
     let Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
     ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
@@ -216,7 +216,7 @@ fn not_ordered(why: OrderError) -> Failure {
     }
 }
 
-/// All guests, looked at once.
+/// Returns a balancer that has observed all guests once.
 fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer> {
     let holds = Holds::open(&StateDir::of(root))?;
     let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
@@ -228,7 +228,7 @@ fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer
     Ok(balancer)
 }
 
-/// A running daemon. `None` where there is none, or none that this user may ask.
+/// Connects to the running daemon; `None` if there is none, or none that this user may ask.
 fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
     match Client::connect(&config.daemon.control_socket) {
         Ok(client) => Ok(Some(client)),
@@ -245,7 +245,7 @@ fn refused(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// The host to act upon. KSM is not needed for that.
+/// Returns the host to act on, which needs no KSM.
 fn require(global: &Global) -> Result<Root, Failure> {
     let root = global.live_root()?;
     if !rustix::process::geteuid().is_root() {
@@ -254,7 +254,7 @@ fn require(global: &Global) -> Result<Root, Failure> {
     Ok(root)
 }
 
-/// The lock: no other ksmith must balance meanwhile.
+/// Takes the lock, so that no other ksmith balances meanwhile.
 fn lock(root: &Root) -> anyhow::Result<Lock> {
     Lock::take(&StateDir::of(root)).map_err(|error| match error {
         error @ LockError::Held { .. } => Failure::impossible(error.to_string()).into(),

@@ -52,7 +52,7 @@ struct Named {
 /// A configuration that was found.
 struct Found {
     path: PathBuf,
-    /// `None`: no file was named, and there is none at the default path.
+    /// `None` if no file was named, and there is none at the default path.
     text: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! Takes control of KSM for a command, or says why that is not possible here.
+//! Takes control of KSM for a command, or returns the reason why it can't.
 
 use super::{Failure, Global};
 use ksmith_host::act::{Control, Lasting, StateDir};
 use ksmith_host::other_controllers;
 use ksmith_host::root::Root;
 
-/// The host to act on, which has KSM and on which this user may act.
+/// Returns the host to act on, which has KSM and on which this user may act.
 ///
 /// # Errors
 /// The host has no KSM, or the user is not root (exit code 3).

@@ -18,8 +18,8 @@ use ksmith_host::own_use;
 use ksmith_host::signals;
 use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, plan};
 
-/// How long a turn waits for ksmd's batch to end before it stops ksmd. A batch takes a fraction of that, unless ksmd waits
-/// for a process's memory.
+/// The longest wait of a tick for the end of ksmd's batch, before the tick stops ksmd. A batch takes a fraction of
+/// that, unless ksmd waits for a process's memory.
 const STOP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Control KSM until stopped, then restore every setting.

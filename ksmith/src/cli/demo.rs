@@ -80,7 +80,7 @@ impl DemoArgs {
         }
     }
 
-    /// Refuses a host where KSM is in use, or where the demo would merge the memory of other processes: that
+    /// Refuses a host where KSM is in use, or where the demo would merge the memory of other processes. Their memory
     /// would stay merged, and count in the figures. Pages of ended processes, which the gauges still count, are
     /// no use of KSM.
     fn check_unused(&self, sample: &Sample) -> Result<(), Failure> {
@@ -138,7 +138,7 @@ const MARGIN_MIB: u64 = 512;
 /// The smallest `--size`.
 const SMALLEST_MIB: u64 = 4;
 
-/// The largest guest of which four fit into `available` bytes.
+/// Returns the size in MiB of the largest guest of which four fit into `available` bytes.
 fn largest_guest_mib(available: u64) -> u64 {
     (available >> 20).saturating_sub(MARGIN_MIB) / 4
 }

@@ -91,7 +91,7 @@ impl DoctorArgs {
 /// The longest wait for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is found on this host now.
+/// Diagnoses this host.
 pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
     let config = global.load_config()?;
@@ -137,7 +137,7 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     Ok(diagnose(&sample, &circumstances))
 }
 
-/// Says in one line what is found, as a Nagios plugin does. What can't be examined is UNKNOWN.
+/// Prints the findings in one line, as a Nagios plugin does. A host that can't be examined is UNKNOWN.
 fn check(global: &Global) -> anyhow::Result<ExitCode> {
     let [ok, warning, critical, unknown] = exit::CHECK;
     let findings = match global.check_root().map_err(anyhow::Error::from).and_then(|()| findings(global)) {
@@ -180,7 +180,7 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
     Ok(if is_ill { exit::PROBLEM.into() } else { ExitCode::SUCCESS })
 }
 
-/// The findings as text, problems and warnings in their tones.
+/// Returns the findings as text, problems and warnings in their tones.
 fn page(findings: &[Finding]) -> Page {
     let mut page = Page::new();
     if findings.is_empty() {
@@ -198,7 +198,7 @@ fn page(findings: &[Finding]) -> Page {
     page
 }
 
-/// Why a daemon keeps ksmd parked because of the domains.
+/// Returns the daemon's reason for keeping ksmd parked because of the domains, if it does so.
 fn guarded(client: &mut Client) -> Option<String> {
     let daemon = client.status().ok()?.daemon?;
     (daemon.state == GUARDED).then_some(daemon.reason)

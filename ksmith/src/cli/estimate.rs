@@ -89,7 +89,7 @@ impl EstimateArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The PIDs of all that is named. A PID that no process has is among them: the report names it.
+    /// Returns the PIDs of all that is named. A PID that no process has is among them: the report names it.
     fn pids(&self, global: &Global) -> anyhow::Result<Vec<u32>> {
         let mut pids = Vec::new();
         let mut config = None;
@@ -139,7 +139,7 @@ impl EstimateArgs {
     }
 }
 
-/// The trust domain of each guest's processes, by the configuration.
+/// Returns the trust domain of each guest's processes, by the configuration.
 fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
     let config = global.load_config()?;
     if config.domains.is_unconfigured() {

@@ -79,7 +79,7 @@ impl FoldArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The PIDs of all that is named, each once.
+    /// Returns the PIDs of all that is named, each once.
     fn pids(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<u32>> {
         let mut pids = Vec::new();
         for wanted in &self.guests {

@@ -1,7 +1,7 @@
 //! The command `ksmith fold-worker`, which the daemon starts. It is hidden from help.
 //!
-//! It reads requests from standard input and answers them on standard output, one line of JSON each. A process may hold it up for
-//! ever: the daemon kills it then.
+//! It reads requests from standard input and writes replies to standard output, one line of JSON each. A process may
+//! block it for ever: the daemon then kills it.
 
 use std::fs;
 use std::io::{BufRead, Write};
@@ -45,7 +45,7 @@ impl FoldWorkerArgs {
     }
 }
 
-/// Gives way to all other programs, and ends with the daemon whatever holds it up.
+/// Takes the idle priority, and has the kernel kill this process when the daemon ends.
 fn prepare() {
     be_idle();
     // Each may be forbidden: the daemon ends it then by end of input, or kills it.
@@ -53,7 +53,7 @@ fn prepare() {
     let _ = fs::write("/proc/self/oom_score_adj", "500");
 }
 
-/// Looks at a process, after having folded it if that is requested.
+/// Samples a process, after folding it if the request says so.
 fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
     let target = FoldTarget::open(request.pid)?;
     if target.id().start_ticks != request.start_ticks {

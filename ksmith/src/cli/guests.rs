@@ -55,17 +55,17 @@ pub struct GuestsArgs {
     pss: bool,
 }
 
-/// A name that stands for each guest by itself.
+/// The value of `--by` for each guest by itself.
 const EACH: &str = "guest";
 
-/// The labels that guests can be summed up by, from the table of figures.
+/// Returns the labels that guests can be grouped by, from the table of figures.
 fn labels() -> PossibleValuesParser {
     let each = PossibleValue::new(EACH).help("Each guest by itself");
     let labels = figures::labels().map(|figure| PossibleValue::new(figure.field.name).help(figure.field.help));
     [each].into_iter().chain(labels).collect::<Vec<_>>().into()
 }
 
-/// The figures that rows can be ordered by, each by its key or its heading.
+/// Returns the figures that rows can be ordered by, each by its key or its heading.
 fn keys() -> PossibleValuesParser {
     let keys = GUEST
         .iter()
@@ -73,7 +73,7 @@ fn keys() -> PossibleValuesParser {
     keys.collect::<Vec<_>>().into()
 }
 
-/// For private and shared memory, unless all of it is asked for.
+/// Time budget for reading private and shared memory, without `--pss`.
 const PSS_BUDGET: Duration = Duration::from_millis(60);
 
 impl GuestsArgs {
@@ -112,7 +112,7 @@ impl GuestsArgs {
     }
 }
 
-/// What is read beside the report, and which guests are kept.
+/// Options for completing a report: the memory to read, the sharing to look up, and the filter.
 struct Reading {
     is_whole: bool,
     looks_up_sharing: bool,
@@ -120,8 +120,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// The report with memory, what domains share, and the guests that fit the filter; and the number of guests before
-    /// that.
+    /// Adds memory and the sharing of domains to a report, and removes the guests that do not fit the filter. Returns
+    /// the report, and the number of guests before the filter, if there is one.
     fn complete(&self, root: &Root, config: &Config, mut report: GuestsReport) -> (GuestsReport, Option<usize>) {
         let budget = if self.is_whole { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(root, &mut report.guests, budget));

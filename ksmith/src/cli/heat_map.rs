@@ -7,7 +7,7 @@ use ksmith_host::estimate::MatrixReport;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Why there is no picture.
+/// A failure to write the heat map.
 #[derive(Debug, thiserror::Error)]
 #[error("can't write the heat map {path}: {why}")]
 pub struct HeatMapError {

@@ -72,7 +72,7 @@ impl HistoryArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The figures that are asked for. Pictures are large, so that fewer are drawn unless others are named.
+    /// Returns the columns to query. Plots are large, so that fewer are drawn unless others are named.
     fn columns(&self) -> Vec<String> {
         match (self.figures.as_slice(), self.plot, &self.guest) {
             ([], true, None) => ["saved_bytes", "ksmd_cpu_percent"].map(str::to_owned).to_vec(),
@@ -92,7 +92,7 @@ impl HistoryArgs {
     }
 }
 
-/// The width of pictures: in a pipe that of an old terminal.
+/// Returns the width of plots: in a pipe that of an old terminal.
 fn plot_width() -> u16 {
     print::width().and_then(|width| u16::try_from(width).ok()).unwrap_or(80).min(400)
 }

@@ -71,8 +71,8 @@ impl LabCommand {
     }
 }
 
-/// Directories of scenarios: `scenarios/` in the working directory, that of the package this program is of, then those of
-/// other packages.
+/// Returns the directories of scenarios: `scenarios/` in the working directory, that of this program's own package,
+/// then those of other packages.
 pub(super) fn places() -> Vec<PathBuf> {
     const SHARED: &str = "share/ksmith/scenarios";
     let own = env::current_exe().ok();
@@ -145,7 +145,7 @@ impl LabRunArgs {
     }
 }
 
-/// Bytes of other processes' memory that hardly change the figures.
+/// Bytes of other processes' memory below which they hardly change the figures.
 const LITTLE: u64 = 32 << 20;
 
 /// Refuses a host where KSM is in use or that lacks what the scenarios need.
@@ -166,7 +166,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
     check_memory(&sample, needed, "use --form short, or a smaller scenario")
 }
 
-/// Processes that are named where they are in the way.
+/// Most processes that a refusal names.
 const NAMED: usize = 3;
 
 /// Refuses a host where KSM is in use.
@@ -259,7 +259,7 @@ fn table(scenario: &ScenarioResults) -> Table {
     table
 }
 
-/// The host's memory and that of its guests, where these were balanced.
+/// Returns the table of the host's memory and that of its guests, where these were balanced.
 fn balance_table(scenario: &ScenarioResults) -> Table {
     let mut table = Table::new([
         "balance",

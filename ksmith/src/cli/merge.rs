@@ -86,7 +86,7 @@ impl MergeArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Switches in a thread, and shows meanwhile how much is left to unmerge.
+    /// Switches merging in a thread, and meanwhile shows the memory left to unmerge.
     fn throw(&self, root: &Root, guest: &Guest, target: &Target, on: bool) -> anyhow::Result<Vec<Switched>> {
         let (sender, done) = bounded(1);
         let (root_there, target_there, dry_run) = (root.clone(), target.clone(), self.dry_run);

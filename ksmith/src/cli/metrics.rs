@@ -43,7 +43,7 @@ enum Form {
     Openmetrics,
 }
 
-/// What is known of the host.
+/// The reports that the metrics are made of.
 struct Host {
     status: Status,
     guests: Option<GuestsReport>,
@@ -83,7 +83,7 @@ impl MetricsArgs {
     }
 }
 
-/// What a daemon says. `None`: there is none.
+/// Asks a daemon for its reports; `None` if there is no daemon.
 fn ask(daemon: &Daemon) -> Result<Option<Host>, ClientError> {
     let Some(status) = daemon.ask(Client::status)? else { return Ok(None) };
     let guests = unless_refused(daemon.ask(Client::guests))?;
@@ -91,7 +91,7 @@ fn ask(daemon: &Daemon) -> Result<Option<Host>, ClientError> {
     Ok(Some(Host { status, guests, balance }))
 }
 
-/// A daemon that refuses one question says why in its log. The other answers are worth showing.
+/// Turns a refusal into `None`: the daemon logs the reason, and its other replies are worth showing.
 fn unless_refused<T>(answer: Result<Option<T>, ClientError>) -> Result<Option<T>, ClientError> {
     match answer {
         Err(ClientError::Refused(_)) => Ok(None),
@@ -99,7 +99,7 @@ fn unless_refused<T>(answer: Result<Option<T>, ClientError>) -> Result<Option<T>
     }
 }
 
-/// Puts the text in the place of a file in one step: a collector reads the old text or the new one. Every user may read it.
+/// Replaces a file atomically: a collector reads the old text or the new one. Every user may read it.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Not `.prom`: the collector reads all files of that name.

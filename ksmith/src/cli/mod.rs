@@ -75,7 +75,7 @@ pub struct Cli {
     command: Option<Command>,
 }
 
-/// What follows the help: the exit codes, and what needs root.
+/// Returns the text below the help: the exit codes, the ways to name a guest, and the need for root.
 fn after_help() -> String {
     let codes: Vec<String> = exit::lines().collect();
     format!(
@@ -125,12 +125,12 @@ impl Global {
         }
     }
 
-    /// The host to read.
+    /// Returns the host to read.
     pub fn root(&self) -> Root {
         self.root.as_ref().map_or_else(Root::host, Root::at)
     }
 
-    /// The configuration: that of --config, or that of the host or the tree that is read.
+    /// Loads the configuration: that of --config, or that of the host or the tree that is read.
     ///
     /// # Errors
     /// The file can't be read, or has faults.
@@ -138,7 +138,7 @@ impl Global {
         Config::load_of(&self.root(), self.config.as_deref())
     }
 
-    /// The host to act on.
+    /// Returns the host to act on.
     ///
     /// # Errors
     /// `--root` names a captured tree, which has no kernel.
@@ -235,7 +235,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Whether the command line asks for JSON, also one that is not understood. What follows `--` is another program's.
+/// Returns true if the command line asks for JSON, even if it can't be parsed. Words behind `--` belong to another
+/// program.
 fn asks_for_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
@@ -248,7 +249,7 @@ fn tell_json(code: Code, message: &str) {
     print::aside(&page);
 }
 
-/// An error as a sentence with its causes. Each cause is named once, because many errors name their cause
+/// Returns an error with its causes as a sentence. Each cause is named once, because many errors name their cause
 /// themselves.
 pub fn sentence(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match () {
@@ -350,7 +351,7 @@ impl Failure {
         Self { code: exit::IMPOSSIBLE, message: message.into() }
     }
 
-    /// Makes an error of a right that this user lacks.
+    /// Makes an error of a missing privilege.
     pub fn no_privilege(message: impl Into<String>) -> Self {
         Self { code: exit::NO_PRIVILEGE, message: message.into() }
     }
@@ -374,7 +375,7 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// The exit code of an error.
+/// Returns the exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> Code {
     use ksmith_host::act::{LockError, TakeError, UndoError};
 
@@ -413,7 +414,7 @@ pub fn code_of(error: &anyhow::Error) -> Code {
     exit::FAILED
 }
 
-/// The same error, which says what to do where this user lacks a right.
+/// Adds the remedy to an error of a missing privilege.
 fn with_remedy(error: anyhow::Error) -> anyhow::Error {
     let said = sentence(&error);
     match code_of(&error) == exit::NO_PRIVILEGE && !said.contains("root") {
@@ -422,7 +423,7 @@ fn with_remedy(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Whether an error comes of a right that this user lacks.
+/// Returns true if the error, or a cause of it, is a denied permission.
 fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

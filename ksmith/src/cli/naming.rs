@@ -1,5 +1,5 @@
-//! The processes that a person names: those of a guest, by the convention of [`ksmith_core::guest::find`], or any other
-//! program's.
+//! Resolves names on the command line to processes: those of a guest, by the convention of
+//! [`ksmith_core::guest::find`], or those of any other program.
 
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use crate::exit;
 /// The longest wait for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The PIDs of the guest, the process or the program that `wanted` names. A PID means this process alone, unless it is a
-/// guest's VMID too: then the guest is meant if the process is one of the kernel, and else it is asked back.
+/// Returns the PIDs of the guest, the process or the program that `wanted` names. A PID means this process alone,
+/// unless it is a guest's VMID too. The guest is then meant if the process is a kernel thread; otherwise the name is
+/// ambiguous.
 ///
 /// # Errors
 /// There is none, or several have this name.
@@ -60,7 +61,7 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
     }
 }
 
-/// The guest with this VMID, unless the number is its own PID.
+/// Returns the guest with this VMID, unless the number is its own PID.
 fn with_vmid(root: &Root, config: &Config, vmid: u32) -> Option<Guest> {
     let sample = Observer::new(root.clone()).sample();
     let list = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_unasked(&sample);
@@ -70,7 +71,7 @@ fn with_vmid(root: &Root, config: &Config, vmid: u32) -> Option<Guest> {
     list.guests.into_iter().find(is_its)
 }
 
-/// The guests of the host, with what their hypervisors say within a second.
+/// Returns the guests of the host, with the answers of their hypervisors within a second.
 fn guests(root: &Root, config: &Config) -> Vec<Guest> {
     let sample = Observer::new(root.clone()).sample();
     Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests

@@ -1,4 +1,5 @@
-//! The command `ksmith overview`, which `ksmith` without a command means too: what KSM does here, what it could, and the next command.
+//! The command `ksmith overview`, which is also `ksmith` without a command: KSM's state here, its potential, and the
+//! next command.
 
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use crate::show::overview::{Overview, Seen, text};
 #[derive(Debug, Args)]
 pub struct OverviewArgs {}
 
-/// Shows the overview. Works for every user, also where the configuration is wrong, which is only warned of.
+/// Shows the overview. Works for every user; a faulty configuration only causes a warning.
 pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
     let root = global.root();
     let config = global.load_config().unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! Ends a command that a process holds up: the memory of other processes is read in this one.
+//! A watchdog for commands that read the memory of other processes, which may block.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use ksmith_host::memory::under_way;
 use super::print;
 use crate::exit::{self, Code};
 
-/// A process that holds a read up for longer does not answer.
+/// Timeout of a read: a process that blocks it for longer does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// From now on ends the command, with a message, when a process holds it up. A thread that waits for the process can't be
-/// woken, but ends with the command.
+/// Starts a watchdog that ends the command, with a message, when a process blocks it. A thread that waits for the
+/// process can't be woken, but ends with the command.
 pub(super) fn watch() {
     watch_with(exit::FAILED);
 }

@@ -32,12 +32,12 @@ pub enum Colour {
 /// The choice of `--color`.
 static CHOSEN: OnceLock<Colour> = OnceLock::new();
 
-/// Chooses when text has colours. The first choice holds.
+/// Sets the choice of `--color`. Only the first call counts.
 pub fn choose(colour: Colour) {
     let _ = CHOSEN.set(colour);
 }
 
-/// Whether text has colours in an output that is a terminal, or is none.
+/// Returns true if an output has colours, by `--color` and the environment. `is_terminal` is true for a terminal.
 pub fn has_colours(is_terminal: bool) -> bool {
     match CHOSEN.get().copied().unwrap_or_default() {
         Colour::Always => true,
@@ -50,7 +50,7 @@ pub fn has_colours(is_terminal: bool) -> bool {
     }
 }
 
-/// The terminal that standard output is, if it is one: columns and lines.
+/// Returns the columns and lines of the terminal, if standard output is one.
 pub fn size() -> Option<(usize, usize)> {
     let out = io::stdout();
     let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()?;
@@ -58,7 +58,7 @@ pub fn size() -> Option<(usize, usize)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// The width that tables must fit into: that of the terminal, if standard output is one.
+/// Returns the width that tables must fit into, if standard output is a terminal.
 pub fn width() -> Option<usize> {
     size().map(|(columns, _)| columns)
 }
@@ -71,7 +71,7 @@ pub fn page(page: &Page) -> anyhow::Result<()> {
     stream(&painted(page)).map(drop)
 }
 
-/// The text of a page for standard output.
+/// Returns the text of a page for standard output.
 fn painted(page: &Page) -> String {
     if !has_colours(io::stdout().is_terminal()) {
         return page.text().to_owned();
@@ -79,7 +79,7 @@ fn painted(page: &Page) -> String {
     paint::lines(page, true, None).into_iter().map(|line| line + "\n").collect()
 }
 
-/// Prints text that is fit for the terminal already. Returns whether a reader is still there.
+/// Prints text that is already printable. Returns false if the reader has closed the pipe.
 ///
 /// # Errors
 /// As [`page`].
@@ -92,7 +92,7 @@ pub fn stream(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Prints a page as one of many, with an empty line behind it. Returns whether a reader is still there.
+/// Prints a page as one of many, with an empty line behind it. Returns false if the reader has closed the pipe.
 ///
 /// # Errors
 /// As [`page`].
@@ -100,7 +100,7 @@ pub fn block(page: &Page) -> anyhow::Result<bool> {
     stream(&(painted(page) + "\n"))
 }
 
-/// Prints JSON as one line. Returns whether a reader is still there.
+/// Prints JSON as one line. Returns false if the reader has closed the pipe.
 ///
 /// # Errors
 /// As [`page`].
@@ -108,7 +108,7 @@ pub fn json_line(value: &impl Serialize) -> anyhow::Result<bool> {
     stream(&format!("{}\n", printable::json(&serde_json::to_string(value)?)))
 }
 
-/// Standard output, for a program that owns the whole terminal and makes text of others printable itself.
+/// Returns standard output, for a caller that owns the whole terminal and escapes text of others itself.
 pub fn terminal() -> io::Stdout {
     io::stdout()
 }
@@ -129,7 +129,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&format!("{}\n", printable::json(&serde_json::to_string_pretty(value)?)))
 }
 
-/// Prints text that is all ksmith's own, as it is.
+/// Prints ksmith's own text, without escaping.
 ///
 /// # Errors
 /// As [`page`].
@@ -155,12 +155,12 @@ pub fn aside(page: &Page) {
     }
 }
 
-/// Whether a person watches standard error.
+/// Returns true if standard error is a terminal.
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Shows progress on standard error, which is a terminal, in the place of what was shown before.
+/// Shows progress on standard error, which is a terminal, over the previous progress.
 pub fn progress(text: impl Display) {
     tell(&format!("\r{}\u{1b}[K", OneLine(text)));
 }

@@ -12,30 +12,30 @@ use ksmith_host::memory::progress::Meter;
 
 use super::print;
 
-/// Work that grows less, from which the time that is left is estimated.
+/// An estimator of the time left, from the work left.
 #[derive(Debug)]
 pub struct Pace {
     started: Instant,
     first: Option<u64>,
 }
 
-/// Before that much time an estimate would be a guess.
+/// Elapsed time before which an estimate would be a guess.
 const EARLIEST: Duration = Duration::from_secs(1);
 
 impl Pace {
-    /// Work that begins now.
+    /// Starts an estimate for work that begins now.
     pub fn new() -> Self {
         Self { started: Instant::now(), first: None }
     }
 
-    /// Takes in how much is left. Returns words such as `, about 12 s left`, or none where that can't be told.
+    /// Records the work left. Returns words such as `, about 12 s left`, or none if it is too early.
     pub fn left(&mut self, left: u64) -> TimeLeft {
         let first = *self.first.get_or_insert(left);
         TimeLeft(estimate(self.started.elapsed(), first, left))
     }
 }
 
-/// The time that is left, in words behind a sentence.
+/// The time left, in words behind a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLeft(Option<Duration>);
 
@@ -49,14 +49,15 @@ impl fmt::Display for TimeLeft {
     }
 }
 
-/// The time that the rest takes, if it goes on as it went.
+/// Extrapolates the time left from the work done.
 fn estimate(elapsed: Duration, first: u64, left: u64) -> Option<Duration> {
     let done = first.checked_sub(left).filter(|done| *done > 0)?;
     let seconds = elapsed.as_secs_f64() * left as f64 / done as f64;
     Duration::try_from_secs_f64(seconds).ok().filter(|_| elapsed >= EARLIEST)
 }
 
-/// The pages that ksmd still has to visit in a scan of so many passes. `None` before Linux 6.6, which does not count visits.
+/// Returns the pages that ksmd still has to visit in a scan of so many passes; `None` before Linux 6.6, which does not
+/// count visits.
 pub fn pages_left(first: &Sample, now: &Sample, passes: u64) -> Option<u64> {
     let visited = now.ksm.pages_scanned.get()?.saturating_sub(first.ksm.pages_scanned.get()?);
     let offered: u64 =
@@ -65,12 +66,12 @@ pub fn pages_left(first: &Sample, now: &Sample, passes: u64) -> Option<u64> {
     Some(passes.saturating_mul(pages).saturating_sub(visited))
 }
 
-/// Words that are shown anew each second, until it is dropped.
+/// A line of progress that is updated each second, until the value is dropped.
 #[derive(Debug)]
 pub struct Ticking(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl Ticking {
-    /// Shows what `words` gives, from the second second on.
+    /// Starts to show what `words` returns, after the first second.
     pub fn start(mut words: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         if !print::is_watched() {
             return Self(None);
@@ -107,7 +108,7 @@ impl Drop for Ticking {
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar that shows nothing yet.
+    /// Returns a hidden bar.
     pub fn new() -> Self {
         Self(ProgressBar::hidden())
     }

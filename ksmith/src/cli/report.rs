@@ -34,10 +34,10 @@ pub struct ReportArgs {
     file: Option<PathBuf>,
 }
 
-/// Rows of the picture, and of the sums.
+/// Most rows of the history, for the chart and the sums.
 const ROWS: usize = 2000;
 
-/// Guests that are listed.
+/// Most guests that are listed.
 const GUESTS: usize = 15;
 
 /// The forms of a report.
@@ -99,7 +99,8 @@ impl ReportArgs {
     }
 }
 
-/// Writes the report for its user alone: it has names of guests and users. It takes the place of a file that is there in one step.
+/// Writes the report for its user alone, because it has names of guests and users. Replaces an existing file
+/// atomically.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = NamedTempFile::with_prefix_in(".ksmith-report-", directory)

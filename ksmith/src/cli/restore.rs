@@ -104,7 +104,7 @@ impl RestoreArgs {
     }
 
     /// Switches on the guests that a daemon switched off, unless guests of different domains could then merge.
-    /// Gives all guests back what was taken from them.
+    /// Returns to all guests the memory that was taken from them.
     fn guests(&self, root: &Root, state: &StateDir, faults: &mut Vec<String>) -> (Vec<String>, GivenBack) {
         let (off, of_switches) = OffList::open_to_restore(state);
         let (ledger, of_memory) = Ledger::open_to_restore(state);
@@ -119,7 +119,7 @@ impl RestoreArgs {
     }
 }
 
-/// Says what was not restored, for which guest, and what to do.
+/// Returns a message on everything that was not restored, with what to do; `None` if all was.
 fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDir) -> Option<String> {
     let settings = left.iter().map(|name| format!("{name} needs everything unmerged, see above"));
     let guests = memory.lacking.iter().map(ToString::to_string);

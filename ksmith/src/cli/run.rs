@@ -136,7 +136,7 @@ impl RunArgs {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Says before the start why nothing will be folded, or how it is ordered.
+    /// Warns before the start if nothing will be folded, or only on demand.
     fn say_fold(&self, root: &Root) {
         let Some(when) = self.fold else { return };
         let hindrance = fold_hindrance(root).map(|why| why.to_string());
@@ -148,7 +148,7 @@ impl RunArgs {
         }
     }
 
-    /// Prints the report. A failure is ignored: the exit code is the program's.
+    /// Writes the report to its file and prints it. A failure is only logged: the exit code is the program's.
     fn tell(&self, global: &Global, report: &JobReport, outcome: &Outcome) {
         if let Some(file) = &self.report
             && let Err(why) = report.write(file)
@@ -177,7 +177,7 @@ impl RunArgs {
     }
 }
 
-/// Per cent of a core.
+/// Parses per cent of a core.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().ok().filter(|percent| (0.1..=100.0).contains(percent));
     percent.ok_or_else(|| "say per cent of a core, from 0.1 to 100".to_owned())

@@ -1,4 +1,4 @@
-//! The scans of a job's memory: when they are made, and by which process.
+//! The scans of a job's memory: their schedule, and the process that makes them.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use ksmith_host::signals::Signal;
 use ksmith_service::control::scan_limits;
 use ksmith_service::user_socket::{UserClient, UserError};
 
-/// When ksmith asks for scans.
+/// The schedule of scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanWhen {
     EndOfInit,
@@ -83,7 +83,7 @@ impl Scanner {
         }
     }
 
-    /// A warning for the user before the program starts.
+    /// Returns a warning for the user before the program starts, if nothing may be merged.
     pub(super) fn warning(&self, root: &Root) -> Option<String> {
         let ksm = ksm_as_counted(root);
         if !ksm.is_present() {
@@ -169,8 +169,7 @@ impl Scans {
     }
 }
 
-/// The longest wait for ranges. libksmith asks every ten seconds, and the daemon may have to read for other jobs
-/// first.
+/// Timeout for marked ranges. libksmith asks every ten seconds, and the daemon may have to read for other jobs first.
 const RANGES_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time between two readings of libksmith's progress.
@@ -245,7 +244,7 @@ fn ask(
     }
 }
 
-/// Whether the job has ended: the message is in the channel, or a scan has received it.
+/// Returns true if the job has ended: the message is in the channel, or a scan has received it.
 fn is_over(stop: &Receiver<Signal>) -> bool {
     !stop.is_empty() || stop.try_recv() == Err(TryRecvError::Disconnected)
 }

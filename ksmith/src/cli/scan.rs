@@ -93,7 +93,7 @@ impl ScanArgs {
         self.report(global, &before, &after, started)
     }
 
-    /// Says which ksmith would scan, and the first settings that it would change.
+    /// Prints the program that would scan, and the first settings that it would change.
     fn plan(&self, global: &Global, root: Root, config: &Config, limits: Limits) -> anyhow::Result<ExitCode> {
         let (by, changes) = match Client::connect(&config.daemon.control_socket) {
             Ok(_) => ("the daemon", Vec::new()),
@@ -156,7 +156,7 @@ impl ScanArgs {
     }
 }
 
-/// Shows what the daemon does while it scans.
+/// Shows the progress of a scan by the daemon.
 fn progress_of_daemon(config: &Config, passes: u64) -> Ticking {
     let (socket, mut first, mut pace) = (config.daemon.control_socket.clone(), None, Pace::new());
     Ticking::start(move || {
@@ -167,7 +167,7 @@ fn progress_of_daemon(config: &Config, passes: u64) -> Ticking {
     })
 }
 
-/// Why only the daemon may scan.
+/// The refusal of a scan without the daemon where `[domains]` is configured.
 pub(super) const NEEDS_A_GUARD: &str = "[domains] limits which guests may merge, and how often: only the daemon keeps \
                                         them; start `ksmith daemon`, and scan again";
 

@@ -79,10 +79,10 @@ impl ServeArgs {
     }
 }
 
-/// Characters of a token at least: fewer can be guessed.
+/// Least length of a token in characters: a shorter one can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// The token in a file, without the end of its line.
+/// Reads the token in a file, without the end of its line.
 fn token(path: &Path) -> Result<String, Failure> {
     let refuse = |why: String| Failure::usage(format!("the token file {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
@@ -99,7 +99,7 @@ fn token(path: &Path) -> Result<String, Failure> {
     Ok(token.to_owned())
 }
 
-/// The file of the history. It is opened for each question: a daemon may set a damaged one aside and begin anew.
+/// The file of the history. It is opened for each query: a daemon may replace a damaged one.
 struct Store(PathBuf);
 
 impl History for Store {

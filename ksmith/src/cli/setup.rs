@@ -44,7 +44,7 @@ pub struct SetupArgs {
     no_drop_ins: bool,
 }
 
-/// For hypervisors to say how their guests are reached.
+/// Timeout for the answers of hypervisors.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl SetupArgs {
@@ -114,7 +114,7 @@ impl SetupArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Whether the person agrees.
+    /// Returns true if the user agrees, at the terminal or by `--yes`.
     fn agreed(&self, asks: bool, question: &str) -> anyhow::Result<bool> {
         match (self.yes, asks) {
             (true, _) => Ok(true),
@@ -172,12 +172,12 @@ fn facts(global: &Global, root: &Root) -> anyhow::Result<Facts> {
     Ok(Facts::of(root, &config, &guests))
 }
 
-/// Whether there is a person to ask.
+/// Returns true if a question can be asked at a terminal.
 fn can_ask(global: &Global) -> bool {
     !global.json && io::stdin().is_terminal() && print::is_watched()
 }
 
-/// Asks a question, which no other answer than `y` or `yes` agrees to.
+/// Asks a question at the terminal. Returns true if the answer is `y` or `yes`.
 fn ask(question: &str) -> anyhow::Result<bool> {
     print::prompt(format_args!("{question} [y/N] "));
     let mut answer = String::new();
@@ -194,7 +194,7 @@ fn failed(error: &SetupError, plan: &Plan) -> Failure {
     Failure::with_code(exit::FAILED, what)
 }
 
-/// Where files are changed: on this host, or in the tree that --root names, which may be an image of one.
+/// Returns words for the host that is changed: this one, or the tree that --root names, which may be the image of one.
 fn place(root: &Root) -> String {
     match root.is_host() {
         true => "on this host".to_owned(),
@@ -203,7 +203,7 @@ fn place(root: &Root) -> String {
     }
 }
 
-/// What would be done, for people.
+/// Returns the plan as text for people.
 fn page(plan: &Plan, has_work: bool, place: &str) -> Page {
     let mut page = Page::new();
     if has_work {

@@ -165,14 +165,14 @@ impl SimArgs {
     }
 }
 
-/// Directories of scenarios and of fleets.
+/// Returns the directories of scenarios and of fleets.
 fn places() -> Vec<PathBuf> {
     let places = lab::places();
     let fleets: Vec<PathBuf> = places.iter().map(|place| place.join("fleet")).collect();
     [places, fleets].concat()
 }
 
-/// A time in hours, or with its unit, of a year at most.
+/// Parses a time in hours, or with its unit, of a year at most.
 fn hours(text: &str) -> Result<Duration, String> {
     let plain = text.trim().parse::<f64>().ok().filter(|hours| hours.is_finite() && *hours > 0.0 && *hours < 1e5);
     let time = plain.map(|hours| Duration::from_secs_f64(hours * 3600.0)).or_else(|| amount::time(text));
@@ -180,7 +180,7 @@ fn hours(text: &str) -> Result<Duration, String> {
     time.filter(is_sound).ok_or_else(|| format!("{text:?} is no number of hours up to a year"))
 }
 
-/// A kernel version.
+/// Parses a kernel version.
 fn kernel(text: &str) -> Result<KernelVersion, String> {
     KernelVersion::parse(text).ok_or_else(|| format!("{text:?} is no kernel version such as 6.1"))
 }

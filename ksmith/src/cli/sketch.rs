@@ -63,7 +63,7 @@ pub struct SketchArgs {
     guest: Vec<String>,
 }
 
-/// For hypervisors to report their UUID.
+/// Timeout for hypervisors to report their UUID.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl SketchArgs {

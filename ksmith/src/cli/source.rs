@@ -1,6 +1,6 @@
-//! The source of what commands show: a daemon that answers, else the kernel.
+//! The source of the figures that commands show: a daemon that answers, else the kernel.
 //!
-//! A source that is asked again and again survives the daemon: it goes on from the kernel, and says so.
+//! A source that is polled survives the daemon: it falls back to the kernel, and says so.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use ksmith_service::control::{Client, ClientError};
 /// Time between the two samples from which ksmd's CPU use is computed.
 const BETWEEN: Duration = Duration::from_millis(250);
 
-/// Time between two looks at private and shared memory, and the time that one takes at most.
+/// Interval between two readings of private and shared memory, and the time budget of one.
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_BUDGET: Duration = Duration::from_millis(60);
 
-/// For hypervisors to answer, where no daemon has asked them before.
+/// Timeout for hypervisors to answer, where no daemon has asked them before.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where figures come from, with what is kept between two looks.
+/// The source of figures, with the state kept between two samples.
 pub(super) struct Source {
     root: Root,
     config: Config,
@@ -34,24 +34,24 @@ pub(super) struct Source {
     guests: Guests,
     history: History,
     has_looked: bool,
-    /// Private and shared memory of guests, and when it was read.
+    /// Private and shared memory of guests, with the time of its reading.
     memory: HashMap<GuestId, Memory>,
     memory_read: Option<Instant>,
-    /// Whether it goes on from the kernel when the daemon fails.
+    /// True if it falls back to the kernel when the daemon fails.
     is_steady: bool,
     /// The daemon that answered last.
     daemon: Option<u32>,
-    /// Whether that daemon is gone.
+    /// True if that daemon is gone.
     is_lost: bool,
 }
 
-/// What was seen, and what to say about where it came from.
+/// A value, with a note on its source if that has changed.
 pub(super) struct Seen<T> {
     pub value: T,
     pub note: Option<String>,
 }
 
-/// All that `ksmith top` shows.
+/// The figures that `ksmith top` shows.
 pub(super) struct Everything {
     pub status: Status,
     pub guests: GuestsReport,
@@ -59,7 +59,7 @@ pub(super) struct Everything {
 }
 
 impl Source {
-    /// A source for one look: a daemon that fails is an error.
+    /// Returns a source for a single query: a daemon that fails is an error.
     pub fn once(root: Root, config: Config) -> Self {
         let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
         let (observer, history) = (Observer::new(root.clone()), History::default());
@@ -78,12 +78,12 @@ impl Source {
         }
     }
 
-    /// A source for many looks, which survives a daemon's end.
+    /// Returns a source for polling, which survives a daemon's end.
     pub fn steady(root: Root, config: Config) -> Self {
         Self { is_steady: true, ..Self::once(root, config) }
     }
 
-    /// The status of the host.
+    /// Returns the status of the host.
     ///
     /// # Errors
     /// The daemon fails, unless the source is steady.
@@ -99,7 +99,7 @@ impl Source {
         })
     }
 
-    /// The guests of the host.
+    /// Returns the guests of the host.
     ///
     /// # Errors
     /// As [`Self::status`].
@@ -118,7 +118,7 @@ impl Source {
         Ok(seen)
     }
 
-    /// Status, guests and balance at once.
+    /// Returns status, guests and balance at once.
     ///
     /// # Errors
     /// As [`Self::status`].
@@ -135,7 +135,7 @@ impl Source {
         Ok(seen)
     }
 
-    /// Status and guests as the kernel shows them, without a daemon.
+    /// Returns status and guests as the kernel shows them, without a daemon.
     pub fn of_kernel(&mut self) -> Everything {
         let sample = self.look();
         let mut guests = self.guests_of(&sample);
@@ -143,7 +143,8 @@ impl Source {
         Everything { status: self.status_of(sample), guests, balance: None }
     }
 
-    /// Reads the guests' private and shared memory now and then, since that is dear, and else tells what was read last.
+    /// Fills in the guests' private and shared memory from a cache, which is refreshed from time to time: reading is
+    /// expensive.
     fn remember_memory(&mut self, guests: &mut [Guest]) {
         if self.memory_read.is_none_or(|read| read.elapsed() >= MEMORY_EVERY) {
             // What can't be read is shown as unknown.
@@ -156,7 +157,8 @@ impl Source {
         }
     }
 
-    /// The answer of the daemon with its PID, or where there is none, or none that this user may ask, what is seen without it.
+    /// Asks the daemon for a value with its PID. Reads the kernel instead if there is no daemon, or none that this user
+    /// may ask.
     fn ask<T>(
         &mut self,
         ask: impl Fn(&mut Client) -> Result<(T, Option<u32>), ClientError>,
@@ -177,7 +179,7 @@ impl Source {
         Ok(Seen { value: look(self), note })
     }
 
-    /// What to say of the daemon that answers.
+    /// Records the daemon that answers. Returns a note if it was restarted, or answers again.
     fn answered(&mut self, pid: Option<u32>) -> Option<String> {
         let (before, was_lost) = (self.daemon, std::mem::take(&mut self.is_lost));
         self.daemon = pid;
@@ -191,7 +193,7 @@ impl Source {
         }
     }
 
-    /// A sample of the host. The first one comes after another, so that ksmd's CPU use can be told.
+    /// Samples the host. The first call takes two samples, so that ksmd's CPU use can be computed.
     fn look(&mut self) -> Sample {
         if !std::mem::replace(&mut self.has_looked, true) {
             self.history.push(&self.observer.sample());

@@ -1,7 +1,7 @@
-//! The command `ksmith top`: the shell around the state in [`crate::top`].
+//! The command `ksmith top`: the threads and the terminal around the state machine in [`crate::top`].
 //!
-//! Threads read figures, keys and the evidence on a guest, and send what they have. The main thread alone owns the state
-//! and the terminal, and waits for nothing but messages.
+//! Threads read figures, keys and the evidence on a guest, and send them as messages. The main thread alone owns the
+//! state and the terminal, and waits for nothing but messages.
 
 use std::io::{IsTerminal, Stdout};
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub struct TopArgs {
     mouse: bool,
 }
 
-/// The shortest time between two drawings: what comes faster is drawn together.
+/// Least time between two redraws: events that come faster are drawn together.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The longest time to watch a guest's pages.
@@ -106,7 +106,7 @@ impl TopArgs {
     }
 }
 
-/// The threads around the state, by what they send.
+/// The channels of the threads around the state.
 struct Shell {
     sights: Receiver<anyhow::Result<Sight>>,
     keys: Receiver<Event>,
@@ -115,7 +115,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// Has a thread find out why a guest's memory does not merge. A process that holds the thread up holds up nothing else.
+    /// Starts a thread that diagnoses a guest's memory. A process that blocks the thread blocks nothing else.
     fn explain(&self, guest: GuestId, processes: Vec<ProcessId>) {
         let (root, sender) = (self.root.clone(), self.explanations.0.clone());
         let work = move || {
@@ -128,7 +128,7 @@ impl Shell {
     }
 }
 
-/// Why the memory of these processes does not merge, as `ksmith doctor` says it.
+/// Diagnoses the memory of these processes, as `ksmith doctor` does.
 fn explanation(root: &Root, processes: &[ProcessId]) -> Result<Page, String> {
     let mut page = Page::new();
     for process in processes {
@@ -143,7 +143,7 @@ fn explanation(root: &Root, processes: &[ProcessId]) -> Result<Page, String> {
     Ok(page)
 }
 
-/// Looks at the host again and again, in a thread.
+/// Starts a thread that samples the host periodically.
 fn look_on(mut source: Source, every: Duration) -> anyhow::Result<Receiver<anyhow::Result<Sight>>> {
     let (sender, sights) = bounded(1);
     let started = Instant::now();
@@ -164,7 +164,7 @@ fn look_on(mut source: Source, every: Duration) -> anyhow::Result<Receiver<anyho
     Ok(sights)
 }
 
-/// Reads keys, the mouse and changes of size, in a thread.
+/// Starts a thread that reads keys, the mouse and changes of size.
 fn read_keys() -> anyhow::Result<Receiver<Event>> {
     let (sender, keys) = bounded(64);
     thread::Builder::new().name("keys".to_owned()).spawn(move || {
@@ -183,7 +183,7 @@ fn read_keys() -> anyhow::Result<Receiver<Event>> {
     Ok(keys)
 }
 
-/// The whole terminal. Dropping it gives the terminal back as it was, and so does a panic of any thread.
+/// The whole terminal. Dropping it restores the terminal, and so does a panic of any thread.
 struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 impl Screen {
@@ -217,7 +217,7 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back as it was. To be done as far as it goes: the terminal may be gone.
+/// Restores the terminal, ignoring errors: it may be gone.
 fn leave() {
     let _ = execute!(print::terminal(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();

@@ -1,4 +1,4 @@
-//! `--watch`: the same text again and again. A terminal is redrawn, and a pipe gets one block after the other.
+//! The option `--watch`: periodic output. A terminal is redrawn, and a pipe gets one block after the other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) struct Every {
     pub watch: Option<Duration>,
 }
 
-/// What is shown once.
+/// The output of one refresh.
 pub(super) enum Shown {
     /// Text for people.
     Page(Page),
@@ -31,10 +31,10 @@ pub(super) enum Shown {
     Json(Value),
 }
 
-/// What is shown, and a note on where it came from.
+/// The result of one refresh: the output, and a note on its source.
 type Look = anyhow::Result<(Shown, Option<String>)>;
 
-/// Shows what `look` gives, until a signal asks for an end or the reader goes away. `look` works in a thread of its own,
+/// Shows what `look` returns, until a signal arrives or the reader closes the pipe. `look` runs in a thread of its own,
 /// so that Ctrl-C waits for no guest.
 pub(super) fn watch(every: Duration, look: impl FnMut() -> Look + Send + 'static) -> anyhow::Result<ExitCode> {
     let signals = signals::catch()?.listen()?;
@@ -109,13 +109,13 @@ fn noted(note: &str, before: &str) -> Page {
     page
 }
 
-/// The terminal while it is redrawn. Dropping it gives the terminal back as it was.
+/// The terminal while it is redrawn. Dropping it restores the terminal.
 struct Screen;
 
-/// The other screen of the terminal, without a cursor.
+/// Escape codes that enter the alternate screen, without a cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[H\u{1b}[2J";
 
-/// The screen and the cursor as they were.
+/// Escape codes that restore the screen and the cursor.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
 impl Screen {

@@ -91,7 +91,7 @@ impl CalibrateArgs {
     }
 }
 
-/// Refuses a place where no file can be, before a minute of measuring.
+/// Refuses a path where no file can be, before a minute of measuring.
 fn check_place(out: &Path) -> Result<(), Failure> {
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let why = match () {
@@ -102,7 +102,7 @@ fn check_place(out: &Path) -> Result<(), Failure> {
     Err(Failure::usage(format!("--out {}: {why}", out.display())))
 }
 
-/// Says how far it is, and how long the rest takes or why there is a further round.
+/// Shows the round, with the time left or the reason for a further round.
 fn tell(done: u32, doubt: Option<&CalibrateError>, elapsed: Duration) {
     let left = elapsed.checked_div(done).map(|round| round * ROUNDS.saturating_sub(done));
     let left = match (doubt, left) {

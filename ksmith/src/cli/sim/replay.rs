@@ -1,4 +1,4 @@
-//! A recorded history as a story: the guests that were there, their sizes, their lives, and what was merged of them.
+//! A recorded history as a story for the simulator: guests with their lifetimes, sizes and merged memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use ksmith_record::{GuestLife, HistoryReport, Query, Reader, Resolution};
 
 use crate::cli::Failure;
 
-/// Rows that are read of each guest at most.
+/// Most rows that are read of each guest.
 const ROWS: usize = 500;
 
 const PAGE: f64 = 4096.0;
 
-/// The round of rewriting that breaks are spread over.
+/// Period of rewriting, over which CoW breaks are spread.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// Reads a story from the history in `file`, and the assumptions that make it one.
+/// Reads a story from the history in `file`. Returns it with the assumptions behind it.
 pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Story, Vec<String>)> {
     let reader = Reader::open(file).map_err(Failure::from)?;
     let query = |guest: Option<String>, columns: &[&str], since, until, most| Query {
@@ -70,7 +70,7 @@ pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Sto
     Ok((story, assumptions))
 }
 
-/// What was seen of one guest. Amounts are in bytes, times in seconds since the first record.
+/// The recorded life of one guest. Amounts are in bytes, times in seconds since the first record.
 #[derive(Debug, PartialEq)]
 struct Seen {
     name: String,
@@ -101,7 +101,7 @@ impl Seen {
         })
     }
 
-    /// The plan of a guest of which `breaks` merged pages a second were written to.
+    /// Returns the plan of a guest of which `breaks` merged pages a second were written to.
     fn plan(&self, number: usize, breaks: f64) -> Plan {
         let pages = |bytes: f64| (bytes / PAGE).max(0.0) as u32;
         let own = pages(self.first - self.merged);
@@ -126,12 +126,12 @@ impl Seen {
     }
 }
 
-/// A column of the rows, by its number.
+/// Returns a column of the rows, by its number.
 fn column(report: &HistoryReport, number: usize) -> impl Iterator<Item = Option<f64>> {
     report.rows.iter().map(move |row| row.get(number).and_then(serde_json::Value::as_f64))
 }
 
-/// How much a counter rises. It may be set back in between.
+/// Sums the increments of a counter, which may be reset in between.
 fn rise(values: impl Iterator<Item = Option<f64>>) -> f64 {
     let values: Vec<f64> = values.flatten().collect();
     values.windows(2).map(|pair| (pair[1] - pair[0]).max(0.0)).sum()

@@ -127,7 +127,7 @@ impl TuneArgs {
         })
     }
 
-    /// The stories, a fleet on each host. Scenarios have guests of their own size, and are played once.
+    /// Loads the stories. A fleet is played on each host; a scenario has guests of fixed size, and is played once.
     fn stories(&self) -> Result<Vec<Story>, StoryError> {
         let paths = if self.scenarios.is_empty() {
             let mut paths = scenario::list(&lab::places());
@@ -167,7 +167,7 @@ fn names(keys: &[Key]) -> Vec<String> {
     keys.iter().map(|key| key.name.clone()).collect()
 }
 
-/// The numbers of a policy's table, with their defaults from the packaged configuration.
+/// Returns the numeric keys of a policy's table, with their defaults from the packaged configuration.
 fn numbers_of(kind: PolicyKind) -> anyhow::Result<Vec<Key>> {
     let settings = Settings::packaged().map_err(anyhow::Error::msg)?;
     let name = format!("policy.{}", kind.name());
@@ -192,7 +192,7 @@ fn show(tuned: &Tuned) -> anyhow::Result<()> {
     print::page(&page)
 }
 
-/// The front, and below it the defaults.
+/// Returns the table of the Pareto front, with the defaults below it.
 fn table(tuned: &Tuned) -> Table {
     let keys = tuned.keys.iter().map(|key| key.name.as_str());
     let headings = ["point", "saved", "CPU"].into_iter().chain(keys);
