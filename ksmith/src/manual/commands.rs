@@ -14,28 +14,28 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The name of its man page, such as `ksmith-lab-run`.
+    /// Returns the name of its man page, such as `ksmith-lab-run`.
     pub fn name(&self) -> String {
         format!("ksmith {}", self.words).trim_end().replace(' ', "-")
     }
 
-    /// What is typed to call it, such as `ksmith lab run`.
+    /// Returns the command line that calls it, such as `ksmith lab run`.
     pub fn call(&self) -> String {
         format!("ksmith {}", self.words).trim_end().to_owned()
     }
 
-    /// Examples of the command.
+    /// Returns examples of the command.
     pub fn examples(&self) -> &'static [Example] {
         of(&self.words)
     }
 
-    /// Whether it only holds other commands.
+    /// Returns true if it only holds other commands.
     pub fn is_group(&self) -> bool {
         let holds_others = self.command.get_subcommands().any(|inner| !inner.is_hide_set());
         holds_others && (self.words.is_empty() || self.own().next().is_none())
     }
 
-    /// Its own arguments and options: neither hidden ones nor those of every command.
+    /// Returns its own arguments and options: neither hidden ones nor those of every command.
     pub fn own(&self) -> impl Iterator<Item = &Arg> {
         let is_program = self.words.is_empty();
         let arguments = self.command.get_arguments().filter(|argument| !argument.is_hide_set());

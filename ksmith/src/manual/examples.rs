@@ -1,6 +1,6 @@
 //! Examples of each command. A test reads every one of them with the command line's own parser.
 
-/// A command line and what it does.
+/// A command line with its description.
 pub type Example = (&'static str, &'static str);
 
 /// Returns the examples of the command with these words.

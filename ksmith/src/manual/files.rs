@@ -1,6 +1,6 @@
 //! The files that each command reads or writes.
 
-/// A path and what is there.
+/// A path with its description.
 pub type Place = (&'static str, &'static str);
 
 const CONFIG: Place =

@@ -8,7 +8,7 @@ use super::files;
 use super::settings::{Key, Settings};
 use crate::exit::CODES;
 
-/// What stands at the top of each page, in the middle.
+/// The manual's title, in the middle of each page's header.
 const MANUAL: &str = "ksmith";
 
 /// Returns the man page of a command.
@@ -55,12 +55,12 @@ fn render(page: &Page<'_>, all: &[Page<'_>], date: &str, into: &mut Vec<u8>) -> 
     roff.to_writer(into)
 }
 
-/// The first line of a command's help.
+/// Returns the first line of a command's help.
 fn about(page: &Page<'_>) -> String {
     page.command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The commands directly below this one.
+/// Returns the commands directly below this one.
 fn children<'a, 'b>(page: &Page<'_>, all: &'b [Page<'a>]) -> Vec<&'b Page<'a>> {
     let depth = page.words.split_whitespace().count() + 1;
     let is_below = |words: &str| {
@@ -70,7 +70,7 @@ fn children<'a, 'b>(page: &Page<'_>, all: &'b [Page<'a>]) -> Vec<&'b Page<'a>> {
     all.iter().filter(|other| is_below(&other.words)).collect()
 }
 
-/// The pages above this one and beside it.
+/// Returns the names of the pages above this one and beside it.
 fn related(page: &Page<'_>, all: &[Page<'_>]) -> Vec<String> {
     let above = page.words.rsplit_once(' ').map_or("", |(above, _)| above);
     let is_related = |other: &&Page<'_>| match page.words.as_str() {
@@ -80,7 +80,7 @@ fn related(page: &Page<'_>, all: &[Page<'_>]) -> Vec<String> {
     all.iter().filter(is_related).map(|other| format!("{}(1)", other.name())).collect()
 }
 
-/// Whether a command is that above, or one below it. The commands of the program are too many to name on each page.
+/// Returns true if a command is `above` or below it. The commands of the program are too many to name on each page.
 fn is_beside(above: &str, words: &str) -> bool {
     !above.is_empty() && (words == above || words.starts_with(&format!("{above} ")))
 }
@@ -95,7 +95,7 @@ fn add_examples(roff: &mut Roff, page: &Page<'_>) {
     }
 }
 
-/// A term in bold, and indented below it what it means.
+/// Adds a term in bold, with its meaning indented below it.
 fn entry(roff: &mut Roff, term: &str, meaning: &str) {
     roff.control("TP", []).text([bold(term)]).text([roman(meaning)]);
 }

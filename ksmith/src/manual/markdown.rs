@@ -51,7 +51,7 @@ fn command(text: &mut String, page: &Page<'_>) {
     }
 }
 
-/// The usage in one line, without what each command takes.
+/// Returns the usage in one line.
 fn usage(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>().join(" ")
@@ -89,7 +89,7 @@ fn row(argument: &Arg) -> String {
     format!("| `{}` | {} |\n", spelled(argument).replace('|', "\\|"), meaning.trim())
 }
 
-/// An argument as it is written: `-o, --output <FILE>`.
+/// Returns an argument as it is written: `-o, --output <FILE>`.
 fn spelled(argument: &Arg) -> String {
     let names = argument
         .get_value_names()
@@ -110,7 +110,7 @@ fn spelled(argument: &Arg) -> String {
     }
 }
 
-/// Text in which nothing but what stands in backticks is taken for HTML or a link.
+/// Escapes text for Markdown, except between backticks, so that nothing is taken for HTML or a link.
 fn prose(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match at % 2 {
         0 => part.replace('<', "&lt;").replace('>', "&gt;").replace('*', "\\*").replace('[', "\\["),

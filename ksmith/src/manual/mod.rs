@@ -20,7 +20,7 @@ use settings::Settings;
 pub struct File {
     /// Path of the file in the directory of the manual.
     pub path: PathBuf,
-    /// What is in it.
+    /// Content of the file.
     pub content: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! The settings as the packaged configuration lists them: each table and key with its default and its meaning.
 //!
-//! A line is a table (`[limits]`), a key (`prune = false`), or either of them behind `# `, which stands for a key without a default.
-//! The text behind it is the meaning, and goes on in the lines of comments that are indented.
+//! A line is a table (`[limits]`), a key (`prune = false`), or either of them behind `# `, which stands for a key
+//! without a default. The comment behind it is the meaning, and continues in indented comment lines.
 
 /// The packaged configuration.
 pub const PACKAGED: &str = include_str!("../../../packaging/ksmith.toml");
@@ -9,7 +9,7 @@ pub const PACKAGED: &str = include_str!("../../../packaging/ksmith.toml");
 /// All settings of the configuration.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// What holds for the file as a whole.
+    /// The comment at the top of the file.
     pub preface: String,
     /// The tables, in the order of the file.
     pub tables: Vec<Table>,
@@ -20,14 +20,14 @@ pub struct Settings {
 pub struct Table {
     /// Its header: `[limits]` or `[[domains.rule]]`.
     pub header: String,
-    /// What its keys are about.
+    /// Description of the table.
     pub meaning: String,
     /// Keys of the table.
     pub keys: Vec<Key>,
 }
 
 impl Table {
-    /// Its name, without brackets.
+    /// Returns its name, without brackets.
     pub fn name(&self) -> &str {
         self.header.trim_matches(['[', ']'])
     }
@@ -40,9 +40,9 @@ pub struct Key {
     pub name: String,
     /// Its value in the file, as TOML.
     pub value: String,
-    /// Whether the value is the default. Otherwise the key has none, and the value is an example.
+    /// True if the value is the default. Otherwise the key has no default, and the value is an example.
     pub is_default: bool,
-    /// What it means.
+    /// Description of the key.
     pub meaning: String,
 }
 
@@ -99,7 +99,7 @@ impl Settings {
     }
 }
 
-/// Divides a line into what TOML reads and the comment behind it.
+/// Splits a line into its TOML and the comment behind it.
 fn divide(line: &str) -> (&str, &str) {
     let mut is_quoted = false;
     for (at, letter) in line.char_indices() {
@@ -112,7 +112,7 @@ fn divide(line: &str) -> (&str, &str) {
     (line.trim(), "")
 }
 
-/// The name and the value of a key, if this is one.
+/// Returns the name and the value of a key, if this is one.
 fn assignment(code: &str) -> Option<(&str, &str)> {
     let (name, value) = code.split_once(" = ")?;
     let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');

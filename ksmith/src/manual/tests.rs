@@ -6,14 +6,14 @@ use super::examples::EXAMPLES;
 use super::*;
 use crate::cli::Cli;
 
-/// What TOML says to one unknown key in this table: the keys that it has. `None` where this is no table with keys of its own.
+/// Returns the keys of a table, from TOML's error on an unknown key; `None` if this is no table with fixed keys.
 fn keys(header: &str) -> Option<Vec<String>> {
     let error = toml::from_str::<Config>(&format!("{header}\nno-such-key = 1")).err()?.to_string();
     let known = error.split_once("unknown field `no-such-key`, expected ")?.1;
     Some(known.split('`').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// The headers of all tables of the configuration, and their keys.
+/// Collects the headers of all tables of the configuration, with their keys.
 fn tables(name: &str, into: &mut Vec<(String, Vec<String>)>) {
     let written = [format!("[{name}]"), format!("[[{name}]]")];
     let Some((header, keys)) = written.into_iter().find_map(|header| keys(&header).map(|keys| (header, keys)))

@@ -1,4 +1,4 @@
-//! What the report says.
+//! The content of the report.
 
 use ksmith_core::diagnose::{Finding, Severity};
 use ksmith_core::units::{Bytes, Span};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::chart::{Mark, saved_and_spent};
 use super::document::{Document, Part};
 
-/// Decisions, and guests, that are listed at most.
+/// Most decisions, and most guests, that are listed.
 const MOST: usize = 15;
 
-/// What the report is made of.
+/// The inputs of the report.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The name of the host.
@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     pub history: &'a HistoryReport,
     /// The guests that saved most.
     pub savers: &'a [Saver],
-    /// What `ksmith doctor` finds now.
+    /// The present findings of `ksmith doctor`.
     pub findings: &'a [Finding],
 }
 

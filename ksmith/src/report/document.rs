@@ -26,7 +26,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document as one HTML file without references to other files.
+    /// Returns the document as one HTML file without references to other files.
     pub fn html(&self) -> String {
         let mut page = head(&self.title);
         page.push_str(&format!("<h1>{}</h1>\n", escape(&self.title)));
@@ -51,7 +51,7 @@ impl Document {
         page
     }
 
-    /// The document as Markdown. A picture is only named: Markdown has none inside the file.
+    /// Returns the document as Markdown. A picture is only named: Markdown has none inside the file.
     pub fn markdown(&self) -> String {
         let mut page = format!("# {}\n", plain(&self.title));
         for part in &self.parts {
@@ -78,7 +78,7 @@ impl Document {
     }
 }
 
-/// Text that means nothing to Markdown: names of guests are chosen by others.
+/// Escapes text for Markdown: names of guests are chosen by others.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for character in OneLine(text).to_string().chars() {

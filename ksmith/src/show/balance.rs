@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{ALWAYS, Column, Table, cell};
 
-/// The stable JSON form: the pool, the guests with their plans, and what was done lately.
+/// Returns the stable JSON form: the pool, the guests with their plans, and recent resizes.
 pub fn json(report: &BalanceReport) -> Value {
     let mut whole = figures::object(POOL, report);
     let guests = report.guests.iter().map(|row| {
@@ -27,7 +27,7 @@ pub fn json(report: &BalanceReport) -> Value {
 /// The key that `giving_seconds` had in earlier releases, with an object of seconds and nanoseconds.
 const OLD_GIVING: &str = "giving_for";
 
-/// The schema of [`json()`].
+/// Returns the schema of [`json()`].
 pub fn schema() -> Value {
     let time = json!({ "type": ["object", "null"] });
     let guest = schema::object(
@@ -56,14 +56,14 @@ pub fn schema() -> Value {
     schema::document("ksmith balance --json", schema::object(POOL.iter().map(Figure::row), parts))
 }
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(report: &BalanceReport, width: Option<usize>) -> Page {
     let mut page = Page::new();
     write_text(report, width, &mut page);
     page
 }
 
-/// More resizes of lately than this are left to `--json`.
+/// Most recent resizes in the text. `--json` has all.
 const SHOWN: usize = 5;
 
 fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut Page) {
@@ -128,7 +128,7 @@ fn table(report: &BalanceReport) -> Table {
     table
 }
 
-/// A resize of lately, in a line.
+/// Returns a recent resize in a line.
 fn resize(done: &Done) -> String {
     let bytes = |bytes: u64| Bytes::from(bytes);
     let outcome = match (&done.error, done.got_bytes) {

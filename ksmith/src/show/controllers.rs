@@ -4,7 +4,7 @@ use ksmith_core::figures::schema::{list, plains, texts};
 use ksmith_core::other_controllers::FoundController;
 use serde_json::{Value, json};
 
-/// Each controller with what it does, its state, and the commands to hand over and back.
+/// Returns each controller with its effect, its state, and the commands to hand over and back.
 pub fn json(found: &[FoundController]) -> Value {
     let one = |found: &FoundController| {
         json!({
@@ -23,7 +23,7 @@ pub fn json(found: &[FoundController]) -> Value {
     found.iter().map(one).collect()
 }
 
-/// The schema of [`json()`].
+/// Returns the schema of [`json()`].
 pub fn schema() -> Value {
     let keys = [
         ("name", "string", "Name of the controller."),

@@ -6,7 +6,7 @@ use ksmith_lab::demo::{Mode, Report};
 
 use super::Table;
 
-/// The text for people.
+/// Returns the text for people.
 pub fn text(report: &Report) -> Page {
     let mut page = Page::new();
     write_text(report, &mut page);

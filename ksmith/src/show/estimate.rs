@@ -8,17 +8,17 @@ use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
 
 use super::{ALWAYS, Column, Table};
 
-/// More guests than this do not fit side by side.
+/// Most guests of a pair matrix as text: more do not fit side by side.
 const MOST_IN_TABLE: usize = 16;
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(report: &Report, width: Option<usize>) -> Page {
     let mut page = Page::new();
     write_text(report, width, &mut page);
     page
 }
 
-/// The columns of the table, with how much they matter.
+/// The columns of the table, with their importance.
 const COLUMNS: [(&str, u8); 9] = [
     ("guest", ALWAYS),
     ("pid", 60),

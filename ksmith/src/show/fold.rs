@@ -47,7 +47,7 @@ const TALLY: [(&str, &str, &str); 7] = [
     ("cpu_seconds", "number", "CPU time of the pass."),
 ];
 
-/// The schema of a [`FoldReport`].
+/// Returns the schema of a [`FoldReport`].
 pub fn schema() -> Value {
     let left = || {
         plains(
@@ -77,7 +77,7 @@ pub fn schema() -> Value {
     document("ksmith fold --json", whole)
 }
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(report: &FoldReport, width: Option<usize>) -> Page {
     let mut page = Page::new();
     let gain = if report.dry_run { "would free" } else { "freed" };
@@ -108,12 +108,12 @@ pub fn text(report: &FoldReport, width: Option<usize>) -> Page {
     page
 }
 
-/// The zeros that came free, or would, and the huge pages that were split for it, or would be.
+/// Returns the bytes of zeros freed and of huge pages split, or those that would be.
 fn gained(tally: &FoldTally, is_dry_run: bool) -> (u64, u64) {
     if is_dry_run { (tally.zero_bytes, tally.foldable_bytes) } else { (tally.freed_bytes, tally.split_bytes) }
 }
 
-/// A sentence for each reason for which memory was left as it was.
+/// Returns a sentence for each reason why memory was left as it was.
 fn reasons(left: &LeftBytes) -> Vec<String> {
     let all = [
         (left.few_zeros, "huge pages with too few zeros (--least-zero)"),

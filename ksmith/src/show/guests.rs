@@ -12,28 +12,28 @@ use serde_json::{Map, Value, json};
 
 use super::{ALWAYS, Column, Table, cell};
 
-/// The rows that are shown: what makes a row, and their order.
+/// The grouping, order and limit of the rows that are shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
-    /// The label by which guests are summed up. `None`: each guest by itself.
+    /// The label by which guests are grouped; `None` if each guest is a row.
     pub by: Option<&'static Figure<Guest>>,
     /// The figure that rows are ordered by.
     pub sort: &'static Figure<Guest>,
-    /// Whether the last row comes first.
+    /// True if the last row comes first.
     pub reverse: bool,
-    /// How many rows are shown at most.
+    /// Most rows that are shown; `None` if there is no limit.
     pub limit: Option<usize>,
-    /// How many guests there were before a filter took some away.
+    /// Number of guests before the filter, if there is one.
     pub filtered_from: Option<usize>,
 }
 
 impl Order {
-    /// All rows, the largest first.
+    /// Returns an order of all rows, the largest first.
     pub fn new(by: Option<&'static Figure<Guest>>, sort: &'static Figure<Guest>) -> Self {
         Self { by, sort, reverse: false, limit: None, filtered_from: None }
     }
 
-    /// The rows in the order of this one: reversed, and as many as there may be.
+    /// Reverses rows if the order says so, and cuts them to the limit.
     pub fn cut<T>(&self, mut rows: Vec<T>) -> Vec<T> {
         if self.reverse {
             rows.reverse();
@@ -42,13 +42,13 @@ impl Order {
         rows
     }
 
-    /// Whether rows are trust domains.
+    /// Returns true if rows are trust domains.
     fn is_by_domain(&self) -> bool {
         self.by.is_some_and(|label| label.field.name == "domain")
     }
 }
 
-/// The stable JSON form: `guests`, or `groups` where guests are summed up.
+/// Returns the stable JSON form: `guests`, or `groups` if guests are grouped.
 pub fn json(report: &GuestsReport, order: Order) -> Value {
     let mut whole = figures::object(HOST_IN_GUESTS, report);
     for figure in EFFICIENCY {
@@ -107,7 +107,7 @@ fn sharing_json(sharing: &Sharing) -> Value {
     })
 }
 
-/// The schema of [`json()`].
+/// Returns the schema of [`json()`].
 pub fn schema() -> Value {
     let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(Figure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));
@@ -150,7 +150,7 @@ pub fn schema() -> Value {
     schema::document("ksmith guests --json", whole)
 }
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(report: &GuestsReport, order: Order, width: Option<usize>) -> Page {
     let mut page = Page::new();
     write_text(report, order, width, &mut page);
@@ -216,7 +216,7 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
     }
 }
 
-/// The table, and the number of rows that it leaves out.
+/// Returns the table, and the number of rows that it leaves out.
 fn table(report: &GuestsReport, order: Order) -> (Table, usize) {
     let columns: Vec<&Figure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
@@ -260,7 +260,7 @@ fn table(report: &GuestsReport, order: Order) -> (Table, usize) {
     (table, all.saturating_sub(order.limit.unwrap_or(usize::MAX)))
 }
 
-/// `a and b share 12.0 MiB`, or that no two domains share.
+/// Returns `a and b share 12.0 MiB`, or that no two domains share.
 fn in_words(sharing: &Sharing) -> String {
     let pair = |pair: &PairSharing| {
         let bytes = Bytes::from(pair.bytes);
@@ -279,7 +279,7 @@ fn in_words(sharing: &Sharing) -> String {
     }
 }
 
-/// The guests that are switched off and still have mergeable memory.
+/// Returns a note on the guests that are switched off and still have mergeable memory, if there are any.
 fn remaining(guests: &[Guest]) -> Option<String> {
     let guests = guests.iter().filter(|guest| guest.has_remaining_mergeable);
     let names: Vec<String> = guests.map(Guest::title).collect();

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{ALWAYS, Column, Table, cell};
 
-/// Decisions that are shown as text: the newest.
+/// Most decisions and events in the text: the newest.
 const SHOWN: usize = 20;
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(report: &HistoryReport, width: Option<usize>) -> Page {
     let mut page = Page::new();
     if let Some(guest) = &report.guest {
@@ -86,7 +86,7 @@ fn figure(value: &Value) -> Figure {
     }
 }
 
-/// The rows as CSV: a heading, and numbers as they are. An unknown value is empty.
+/// Returns the rows as CSV: a heading, and numbers as they are. An unknown value is empty.
 pub fn csv(report: &HistoryReport) -> Page {
     let mut page = Page::new();
     page.line(report.columns.join(","));
@@ -98,7 +98,7 @@ pub fn csv(report: &HistoryReport) -> Page {
     page
 }
 
-/// The schema of the JSON.
+/// Returns the schema of the JSON.
 pub fn schema() -> Value {
     let time = ("time", "number", "Time, in seconds since 1970.");
     let decision = plains(

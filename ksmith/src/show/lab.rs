@@ -3,7 +3,7 @@
 use ksmith_core::figures::schema::{document, list, map, object, plains, texts};
 use serde_json::{Value, json};
 
-/// The schema of `ksmith lab list --json`.
+/// Returns the schema of `ksmith lab list --json`.
 pub fn list_schema() -> Value {
     let scenario = plains(
         &[
@@ -45,17 +45,17 @@ const RUN: [(&str, &str, &str); 17] = [
     ("wrong_pages", "integer", "Pages of guests that did not hold what they should."),
 ];
 
-/// The schema of `ksmith lab run --json` and of `results.json`.
+/// Returns the schema of `ksmith lab run --json` and of `results.json`.
 pub fn run_schema() -> Value {
     results_schema("ksmith lab run --json")
 }
 
-/// The schema of `ksmith sim --json` and of its `results.json`.
+/// Returns the schema of `ksmith sim --json` and of its `results.json`.
 pub fn sim_schema() -> Value {
     results_schema("ksmith sim --json")
 }
 
-/// The schema of `ksmith sim calibrate --json`.
+/// Returns the schema of `ksmith sim calibrate --json`.
 pub fn calibrate_schema() -> Value {
     let host = plains(&[("kernel", "string", "Release of the kernel."), ("cpus", "integer", "CPUs online.")], []);
     let spread = [
@@ -83,7 +83,7 @@ pub fn calibrate_schema() -> Value {
     document("ksmith sim calibrate --json", whole)
 }
 
-/// The schema of `ksmith sim tune --json` and of its `results.json`.
+/// Returns the schema of `ksmith sim tune --json` and of its `results.json`.
 pub fn tune_schema() -> Value {
     let figures = plains(
         &[

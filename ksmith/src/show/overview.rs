@@ -1,4 +1,4 @@
-//! What `ksmith` alone shows: what KSM does here, what it could, and the next command.
+//! The overview that `ksmith` alone shows: KSM's state here, its potential, and the next command.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use ksmith_core::units::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What KSM does on a host, in one word.
+/// The state of KSM on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -46,11 +46,11 @@ pub struct Alike {
 /// The overview of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overview {
-    /// What KSM does.
+    /// The state of KSM.
     pub state: State,
-    /// Memory that merging saves now. `None`: KSM's counters can't be read.
+    /// Memory that merging saves now; `None` if KSM's counters can't be read.
     pub saved_bytes: Option<u64>,
-    /// What controls KSM, one name each: ksmith first.
+    /// The controllers of KSM, one name each: ksmith first.
     pub controlled_by: Vec<String>,
     /// The number of guests with mergeable memory.
     pub guests: usize,
@@ -64,15 +64,15 @@ pub struct Overview {
     pub upper_bound_bytes: u64,
     /// Processes that this user can't see.
     pub hidden_processes: u64,
-    /// Whether there may be guests besides, with figures that can't be read.
+    /// True if there may be more guests, with figures that can't be read.
     pub has_unknown_guests: bool,
     /// The next command to type.
     pub next: String,
-    /// What that command does.
+    /// The effect of that command.
     pub next_does: String,
 }
 
-/// What the overview is made of.
+/// The inputs of the overview.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The status of the host.
@@ -81,9 +81,9 @@ pub struct Seen<'a> {
     pub guests: &'a GuestsReport,
     /// Other controllers of KSM.
     pub others: &'a [FoundController],
-    /// Whether the service of ksmith is active.
+    /// True if the service of ksmith is active.
     pub is_service_active: bool,
-    /// Whether this user is root.
+    /// True if this user is root.
     pub is_root: bool,
 }
 
@@ -168,10 +168,10 @@ fn alike(guests: &[&Guest]) -> Vec<Alike> {
     alike
 }
 
-/// Groups of equal looking guests that are shown to a person; JSON has all.
+/// Most groups of equal-looking guests in the text; JSON has all.
 const SHOWN: usize = 3;
 
-/// The text for people.
+/// Returns the text for people.
 pub fn text(overview: &Overview) -> Page {
     let mut page = Page::new();
     let saved = overview.saved_bytes.map_or("an unknown amount".to_owned(), |bytes| Bytes::from(bytes).to_string());
@@ -236,7 +236,7 @@ fn guests(overview: &Overview) -> String {
     }
 }
 
-/// The schema of an [`Overview`].
+/// Returns the schema of an [`Overview`].
 pub fn schema() -> Value {
     let alike = plains(
         &[

@@ -4,7 +4,7 @@ use ksmith_core::printable::{Page, Tone};
 
 use super::table::{cut, width};
 
-/// The lines of a page, in colours if `colours`, each cut to `room` cells if that is known.
+/// Returns the lines of a page, in colours if `colours` is true, each cut to `room` cells if that is known.
 pub fn lines(page: &Page, colours: bool, room: Option<usize>) -> Vec<String> {
     let line = |pieces: Vec<(Option<Tone>, &str)>| {
         let (mut line, mut left) = (String::new(), room.unwrap_or(usize::MAX));
@@ -28,7 +28,7 @@ pub fn lines(page: &Page, colours: bool, room: Option<usize>) -> Vec<String> {
     page.pieces().map(line).collect()
 }
 
-/// The terminal's code of a tone.
+/// Returns the terminal's code of a tone.
 fn code(tone: Tone) -> &'static str {
     match tone {
         Tone::Problem => "1;31",

@@ -9,13 +9,13 @@ use ratatui::layout::Rect;
 use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
-/// Lines of each picture, with its axis.
+/// Lines of each plot, with its axis.
 const HEIGHT: u16 = 14;
 
-/// The narrowest picture.
+/// Width of the narrowest plot.
 const LEAST: u16 = 40;
 
-/// Draws each figure of a report in a picture of its own, as wide as the terminal.
+/// Plots each figure of a report by itself, as wide as the terminal.
 pub fn plot(report: &HistoryReport, width: u16) -> Page {
     let mut page = Page::new();
     if report.rows.is_empty() {

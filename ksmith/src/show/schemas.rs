@@ -43,7 +43,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("sim tune", lab::tune_schema),
 ];
 
-/// The schema of a command.
+/// Returns the schema of a command.
 pub fn of(command: &str) -> Option<Value> {
     SCHEMAS.iter().find(|(name, _)| *name == command).map(|(_, schema)| schema())
 }
@@ -195,7 +195,7 @@ fn scan() -> Value {
     document("ksmith scan --json", json!({ "anyOf": [plains(&keys, []), planned] }))
 }
 
-/// What the daemon would do at its start.
+/// Returns the schema of the first tick that the daemon would make.
 fn daemon() -> Value {
     let settings = map("Settings that would be written, by name.", json!({ "type": "string" }));
     let keys = [DRY_RUN, ("reason", "string", "What the policy would do, and why.")];
@@ -261,7 +261,7 @@ fn unmerge() -> Value {
     document("ksmith unmerge --json", plains(&keys, []))
 }
 
-/// The plan of a setup, or what its undo did.
+/// Returns the schema of the plan of a setup, or of the outcome of its undo.
 fn setup() -> Value {
     let step = map("A step, by its kind in the key step: file, group, hand-over or unit.", json!({}));
     let lists = [

@@ -1,6 +1,7 @@
 //! The configuration in force: each key with its value, and whether the file sets it.
 //!
-//! The packaged configuration lists all keys with their defaults, so that it gives the order and what the file leaves out.
+//! The packaged configuration lists all keys with their defaults: it gives the order, and the keys that the file leaves
+//! out.
 
 use ksmith_core::figures::schema::{document, plain, plains};
 use ksmith_core::printable::{Page, Tone};
@@ -12,7 +13,7 @@ use crate::manual::settings::{self, Settings};
 /// Tables with keys of any name. A file that has such a table replaces all of it.
 const OF_ANY_NAME: [&str; 1] = ["balance.classes"];
 
-/// Column of the marks, where a line leaves it free.
+/// Column of the marks behind shorter lines.
 const MARKS: usize = 46;
 
 /// One table of the configuration, or one of its rules.
@@ -20,7 +21,7 @@ const MARKS: usize = 46;
 struct Section {
     /// The name between the brackets: `balance.classes`.
     name: String,
-    /// Whether it is one of several: `[[balance.rule]]`.
+    /// True if it is one of several: `[[balance.rule]]`.
     is_rule: bool,
     keys: Vec<Key>,
 }
@@ -29,7 +30,7 @@ struct Section {
 #[derive(Debug)]
 struct Key {
     name: String,
-    /// `None`: the key has no default, and the file does not set it.
+    /// `None` if the key has no default, and the file does not set it.
     value: Option<Value>,
     is_default: bool,
 }
@@ -41,7 +42,7 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// What is in force where the file says `written`.
+    /// Merges the keys of a file, `written`, with the defaults.
     ///
     /// # Errors
     /// The packaged configuration can't be read, which is a fault of the program.
@@ -68,7 +69,8 @@ impl InForce {
         Ok(Self { sections })
     }
 
-    /// The configuration as TOML that ksmith reads: defaults are marked, and what has no value is a comment.
+    /// Returns the configuration as TOML that ksmith reads: defaults are marked, and a key without a value is a
+    /// comment.
     pub fn text(&self, first: &str) -> Page {
         let mut page = Page::new();
         page.line(format_args!("# {first}"));
@@ -89,7 +91,7 @@ impl InForce {
         page
     }
 
-    /// Each key by its whole name, `limits.max_cpu`, with its value. Rules are lists.
+    /// Returns each key by its whole name, `limits.max_cpu`, with its value. Rules are lists.
     pub fn json(&self) -> serde_json::Value {
         let mut whole = serde_json::Map::new();
         for Section { name, is_rule, keys } in &self.sections {
@@ -111,7 +113,7 @@ impl InForce {
     }
 }
 
-/// The schema of `ksmith config show`.
+/// Returns the schema of `ksmith config show`.
 pub fn schema() -> serde_json::Value {
     let setting = plains(
         &[("is_default", "boolean", "Whether the file leaves it out, so that the default holds.")],
@@ -126,14 +128,14 @@ pub fn schema() -> serde_json::Value {
     document("ksmith config show --json", plains(&keys, [("settings", settings)]))
 }
 
-/// What is at a name such as `balance.classes`.
+/// Returns the value at a dotted name such as `balance.classes`.
 fn find<'a>(written: &'a Table, name: &str) -> Option<&'a Value> {
     let mut parts = name.split('.');
     let first = written.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))
 }
 
-/// The keys of a table that has no defaults.
+/// Returns the keys of a table that has no defaults.
 fn set(table: &Table) -> Vec<Key> {
     let key = |(name, value): (&String, &Value)| Key {
         name: name.clone(),
@@ -156,7 +158,7 @@ fn in_force(key: &settings::Key, own: Option<&Table>) -> Result<Key, String> {
     Ok(Key { value: table.remove(&name), name, is_default: true })
 }
 
-/// A key as TOML has it: quoted unless it is plain.
+/// Returns a key as TOML has it: quoted unless it is plain.
 fn key_text(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
     match !name.is_empty() && name.chars().all(is_plain) {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ALWAYS, Column, Table, cell};
 
-/// The stable JSON form: each figure of the host by its key, the processes, the daemon, domains and balance.
+/// Returns the stable JSON form: each figure of the host by its key, the processes, the daemon, domains and balance.
 pub fn json(status: &Status) -> Value {
     let mut whole = Map::new();
     for (field, value) in figures::host(status) {
@@ -50,7 +50,7 @@ pub fn json(status: &Status) -> Value {
     Value::Object(whole)
 }
 
-/// The schema of [`json()`].
+/// Returns the schema of [`json()`].
 pub fn schema() -> Value {
     let rows = FIELDS.iter().map(|field| Row { field: *field, heading: None }).chain(HOST.iter().map(Figure::row));
     let processes = schema::object(PROCESS.iter().map(Figure::row), []);
@@ -76,7 +76,7 @@ pub fn schema() -> Value {
     schema::document("ksmith status --json", schema::object(rows, parts))
 }
 
-/// The text for people, on a terminal of this width.
+/// Returns the text for people, on a terminal of this width.
 pub fn text(status: &Status, width: Option<usize>) -> Page {
     let mut page = Page::new();
     write_text(status, width, &mut page);
@@ -139,7 +139,7 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
     }
 }
 
-/// What KSM does now, in a line.
+/// Returns the state of KSM in a line.
 pub fn headline(status: &Status) -> String {
     let ksm = &status.sample.ksm;
     let state = match (ksm.run_state(), &ksm.run) {
@@ -161,7 +161,7 @@ pub fn headline(status: &Status) -> String {
     }
 }
 
-/// More processes than this and a person wants `ksmith guests`, or `--json`.
+/// Most processes in the text. `ksmith guests` and `--json` show more.
 const SHOWN: usize = 20;
 
 fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
@@ -188,7 +188,7 @@ fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
     }
 }
 
-/// The settings that this kernel has, in the kernel's own words.
+/// Returns the settings that this kernel has, in the kernel's own words.
 fn settings(status: &Status) -> String {
     let shown = ["pages_to_scan", "sleep_millisecs", "smart_scan", "use_zero_pages", "advisor_mode"];
     let entries = status.sample.ksm.entries().filter(|(field, _)| shown.contains(&field.name));

@@ -1,8 +1,8 @@
-//! Columns of text: the first, a name, aligned to the left, the rest, figures, to the right.
+//! Columns of text: the first, a name, is aligned to the left; the others, figures, to the right.
 //!
-//! A table that has a width fits into it: columns fall away, the least important first, then the name is cut. How much a
-//! column matters is said in the table of figures, and for other columns in the view. Without a width, as in a pipe,
-//! everything stands there.
+//! A table that has a width fits into it: the name is cut to 12 cells, then columns are dropped, the least important
+//! first. The importance of a column is in the table of figures, and for other columns in the view. Without a width, as
+//! in a pipe, all columns are printed in full.
 
 use ksmith_core::field::{Field, Unit};
 use ksmith_core::figures::Value;
@@ -10,31 +10,31 @@ use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 use unicode_width::UnicodeWidthStr;
 
-/// Importance of a column that never falls away.
+/// Importance of a column that is never dropped.
 pub const ALWAYS: u8 = u8::MAX;
 
-/// The least that is left of a name.
+/// Least width of a name that is cut.
 const LEAST_NAME: usize = 12;
 
-/// Between two columns.
+/// Cells between two columns.
 const GAP: usize = 2;
 
-/// A heading and how much its column matters.
+/// A column: its heading and its importance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     heading: String,
     importance: u8,
-    /// Whether it may be cut, if it is the first.
+    /// True if it may be cut when it is the first column.
     may_be_cut: bool,
 }
 
 impl Column {
-    /// A column with this heading.
+    /// Returns a column with this heading.
     pub fn new(heading: &str, importance: u8) -> Self {
         Self { heading: OneLine(heading).to_string(), importance, may_be_cut: true }
     }
 
-    /// The same column, which is never cut: a time makes no sense by half.
+    /// Returns the same column, never to be cut: half a time makes no sense.
     #[must_use]
     pub fn whole(self) -> Self {
         Self { may_be_cut: false, ..self }
@@ -48,25 +48,25 @@ pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// Where a column stands in a table that was made to fit.
+/// The position of a column in a table that was fitted to a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Which column of the table.
+    /// Index of the column in the table.
     pub column: usize,
-    /// Where it begins, in cells of the terminal.
+    /// Its start, in cells of the terminal.
     pub start: usize,
     /// Its width, in cells of the terminal.
     pub width: usize,
 }
 
 impl Table {
-    /// A table with these headings. The further to the left, the more a column matters.
+    /// Returns a table with these headings. The further to the left, the more important is a column.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let columns = headings.iter().zip((1..ALWAYS).rev());
         Self::of_columns(columns.map(|(heading, importance)| Column::new(heading, importance)).collect())
     }
 
-    /// A table with columns that are known only when it is made.
+    /// Returns a table with these columns.
     pub fn of_columns(columns: Vec<Column>) -> Self {
         Self { columns, rows: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| OneLine(cell).to_string()).collect());
     }
 
-    /// The headings and rows as lines of a page. A line more says what fell away.
+    /// Returns the headings and rows as lines of a page. One more line names the columns that were dropped.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let places = self.places(width);
         let mut lines = vec![self.head(&places)];
@@ -96,7 +96,7 @@ impl Table {
         lines
     }
 
-    /// Where the columns stand in a table of this width. Columns that are not among them have fallen away.
+    /// Returns the positions of the columns in a table of this width, without those that were dropped.
     pub fn places(&self, width: Option<usize>) -> Vec<Place> {
         let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural(column)).collect();
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
@@ -130,7 +130,7 @@ impl Table {
         shown.into_iter().map(place).collect()
     }
 
-    /// The line of headings.
+    /// Returns the line of headings.
     pub fn head(&self, places: &[Place]) -> String {
         let headings = places.iter().map(|place| {
             let heading = self.columns.get(place.column).map_or("", |column| column.heading.as_str());
@@ -139,7 +139,7 @@ impl Table {
         aligned(headings)
     }
 
-    /// The line of a row, the first row being 0.
+    /// Returns the line of a row, the first row being 0.
     pub fn line(&self, row: usize, places: &[Place]) -> String {
         let Some(row) = self.rows.get(row) else { return String::new() };
         aligned(places.iter().filter_map(|place| Some((*place, row.get(place.column)?.as_str()))))
@@ -169,12 +169,12 @@ fn aligned<'a>(cells: impl Iterator<Item = (Place, &'a str)>) -> String {
     line
 }
 
-/// The cells that a text takes on a terminal: Chinese characters take two.
+/// Returns the cells that a text takes on a terminal: Chinese characters take two.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The text in so many cells of a terminal, with "…" where something is cut away.
+/// Cuts a text to so many cells of a terminal, with "…" at the end if it is cut.
 pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -188,7 +188,7 @@ pub fn cut(text: &str, room: usize) -> String {
     }
 }
 
-/// The cell of a figure, in its unit.
+/// Formats a figure in its unit, for a cell of a table.
 pub fn cell(field: &Field, value: &Value) -> String {
     match (value, field.unit) {
         (Value::Unknown, _) => "-".to_owned(),

@@ -13,7 +13,7 @@ use crate::show::{balance, guests, history, status};
 /// Clears a terminal in C0 and in C1, begins a line, turns the direction of writing.
 const HOSTILE: &str = "a\u{1b}[2J\u{9b}2J\r\nKSM is running; all is well\u{202e}\u{2028}";
 
-/// The model with [`HOSTILE`] wherever any text may stand.
+/// Returns the model with [`HOSTILE`] in place of every text.
 fn hostile<T: Serialize + DeserializeOwned>(model: &T) -> T {
     fn texts(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {

@@ -1,4 +1,4 @@
-//! Made-up models, and what is shown of them.
+//! Tests of the views, on made-up models.
 
 mod answers;
 mod balance;

@@ -110,7 +110,7 @@ pub fn balance() -> BalanceReport {
     }
 }
 
-/// A host with readings of every outcome.
+/// Returns a host with readings of every outcome.
 pub fn status() -> Status {
     let mut sample = Sample { page_size: 4096, hidden_processes: 1, ..Sample::default() };
     sample.ksm.run = Reading::Value(1);

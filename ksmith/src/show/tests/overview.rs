@@ -19,7 +19,7 @@ fn guests(change: impl FnOnce(&mut Vec<Guest>)) -> GuestsReport {
     report
 }
 
-/// The overview of a user that is not root.
+/// Returns the overview of a user that is not root.
 fn overview(status: &Status, guests: &GuestsReport, others: &[FoundController]) -> Overview {
     Overview::new(Seen { status, guests, others, is_service_active: false, is_root: false })
 }

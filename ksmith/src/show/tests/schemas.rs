@@ -19,7 +19,7 @@ use crate::show::schemas::{SCHEMAS, of};
 use crate::show::settings::InForce;
 use crate::show::{balance, guests, status};
 
-/// The same schema, which refuses keys that it does not describe.
+/// Returns the same schema, refusing keys that it does not describe.
 fn strict(mut schema: Value) -> Value {
     match &mut schema {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! What leaves the daemon by the read-only socket is what `--json` shows.
+//! Replies at the read-only socket hold what `--json` shows, and hide the rest.
 
 use ksmith_core::figures::{GUEST, find};
 use ksmith_service::control::Answer;
