@@ -4,7 +4,7 @@ use super::effects::{Effects, SetupError};
 use super::notes::Notes;
 use super::step::Step;
 
-/// Whether an earlier setup ended between a drop-in and the restart that makes it count.
+/// Returns true if an earlier setup ended between a drop-in and the restart that applies it.
 ///
 /// # Errors
 /// The notes can't be read.
@@ -12,7 +12,7 @@ pub fn needs_restart(effects: &impl Effects) -> Result<bool, SetupError> {
     Ok(Notes::read(effects)?.needs_restart)
 }
 
-/// Does each step, in order, and notes it before. `tell` learns of each step that is done.
+/// Carries out the steps in order. Each is noted before it is done, and passed to `tell` after.
 ///
 /// # Errors
 /// A step fails. Those before it stay done and noted, and `ksmith setup --undo` undoes them.
@@ -34,12 +34,12 @@ pub fn carry_out(
     settle(effects, &mut notes)
 }
 
-/// Whether systemd must have read the drop-ins before this step.
+/// Returns true if systemd must read the drop-ins before this step.
 fn needs_reload(step: &Step, notes: &Notes) -> bool {
     matches!(step, Step::Unit { .. }) && notes.needs_restart
 }
 
-/// Lets systemd read the drop-ins, and starts ksmith's service anew if it runs.
+/// Reloads systemd if a drop-in has changed, and restarts ksmith's service if it runs.
 fn settle(effects: &mut impl Effects, notes: &mut Notes) -> Result<(), SetupError> {
     if !notes.needs_restart {
         return Ok(());

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a step could not be done or undone.
+/// A failure to do or undo a step.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A file can't be read, written or removed.
@@ -37,30 +37,30 @@ pub enum SetupError {
     Notes {
         /// Path of the notes.
         path: PathBuf,
-        /// What is wrong with them.
+        /// The error in them.
         why: String,
     },
 }
 
-/// What a setup reads and changes. Paths begin at the root of the host, with or without a slash.
+/// The access of a setup to a host. Paths begin at the root of the host, with or without a slash.
 pub trait Effects {
-    /// The text of a file. `None` if there is no such file.
+    /// Returns the text of a file; `None` if there is no such file.
     ///
     /// # Errors
     /// The file can't be read.
     fn text(&self, path: &Path) -> Result<Option<String>, SetupError>;
 
-    /// Whether a file or a link is there.
+    /// Returns true if a file or a link is there.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Puts a text in the place of a file, whole or not at all, on disk before this returns. Makes its directory.
+    /// Replaces a file atomically and durably. Makes its directory.
     ///
     /// # Errors
     /// The file can't be written; the old one stays.
     fn write(&mut self, path: &Path, text: &str, mode: u32) -> Result<(), SetupError>;
 
-    /// Removes a file or a link if it is there, and its directory if that is one of drop-ins or of a profile of ksmith's, and
-    /// empty then.
+    /// Removes a file or a link if it is there. Also removes its directory if that is then empty, and one of drop-ins
+    /// or of a profile of ksmith's.
     ///
     /// # Errors
     /// The file can't be removed.

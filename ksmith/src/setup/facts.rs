@@ -1,4 +1,4 @@
-//! What a setup must know of the host.
+//! The state of the host that the plan of a setup depends on.
 
 use std::path::PathBuf;
 
@@ -18,18 +18,18 @@ use super::drop_ins::{ABSTRACT_SOCKETS, CGROUPS, DIRECTORY, DropIn, FOLD, GUESTS
 /// The groups that the units need.
 const GROUPS: [&str; 2] = ["ksmith", "ksmith-view"];
 
-/// What the host is.
+/// The state of the host before a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Whether the kernel has KSM.
+    /// True if the kernel has KSM.
     pub has_ksm: bool,
-    /// Why the text of KSM's switch is none of a kernel's.
+    /// The error in the text of `/sys/kernel/mm/ksm/run`, if that is no number.
     pub senseless_ksm: Option<String>,
-    /// Whether systemd is the service manager.
+    /// True if systemd is the service manager.
     pub has_systemd: bool,
-    /// The units of ksmith that are installed, each with whether it is enabled and active.
+    /// Installed units of ksmith, each with two flags: enabled, and active.
     pub units: Vec<(String, bool, bool)>,
-    /// Whether there is a configuration.
+    /// True if there is a configuration.
     pub has_config: bool,
     /// Groups that are missing.
     pub missing_groups: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at a host. `guests` are its guests, and `config` is what it is configured to.
+    /// Reads the state of a host with these guests and this configuration.
     pub fn of(root: &Root, config: &Config, guests: &[Guest]) -> Self {
         let is_there = |path: &str| root.path(path.trim_start_matches('/')).symlink_metadata().is_ok();
         let unit = |unit: &str| {
@@ -72,7 +72,7 @@ impl Facts {
         }
     }
 
-    /// Whether a unit is installed, and if so whether it is enabled and active.
+    /// Returns the two flags of a unit, enabled and active, if it is installed.
     pub(super) fn unit(&self, name: &str) -> Option<(bool, bool)> {
         self.units.iter().find(|(unit, ..)| unit == name).map(|&(_, enabled, active)| (enabled, active))
     }
@@ -96,7 +96,7 @@ fn has_group(root: &Root, name: &str) -> bool {
     groups.value().is_some_and(|text| text.lines().any(|line| line.split(':').next() == Some(name)))
 }
 
-/// The drop-ins that this host needs, each with the reason.
+/// Returns the drop-ins that this host needs, each with the reason.
 fn needed(root: &Root, config: &Config, guests: &[Guest]) -> Vec<(DropIn, String)> {
     let mut needed = Vec::new();
     let is_of_user =

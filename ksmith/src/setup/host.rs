@@ -20,7 +20,7 @@ pub struct HostEffects {
 }
 
 impl HostEffects {
-    /// The effects on this host or tree.
+    /// Returns the effects on this host or tree.
     pub fn new(root: Root) -> Self {
         Self { root }
     }

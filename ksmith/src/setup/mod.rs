@@ -1,8 +1,9 @@
-//! `ksmith setup`: what this host needs for ksmith's service, done with notes of how it was before, and undone by them.
+//! `ksmith setup`: prepares this host for ksmith's service. Notes of the earlier state allow to undo it.
 //!
-//! [`Facts`] are what the host is; [`Plan`] is what would be done, in [`Step`]s; [`carry_out`] does it and [`undo`] undoes it.
-//! Each step is in the [`Notes`] before it is done, so that a kill at any moment leaves nothing that can't be undone. All
-//! effects are behind [`Effects`]: `host.rs` is the only file that calls a program (`systemctl`, `groupadd`, `groupdel`).
+//! [`Facts`] are the state of the host, and a [`Plan`] is a list of [`Step`]s; [`carry_out`] does them and [`undo`]
+//! undoes them. Each step is in the [`Notes`] before it is done, so that a kill at any moment leaves nothing that can't
+//! be undone. All effects are behind [`Effects`]: only `host.rs` calls a program (`systemctl`, `groupadd`, `groupdel`,
+//! `tuned-adm`).
 
 mod carry_out;
 mod drop_ins;

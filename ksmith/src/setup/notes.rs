@@ -1,4 +1,4 @@
-//! The notes of what a setup does, on disk before it is done.
+//! The notes of the steps of a setup, written to disk before each step.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::effects::{Effects, SetupError};
 use super::step::Step;
 
-/// Where the notes are. Only root reads them.
+/// Path of the notes, which only root can read.
 pub const NOTES: &str = "/var/lib/ksmith/setup.json";
 
-/// What was done, in its order.
+/// The steps of earlier setups, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Notes {
-    /// The steps, also those that were begun only.
+    /// The steps, including one that was only begun.
     pub steps: Vec<Step>,
-    /// Whether systemd must read the units again and start ksmith's service anew.
+    /// True if systemd must reload the units and restart ksmith's service.
     #[serde(default)]
     pub needs_restart: bool,
 }
 
 impl Notes {
-    /// The notes of earlier setups. There are none after an undo.
+    /// Reads the notes of earlier setups. There are none after an undo.
     ///
     /// # Errors
     /// The notes can't be read, or make no sense.
@@ -43,7 +43,8 @@ impl Notes {
         effects.write(Path::new(NOTES), &(text + "\n"), 0o600)
     }
 
-    /// Notes a step that is about to be done. What is noted of the same thing stays: it says how the host was before any setup.
+    /// Adds a step that is about to be done. An earlier step on the same object stays: it holds the state before any
+    /// setup.
     pub(super) fn add(&mut self, step: &Step) {
         if !self.steps.iter().any(|noted| noted.is_about_the_same(step)) {
             self.steps.push(step.clone());

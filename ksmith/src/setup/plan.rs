@@ -1,4 +1,4 @@
-//! What a setup would do on a host.
+//! The plan of a setup on a host.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,23 @@ use super::drop_ins::{CONFIG, DIRECTORY};
 use super::facts::Facts;
 use super::step::Step;
 
-/// What a person chooses.
+/// The user's choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choices {
-    /// Whether the figures are served on loopback.
+    /// True if the figures are served on loopback.
     pub serve: bool,
-    /// Whether no drop-ins are written.
+    /// True if no drop-ins are written.
     pub no_drop_ins: bool,
 }
 
-/// What would be done.
+/// The plan of a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Plan {
     /// The steps, in their order.
     pub steps: Vec<Step>,
-    /// What keeps ksmith from being set up, each with what to do by hand.
+    /// Obstacles to the setup, each with what to do by hand.
     pub obstacles: Vec<String>,
-    /// What a person should know or do besides.
+    /// Advice to the user that does not stop the setup.
     pub notes: Vec<String>,
 }
 

@@ -12,9 +12,9 @@ pub enum Step {
     File {
         /// Its path.
         path: PathBuf,
-        /// What is written.
+        /// The text that is written.
         text: String,
-        /// Why this host needs it.
+        /// The reason why this host needs it.
         why: String,
     },
     /// A group is made.
@@ -26,13 +26,13 @@ pub enum Step {
     HandOver {
         /// The name of the service.
         service: String,
-        /// Whether it was enabled.
+        /// True if it was enabled.
         was_enabled: bool,
-        /// Whether it was active.
+        /// True if it was active.
         was_active: bool,
         /// The links that enabled it, each with its target.
         links: Vec<(PathBuf, PathBuf)>,
-        /// Whether it is masked, since other units want it.
+        /// True if it is masked, since other units want it.
         #[serde(default)]
         masks: bool,
     },
@@ -42,26 +42,26 @@ pub enum Step {
         name: String,
         /// Its file.
         path: PathBuf,
-        /// What is written there.
+        /// The text that is written to it.
         text: String,
         /// The names of the profiles that were active.
         before: String,
-        /// Whether tuned had chosen them by itself.
+        /// True if tuned had chosen them by itself.
         was_automatic: bool,
     },
     /// A unit of ksmith is enabled and started.
     Unit {
         /// The name of the unit.
         unit: String,
-        /// Whether it was enabled.
+        /// True if it was enabled.
         was_enabled: bool,
-        /// Whether it was active.
+        /// True if it was active.
         was_active: bool,
     },
 }
 
 impl Step {
-    /// Whether both steps are about the same thing: then the notes of the first one say how it was.
+    /// Returns true if both steps concern the same object. The first one then holds its earlier state.
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
@@ -73,12 +73,12 @@ impl Step {
         }
     }
 
-    /// Whether it is a drop-in, which counts once systemd has read it and the service was started anew.
+    /// Returns true if it writes a drop-in, which takes effect after a reload of systemd and a restart of the service.
     pub fn is_drop_in(&self) -> bool {
         matches!(self, Self::File { path, .. } if is_drop_in(path))
     }
 
-    /// The step as the command that it amounts to.
+    /// Returns the command that the step amounts to.
     pub fn command(&self) -> String {
         match self {
             Self::File { path, .. } => format!("write {}", path.display()),
@@ -98,7 +98,7 @@ impl Step {
         }
     }
 
-    /// Why the step is needed, in some words.
+    /// Returns the reason for the step, in a few words.
     pub fn why(&self) -> String {
         match self {
             Self::File { why, .. } => why.clone(),
@@ -121,7 +121,7 @@ impl Step {
     }
 }
 
-/// Whether a path is that of a drop-in of a unit.
+/// Returns true if a path is that of a drop-in of a unit.
 pub(super) fn is_drop_in(path: &Path) -> bool {
     path.parent().is_some_and(|parent| parent.extension().is_some_and(|end| end == "d"))
 }

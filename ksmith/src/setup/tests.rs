@@ -24,7 +24,7 @@ struct World {
     links: BTreeMap<PathBuf, PathBuf>,
     active: BTreeSet<String>,
     groups: BTreeSet<String>,
-    /// Whether systemd has not read a drop-in that was written or removed.
+    /// True if systemd has not read a drop-in that was written or removed.
     is_stale: bool,
 }
 
@@ -41,12 +41,12 @@ fn unit_file(unit: &str) -> PathBuf {
     Path::new("/lib/systemd/system").join(unit)
 }
 
-/// The link that the unit's own [Install] section asks for.
+/// Returns the link that the unit's own `[Install]` section requests.
 fn own_link(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system/multi-user.target.wants").join(unit)
 }
 
-/// The link that masks a unit.
+/// Returns the link that masks a unit.
 fn mask(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system").join(unit)
 }
@@ -97,7 +97,7 @@ impl World {
         self.files.insert(PROFILE_MODE.into(), mode.to_owned());
     }
 
-    /// tuned with the profile that sets KSM, if that is the active one.
+    /// Returns tuned with the profile that sets KSM, if that is the active one.
     fn tuned(&self) -> Option<FoundController> {
         let file = |path: &str| self.files.get(Path::new(path)).map(String::as_str);
         let profile = Profile {
@@ -116,7 +116,7 @@ impl World {
         })
     }
 
-    /// ksmtuned has Requires=ksm.service.
+    /// Starts a unit. ksmtuned has Requires=ksm.service.
     fn start(&mut self, unit: &str) {
         self.active.insert(unit.to_owned());
         if unit == "ksmtuned.service" {

@@ -11,20 +11,20 @@ use super::step::Step;
 /// The names of tuned's active profiles.
 const ACTIVE_PROFILE: &str = "/etc/tuned/active_profile";
 
-/// What came of undoing.
+/// The outcome of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// What was undone, one sentence each.
+    /// Steps that were undone, one sentence each.
     pub done: Vec<String>,
-    /// What stays, with the reason.
+    /// Steps that were kept, each with the reason.
     pub kept: Vec<String>,
-    /// What could not be undone. It stays noted, for another try.
+    /// Errors of steps that could not be undone. These stay noted, for another try.
     pub failed: Vec<String>,
 }
 
-/// Undoes all that is noted: ksmith's units first, then its files, then other controllers get KSM back, then groups. One step
-/// that fails keeps no other from being undone. In a dry run it only says what it would do. `has_systemd`: whether systemd
-/// runs, so that services can be started and stopped.
+/// Undoes all that is noted: ksmith's units first, then its files, then the hand-over of KSM, then groups. One step
+/// that fails keeps no other from being undone. A dry run changes nothing. `has_systemd` is true if systemd runs, so
+/// that services can be started and stopped.
 ///
 /// # Errors
 /// The notes can't be read or written.
@@ -98,7 +98,7 @@ enum Outcome {
     Kept(String),
 }
 
-/// What undoing a step means.
+/// Returns the commands that undoing a step amounts to.
 fn told(step: &Step) -> Outcome {
     Outcome::Done(match step {
         Step::File { path, .. } => format!("remove {}", path.display()),
@@ -183,7 +183,7 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
     Ok(told(step))
 }
 
-/// What tuned-adm is told to go back.
+/// Returns the arguments with which tuned-adm goes back to the earlier profiles.
 fn back(before: &str, was_automatic: bool) -> Vec<&str> {
     if was_automatic { vec!["auto_profile"] } else { ["profile"].into_iter().chain(before.split(' ')).collect() }
 }
@@ -211,12 +211,12 @@ fn profile(
     }
 }
 
-/// Whether a unit file is installed, by the places where packages and administrators put them.
+/// Returns true if a unit file is in one of the directories of packages and administrators.
 fn is_installed(effects: &impl Effects, unit: &str) -> bool {
     UNIT_DIRECTORIES.iter().any(|place| effects.exists(&Path::new("/").join(place).join(unit)))
 }
 
-/// The members of a group, as `/etc/group` lists them. `None` if there is no such group.
+/// Returns the members of a group, as `/etc/group` lists them; `None` if there is no such group.
 fn members(effects: &impl Effects, name: &str) -> Result<Option<String>, SetupError> {
     let text = effects.text(Path::new("/etc/group"))?.unwrap_or_default();
     let line = text.lines().find(|line| line.split(':').next() == Some(name));

@@ -12,14 +12,14 @@ use super::list::List;
 use super::series::Series;
 use super::sieve::Sieve;
 
-/// What the middle of the screen shows.
+/// The content of the middle of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// The list of guests.
     Guests,
     /// The page of one guest.
     Guest(GuestId),
-    /// What the policy decided.
+    /// The decisions of the policy.
     Decisions,
     /// The pool, its guests and the plan.
     Balance,
@@ -27,12 +27,12 @@ pub(super) enum View {
     Help,
 }
 
-/// Why a guest's memory does not merge, as far as that is known.
+/// The diagnosis of a guest's memory.
 #[derive(Debug, Clone)]
 pub(super) enum Explanation {
-    /// The guest is being examined, since the look of this time.
+    /// The guest is being examined, since the sample of this time.
     UnderWay(Duration),
-    /// It was found out, or could not be.
+    /// The diagnosis, or the reason why there is none.
     Known(Result<Page, String>),
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Prompt {
     pub error: Option<String>,
 }
 
-/// Everything that the screen is drawn from.
+/// The state that the screen is drawn from.
 #[derive(Debug)]
 pub struct App {
     pub(super) size: (u16, u16),
     pub(super) has_colours: bool,
     pub(super) view: View,
     pub(super) sight: Option<Sight>,
-    /// What came while the screen was held.
+    /// The newest figures that came while the screen was held.
     pub(super) held: Option<Sight>,
     pub(super) is_held: bool,
     pub(super) series: Series,
@@ -64,7 +64,7 @@ pub struct App {
 }
 
 impl App {
-    /// The state before anything was seen, on a terminal of so many columns and lines.
+    /// Returns the state before the first sample, on a terminal of so many columns and lines.
     pub fn new(size: (u16, u16), has_colours: bool) -> Self {
         Self {
             size,
@@ -82,7 +82,7 @@ impl App {
         }
     }
 
-    /// Takes in what happened. Returns what the shell is to do.
+    /// Handles an event. Returns a request to the shell, if there is one.
     pub fn update(&mut self, event: Event) -> Option<Wish> {
         match event {
             Event::Key(key) => self.press(key),
@@ -119,7 +119,7 @@ impl App {
         }
     }
 
-    /// Holds the screen, or lets it go on.
+    /// Holds the screen, or resumes it.
     pub(super) fn hold(&mut self) {
         self.is_held = !self.is_held;
         if let Some(sight) = self.held.take() {
@@ -127,18 +127,18 @@ impl App {
         }
     }
 
-    /// Goes to another view, at its beginning.
+    /// Switches to another view, at its beginning.
     pub(super) fn go(&mut self, view: View) {
         self.view = view;
         self.scroll = 0;
     }
 
-    /// The guest of the page, if it is still there.
+    /// Returns the guest of the page, if it is still there.
     pub(super) fn guest(&self, id: GuestId) -> Option<&Guest> {
         self.sight.as_ref()?.guests.guests.iter().find(|guest| guest.id() == id)
     }
 
-    /// Has the guest examined, unless that is under way.
+    /// Requests a diagnosis of the guest, unless one is under way.
     pub(super) fn explain(&mut self, id: GuestId) -> Option<Wish> {
         if matches!(self.explained, Some((asked, Explanation::UnderWay(_))) if asked == id) {
             return None;
@@ -151,7 +151,7 @@ impl App {
         Some(Wish::Explain(id, processes))
     }
 
-    /// Takes the typed text as the filter. An error stays with the text.
+    /// Applies the typed text as the filter. An error stays with the text.
     pub(super) fn take_filter(&mut self) {
         let Some(prompt) = &mut self.prompt else { return };
         let text = prompt.text.trim();

@@ -1,17 +1,17 @@
-//! What the policy decided while `ksmith top` watched.
+//! The decisions of the policy while `ksmith top` runs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use ksmith_core::model::DaemonStatus;
 
-/// Decisions that are remembered.
+/// Most decisions that are kept.
 const KEPT: usize = 500;
 
 /// A state of the policy, or a note on the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// When it was first seen.
+    /// Time of the first sample that had it.
     pub at: Duration,
     /// The policy with its state, or `daemon`.
     pub state: String,
@@ -19,12 +19,12 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// The decisions seen, the newest first.
+/// The latest decisions, the newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Decisions(VecDeque<Decision>);
 
 impl Decisions {
-    /// Takes in the state of the daemon. A reason that differs from the one before only in its figures replaces it.
+    /// Records the state of the daemon. A reason that differs from the one before only in its figures replaces it.
     pub fn push(&mut self, at: Duration, daemon: &DaemonStatus) {
         let (state, reason) = (format!("{}: {}", daemon.policy, daemon.state), daemon.reason.clone());
         match self.0.iter_mut().find(|last| last.state != NOTE) {
@@ -33,14 +33,14 @@ impl Decisions {
         }
     }
 
-    /// Takes in a note on where figures come from. One that lasts is taken in once.
+    /// Records a note on the source of the figures. A repeated note is recorded once.
     pub fn note(&mut self, at: Duration, note: &str) {
         if self.0.front().is_none_or(|last| last.state != NOTE || last.reason != note) {
             self.add(Decision { at, state: NOTE.to_owned(), reason: note.to_owned() });
         }
     }
 
-    /// The decisions, the newest first.
+    /// Returns the decisions, the newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Decision> {
         self.0.iter()
     }
@@ -51,10 +51,10 @@ impl Decisions {
     }
 }
 
-/// Stands for a state where a note is.
+/// The state of a note.
 const NOTE: &str = "daemon";
 
-/// A sentence without its figures.
+/// Returns a sentence without its figures.
 fn shape(sentence: &str) -> String {
     sentence.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect()
 }

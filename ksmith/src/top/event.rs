@@ -1,4 +1,4 @@
-//! What reaches the state, and what it asks for.
+//! The events of the state, and its requests.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ pub struct Sight {
     pub guests: GuestsReport,
     /// The balance of a daemon that balances.
     pub balance: Option<BalanceReport>,
-    /// A sentence on where the figures come from, where that has changed.
+    /// A sentence on the source of the figures, if that has changed.
     pub note: Option<String>,
 }
 
 impl Sight {
-    /// What could not be read, one sentence each.
+    /// Returns the errors of reading, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.status.errors();
         // The same fault may have been met by both.
@@ -33,25 +33,25 @@ impl Sight {
     }
 }
 
-/// One thing that happened.
+/// An event of the terminal, or of a thread.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse was used.
     Mouse(MouseEvent),
-    /// The terminal has another size now.
+    /// The terminal has another size.
     Resize(u16, u16),
     /// New figures have come.
     Seen(Box<Sight>),
-    /// It was found out why a guest's memory does not merge, or why that can't be found out.
+    /// The diagnosis of a guest's memory has come, or the reason why there is none.
     Explained(GuestId, Result<Page, String>),
 }
 
-/// What the state asks of its shell.
+/// A request of the state to its shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
-    /// Find out why the memory of these processes of a guest does not merge.
+    /// Diagnose the memory of these processes of a guest.
     Explain(GuestId, Vec<ProcessId>),
     /// End the program.
     End,

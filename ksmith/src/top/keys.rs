@@ -1,4 +1,4 @@
-//! What keys and the mouse do.
+//! The actions of keys and the mouse.
 
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -9,10 +9,10 @@ use super::event::Wish;
 use super::layout;
 use super::list::Key;
 
-/// The longest filter that is taken.
+/// Greatest length of a filter in bytes.
 const LONGEST_FILTER: usize = 1000;
 
-/// The keys with what they do, as the help page shows them.
+/// The keys with their actions, as the help page shows them.
 pub(super) const KEYS: [(&str, &str); 16] = [
     ("1, 2, 3 or Tab", "go to guests, decisions, balance"),
     ("Up, Down, j, k", "choose a guest, or scroll a page"),

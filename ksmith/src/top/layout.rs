@@ -1,4 +1,4 @@
-//! Where things stand on the screen.
+//! The layout of the screen.
 
 use ksmith_core::printable::Page;
 use ratatui::layout::Rect;
@@ -12,21 +12,21 @@ pub const LEAST: (u16, u16) = (60, 16);
 /// Lines of the header on a low and on a high terminal.
 const HEADER: (u16, u16) = (6, 9);
 
-/// From so many lines on a terminal is high.
+/// Least lines of a high terminal.
 const HIGH: u16 = 40;
 
-/// The lines of the header on a terminal of so many lines.
+/// Returns the lines of the header on a terminal of so many lines.
 pub fn header_height(lines: u16) -> u16 {
     if lines < HIGH { HEADER.0 } else { HEADER.1 }
 }
 
-/// The place of the view between the header and the keys.
+/// Returns the area of the view, between the header and the keys.
 pub fn body((columns, lines): (u16, u16)) -> Rect {
     let header = header_height(lines).min(lines);
     Rect { x: 0, y: header, width: columns, height: lines.saturating_sub(header + 1) }
 }
 
-/// The first row of the list that is shown, so that the chosen one is in sight.
+/// Returns the first row of the list that is shown, so that the chosen one is visible.
 pub fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
     let shown = usize::from(height.saturating_sub(1)).max(1);
     let place = rows.place(chosen);
@@ -38,7 +38,7 @@ pub fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
     }
 }
 
-/// The lines that a page has on a terminal of so many columns.
+/// Returns the lines that a page has on a terminal of so many columns.
 pub fn lines_of(page: &Page, columns: u16) -> usize {
     wrapped(page.pieces(), columns.into()).len()
 }

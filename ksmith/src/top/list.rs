@@ -1,4 +1,4 @@
-//! The list of guests: its order, its filter, what makes a row, and which row is chosen.
+//! The list of guests: its order, its filter, its grouping, and the chosen row.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use ksmith_core::model::GuestsReport;
 use super::sieve::Sieve;
 use crate::show::{ALWAYS, Column, Table, cell};
 
-/// What a row stands for.
+/// The identity of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
     /// One guest by itself.
@@ -18,16 +18,16 @@ pub enum Key {
     Group(String),
 }
 
-/// How guests are listed.
+/// The order, filter and grouping of the list.
 #[derive(Debug, Clone)]
 pub struct List {
-    /// The figure of the order, a place in [`orders`].
+    /// Index in [`orders`] of the figure that rows are ordered by.
     sort: usize,
-    /// Whether the last row comes first.
+    /// True if the last row comes first.
     pub is_reversed: bool,
-    /// The label that makes a row, a place in the table's labels. `None`: each guest is one.
+    /// Index in [`figures::labels`] of the label of the groups; `None` if each guest is a row.
     by: Option<usize>,
-    /// Which guests are shown.
+    /// The filter, if there is one.
     pub sieve: Option<Sieve>,
     /// The chosen row, which is kept when the order changes.
     pub chosen: Option<Key>,
@@ -38,16 +38,16 @@ pub struct List {
 pub struct Rows {
     /// The rows as text.
     pub table: Table,
-    /// What each row stands for.
+    /// The identity of each row.
     pub keys: Vec<Key>,
-    /// The column of the table that has the order.
+    /// Index of the column that rows are ordered by.
     pub sorted: usize,
 }
 
 /// Columns before those of figures.
 const HEAD: usize = 3;
 
-/// The figures that the list can be ordered by: name, kind, and each that is a column.
+/// Returns the figures that the list can be ordered by: name, kind, and each that is a column.
 fn orders() -> impl Iterator<Item = &'static Figure<Guest>> {
     let is_head = |figure: &&Figure<Guest>| matches!(figure.field.name, "name" | "kind");
     GUEST.iter().filter(is_head).chain(columns())
@@ -65,23 +65,23 @@ impl Default for List {
 }
 
 impl List {
-    /// The figure of the order.
+    /// Returns the figure that rows are ordered by.
     pub fn figure(&self) -> &'static Figure<Guest> {
         orders().nth(self.sort).unwrap_or(&GUEST[0])
     }
 
-    /// The label that makes a row.
+    /// Returns the label of the groups, if guests are grouped.
     pub fn label(&self) -> Option<&'static Figure<Guest>> {
         self.by.and_then(|place| figures::labels().nth(place))
     }
 
-    /// Orders by the figure so many columns further.
+    /// Moves the order by so many columns.
     pub fn move_order(&mut self, by: isize) {
         let all = orders().count() as isize;
         self.sort = (self.sort as isize + by).rem_euclid(all).unsigned_abs();
     }
 
-    /// Orders by a column of the table, or turns the order if it has it already.
+    /// Orders by a column of the table, or reverses the order if that is its column already.
     pub fn order_by_column(&mut self, column: usize) {
         let place = match column {
             0 | 1 => column,
@@ -96,7 +96,7 @@ impl List {
         }
     }
 
-    /// Makes rows of the next label, and after the last one of guests again.
+    /// Groups by the next label; after the last one, each guest is a row again.
     pub fn next_label(&mut self) {
         let next = self.by.map_or(0, |place| place + 1);
         self.by = (next < figures::labels().count()).then_some(next);
@@ -116,7 +116,7 @@ impl List {
         }
     }
 
-    /// The guests that the filter leaves.
+    /// Returns the report with only the guests that fit the filter.
     fn filtered<'a>(&self, report: &'a GuestsReport) -> Cow<'a, GuestsReport> {
         let Some(sieve) = &self.sieve else { return Cow::Borrowed(report) };
         let guests = report.guests.iter().filter(|guest| sieve.fits(guest)).cloned().collect();
@@ -124,7 +124,7 @@ impl List {
         Cow::Owned(GuestsReport { guests, errors: Vec::new(), sharing: None, ..*report })
     }
 
-    /// The rows in their order.
+    /// Returns the rows in their order.
     pub fn rows(&self, report: &GuestsReport) -> Rows {
         let report = self.filtered(report);
         let head = match self.label() {
@@ -171,7 +171,7 @@ fn guest_row(guest: &Guest) -> (Key, Vec<String>) {
 }
 
 impl Rows {
-    /// The place of the chosen row, or of the first where it is gone.
+    /// Returns the index of the chosen row, or of the first if that is gone.
     pub fn place(&self, chosen: Option<&Key>) -> usize {
         chosen.and_then(|chosen| self.keys.iter().position(|key| key == chosen)).unwrap_or(0)
     }

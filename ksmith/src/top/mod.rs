@@ -1,7 +1,7 @@
-//! `ksmith top` without its terminal: what it knows, what a key does, and how a screen is drawn.
+//! `ksmith top` without its terminal: a state machine with its keys and its screens.
 //!
-//! [`App`] takes [`Event`]s and gives [`Wish`]es. It reads no clock, file or socket, so that every screen can be made in a
-//! test. `cli/top.rs` is the shell around it: threads for figures and keys, and the terminal.
+//! [`App`] takes [`Event`]s and returns [`Wish`]es. It reads no clock, file or socket, so that every screen can be made
+//! in a test. `cli/top.rs` is the shell around it: threads for figures and keys, and the terminal.
 
 mod app;
 mod decisions;

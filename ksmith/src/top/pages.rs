@@ -13,7 +13,7 @@ use super::keys::KEYS;
 use crate::show::{self, cell};
 
 impl App {
-    /// The page of the view. The list of guests is none.
+    /// Returns the page of the view. The list of guests is none.
     pub(super) fn page(&self) -> Page {
         match self.view {
             View::Guests => Page::new(),
@@ -32,7 +32,7 @@ impl App {
         self.sight.as_ref().map_or(Duration::ZERO, |sight| sight.at)
     }
 
-    /// What is known of a guest: all its figures.
+    /// Returns the page with all figures of a guest.
     pub(super) fn facts(&self, id: GuestId) -> Page {
         let mut page = Page::new();
         match self.guest(id) {
@@ -61,7 +61,7 @@ impl App {
         page
     }
 
-    /// Why a guest's memory does not merge, as far as that was found out.
+    /// Returns the page with the diagnosis of a guest's memory, as far as it is known.
     fn why(&self, id: GuestId) -> Page {
         let mut page = Page::new();
         match &self.explained {

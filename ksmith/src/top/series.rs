@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use ksmith_core::account::Totals;
 use ksmith_core::model::Status;
 
-/// Looks that are remembered: more than any terminal has columns.
+/// Most samples that are kept: more than any terminal has columns.
 const KEPT: usize = 512;
 
-/// What was saved and what ksmd used, look by look, the newest first.
+/// Savings and ksmd's CPU use of the last samples, the newest first.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     saved: VecDeque<Option<u64>>,
@@ -16,7 +16,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Takes in one look.
+    /// Records one sample.
     pub fn push(&mut self, status: &Status) {
         let saved = status.sample.ksm.shows_savings().then(|| Totals::of(&status.sample).saved_bytes);
         // In thousandths of a CPU: a chart counts in whole numbers.
@@ -27,12 +27,12 @@ impl Series {
         }
     }
 
-    /// The saved bytes, the newest first.
+    /// Returns the saved bytes, the newest first.
     pub fn saved(&self) -> impl Iterator<Item = Option<u64>> {
         self.saved.iter().copied()
     }
 
-    /// The thousandths of a CPU that ksmd used, the newest first.
+    /// Returns the thousandths of a CPU that ksmd used, the newest first.
     pub fn ksmd(&self) -> impl Iterator<Item = Option<u64>> {
         self.ksmd.iter().copied()
     }

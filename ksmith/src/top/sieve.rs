@@ -6,7 +6,7 @@ use ksmith_core::figures::{GUEST, Value};
 use ksmith_core::filter::Filter;
 use ksmith_core::guest::Guest;
 
-/// Which guests are shown.
+/// A filter of the list of guests.
 #[derive(Debug, Clone)]
 pub struct Sieve {
     /// The filter as it was typed.
@@ -15,10 +15,10 @@ pub struct Sieve {
 }
 
 impl Sieve {
-    /// Reads a filter. Text without a comparison that names no figure stands for itself, in any text of a guest.
+    /// Parses a filter. Text that is no comparison is searched for in every text of a guest.
     ///
     /// # Errors
-    /// It holds a comparison and is no filter.
+    /// The text has an operator and is no expression.
     pub fn parse(text: &str) -> Result<Self, String> {
         let expression = match Filter::parse(text, GUEST) {
             Ok(filter) => Some(Rc::new(filter)),
@@ -28,7 +28,7 @@ impl Sieve {
         Ok(Self { text: text.to_owned(), expression })
     }
 
-    /// Whether the guest is shown.
+    /// Returns true if the guest fits the filter.
     pub fn fits(&self, guest: &Guest) -> bool {
         match &self.expression {
             Some(filter) => filter.fits(guest),

@@ -7,15 +7,15 @@ use crate::show::width;
 /// A line of a screen, divided where its tone changes.
 pub type Pieces = Vec<(Option<Tone>, String)>;
 
-/// Cells before a line that goes on from the one before, where nothing else tells.
+/// Indent of a continuation line, unless a column sets it.
 const INDENT: usize = 2;
 
-/// The lines, each wrapped at words to `room` cells. A line goes on below its last column, if that is in the left half.
+/// Wraps each line at words to `room` cells. A line continues below its last column, if that is in the left half.
 pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<Tone>, &'a str)>>, room: usize) -> Vec<Pieces> {
     lines.flat_map(|line| wrap(line, room.max(INDENT + 2))).collect()
 }
 
-/// Where the last column of a line begins: behind two spaces or more.
+/// Returns the start of the last column of a line: behind two spaces or more.
 fn indent(line: &[(Option<Tone>, &str)], room: usize) -> usize {
     let text: String = line.iter().map(|(_, text)| *text).collect();
     let ends_gap = |at: &usize| text[..*at].ends_with("  ") && text[*at..].starts_with(|next| next != ' ');
@@ -47,7 +47,7 @@ fn wrap(line: Vec<(Option<Tone>, &str)>, room: usize) -> Vec<Pieces> {
     lines
 }
 
-/// A word, divided where it is longer than a line.
+/// Splits a word that is longer than a line.
 fn parts(word: &str, room: usize) -> Vec<&str> {
     if width(word.trim_end()) <= room {
         return vec![word];

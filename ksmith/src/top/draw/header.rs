@@ -1,4 +1,4 @@
-//! The header: what is saved and spent, what the policy does, and the last minutes.
+//! The header: savings, costs, the state of the policy, and charts of the last minutes.
 
 use ksmith_core::account::Totals;
 use ksmith_core::printable::{OneLine, Tone};
@@ -86,7 +86,7 @@ impl App {
         Line::from(cut(&OneLine(text).to_string(), columns))
     }
 
-    /// Which view is shown, and how the list is ordered.
+    /// Returns the line with the view, and the order of the list.
     fn state(&self, columns: usize) -> Line<'static> {
         let views = [
             ("1 guests", matches!(self.view, View::Guests | View::Guest(_))),
@@ -126,7 +126,7 @@ impl App {
     }
 }
 
-/// A chart with its name and its largest value, the newest value on the right.
+/// Draws a chart with its name and its largest value, the newest value on the right.
 fn chart(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -150,7 +150,7 @@ fn chart(
     frame.render_widget(line, Rect { x: area.x + BEFORE_CHART, width: room, ..area });
 }
 
-/// ksmd's CPU and the host's memory pressure.
+/// Returns the line with ksmd's CPU and the host's memory pressure.
 fn use_line(sight: &Sight, columns: usize) -> String {
     let ksmd = sight.status.ksmd_cpu_percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let pressure = sight.status.sample.memory_pressure.value();

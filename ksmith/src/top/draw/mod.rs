@@ -36,7 +36,7 @@ impl App {
         self.draw_footer(frame, area.height - 1);
     }
 
-    /// One line over the whole width.
+    /// Draws one line over the whole width.
     fn line<'a>(&self, frame: &mut Frame<'_>, y: u16, line: impl Into<Line<'a>>) {
         let area = Rect { y, height: 1, ..frame.area() }.intersection(frame.area());
         frame.render_widget(line.into(), area);
@@ -88,7 +88,7 @@ impl App {
         }
     }
 
-    /// The headings, that of the order set off.
+    /// Returns the headings, with that of the order highlighted.
     fn head(&self, head: &str, places: &[crate::show::Place], sorted: usize) -> Line<'static> {
         let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
         let Some(place) = places.iter().find(|place| place.column == sorted) else {
@@ -149,7 +149,7 @@ impl App {
     }
 }
 
-/// The end of a text in so many cells.
+/// Returns the end of a text in so many cells.
 fn end_of(text: &str, room: usize) -> String {
     let start = text.char_indices().map(|(at, _)| at).find(|at| width(&text[*at..]) <= room).unwrap_or(text.len());
     text[start..].to_owned()

@@ -1,4 +1,4 @@
-//! What keys, the mouse and figures do.
+//! Tests of keys, the mouse and figures.
 
 use ksmith_core::guest::GuestId;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn click(app: &mut App, column: u16, row: u16) {
     app.update(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
 }
 
-/// The names in the list, in their order.
+/// Returns the names in the list, in their order.
 fn names(app: &App) -> Vec<String> {
     let rows = lines(app).into_iter().skip(7).take_while(|line| !line.is_empty());
     rows.map(|line| line.chars().take_while(|c| *c != ' ').collect()).collect()

@@ -17,7 +17,7 @@ use ratatui::style::Color;
 use super::{App, Event, Sight, Wish};
 use crate::show::tests::models;
 
-/// A guest with a name in wide characters.
+/// Returns a guest with a name in wide characters.
 fn wide() -> Guest {
     Guest {
         name: "数据库服务器-一号-in-the-second-rack-of-the-hall".to_owned(),
@@ -30,7 +30,7 @@ fn wide() -> Guest {
     }
 }
 
-/// What a daemon says in the second `at`, when so many pages are merged.
+/// Returns the figures of a daemon at the second `at`, with so many pages merged.
 fn sight(at: u64, pages_sharing: u64) -> Sight {
     let mut status = Status { history: None, ..models::status() };
     status.sample.ksm.pages_sharing = Reading::Value(pages_sharing);
@@ -40,7 +40,7 @@ fn sight(at: u64, pages_sharing: u64) -> Sight {
     Sight { at: Duration::from_secs(at), status, guests, balance: Some(models::balance()), note: None }
 }
 
-/// What the kernel says without a daemon.
+/// Returns the figures of the kernel, without a daemon.
 fn without_daemon(at: u64) -> Sight {
     let sight = sight(at, 512);
     let status = Status { daemon: None, balance: None, ..sight.status };
@@ -51,7 +51,7 @@ fn key(code: KeyCode) -> Event {
     Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-/// An app that has watched for some seconds.
+/// Returns an app that has run for some seconds.
 fn app(size: (u16, u16)) -> App {
     let mut app = App::new(size, false);
     for at in 0..40 {
@@ -105,7 +105,7 @@ fn assert_no_colour(buffer: &Buffer) {
     }
 }
 
-/// An explanation as the doctor gives one.
+/// Returns a diagnosis like one of `ksmith doctor`.
 fn explanation() -> Page {
     let mut page = Page::new();
     page.line("a (pid 2): 12.0 MiB it differs from all others");
