@@ -1,4 +1,4 @@
-//! `ksmith setup`: prepares this host for ksmith's service. Notes of the earlier state allow to undo it.
+//! `ksmith setup`: prepares this host for ksmith's service. Notes of the earlier state make it undoable.
 //!
 //! [`Facts`] are the state of the host, and a [`Plan`] is a list of [`Step`]s; [`carry_out`] does them and [`undo`]
 //! undoes them. Each step is in the [`Notes`] before it is done, so that a kill at any moment leaves nothing that can't
