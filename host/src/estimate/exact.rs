@@ -54,6 +54,8 @@ pub fn run(job: &Job<'_>) -> Found {
         let progress = job.progress("reading again", 1);
         let again =
             read_chunks(&job.context, job.targets, &chunks, job.threads, &progress, |scratch, target, at| {
+                // Pages that a fork shares were read in one process in the first pass, and must be met again here.
+                scratch.look_again();
                 let (now, tally) = read(job, scratch, target, &chunks[at], true)?;
                 let mut then = pieces[at].lock().unwrap_or_else(PoisonError::into_inner);
                 let count = then.skip_what_changed(&now);

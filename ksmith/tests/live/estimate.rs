@@ -220,11 +220,17 @@ fn what_is_one_frame_since_a_fork_is_not_saved_again() {
     let Some((mut child, line)) = python(script, |_| ()) else { return };
     let pids: Vec<u32> = line.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 3);
-    for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
+    let twice = Some(Duration::from_millis(100));
+    let looks =
+        [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)].into_iter().flat_map(|mode| [(mode, None), (mode, twice)]);
+    for (mode, again) in looks {
         let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
         options.mode = mode;
+        options.again = again;
         let report = estimate(&options).unwrap();
         let total = &report.total;
+        assert_eq!(total.changing_bytes.is_some(), again.is_some());
+        assert!(total.changing_bytes < Some(2 << 20), "{mode:?}: {:?} of them change", total.changing_bytes);
         assert!(total.ineligible["forked"] > 60 << 20, "{mode:?}: {:?}", total.ineligible);
         assert!((30 << 20..48 << 20).contains(&total.present_bytes), "{mode:?}: {}", total.present_bytes);
         assert!(total.low_bytes < 2 << 20, "{mode:?}: {}", total.low_bytes);
