@@ -11,10 +11,13 @@ use super::step::Step;
 /// The names of tuned's active profiles.
 const ACTIVE_PROFILE: &str = "/etc/tuned/active_profile";
 
+/// The commands that apply a change of drop-ins.
+const RESTART: &str = "systemctl daemon-reload; systemctl try-restart ksmith.service";
+
 /// The outcome of an undo.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// Steps that were undone, one sentence each.
+    /// Steps that were undone, one sentence each, and the restart that an earlier run left to do.
     pub done: Vec<String>,
     /// Steps that were kept, each with the reason.
     pub kept: Vec<String>,
@@ -31,6 +34,7 @@ pub struct Undone {
 pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Result<Undone, SetupError> {
     let mut notes = Notes::read(effects)?;
     let mut undone = Undone::default();
+    let is_left = notes.needs_restart;
     let is_unit = |step: &Step| matches!(step, Step::Unit { .. });
     let is_file = |step: &Step| matches!(step, Step::File { .. });
     let is_hand_over = |step: &Step| matches!(step, Step::HandOver { .. } | Step::Profile { .. });
@@ -47,6 +51,10 @@ pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Res
             Ok(()) => notes.needs_restart = false,
             Err(error) => undone.failed.push(error.to_string()),
         }
+    }
+    // It may be all that is noted: then it alone shows that there is something to do.
+    if is_left && (dry_run || !notes.needs_restart) {
+        undone.done.push(RESTART.to_owned());
     }
     each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_hand_over)?;
     each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_group)?;

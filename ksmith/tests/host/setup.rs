@@ -310,6 +310,26 @@ fn a_setup_or_undo_that_is_killed_is_undone_whole_by_the_next_undo() {
 }
 
 #[test]
+fn a_restart_that_an_undo_left_is_all_that_the_next_undo_does() {
+    let host = Host::new();
+    let before = host.content();
+    host.put("var/lib/ksmith/setup.json", "{\"steps\": [], \"needs_restart\": true}");
+    let restart = "systemctl daemon-reload; systemctl try-restart ksmith.service";
+    let shown = host.setup(&["--undo", "--dry-run"]);
+    assert_eq!((code(&shown), host.calls()), (0, vec![]), "{}", err(&shown));
+    assert!(out(&shown).contains(&format!("\n  {restart}\n")), "{}", out(&shown));
+    let failed = host.setup_with("FAIL", "try-restart ksmith.service", &["--undo", "--yes"]);
+    assert_eq!(code(&failed), 1);
+    assert!(err(&failed).contains("run `ksmith setup --undo` again"), "{}", err(&failed));
+    host.calls();
+    let undone = host.setup(&["--undo", "--yes"]);
+    assert_eq!(code(&undone), 0, "{}", err(&undone));
+    assert_eq!(out(&undone), format!("done: {restart}\n"));
+    assert_eq!(host.calls(), ["systemctl daemon-reload", "systemctl try-restart ksmith.service"]);
+    assert_eq!(host.content(), before, "and the notes are gone");
+}
+
+#[test]
 fn an_image_without_systemd_gets_files_and_groups_and_is_told_the_rest() {
     let host = Host::new();
     fs::remove_dir_all(host.tree.path().join("run/systemd")).unwrap();
