@@ -36,7 +36,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "history",
         &[
-            ("ksmith history", "What happened in the last hour."),
+            ("ksmith history", "What happened in the last two hours."),
             ("ksmith history --since 7d --csv", "The last week, as a table for a spreadsheet."),
         ],
     ),

@@ -2,7 +2,7 @@ use clap::CommandFactory;
 use ksmith_service::config::Config;
 use serde::Deserialize;
 
-use super::examples::EXAMPLES;
+use super::examples::{EXAMPLES, of};
 use super::*;
 use crate::cli::Cli;
 
@@ -97,6 +97,15 @@ fn every_command_has_examples_and_the_command_line_takes_each() {
             }
         }
     }
+}
+
+#[test]
+fn the_example_of_history_tells_the_default_of_since() {
+    let program = Cli::command();
+    let history = program.find_subcommand("history").unwrap();
+    let since = history.get_arguments().find(|argument| argument.get_id() == "since").unwrap();
+    assert_eq!(since.get_default_values(), ["2h"]);
+    assert_eq!(of("history")[0], ("ksmith history", "What happened in the last two hours."));
 }
 
 #[test]
