@@ -1,8 +1,9 @@
 //! The list of guests: its order, its filter, its grouping, and the chosen row.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
-use ksmith_core::figures::{self, Figure, GUEST, groups, sorted, summed};
+use ksmith_core::figures::{self, Figure, GUEST, Group, groups, sorted, summed};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::model::GuestsReport;
 
@@ -47,6 +48,9 @@ pub struct Rows {
 /// Columns before those of figures.
 const HEAD: usize = 3;
 
+/// The heading of the number of guests in a group.
+const GUESTS: &str = "guests";
+
 /// Returns the figures that the list can be ordered by: name, kind, and each that is a column.
 fn orders() -> impl Iterator<Item = &'static Figure<Guest>> {
     let is_head = |figure: &&Figure<Guest>| matches!(figure.field.name, "name" | "kind");
@@ -68,6 +72,17 @@ impl List {
     /// Returns the figure that rows are ordered by.
     pub fn figure(&self) -> &'static Figure<Guest> {
         orders().nth(self.sort).unwrap_or(&GUEST[0])
+    }
+
+    /// Returns the name of the order: a heading of the table, or the name of the figure without one.
+    pub fn order(&self) -> &'static str {
+        let figure = self.figure();
+        if self.is_by_guests() { GUESTS } else { figure.heading.unwrap_or(figure.field.name) }
+    }
+
+    /// Returns true if groups are ordered by their numbers of guests, which stand in the column of the kind.
+    fn is_by_guests(&self) -> bool {
+        self.label().is_some() && self.figure().field.name == "kind"
     }
 
     /// Returns the label of the groups, if guests are grouped.
@@ -129,7 +144,7 @@ impl List {
         let report = self.filtered(report);
         let head = match self.label() {
             None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
-            Some(label) => [(label.field.name, ALWAYS), ("guests", 75), ("", 0)],
+            Some(label) => [(label.field.name, ALWAYS), (GUESTS, 75), ("", 0)],
         };
         let head = head.map(|(heading, importance)| Column::new(heading, importance));
         let of_figures = columns().filter_map(|figure| {
@@ -139,15 +154,14 @@ impl List {
         let mut table = Table::of_columns(head.into_iter().chain(of_figures).collect());
         let mut rows: Vec<(Key, Vec<String>)> = match self.label() {
             None => sorted(&report, self.figure()).into_iter().map(guest_row).collect(),
-            Some(label) => groups(&report, label, self.figure())
-                .into_iter()
-                .map(|group| {
-                    let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
-                    let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
-                    let head = [group.name.clone(), group.guests.to_string(), String::new()];
-                    (Key::Group(group.name), head.into_iter().chain(sums).collect())
-                })
-                .collect(),
+            Some(label) => {
+                let mut groups = groups(&report, label, self.figure());
+                if self.is_by_guests() {
+                    // Stable: groups of equal size stay in the order of their names.
+                    groups.sort_by_key(|group| Reverse(group.guests));
+                }
+                groups.into_iter().map(group_row).collect()
+            }
         };
         if self.is_reversed {
             rows.reverse();
@@ -168,6 +182,14 @@ fn guest_row(guest: &Guest) -> (Key, Vec<String>) {
     let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
     let cells = columns().map(|figure| cell(&figure.field, &(figure.read)(guest)));
     (Key::Guest(guest.id()), head.into_iter().chain(cells).collect())
+}
+
+fn group_row(group: Group) -> (Key, Vec<String>) {
+    let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
+    let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
+    let head = [group.name.clone(), group.guests.to_string(), String::new()];
+    let cells = head.into_iter().chain(sums).collect();
+    (Key::Group(group.name), cells)
 }
 
 impl Rows {

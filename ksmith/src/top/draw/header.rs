@@ -99,8 +99,7 @@ impl App {
             spans.push(Span::styled(format!(" {name} "), style));
         }
         if self.view == View::Guests {
-            let figure = self.list.figure();
-            let order = figure.heading.unwrap_or(figure.field.name);
+            let order = self.list.order();
             let arrow = if self.list.is_reversed { "▲" } else { "▼" };
             let mut state = format!("  order {order} {arrow}");
             if let Some(label) = self.list.label() {

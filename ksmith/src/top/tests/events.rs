@@ -62,6 +62,22 @@ fn a_click_on_a_heading_orders_and_on_a_guest_chooses() {
 }
 
 #[test]
+fn a_click_on_the_number_of_guests_orders_groups_by_it() {
+    let mut app = app((80, 24));
+    press(&mut app, "g");
+    let head = lines(&app)[6].clone();
+    let guests = u16::try_from(head.find("guests").unwrap()).unwrap();
+    click(&mut app, guests, 6);
+    is_listed(&app, &["qemu", "container"]);
+    assert!(lines(&app)[5].ends_with("order guests ▼  by kind"), "{:?}", lines(&app)[5]);
+    click(&mut app, guests, 6);
+    is_listed(&app, &["container", "qemu"]);
+    press(&mut app, "rggg");
+    assert_eq!(app.list.label().unwrap().field.name, "user");
+    is_listed(&app, &["x", "y"]);
+}
+
+#[test]
 fn a_filter_is_an_expression_or_a_piece_of_text() {
     let mut app = app((80, 24));
     press(&mut app, "/服务[enter]");
