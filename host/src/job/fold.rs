@@ -25,7 +25,7 @@ const SHARE: u32 = 100;
 /// because ksmith asked for them, and they must not cost memory.
 const LEAST_ZERO_PERMILLE: u32 = 15;
 
-/// What folding has done in a job.
+/// The result of folding in a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FoldReport {
     /// Processes that were folded.
