@@ -153,14 +153,13 @@ impl Store {
         self.distrust =
             if (0..=FORWARD).contains(&step) { self.distrust.saturating_sub(1) } else { MINUTES_OF_A_DAY };
         // Space first: rows of coarser tiers need some.
-        if self.distrust == 0 {
-            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            space::delete_old(&transaction, now, &self.bounds)?;
-            transaction.commit()?;
-        }
         space::keep_within(&mut self.connection, self.bounds.bytes)?;
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rollup::roll_up(&transaction, now)?;
+        // Only then: after a downtime, rows may be too old that had not been rolled up.
+        if self.distrust == 0 {
+            space::delete_old(&transaction, now, &self.bounds)?;
+        }
         transaction.commit()
     }
 

@@ -251,6 +251,23 @@ fn what_is_too_old_is_deleted_tier_by_tier() {
 }
 
 #[test]
+fn samples_from_before_a_downtime_are_rolled_up_before_they_are_deleted() {
+    let mut rig = rig_within(Bounds { samples: Duration::from_secs(2 * 3600), ..Bounds::default() });
+    for n in 0..30 {
+        rig.write(&[Moment { guests: Some(vec![guest("a", n)]), ..host(BEGIN + n as i64 * MINUTE, n, n) }])
+            .unwrap();
+    }
+    rig.write(&[host(BEGIN + 5 * HOUR, 30, 30)]).unwrap();
+    let rows = |tier, guest: Option<&str>| {
+        let guest = guest.map(str::to_owned);
+        let query = Query { guest, resolution: Resolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
+        rig.ask(&query).rows.len()
+    };
+    assert_eq!([rows(Tier::Sample, None), rows(Tier::Minute, None), rows(Tier::Hour, None)], [1, 30, 1]);
+    assert_eq!([Tier::Sample, Tier::Minute, Tier::Hour].map(|tier| rows(tier, Some("a"))), [0, 30, 1]);
+}
+
+#[test]
 fn the_file_stays_within_its_bytes() {
     let bytes = 1 << 20;
     let mut rig = rig_within(Bounds { bytes, ..Bounds::default() });
