@@ -76,6 +76,7 @@ impl Reader {
             return Ok((rows, tier));
         }
         let mut begin = time_of(rows.first()).unwrap_or(query.until);
+        let mut tier_of_last = tier;
         for coarser in Tier::ALL.into_iter().filter(|other| *other > tier) {
             if begin - query.since <= coarser.milliseconds() {
                 break;
@@ -84,21 +85,22 @@ impl Reader {
             begin = time_of(before.first()).unwrap_or(begin);
             if !before.is_empty() {
                 coarsest = coarser;
+                if rows.is_empty() {
+                    tier_of_last = coarser;
+                }
             }
             before.append(&mut rows);
             rows = before;
         }
         for finer in Tier::ALL.into_iter().rev().filter(|other| *other < tier) {
-            let end = match time_of(rows.last()) {
-                None => query.since,
-                Some(time) => {
-                    time + 1 + if guest.is_none() { Tier::milliseconds(coarser_than(finer)) - 1 } else { 0 }
-                }
-            };
+            // A host's row covers the whole time of its tier. A guest's rows are its changes.
+            let covered = if guest.is_none() { tier_of_last.milliseconds() } else { 1 };
+            let end = time_of(rows.last()).map_or(query.since, |time| time.saturating_add(covered));
             if end < query.until {
                 let mut after = self.of_tier(finer, end, query.until, columns, guest)?;
                 if !after.is_empty() {
                     coarsest = coarsest.max(finer);
+                    tier_of_last = finer;
                 }
                 rows.append(&mut after);
             }
@@ -156,13 +158,6 @@ impl Reader {
             }
         };
         read().map_err(|error| fault(&self.path, error))
-    }
-}
-
-fn coarser_than(tier: Tier) -> Tier {
-    match tier {
-        Tier::Sample => Tier::Minute,
-        Tier::Minute | Tier::Hour => Tier::Hour,
     }
 }
 

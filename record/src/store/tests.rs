@@ -541,6 +541,18 @@ fn an_answer_from_hours_says_that_its_rows_are_hours_apart() {
 }
 
 #[test]
+fn samples_that_an_hour_covers_do_not_follow_it() {
+    let mut rig = rig();
+    for n in 0..=240 {
+        rig.write(&[host(BEGIN + n * 30_000, n as u64, 1)]).unwrap();
+    }
+    // Hours, no minute after the last one yet, and one sample.
+    let report = rig.ask(&query(BEGIN - 8 * 24 * HOUR, BEGIN + 2 * HOUR + MINUTE, &["saved_bytes"]));
+    let expected = [BEGIN, BEGIN + HOUR, BEGIN + 2 * HOUR].map(|time| Some(time as f64 / 1000.0));
+    assert_eq!(numbers(&report, 0), expected);
+}
+
+#[test]
 fn the_guests_that_saved_most_come_first_with_their_last_figures() {
     let mut rig = rig();
     let saving = |name: &str, saved: u64| {
