@@ -92,6 +92,16 @@ pub fn nothing_to_scan(sample: &Sample) -> bool {
 /// Error of a scan that the daemon's end cuts short.
 const STOPPED: &str = "the daemon was stopped before the scan was done: start it, or scan again";
 
+/// Error of any other request that the daemon's end leaves unanswered.
+const UNANSWERED: &str = "the daemon was stopped before it answered: start it, and ask again";
+
+impl Request {
+    /// Returns the error for the case that the daemon ends before it answers.
+    fn cut_short(&self) -> &'static str {
+        if matches!(self, Self::Scan { .. }) { STOPPED } else { UNANSWERED }
+    }
+}
+
 /// Returns the limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
 #[must_use]
 pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {

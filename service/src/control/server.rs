@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::{Answer, Request, STOPPED};
+use super::{Answer, Request};
 use crate::socket::{self, Admitted, Awaited, Limits, Peer, Protocol, Reply, Socket, answer_or_hang_up, waiting};
 
 /// A request with the channel for its answer.
@@ -66,21 +66,22 @@ impl<T: Send + 'static> Protocol for Control<T> {
     }
 
     fn answer(&self, request: &[u8], (): &(), stream: &UnixStream) -> Reply {
-        let request = match serde_json::from_slice(request) {
+        let request: Request = match serde_json::from_slice(request) {
             Ok(request) => request,
             Err(error) => return Reply::Last(refusal(format!("no request: {error}"))),
         };
+        let cut_short = request.cut_short();
         let (reply, answers) = bounded(1);
         let (waits, peer) = waiting();
         if self.sender.send((self.wrap)(Asked { request, reply, peer })).is_err() {
-            return Reply::Last(refusal(STOPPED));
+            return Reply::Last(refusal(cut_short));
         }
         let answer = answer_or_hang_up(&answers, stream);
         drop(waits);
         match answer {
             Awaited::Answer(answer) => Reply::Answer(line(&answer)),
             Awaited::HungUp => Reply::Close,
-            Awaited::Ended => Reply::Answer(refusal(STOPPED)),
+            Awaited::Ended => Reply::Answer(refusal(cut_short)),
         }
     }
 }
@@ -106,7 +107,7 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use super::super::Client;
+    use super::super::{Client, STOPPED, UNANSWERED};
     use super::*;
 
     /// Serves a socket that refuses all requests with the sentence "no".
@@ -149,6 +150,25 @@ mod tests {
         let mut endless = UnixStream::connect(&path).unwrap();
         let _ = endless.write_all(&[b'x'; 100_000]);
         assert!(Client::connect(&path).unwrap().status().is_err());
+    }
+
+    #[test]
+    fn a_request_that_the_daemons_end_leaves_unanswered_has_a_fitting_error() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let requests = [
+            (r#"{"request":"status"}"#, UNANSWERED),
+            (r#"{"request":"hold","guest":"web","release":false}"#, UNANSWERED),
+            (r#"{"request":"scan","passes":2}"#, STOPPED),
+        ];
+        for (request, why) in requests {
+            let (sender, asked) = unbounded::<Asked>();
+            let control = Control { sender, wrap: |asked: Asked| asked };
+            let daemon = std::thread::spawn(move || drop(asked.recv().unwrap()));
+            let answer = || control.answer(request.as_bytes(), &(), &ours);
+            assert_eq!(answer(), Reply::Answer(refusal(why)), "{request}");
+            daemon.join().unwrap();
+            assert_eq!(answer(), Reply::Last(refusal(why)), "{request}");
+        }
     }
 
     #[test]
