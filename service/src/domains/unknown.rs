@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use ksmith_core::decide::domains::{GUARD_LOOK, GUARD_SLEEP};
 use ksmith_core::kernel::KsmStat;
 use ksmith_core::sample::Sample;
@@ -57,13 +57,16 @@ impl Unknown {
         if !self.root.is_host() {
             return Some(may_merge(&self.root, &known));
         }
+        match self.thread.as_ref().map(|thread| thread.found.try_recv()) {
+            Some(Ok(found)) => self.last = self.asked.take().map(|at| (at, found)),
+            // The thread has ended, with the request that was under way.
+            Some(Err(TryRecvError::Disconnected)) => (self.thread, self.asked) = (None, None),
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
         if self.thread.is_none() {
             self.thread = Thread::start(&self.root);
         }
         let thread = self.thread.as_ref()?;
-        if let Ok(found) = thread.found.try_recv() {
-            self.last = self.asked.take().map(|at| (at, found));
-        }
         if self.asked.is_none() && thread.jobs.try_send(known.clone()).is_ok() {
             self.asked = Some(sample.at);
             if let Ok(found) = thread.found.recv_timeout(PATIENCE) {
@@ -135,5 +138,19 @@ mod tests {
         assert_eq!(unknown.look(&sample), Some(vec![]), "no process is asked while the count is right");
         sample.ksm.pages_unshared = Reading::Value(5);
         assert_eq!(unknown.look(&sample), Some(vec![7]));
+    }
+
+    #[test]
+    fn a_thread_that_ended_before_it_answered_is_replaced() {
+        let (jobs, waiting) = bounded(1);
+        let (sender, found) = bounded(1);
+        drop((waiting, sender));
+        let thread = Some(Thread { jobs, found });
+        let mut unknown = Unknown { root: Root::host(), thread, asked: Some(Duration::ZERO), last: None };
+        let mut sample = Sample { page_size: 4096, at: Duration::from_secs(1), ..Sample::default() };
+        sample.ksm.pages_unshared = Reading::Value(5);
+        unknown.look(&sample);
+        let answer = || unknown.thread.as_ref().unwrap().found.recv_timeout(Duration::from_secs(60));
+        assert!(unknown.last.is_some() || answer().is_ok());
     }
 }
