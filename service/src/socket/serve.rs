@@ -137,6 +137,18 @@ impl<P: Protocol> Served<P> {
     /// Gives a connection a slot and a thread, or refuses it. Runs in the accept loop, so that a flood of connections
     /// takes no threads: nothing here waits.
     fn take(self: &Arc<Self>, stream: UnixStream) {
+        self.take_with(stream, |work| {
+            let thread = std::thread::Builder::new().name(format!("{} peer", P::NAME)).spawn(work);
+            thread.map(|_| ())
+        });
+    }
+
+    /// Does the same, with a thread that `spawn` starts.
+    fn take_with(
+        self: &Arc<Self>,
+        stream: UnixStream,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    ) {
         let admitted = match self.protocol.admit(&stream) {
             Ok(admitted) => admitted,
             Err(text) => return refuse(&stream, &text),
@@ -151,16 +163,17 @@ impl<P: Protocol> Served<P> {
             Err(why) => return refuse(&stream, &self.protocol.too_many(why)),
         };
         self.threads.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name(format!("{} peer", P::NAME)).spawn(move || {
-            if let Err(error) = shared.receive(&stream, &admitted.peer, &slot) {
+        let (shared, received) = (Arc::clone(self), Arc::clone(&stream));
+        let work = move || {
+            if let Err(error) = shared.receive(&received, &admitted.peer, &slot) {
                 debug!("{} socket: {error}", P::NAME);
             }
             drop(slot);
             shared.threads.fetch_sub(1, Ordering::Relaxed);
-        });
-        if spawned.is_err() {
+        };
+        if spawn(Box::new(work)).is_err() {
             self.threads.fetch_sub(1, Ordering::Relaxed);
+            refuse(&stream, &self.protocol.too_many("the daemon can't start a thread; try again"));
         }
     }
 
@@ -301,6 +314,21 @@ mod tests {
         while open().1 != "there\n" {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_connection_without_a_thread_is_refused_with_a_sentence() {
+        let slots = Slots::new(Echo::LIMITS.connections, Echo::LIMITS.of_one_user);
+        let served = Arc::new(Served { protocol: Echo, slots, threads: AtomicUsize::new(0) });
+        // More often than the user has connections: none keeps its slot.
+        for _ in 0..3 {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            served.take_with(ours, |_work| Err(io::ErrorKind::WouldBlock.into()));
+            let mut text = String::new();
+            theirs.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "busy: the daemon can't start a thread; try again\n");
+        }
+        assert_eq!(served.threads.load(Ordering::Relaxed), 0);
     }
 
     #[test]
