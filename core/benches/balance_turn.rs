@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ksmith_core::balance::{self, BalanceConfig, BalanceKind, Bounds, Class, GuestView, Inside, PoolView, View};
+use ksmith_core::balance::{
+    self, BalanceConfig, BalanceKind, BalanceView, GuestClass, GuestView, PlanBounds, PoolView, ReportedFigures,
+};
 
 const GIB: u64 = 1 << 30;
 
@@ -14,14 +16,14 @@ fn guest(number: usize) -> GuestView {
     GuestView {
         key: format!("{}:1234567", 1000 + number),
         name: format!("guest-{number}"),
-        class: Class { name: "silver".to_owned(), weight: 10 },
+        class: GuestClass { name: "silver".to_owned(), weight: 10 },
         given_bytes,
         whole_bytes: GIB,
         resident_bytes: given_bytes,
-        inside: Inside {
+        inside: ReportedFigures {
             available_bytes: Some(given_bytes / 2),
             psi_some_percent: Some(if number % 50 == 7 { 2.0 } else { 0.0 }),
-            ..Inside::default()
+            ..ReportedFigures::default()
         },
         floor_bytes: 0,
         ceiling_bytes: GIB,
@@ -35,13 +37,13 @@ fn guest(number: usize) -> GuestView {
     }
 }
 
-fn view(guests: usize, available_percent: u64) -> View {
+fn view(guests: usize, available_percent: u64) -> BalanceView {
     let size_bytes = guests as u64 * GIB;
     let available_bytes = size_bytes / 100 * available_percent;
     let pool = PoolView { size_bytes, available_bytes, headroom_bytes: available_bytes, ..PoolView::default() };
     let mut guests: Vec<_> = (0..guests).map(guest).collect();
     guests.sort_by(|a, b| a.key.cmp(&b.key));
-    View { now: Duration::ZERO, pool, guests }
+    BalanceView { now: Duration::ZERO, pool, guests }
 }
 
 fn turns(c: &mut Criterion) {
@@ -51,13 +53,13 @@ fn turns(c: &mut Criterion) {
         for (state, percent) in states {
             for guests in [10, 100, 1000] {
                 let config = BalanceConfig { policy: kind, ..BalanceConfig::default() };
-                let (mut policy, mut bounds) = (balance::policy(&config), Bounds::default());
+                let (mut policy, mut bounds) = (balance::policy(&config), PlanBounds::default());
                 let mut view = view(guests, percent);
                 group.bench_function(BenchmarkId::new(state, guests), |b| {
                     b.iter(|| {
                         // Long enough that all guests may be resized again.
                         view.now += Duration::from_secs(120);
-                        black_box(bounds.hold(policy.decide(&view), &view, &config))
+                        black_box(bounds.bound_plan(policy.decide(&view), &view, &config))
                     });
                 });
             }

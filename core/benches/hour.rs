@@ -3,8 +3,8 @@
 //! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [--images N] [--strangers PART]
 //! [--without-sketches] [POLICY…]`: a host of so many GiB, on which one guest leaves and one comes each so many
 //! seconds. The policies are the lab's competitors; all where none is named. `foreseen:N` knows when guests come, and
-//! makes two smart passes for each N of them ([`Foreseen`]). `of bound` is ksmd's part of a CPU in the second half, as
-//! a multiple of the least ([`Bound`]). That is for one batch of passes for each arrival, and for as many batches as
+//! makes two smart passes for each N of them ([`ForeseenPolicy`]). `of bound` is ksmd's part of a CPU in the second half, as
+//! a multiple of the least ([`CpuBound`]). That is for one batch of passes for each arrival, and for as many batches as
 //! were made.
 
 #![allow(
@@ -17,14 +17,14 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ksmith_core::decide::{Limits, POLICIES, Policy, PolicyConfig};
-use ksmith_core::sim::{Costs, Fleet};
-use ksmith_core::trial::{Bound, Foreseen, Outcome, SimHost, Trial};
+use ksmith_core::decide::{POLICIES, Policy, PolicyConfig, PolicyLimits};
+use ksmith_core::sim::{SimCosts, SimFleet};
+use ksmith_core::trial::{CpuBound, FleetOutcome, ForeseenPolicy, PolicyTrial, SimHost};
 
 fn main() {
     let mut numbers = Vec::new();
     let (mut run, mut hours, mut wanted) = (1, 1.0, Vec::new());
-    let mut usual = Fleet::default();
+    let mut usual = SimFleet::default();
     let mut has_sketches = true;
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
@@ -42,7 +42,7 @@ fn main() {
         }
     }
     let (gib, seconds) = (numbers.first().copied().unwrap_or(2), numbers.get(1).copied().unwrap_or(60));
-    let fleet = Fleet {
+    let fleet = SimFleet {
         host_bytes: gib << 30,
         size_step: if gib < 16 { gib << 26 } else { 1 << 30 },
         exchange_every: Duration::from_secs(seconds),
@@ -50,7 +50,7 @@ fn main() {
         ..usual
     };
     println!("{gib} GiB, one in {seconds} s, {hours} h, runs of {run} pages");
-    let bound = Bound::of(&fleet, &Costs::default(), fleet.duration / 2);
+    let bound = CpuBound::from_fleet(&fleet, &SimCosts::default(), fleet.duration / 2);
     let least = |batches: f64| bound.cpu_share(batches) * 100.0;
     println!(
         "{} arrivals in the second half; least for a batch of passes for each: {:.1} % of a CPU, for each two: {:.1} %, alone: {:.1} %",
@@ -76,16 +76,17 @@ fn main() {
         play(&fleet, &bound, run, name, policy, has_sketches);
     }
     for batch in wanted.iter().filter_map(|word| word.strip_prefix("foreseen:")?.parse().ok()) {
-        let policy = Box::new(Foreseen::of(&fleet, batch));
+        let policy = Box::new(ForeseenPolicy::from_fleet(&fleet, batch));
         play(&fleet, &bound, run, &format!("foreseen:{batch}"), policy, has_sketches);
     }
 }
 
-fn play(fleet: &Fleet, bound: &Bound, run: u32, name: &str, policy: Box<dyn Policy>, has_sketches: bool) {
+fn play(fleet: &SimFleet, bound: &CpuBound, run: u32, name: &str, policy: Box<dyn Policy>, has_sketches: bool) {
     let began = Instant::now();
     let host = SimHost::new(fleet.machine(run));
     let host = if has_sketches { host } else { host.without_sketches() };
-    let outcome = Outcome::of_trial(fleet, Trial::on(host, policy, Limits::default()), |_| true);
+    let outcome =
+        FleetOutcome::of_trial(fleet, PolicyTrial::with_host(host, policy, PolicyLimits::default()), |_| true);
     let half = fleet.duration / 2;
     let (used, batches) = (outcome.ksmd_share(half), outcome.passes_since(half) as f64 / 2.0);
     let of = |batches: f64| used / bound.cpu_share(batches).max(f64::MIN_POSITIVE);

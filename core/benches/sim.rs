@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::{Config, Machine, Plan, clones};
+use ksmith_core::sim::{GuestPlan, SimConfig, SimMachine, clones};
 
 /// Four guests of 1 GiB in all: half their pages equal, a tenth empty, the rest their own.
 const PAGES: u32 = 65_536;
 
-fn machine(smart_scan: u64) -> Machine {
-    let mut machine = Machine::new(Config::default());
-    let plan = |plan: Plan| plan.equal(0, PAGES / 2).zero(PAGES / 10).unique(PAGES * 4 / 10);
+fn machine(smart_scan: u64) -> SimMachine {
+    let mut machine = SimMachine::new(SimConfig::default());
+    let plan = |plan: GuestPlan| plan.equal(0, PAGES / 2).zero(PAGES / 10).unique(PAGES * 4 / 10);
     clones(4, "guest", plan).into_iter().for_each(|plan| machine.start(plan));
     for (knob, value) in [(Knob::SmartScan, smart_scan), (Knob::PagesToScan, 1000), (Knob::Run, 1)] {
         let _ = machine.write(knob, value);
@@ -20,12 +20,12 @@ fn machine(smart_scan: u64) -> Machine {
     machine
 }
 
-fn counted(machine: &Machine) -> u64 {
+fn counted(machine: &SimMachine) -> u64 {
     machine.sample().ksm.passed_pages().unwrap_or(0)
 }
 
 /// Advances by a simulated minute, and reports the visits in it.
-fn minute(c: &mut Criterion, name: &str, machine: &Machine) {
+fn minute(c: &mut Criterion, name: &str, machine: &SimMachine) {
     let minute = Duration::from_secs(60);
     let mut after = machine.clone();
     after.advance(minute);

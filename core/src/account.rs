@@ -11,7 +11,7 @@ use crate::sample::Sample;
 
 /// The memory that merging saves and costs on a host at one moment, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct HostTotals {
     /// Memory not needed because pages are merged: (`pages_sharing` + `ksm_zero_pages`) x page size.
     pub saved_bytes: u64,
     /// KSM's reverse mappings: 64 bytes for each page that it tracks.
@@ -29,9 +29,9 @@ pub struct Totals {
     pub is_unknown: bool,
 }
 
-impl Totals {
+impl HostTotals {
     /// Computes the host's totals.
-    pub fn of(sample: &Sample) -> Self {
+    pub fn from_sample(sample: &Sample) -> Self {
         let saved_bytes = sample.ksm.saved_pages().saturating_mul(sample.page_size);
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
         let folded_bytes = sample.folded_bytes.unwrap_or(0);
@@ -58,7 +58,7 @@ impl Totals {
 
 /// One process's part of the host's totals, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Share {
+pub struct ProcessShare {
     /// Its merged pages, zero pages included: what is mapped, not what is saved.
     pub merged_bytes: u64,
     /// Its part of the host's `saved_bytes`.
@@ -71,7 +71,7 @@ pub struct Share {
 
 /// Computes each process's share, in the order of `sample.processes`, and the bytes that can't be attributed because
 /// some processes hide their figures. Together they are exactly the host's `saved_bytes`.
-pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
+pub fn shares(sample: &Sample) -> (Vec<ProcessShare>, u64) {
     let page = sample.page_size;
     let merging: Vec<u64> = sample.processes.iter().map(|p| p.merging_pages()).collect();
     let zero: Vec<u64> = sample.processes.iter().map(|p| p.zero_pages()).collect();
@@ -84,7 +84,7 @@ pub fn shares(sample: &Sample) -> (Vec<Share>, u64) {
     let shares = sample.processes.iter().enumerate().map(|(i, process)| {
         let saved_bytes = merged_saved[i].saturating_add(zero_saved[i]).saturating_mul(page);
         let overhead = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
-        Share {
+        ProcessShare {
             merged_bytes: merging[i].saturating_add(zero[i]).saturating_mul(page),
             saved_bytes,
             profit_bytes: difference(saved_bytes, overhead),
@@ -143,21 +143,21 @@ mod tests {
     use super::*;
     use crate::kernel::{KsmStat, Meminfo};
     use crate::reading::Reading;
-    use crate::sample::{Process, ProcessId};
+    use crate::sample::{ProcessId, ProcessSample};
 
-    fn process(pid: u32, merging: u64, zero: u64) -> Process {
-        Process {
+    fn process(pid: u32, merging: u64, zero: u64) -> ProcessSample {
+        ProcessSample {
             ksm: KsmStat {
                 merging_pages: Some(merging),
                 zero_pages: Some(zero),
                 rmap_items: Some(merging),
                 ..KsmStat::default()
             },
-            ..Process::new(ProcessId { pid, start_ticks: 0 }, "guest".into(), true)
+            ..ProcessSample::new(ProcessId { pid, start_ticks: 0 }, "guest".into(), true)
         }
     }
 
-    fn sample(shared: u64, sharing: u64, zero: u64, processes: Vec<Process>) -> Sample {
+    fn sample(shared: u64, sharing: u64, zero: u64, processes: Vec<ProcessSample>) -> Sample {
         let mut sample = Sample { page_size: 4096, processes, ..Sample::default() };
         sample.ksm.pages_shared = Reading::Value(shared);
         sample.ksm.pages_sharing = Reading::Value(sharing);
@@ -186,29 +186,29 @@ mod tests {
     #[test]
     fn exposure_beyond_headroom_is_noticed() {
         let mut sample = sample(1, 10, 10, vec![]);
-        assert_eq!(Totals::of(&sample).headroom_bytes, None);
-        assert!(!Totals::of(&sample).is_overexposed());
+        assert_eq!(HostTotals::from_sample(&sample).headroom_bytes, None);
+        assert!(!HostTotals::from_sample(&sample).is_overexposed());
         sample.memory =
             Reading::Value(Meminfo { available: Some(10 * 4096), swap_free: Some(9 * 4096), ..Meminfo::default() });
-        assert!(Totals::of(&sample).is_overexposed());
+        assert!(HostTotals::from_sample(&sample).is_overexposed());
     }
 
     #[test]
     fn folded_memory_is_exposed_and_not_saved() {
         let mut sample = sample(1, 10, 10, vec![]);
-        assert_eq!(Totals::of(&sample).folded_bytes, 0);
+        assert_eq!(HostTotals::from_sample(&sample).folded_bytes, 0);
         sample.folded_bytes = Some(4096);
-        let totals = Totals::of(&sample);
+        let totals = HostTotals::from_sample(&sample);
         assert_eq!((totals.saved_bytes, totals.exposure_bytes), (20 * 4096, 21 * 4096));
         sample.folded_bytes = Some(u64::MAX);
-        assert_eq!(Totals::of(&sample).exposure_bytes, u64::MAX);
+        assert_eq!(HostTotals::from_sample(&sample).exposure_bytes, u64::MAX);
     }
 
     #[test]
     fn profit_is_negative_when_metadata_outweighs_savings() {
         let mut sample = sample(0, 0, 0, vec![]);
         sample.ksm.pages_unshared = Reading::Value(1000);
-        assert_eq!(Totals::of(&sample).profit_bytes, -64_000);
+        assert_eq!(HostTotals::from_sample(&sample).profit_bytes, -64_000);
     }
 
     proptest! {

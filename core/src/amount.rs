@@ -13,7 +13,7 @@ const DAY: i128 = 86_400 * SECOND;
 
 /// The dimension of an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub enum AmountDimension {
     /// Bytes of memory or of a file.
     Size,
     /// A length of time.
@@ -22,7 +22,7 @@ pub enum Measure {
     Part,
 }
 
-impl Measure {
+impl AmountDimension {
     /// Returns the factor of a unit, in bytes, milliseconds or thousandths of the whole.
     fn factor(self, unit: &str) -> Option<i128> {
         match self {
@@ -83,7 +83,7 @@ pub(crate) fn number(text: &str) -> Option<(i128, &str)> {
 
 /// Parses an amount with its unit, in millionths of a byte, a millisecond or a thousandth. A time may have several
 /// parts.
-fn with_unit(text: &str, measure: Measure) -> Option<i128> {
+fn with_unit(text: &str, measure: AmountDimension) -> Option<i128> {
     let mut rest = text.trim();
     let mut sum: i128 = 0;
     while !rest.is_empty() {
@@ -92,7 +92,7 @@ fn with_unit(text: &str, measure: Measure) -> Option<i128> {
         let (unit, next) = behind.split_at_checked(end)?;
         sum = sum.checked_add(millionths.checked_mul(measure.factor(unit)?)?)?;
         rest = next.trim_start();
-        if measure != Measure::Time && !rest.is_empty() {
+        if measure != AmountDimension::Time && !rest.is_empty() {
             return None;
         }
     }
@@ -102,13 +102,13 @@ fn with_unit(text: &str, measure: Measure) -> Option<i128> {
 /// Parses a number of whole bytes: `4096`, `100MiB`, `1.5 G`.
 pub fn size(text: &str) -> Option<u64> {
     let plain = |text: &str| number(text).filter(|(_, unit)| unit.is_empty()).map(|(millionths, _)| millionths);
-    let millionths = plain(text.trim()).or_else(|| with_unit(text, Measure::Size))?;
+    let millionths = plain(text.trim()).or_else(|| with_unit(text, AmountDimension::Size))?;
     u64::try_from(millionths / MILLION).ok().filter(|_| millionths % MILLION == 0)
 }
 
 /// Parses a length of time with its unit, in whole milliseconds: `90s`, `1h 30min`.
 pub fn time(text: &str) -> Option<Duration> {
-    let milliseconds = with_unit(text, Measure::Time)? / MILLION;
+    let milliseconds = with_unit(text, AmountDimension::Time)? / MILLION;
     Some(Duration::from_millis(u64::try_from(milliseconds).ok()?))
 }
 
@@ -122,16 +122,16 @@ pub fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Suffixes of keys that name a unit, with its dimension, its factor and its name: `max_mib` counts MiB.
-const ENDS: [(&str, Measure, i128, &str); 9] = [
-    ("_mib", Measure::Size, 1 << 20, "MiB"),
-    ("_milliseconds", Measure::Time, 1, "milliseconds"),
-    ("_millisecs", Measure::Time, 1, "milliseconds"),
-    ("_seconds", Measure::Time, SECOND, "seconds"),
-    ("_minutes", Measure::Time, 60 * SECOND, "minutes"),
-    ("_hours", Measure::Time, 3600 * SECOND, "hours"),
-    ("_days", Measure::Time, DAY, "days"),
-    ("_years", Measure::Time, 365 * DAY, "years"),
-    ("_percent", Measure::Part, 10, "per cent"),
+const ENDS: [(&str, AmountDimension, i128, &str); 9] = [
+    ("_mib", AmountDimension::Size, 1 << 20, "MiB"),
+    ("_milliseconds", AmountDimension::Time, 1, "milliseconds"),
+    ("_millisecs", AmountDimension::Time, 1, "milliseconds"),
+    ("_seconds", AmountDimension::Time, SECOND, "seconds"),
+    ("_minutes", AmountDimension::Time, 60 * SECOND, "minutes"),
+    ("_hours", AmountDimension::Time, 3600 * SECOND, "hours"),
+    ("_days", AmountDimension::Time, DAY, "days"),
+    ("_years", AmountDimension::Time, 365 * DAY, "years"),
+    ("_percent", AmountDimension::Part, 10, "per cent"),
 ];
 
 /// Converts a text to the number of a key that ends in its unit: `1.5G` is 1536 for `max_mib`. `None` if the key names
@@ -140,7 +140,7 @@ const ENDS: [(&str, Measure, i128, &str); 9] = [
 /// # Errors
 /// The text is no such amount; the message names what the key accepts.
 pub fn for_key(key: &str, text: &str) -> Option<Result<String, String>> {
-    let permille = ("_permille", Measure::Part, 1, "parts per thousand");
+    let permille = ("_permille", AmountDimension::Part, 1, "parts per thousand");
     let (_, measure, factor, unit) = ENDS.into_iter().chain([permille]).find(|(end, ..)| key.ends_with(end))?;
     let wrong = || {
         let examples = measure.examples();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::decide::{self, Decision, History, Limits, OnDemand, Policy, View};
-use crate::knobs::{Knob, Knobs};
+use crate::decide::{self, OnDemandPolicy, PassHistory, Policy, PolicyDecision, PolicyLimits, PolicyView};
+use crate::knobs::{Knob, KnobSettings};
 use crate::sample::Sample;
 use crate::scan::ScanJob;
 
@@ -11,12 +11,12 @@ use crate::scan::ScanJob;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A source of samples and a sink of settings: the live kernel or the simulated one.
-pub trait Host {
+pub trait KsmHost {
     /// Takes a sample.
     fn sample(&mut self) -> Sample;
 
     /// Writes settings to the host.
-    fn apply(&mut self, knobs: &Knobs) -> Applied;
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome;
 
     /// Enables page sampling ([`crate::page_sample`]); a no-op by default.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
@@ -34,7 +34,7 @@ pub trait Host {
 
 /// The outcome of writing settings, in sentences: `pages_to_scan 100 -> 1000`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// Changes that were made.
     pub changes: Vec<String>,
     /// Changes that failed, and why.
@@ -43,7 +43,7 @@ pub struct Applied {
     pub waiting: Vec<String>,
 }
 
-impl Applied {
+impl ApplyOutcome {
     /// Returns true if no change failed and none is waiting for ksmd.
     pub fn is_complete(&self) -> bool {
         self.errors.is_empty() && self.waiting.is_empty()
@@ -52,13 +52,13 @@ impl Applied {
 
 /// A policy in control of a host, with the history of the samples.
 #[derive(Debug)]
-pub struct Controller<H> {
+pub struct PolicyController<H> {
     host: H,
     policy: Box<dyn Policy>,
-    limits: Limits,
-    history: History,
+    limits: PolicyLimits,
+    history: PassHistory,
     /// The settings expected to be in force since the last write.
-    in_force: Knobs,
+    in_force: KnobSettings,
 }
 
 /// A policy that waits for the end of a scan on demand, to find the settings as it left them.
@@ -66,49 +66,49 @@ pub struct Controller<H> {
 pub struct WaitingPolicy {
     policy: Box<dyn Policy>,
     /// The settings that the scan changes, as they were.
-    settings: Knobs,
+    settings: KnobSettings,
 }
 
 /// The result of one turn.
 #[derive(Debug, Clone)]
-pub struct Tick {
+pub struct TickOutcome {
     /// The sample before anything was done.
     pub sample: Sample,
     /// The decision, within the limits.
-    pub decision: Decision,
+    pub decision: PolicyDecision,
     /// The outcome of writing the settings.
-    pub applied: Applied,
+    pub applied: ApplyOutcome,
     /// Settings that another program changed since the last turn: `pages_to_scan 500 -> 100`.
     pub foreign: Vec<String>,
 }
 
-impl<H: Host> Controller<H> {
+impl<H: KsmHost> PolicyController<H> {
     /// Puts `policy` in charge of `host`.
-    pub fn new(host: H, policy: Box<dyn Policy>, limits: Limits) -> Self {
-        Self { host, policy, limits, history: History::default(), in_force: Knobs::none() }
+    pub fn new(host: H, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
+        Self { host, policy, limits, history: PassHistory::default(), in_force: KnobSettings::none() }
     }
 
     /// Observes, decides and acts once.
-    pub fn tick(&mut self) -> Tick {
+    pub fn tick(&mut self) -> TickOutcome {
         self.tick_guarded(|_, decision| decision)
     }
 
     /// Takes one turn with a guard that may change the policy's decision before the limits are applied.
-    pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, Decision) -> Decision) -> Tick {
+    pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, PolicyDecision) -> PolicyDecision) -> TickOutcome {
         self.host.enable_page_sampling(self.policy.wants_page_samples());
         self.host.enable_sketches(self.policy.wants_sketches());
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
-        let view = View { now: &sample, history: &self.history, limits: &self.limits };
+        let view = PolicyView { now: &sample, history: &self.history, limits: &self.limits };
         let decision = guard(&sample, decide::decide(self.policy.as_mut(), &view));
-        let mut decision = self.limits.bound(decision, &self.history, &Knobs::current(&sample.ksm));
+        let mut decision = self.limits.bound(decision, &self.history, &KnobSettings::current(&sample.ksm));
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
         if wanted.get(Knob::AdvisorMode).is_some() {
             wanted = decision.knobs.clone();
         }
-        let mut applied = if wanted.is_empty() { Applied::default() } else { self.host.apply(&wanted) };
+        let mut applied = if wanted.is_empty() { ApplyOutcome::default() } else { self.host.apply(&wanted) };
         // A decision to park holds nothing, even where ksmd can't be stopped yet.
         if decision.knobs.get(Knob::Run).is_none_or(|run| run == 1) {
             applied.errors.extend(self.host.hold(decision.check_after, decision.rest_after));
@@ -117,12 +117,12 @@ impl<H: Host> Controller<H> {
             decision.check_after = decision.check_after.min(RETRY);
         }
         // After a refused write the settings are not known, so no difference is reported as foreign.
-        self.in_force = if applied.is_complete() { decision.knobs.clone() } else { Knobs::none() };
-        Tick { sample, decision, applied, foreign }
+        self.in_force = if applied.is_complete() { decision.knobs.clone() } else { KnobSettings::none() };
+        TickOutcome { sample, decision, applied, foreign }
     }
 
     fn foreign_changes(&self, sample: &Sample) -> Vec<String> {
-        let found = Knobs::current(&sample.ksm);
+        let found = KnobSettings::current(&sample.ksm);
         let differing = self.in_force.differing_from(&sample.ksm);
         let sentence = |(knob, ours): (Knob, u64)| {
             let theirs = found.get(knob).unwrap_or(ours);
@@ -133,38 +133,38 @@ impl<H: Host> Controller<H> {
 
     /// Puts another policy in charge, and returns the one before. What was seen so far is kept: it does not
     /// depend on the policy.
-    pub fn replace(&mut self, policy: Box<dyn Policy>, limits: Limits) -> Box<dyn Policy> {
+    pub fn replace(&mut self, policy: Box<dyn Policy>, limits: PolicyLimits) -> Box<dyn Policy> {
         self.limits = limits;
         std::mem::replace(&mut self.policy, policy)
     }
 
     /// Starts a scan on demand; the policy waits for its end. `settings` are those in force.
-    pub fn begin_scan(&mut self, job: ScanJob, limits: Limits, settings: &Knobs) -> WaitingPolicy {
-        let policy = self.replace(Box::new(OnDemand::new(job)), limits);
+    pub fn begin_scan(&mut self, job: ScanJob, limits: PolicyLimits, settings: &KnobSettings) -> WaitingPolicy {
+        let policy = self.replace(Box::new(OnDemandPolicy::new(job)), limits);
         WaitingPolicy { policy, settings: changed_by_scan(settings) }
     }
 
     /// Restores the settings that a scan has changed, and the policy that has waited for its end. Returns these
     /// settings, and the outcome of writing them.
-    pub fn end_scan(&mut self, waiting: WaitingPolicy, limits: Limits) -> (Knobs, Applied) {
+    pub fn end_scan(&mut self, waiting: WaitingPolicy, limits: PolicyLimits) -> (KnobSettings, ApplyOutcome) {
         let applied = self.put_back(&waiting.settings);
         self.replace(waiting.policy, limits);
         (waiting.settings, applied)
     }
 
     /// Writes settings apart from any decision. The last decision no longer holds.
-    pub fn put_back(&mut self, knobs: &Knobs) -> Applied {
-        self.in_force = Knobs::none();
+    pub fn put_back(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
+        self.in_force = KnobSettings::none();
         self.host.apply(knobs)
     }
 
     /// Puts other limits in force; the policy goes on.
-    pub fn limit(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: PolicyLimits) {
         self.limits = limits;
     }
 
     /// The history of the samples so far.
-    pub fn history(&self) -> &History {
+    pub fn history(&self) -> &PassHistory {
         &self.history
     }
 
@@ -203,7 +203,7 @@ impl WaitingPolicy {
 
 /// The settings that a scan changes, to be put back after it: the waiting policy may leave some of them to the
 /// operator.
-fn changed_by_scan(found: &Knobs) -> Knobs {
+fn changed_by_scan(found: &KnobSettings) -> KnobSettings {
     use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
     let is_on = found.get(AdvisorMode) == Some(1);
     let restorable = |(knob, value): &(Knob, u64)| match knob {
@@ -216,12 +216,12 @@ fn changed_by_scan(found: &Knobs) -> Knobs {
     found.iter().filter(restorable).collect()
 }
 
-impl<H: Host> Host for &mut H {
+impl<H: KsmHost> KsmHost for &mut H {
     fn sample(&mut self) -> Sample {
         (**self).sample()
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         (**self).apply(knobs)
     }
 
@@ -242,15 +242,15 @@ impl<H: Host> Host for &mut H {
 mod tests {
     use std::collections::VecDeque;
 
-    use crate::decide::Reason;
-    use crate::kernel::{AdvisorMode, Run};
+    use crate::decide::DecisionReason;
+    use crate::kernel::{AdvisorMode, RunState};
     use crate::reading::Reading;
 
     use super::*;
 
     /// A host in memory that takes every setting, unless told to refuse.
     #[derive(Debug)]
-    struct FakeHost {
+    struct InMemoryHost {
         sample: Sample,
         refuses: Option<&'static str>,
         is_busy: bool,
@@ -258,7 +258,7 @@ mod tests {
         held: Vec<(Duration, Option<u64>)>,
     }
 
-    impl FakeHost {
+    impl InMemoryHost {
         fn new() -> Self {
             let mut sample = Sample { page_size: 4096, ..Sample::default() };
             sample.ksm.run = Reading::Value(0);
@@ -268,19 +268,19 @@ mod tests {
         }
     }
 
-    impl Host for FakeHost {
+    impl KsmHost for InMemoryHost {
         fn sample(&mut self) -> Sample {
             self.sample.at += Duration::from_secs(1);
             self.sample.clone()
         }
 
-        fn apply(&mut self, knobs: &Knobs) -> Applied {
+        fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
             self.asked_for.push(knobs.to_string());
             if let Some(why) = self.refuses {
-                return Applied { errors: vec![why.to_owned()], ..Applied::default() };
+                return ApplyOutcome { errors: vec![why.to_owned()], ..ApplyOutcome::default() };
             }
             if self.is_busy {
-                return Applied { waiting: vec![knobs.to_string()], ..Applied::default() };
+                return ApplyOutcome { waiting: vec![knobs.to_string()], ..ApplyOutcome::default() };
             }
             let ksm = &mut self.sample.ksm;
             for (knob, value) in knobs.iter() {
@@ -296,7 +296,7 @@ mod tests {
                     other => panic!("{other} is not part of this host"),
                 }
             }
-            Applied { changes: vec![knobs.to_string()], ..Applied::default() }
+            ApplyOutcome { changes: vec![knobs.to_string()], ..ApplyOutcome::default() }
         }
 
         fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
@@ -307,35 +307,35 @@ mod tests {
 
     /// A policy with decisions prepared beforehand; the last decision stays.
     #[derive(Debug)]
-    struct Told(VecDeque<Knobs>);
+    struct ScriptedPolicy(VecDeque<KnobSettings>);
 
-    impl Policy for Told {
+    impl Policy for ScriptedPolicy {
         fn name(&self) -> &'static str {
             "told"
         }
 
-        fn decide(&mut self, view: &View<'_>) -> Decision {
+        fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
             let knobs = if self.0.len() > 1 { self.0.pop_front() } else { self.0.front().cloned() };
-            let reason = Reason::new("told", format!("at {} s", view.now.at.as_secs()));
-            Decision::new(knobs.unwrap_or_else(Knobs::none), reason, Duration::from_secs(1))
+            let reason = DecisionReason::new("told", format!("at {} s", view.now.at.as_secs()));
+            PolicyDecision::new(knobs.unwrap_or_else(KnobSettings::none), reason, Duration::from_secs(1))
         }
     }
 
-    fn scanning(pages: u64) -> Knobs {
-        Knobs::none().with(Knob::PagesToScan, pages).with(Knob::Run, 1)
+    fn scanning(pages: u64) -> KnobSettings {
+        KnobSettings::none().with(Knob::PagesToScan, pages).with(Knob::Run, 1)
     }
 
-    fn controller(decisions: impl IntoIterator<Item = Knobs>) -> Controller<FakeHost> {
-        let policy = Box::new(Told(decisions.into_iter().collect()));
-        Controller::new(FakeHost::new(), policy, Limits::default())
+    fn controller(decisions: impl IntoIterator<Item = KnobSettings>) -> PolicyController<InMemoryHost> {
+        let policy = Box::new(ScriptedPolicy(decisions.into_iter().collect()));
+        PolicyController::new(InMemoryHost::new(), policy, PolicyLimits::default())
     }
 
     #[test]
     fn only_what_differs_is_written() {
         let mut controller = controller([scanning(500)]);
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"]);
-        assert_eq!(controller.tick().applied, Applied::default());
-        controller.replace(Box::new(Told([scanning(600)].into())), Limits::default());
+        assert_eq!(controller.tick().applied, ApplyOutcome::default());
+        controller.replace(Box::new(ScriptedPolicy([scanning(600)].into())), PolicyLimits::default());
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=600"]);
         assert_eq!(controller.host_mut().asked_for.len(), 2, "a tick without a change asks for nothing");
     }
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn our_own_change_of_mind_is_not_foreign() {
-        let mut controller = controller([scanning(500), scanning(600), Knobs::none()]);
+        let mut controller = controller([scanning(500), scanning(600), KnobSettings::none()]);
         controller.tick();
         assert_eq!(controller.tick().foreign, Vec::<String>::new());
         controller.tick();
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn each_look_holds_the_host_until_the_next_unless_it_parks() {
-        let mut controller = controller([scanning(500), scanning(500), Knobs::none().with(Knob::Run, 0)]);
+        let mut controller = controller([scanning(500), scanning(500), KnobSettings::none().with(Knob::Run, 0)]);
         (0..4).for_each(|_| _ = controller.tick());
         assert_eq!(controller.host().held, [(Duration::from_secs(1), None); 2]);
     }
@@ -402,7 +402,7 @@ mod tests {
     fn what_could_not_be_written_is_tried_again_soon() {
         let mut controller = controller([scanning(500)]);
         controller.host_mut().refuses = Some("busy");
-        controller.replace(Box::new(Patient), Limits::default());
+        controller.replace(Box::new(RestAfterPolicy), PolicyLimits::default());
         assert_eq!(controller.tick().decision.check_after, RETRY);
         controller.host_mut().refuses = None;
         assert_eq!(controller.tick().decision.check_after, Duration::from_secs(60));
@@ -411,29 +411,34 @@ mod tests {
 
     /// A policy that wants ksmd to run to the end of its seventh pass, and decides once a minute.
     #[derive(Debug)]
-    struct Patient;
+    struct RestAfterPolicy;
 
-    impl Policy for Patient {
+    impl Policy for RestAfterPolicy {
         fn name(&self) -> &'static str {
             "patient"
         }
 
-        fn decide(&mut self, _view: &View<'_>) -> Decision {
-            let reason = Reason::new("patient", "why".to_owned());
-            Decision { knobs: scanning(500), reason, check_after: Duration::from_secs(60), rest_after: Some(7) }
+        fn decide(&mut self, _view: &PolicyView<'_>) -> PolicyDecision {
+            let reason = DecisionReason::new("patient", "why".to_owned());
+            PolicyDecision {
+                knobs: scanning(500),
+                reason,
+                check_after: Duration::from_secs(60),
+                rest_after: Some(7),
+            }
         }
     }
 
     #[test]
     fn the_limits_bind_what_is_written() {
-        let limits = Limits { max_pages_to_scan: 300, ..Limits::default() };
-        let policy = Box::new(Told([scanning(500).with(Knob::MaxPageSharing, 9)].into()));
-        let mut controller = Controller::new(FakeHost::new(), policy, limits);
+        let limits = PolicyLimits { max_pages_to_scan: 300, ..PolicyLimits::default() };
+        let policy = Box::new(ScriptedPolicy([scanning(500).with(Knob::MaxPageSharing, 9)].into()));
+        let mut controller = PolicyController::new(InMemoryHost::new(), policy, limits);
         let tick = controller.tick();
         assert_eq!(tick.applied.changes, ["pages_to_scan=300 run=1"]);
         assert!(tick.decision.reason.text.contains("(limits: pages_to_scan=300)"), "{}", tick.decision.reason);
         assert_eq!(controller.tick().foreign, Vec::<String>::new(), "what the limits hold back is not foreign");
-        controller.replace(Box::new(Told([scanning(500)].into())), Limits::default());
+        controller.replace(Box::new(ScriptedPolicy([scanning(500)].into())), PolicyLimits::default());
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500"], "new limits hold at once");
     }
 
@@ -445,7 +450,7 @@ mod tests {
         ksm.pages_to_scan = Reading::Value(500);
         controller.tick();
         let ksm = &controller.host_mut().sample.ksm;
-        assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(Run::Running)));
+        assert_eq!((ksm.pages_to_scan.get(), ksm.run_state()), (Some(500), Some(RunState::Running)));
         assert_eq!(controller.host_mut().asked_for, ["advisor_mode=none pages_to_scan=500 run=1"]);
     }
 
@@ -453,12 +458,12 @@ mod tests {
     fn settings_that_are_put_back_are_no_foreign_change() {
         let mut controller = controller([scanning(500)]);
         controller.tick();
-        controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
-        controller.put_back(&Knobs::none().with(Knob::PagesToScan, 100).with(Knob::Run, 0));
+        controller.replace(Box::new(ScriptedPolicy([KnobSettings::none()].into())), PolicyLimits::default());
+        controller.put_back(&KnobSettings::none().with(Knob::PagesToScan, 100).with(Knob::Run, 0));
         let tick = controller.tick();
-        assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(Run::Stopped)));
-        controller.limit(Limits { max_pages_to_scan: 9, ..Limits::default() });
-        controller.replace(Box::new(Told([scanning(500)].into())), controller.limits.clone());
+        assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(RunState::Stopped)));
+        controller.set_limits(PolicyLimits { max_pages_to_scan: 9, ..PolicyLimits::default() });
+        controller.replace(Box::new(ScriptedPolicy([scanning(500)].into())), controller.limits.clone());
         assert_eq!(controller.tick().applied.changes, ["pages_to_scan=9 run=1"]);
     }
 
@@ -471,7 +476,8 @@ mod tests {
         controller.tick();
         let passes = controller.history().last_pass().map(|pass| pass.count);
         assert_eq!(passes, Some(1));
-        let before = controller.replace(Box::new(Told([Knobs::none()].into())), Limits::default());
+        let before =
+            controller.replace(Box::new(ScriptedPolicy([KnobSettings::none()].into())), PolicyLimits::default());
         assert_eq!((before.name(), controller.policy_name()), ("told", "told"));
         assert_eq!(controller.history().last_pass().map(|pass| pass.count), passes);
     }

@@ -36,7 +36,7 @@ impl fmt::Display for KernelVersion {
 
 /// The unit of a figure, or the meaning of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum FigureUnit {
     /// Pages of the host's base page size.
     Pages,
     /// A number of bytes.
@@ -63,7 +63,7 @@ pub enum Unit {
     Text,
 }
 
-impl Unit {
+impl FigureUnit {
     /// Returns its word in schemas and documents.
     pub fn word(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Unit {
 
 /// The kind of a figure: its course over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FigureKind {
     /// Goes up and down.
     Gauge,
     /// Grows until the machine, or what it belongs to, restarts.
@@ -94,7 +94,7 @@ pub enum Kind {
     State,
 }
 
-impl Kind {
+impl FigureKind {
     /// Returns its word in schemas and documents.
     pub fn word(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl Kind {
 
 /// The type of a figure's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
+pub enum FigureType {
     /// A whole number from 0.
     Unsigned,
     /// A whole number.
@@ -122,15 +122,15 @@ pub enum Type {
 
 /// The description of a figure: key, unit, kind, help, source and first kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field {
+pub struct FigureDescription {
     /// Its JSON key; for a file of KSM also the kernel's name. A dot stands for a step into an object.
     pub name: &'static str,
     /// The unit of its value.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// The course of its value over time.
-    pub kind: Kind,
+    pub kind: FigureKind,
     /// The type of its value.
-    pub holds: Type,
+    pub holds: FigureType,
     /// One sentence of help.
     pub help: &'static str,
     /// The kernel file it is read from, or the formula.

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::kernel::{CpuTimes, Ksm, Psi, Run};
+use crate::kernel::{CpuTimes, Ksm, Psi, RunState};
 use crate::sample::Sample;
 
 /// One pass of ksmd, or several that ended between two samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pass {
+pub struct ScanPass {
     /// The time of the sample that saw its end.
     pub ended: Duration,
     /// The number of passes that ended between that sample and the one before. Over 1 when they are short.
@@ -25,7 +25,7 @@ pub struct Pass {
     pub clean: bool,
 }
 
-impl Pass {
+impl ScanPass {
     /// Returns the bytes newly saved per second of ksmd's CPU. 0 where it used none.
     pub fn yield_per_cpu_second(&self) -> f64 {
         let seconds = self.ksmd_cpu.as_secs_f64();
@@ -35,7 +35,7 @@ impl Pass {
 
 /// Figures at the end of a pass, from which the next one is derived.
 #[derive(Debug, Clone, Copy, Default)]
-struct Mark {
+struct PassMark {
     at: Duration,
     full_scans: u64,
     ksmd_cpu_ns: u64,
@@ -46,7 +46,7 @@ struct Mark {
 
 /// Figures of one sample that rates are derived from.
 #[derive(Debug, Clone, Copy, Default)]
-struct Point {
+struct RatePoint {
     at: Duration,
     ksmd_cpu_ns: Option<u64>,
     visited: Option<u64>,
@@ -55,7 +55,7 @@ struct Point {
 
 /// ksmd's batches since its sleep was last measured, with the configured and the measured sleep.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sleeps {
+struct SleepSums {
     batches: f64,
     told_ns: f64,
     slept_ns: f64,
@@ -63,16 +63,16 @@ struct Sleeps {
 
 /// Everything derived from the samples so far that more than one policy needs.
 #[derive(Debug, Clone)]
-pub struct History {
-    passes: VecDeque<Pass>,
+pub struct PassHistory {
+    passes: VecDeque<ScanPass>,
     /// The last passes that visited every page.
-    clean_passes: VecDeque<Pass>,
-    mark: Option<Mark>,
+    clean_passes: VecDeque<ScanPass>,
+    mark: Option<PassMark>,
     smart_passes: u64,
-    last: Option<Point>,
+    last: Option<RatePoint>,
     ns_per_page: f64,
     ksmd_share: Option<f64>,
-    sleeps: Sleeps,
+    sleeps: SleepSums,
     overslept_ns: f64,
     spare_cpus: Option<f64>,
     nice_cpus: f64,
@@ -111,7 +111,7 @@ const PASSES_KEPT: usize = 32;
 /// Passes that visited every page, remembered apart: there may be many others since.
 const CLEAN_PASSES_KEPT: usize = 4;
 
-impl Default for History {
+impl Default for PassHistory {
     fn default() -> Self {
         Self {
             passes: VecDeque::with_capacity(PASSES_KEPT),
@@ -121,7 +121,7 @@ impl Default for History {
             last: None,
             ns_per_page: ASSUMED_NS_PER_PAGE,
             ksmd_share: None,
-            sleeps: Sleeps::default(),
+            sleeps: SleepSums::default(),
             overslept_ns: 0.0,
             spare_cpus: None,
             nice_cpus: 0.0,
@@ -132,7 +132,7 @@ impl Default for History {
     }
 }
 
-impl History {
+impl PassHistory {
     /// Takes in the next sample.
     pub fn push(&mut self, sample: &Sample) {
         self.push_rates(sample);
@@ -175,11 +175,11 @@ impl History {
     }
 
     fn push_rates(&mut self, sample: &Sample) {
-        let point = Point {
+        let point = RatePoint {
             at: sample.at,
             ksmd_cpu_ns: sample.ksmd_cpu_ns.get(),
             visited: sample.ksm.pages_scanned.get(),
-            runs: sample.ksm.run_state() == Some(Run::Running),
+            runs: sample.ksm.run_state() == Some(RunState::Running),
         };
         if let Some(last) = self.last {
             let cpu = point.ksmd_cpu_ns.zip(last.ksmd_cpu_ns).map(|(now, before)| now.saturating_sub(before));
@@ -195,7 +195,7 @@ impl History {
                 if last.runs && point.runs {
                     self.learn_sleep(elapsed, cpu, visited, &sample.ksm);
                 } else {
-                    self.sleeps = Sleeps::default();
+                    self.sleeps = SleepSums::default();
                 }
             }
         }
@@ -225,7 +225,7 @@ impl History {
         self.sleeps.told_ns += batches * sleep_ms as f64 * 1e6;
         self.sleeps.slept_ns += elapsed.as_nanos() as f64 - cpu_ns as f64;
         if self.sleeps.batches >= FEWEST_BATCHES {
-            let Sleeps { batches, told_ns, slept_ns } = std::mem::take(&mut self.sleeps);
+            let SleepSums { batches, told_ns, slept_ns } = std::mem::take(&mut self.sleeps);
             let over_ns = ((slept_ns - told_ns) / batches).clamp(-MOST_OVERSLEPT_NS, MOST_OVERSLEPT_NS);
             self.overslept_ns += batches / (batches + HALF_BATCHES) * (over_ns - self.overslept_ns);
         }
@@ -235,7 +235,7 @@ impl History {
         let ksm = &sample.ksm;
         let Some(full_scans) = ksm.full_scans.get() else { return };
         let clean_now = ksm.smart_scan.get().unwrap_or(0) == 0;
-        let here = Mark {
+        let here = PassMark {
             at: sample.at,
             full_scans,
             ksmd_cpu_ns: sample.ksmd_cpu_ns.get().unwrap_or(0),
@@ -257,7 +257,7 @@ impl History {
             self.mark = Some(here);
             return;
         }
-        let pass = Pass {
+        let pass = ScanPass {
             ended: sample.at,
             count: full_scans - mark.full_scans,
             took: sample.at.saturating_sub(mark.at),
@@ -283,12 +283,12 @@ impl History {
     }
 
     /// Returns the passes that ended, oldest first.
-    pub fn passes(&self) -> impl DoubleEndedIterator<Item = &Pass> {
+    pub fn passes(&self) -> impl DoubleEndedIterator<Item = &ScanPass> {
         self.passes.iter()
     }
 
     /// The last passes that visited every page, oldest first.
-    pub fn clean_passes(&self) -> impl Iterator<Item = &Pass> {
+    pub fn clean_passes(&self) -> impl Iterator<Item = &ScanPass> {
         self.clean_passes.iter()
     }
 
@@ -299,7 +299,7 @@ impl History {
     }
 
     /// Returns the pass that ended last.
-    pub fn last_pass(&self) -> Option<&Pass> {
+    pub fn last_pass(&self) -> Option<&ScanPass> {
         self.passes.back()
     }
 
@@ -345,7 +345,7 @@ fn signed_difference(now: u64, before: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Stall;
+    use crate::kernel::StallTimes;
     use crate::reading::Reading;
 
     fn sample(at_ms: u64, full_scans: u64, sharing: u64, scanned: u64, cpu_ns: u64, smart: u64) -> Sample {
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_counted_from_the_end_of_the_one_before() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         history.push(&sample(0, 4, 0, 0, 0, 0));
         history.push(&sample(500, 4, 100, 500, 1_000_000, 0));
         assert_eq!(history.last_pass(), None);
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_pass_that_was_partly_smart_is_not_clean() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         history.push(&sample(0, 4, 0, 0, 0, 0));
         history.push(&sample(500, 4, 0, 500, 0, 1));
         history.push(&sample(1000, 5, 0, 1000, 0, 0));
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_unmerge_resets_the_counter_and_makes_no_pass() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         history.push(&sample(0, 40, 100, 0, 0, 0));
         history.push(&sample(500, 0, 0, 0, 0, 0));
         assert_eq!(history.last_pass(), None);
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn it_is_learned_how_long_ksmd_really_sleeps() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         // 40 batches of 1 ms CPU time in a second: it slept for 24 ms each time.
         let second = |n: u64, run, sleep_ms| {
             let mut sample = sample(1000 * n, 0, 0, 4000 * n, 40_000_000 * n, 0);
@@ -427,10 +427,10 @@ mod tests {
 
     #[test]
     fn how_long_work_waits_for_a_cpu_is_that_of_the_last_seconds() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         let mut stall = |at_ms, total_us| {
             let mut now = sample(at_ms, 0, 0, 0, 0, 0);
-            now.cpu_pressure = Reading::Value(Psi { some: Stall { total_us, ..Stall::default() } });
+            now.cpu_pressure = Reading::Value(Psi { some: StallTimes { total_us, ..StallTimes::default() } });
             history.push(&now);
             history.recent_cpu_stall_percent()
         };
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn cost_is_learned_from_what_ksmd_used() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         history.push(&sample(0, 0, 0, 0, 0, 0));
         history.push(&sample(1000, 0, 0, 1_000_000, 1_300_000_000, 0));
         assert!((history.ns_per_page() - 1300.0).abs() < 10.0);

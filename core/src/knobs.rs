@@ -113,8 +113,8 @@ impl Knob {
     ///
     /// # Errors
     /// Text that is no number (or mode), or a number that the kernel does not accept.
-    pub fn parse_value(self, text: &str) -> Result<u64, BadValue> {
-        let bad = || BadValue { knob: self, found: text.chars().take(40).collect() };
+    pub fn parse_value(self, text: &str) -> Result<u64, BadKnobValue> {
+        let bad = || BadKnobValue { knob: self, found: text.chars().take(40).collect() };
         let value = match (self, text) {
             (Self::AdvisorMode, "none") => 0,
             (Self::AdvisorMode, "scan-time") => 1,
@@ -155,7 +155,7 @@ impl FromStr for Knob {
 /// The error of a value that a knob does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{knob} takes {}, not {found:?}", takes(*.knob))]
-pub struct BadValue {
+pub struct BadKnobValue {
     /// The knob that refuses the value.
     pub knob: Knob,
     /// The beginning of the given value.
@@ -174,9 +174,9 @@ fn takes(knob: Knob) -> String {
 
 /// A set of knob values to write: knobs that are not named stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Knobs(BTreeMap<Knob, u64>);
+pub struct KnobSettings(BTreeMap<Knob, u64>);
 
-impl Knobs {
+impl KnobSettings {
     /// Creates an empty set, which leaves everything as it is.
     pub fn none() -> Self {
         Self::default()
@@ -209,7 +209,7 @@ impl Knobs {
         self.0.iter().map(|(knob, value)| (*knob, *value))
     }
 
-    /// Iterates over the settings in the order of writing: that of [`Knobs::iter`], but ksmd is stopped first. A new
+    /// Iterates over the settings in the order of writing: that of [`KnobSettings::iter`], but ksmd is stopped first. A new
     /// `sleep_millisecs` would have it begin another batch, and the stop would wait for the end of that.
     pub fn writes(&self) -> impl Iterator<Item = (Knob, u64)> {
         let stop = self.0.get_key_value(&Knob::Run).filter(|(_, run)| **run != 1);
@@ -237,14 +237,14 @@ impl Knobs {
     }
 }
 
-impl FromIterator<(Knob, u64)> for Knobs {
+impl FromIterator<(Knob, u64)> for KnobSettings {
     fn from_iter<I: IntoIterator<Item = (Knob, u64)>>(settings: I) -> Self {
         Self(settings.into_iter().collect())
     }
 }
 
 /// `pages_to_scan=1000 run=1`
-impl fmt::Display for Knobs {
+impl fmt::Display for KnobSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (knob, value)) in self.iter().enumerate() {
             let space = if index > 0 { " " } else { "" };
@@ -257,13 +257,13 @@ impl fmt::Display for Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::Kind;
+    use crate::field::FigureKind;
     use crate::kernel::FIELDS;
     use crate::reading::Reading;
 
     #[test]
     fn the_knobs_are_exactly_the_tables_knobs() {
-        let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == Kind::State).map(|f| f.name).collect();
+        let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == FigureKind::State).map(|f| f.name).collect();
         let mut knobs: Vec<_> = Knob::ALL.map(Knob::name).to_vec();
         table.sort_unstable();
         knobs.sort_unstable();
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn writing_starts_with_the_advisor_and_ends_with_run() {
-        let knobs = Knobs::none()
+        let knobs = KnobSettings::none()
             .with(Knob::Run, 1)
             .with(Knob::SleepMillisecs, 20)
             .with(Knob::PagesToScan, 100)
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn ksmd_is_stopped_before_anything_else_and_started_after_it() {
-        let settings = Knobs::none().with(Knob::PagesToScan, 9).with(Knob::SleepMillisecs, 500);
+        let settings = KnobSettings::none().with(Knob::PagesToScan, 9).with(Knob::SleepMillisecs, 500);
         let order = |run| settings.clone().with(Knob::Run, run).writes().map(|(knob, _)| knob).collect::<Vec<_>>();
         assert_eq!(order(0), [Knob::Run, Knob::PagesToScan, Knob::SleepMillisecs]);
         assert_eq!(order(1), [Knob::PagesToScan, Knob::SleepMillisecs, Knob::Run]);
@@ -300,8 +300,8 @@ mod tests {
     #[test]
     fn what_a_kernel_lacks_and_what_is_so_already_is_not_written() {
         let ksm = Ksm { run: Reading::Value(1), pages_to_scan: Reading::Value(100), ..Ksm::default() };
-        let wanted = Knobs::none().with(Knob::Run, 1).with(Knob::PagesToScan, 500).with(Knob::SmartScan, 0);
-        assert_eq!(wanted.differing_from(&ksm), Knobs::none().with(Knob::PagesToScan, 500));
+        let wanted = KnobSettings::none().with(Knob::Run, 1).with(Knob::PagesToScan, 500).with(Knob::SmartScan, 0);
+        assert_eq!(wanted.differing_from(&ksm), KnobSettings::none().with(Knob::PagesToScan, 500));
     }
 
     #[test]

@@ -7,38 +7,38 @@ use serde::de::{Deserializer, Error, Visitor};
 
 /// A part of one CPU: 0.2 is 20 %. In the configuration a text in per cent, `"20%"`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Share(f64);
+pub struct CpuShare(f64);
 
-impl<'de> Deserialize<'de> for Share {
+impl<'de> Deserialize<'de> for CpuShare {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Percentage)
+        deserializer.deserialize_any(PercentageVisitor)
     }
 }
 
-struct Percentage;
+struct PercentageVisitor;
 
-impl Visitor<'_> for Percentage {
-    type Value = Share;
+impl Visitor<'_> for PercentageVisitor {
+    type Value = CpuShare;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a percentage such as \"20%\"")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Share, E> {
-        Share::try_from(text.to_owned()).map_err(E::custom)
+    fn visit_str<E: Error>(self, text: &str) -> Result<CpuShare, E> {
+        CpuShare::try_from(text.to_owned()).map_err(E::custom)
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Share, E> {
+    fn visit_i64<E: Error>(self, number: i64) -> Result<CpuShare, E> {
         self.visit_f64(number as f64)
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Share, E> {
+    fn visit_f64<E: Error>(self, number: f64) -> Result<CpuShare, E> {
         let meant = if number > 0.0 && number <= 100.0 { number } else { 50.0 };
         Err(E::custom(format!("a percentage is a text with its sign, not {number}: write \"{meant}%\"")))
     }
 }
 
-impl TryFrom<String> for Share {
+impl TryFrom<String> for CpuShare {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -49,7 +49,7 @@ impl TryFrom<String> for Share {
     }
 }
 
-impl Share {
+impl CpuShare {
     /// One whole CPU.
     pub const WHOLE: Self = Self(1.0);
 
@@ -64,7 +64,7 @@ impl Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for CpuShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.0} %", self.0 * 100.0)
     }
@@ -73,17 +73,17 @@ impl fmt::Display for Share {
 /// The limits that no policy may exceed: the `[limits]` table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct PolicyLimits {
     /// The most CPU that ksmd may use.
-    pub max_cpu: Share,
+    pub max_cpu: CpuShare,
     /// The most pages in one batch. A batch can't be interrupted: writing `run` waits for its end.
     pub max_pages_to_scan: u32,
     /// The shortest time that ksmd sleeps between batches. 0 lets it take a whole CPU.
     pub min_sleep_milliseconds: u32,
 }
 
-impl Default for Limits {
+impl Default for PolicyLimits {
     fn default() -> Self {
-        Self { max_cpu: Share::WHOLE, max_pages_to_scan: u32::MAX, min_sleep_milliseconds: 0 }
+        Self { max_cpu: CpuShare::WHOLE, max_pages_to_scan: u32::MAX, min_sleep_milliseconds: 0 }
     }
 }

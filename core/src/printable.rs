@@ -2,7 +2,7 @@
 //!
 //! Guests, monitors, programs and cgroups choose names and error texts. A terminal obeys control characters in them,
 //! and a line break begins a line that looks like ours. So every text leaves ksmith through this module: as one line
-//! ([`OneLine`]), as a [`Page`] of such lines, or as JSON ([`json`]).
+//! ([`OneLine`]), as a [`TextPage`] of such lines, or as JSON ([`json`]).
 
 use std::fmt::{self, Display, Write};
 use std::ops::Range;
@@ -13,13 +13,13 @@ pub struct OneLine<T>(pub T);
 
 impl<T: Display> Display for OneLine<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaping(f), "{}", self.0)
+        write!(EscapingWriter(f), "{}", self.0)
     }
 }
 
 /// The tone of a text, which terminals show as a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub enum TextTone {
     /// A fault that keeps KSM from working, or endangers the host.
     Problem,
     /// A fault, or something to look at.
@@ -30,14 +30,14 @@ pub enum Tone {
     Faint,
 }
 
-/// Text of several lines, for people. Only [`Page`] itself breaks lines.
+/// Text of several lines, for people. Only [`TextPage`] itself breaks lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct TextPage {
     text: String,
-    tones: Vec<(Range<usize>, Tone)>,
+    tones: Vec<(Range<usize>, TextTone)>,
 }
 
-impl Page {
+impl TextPage {
     /// Creates a page without lines.
     pub fn new() -> Self {
         Self::default()
@@ -55,12 +55,12 @@ impl Page {
     }
 
     /// Adds a line in a tone.
-    pub fn toned(&mut self, tone: Tone, text: impl Display) {
+    pub fn toned(&mut self, tone: TextTone, text: impl Display) {
         self.partly_toned("", tone, text, "");
     }
 
     /// Adds a line of which the middle part has a tone.
-    pub fn partly_toned(&mut self, before: impl Display, tone: Tone, text: impl Display, after: impl Display) {
+    pub fn partly_toned(&mut self, before: impl Display, tone: TextTone, text: impl Display, after: impl Display) {
         let _ = write!(self.text, "{}", OneLine(before));
         let start = self.text.len();
         let _ = write!(self.text, "{}", OneLine(text));
@@ -84,20 +84,20 @@ impl Page {
     }
 }
 
-impl Display for Page {
+impl Display for TextPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Page {
+impl TextPage {
     /// Returns the text, each line with its end.
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Returns the lines without their ends, each divided where its tone changes.
-    pub fn pieces(&self) -> impl Iterator<Item = Vec<(Option<Tone>, &str)>> {
+    pub fn pieces(&self) -> impl Iterator<Item = Vec<(Option<TextTone>, &str)>> {
         let mut start = 0;
         self.text.split_terminator('\n').map(move |line| {
             let (first, end) = (start, start + line.len());
@@ -143,9 +143,9 @@ pub fn is_obeyed(character: char) -> bool {
 }
 
 /// A writer that passes text on with escapes.
-struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
+struct EscapingWriter<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
-impl Write for Escaping<'_, '_> {
+impl Write for EscapingWriter<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
         while let Some((at, found)) = rest.char_indices().find(|(_, character)| is_obeyed(*character)) {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn lines_of_a_page_are_its_own() {
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         page.line("web\nall is well");
         page.indented("broken:\n  |\nksmith: restored");
         assert_eq!(page.text(), "web\\nall is well\nbroken:\n    |\n  ksmith: restored\n");
@@ -185,17 +185,17 @@ mod tests {
 
     #[test]
     fn tones_divide_a_line_and_change_no_text() {
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         page.line("first");
-        page.partly_toned("exposure 5\n", Tone::Problem, "WARNING", " more");
-        let mut whole = Page::new();
-        whole.toned(Tone::Good, "well");
+        page.partly_toned("exposure 5\n", TextTone::Problem, "WARNING", " more");
+        let mut whole = TextPage::new();
+        whole.toned(TextTone::Good, "well");
         whole.append(&page);
         assert_eq!(whole.text(), "well\nfirst\nexposure 5\\nWARNING more\n");
         let pieces: Vec<_> = whole.pieces().collect();
-        assert_eq!(pieces[0], [(Some(Tone::Good), "well")]);
+        assert_eq!(pieces[0], [(Some(TextTone::Good), "well")]);
         assert_eq!(pieces[1], [(None, "first")]);
-        assert_eq!(pieces[2], [(None, "exposure 5\\n"), (Some(Tone::Problem), "WARNING"), (None, " more")]);
+        assert_eq!(pieces[2], [(None, "exposure 5\\n"), (Some(TextTone::Problem), "WARNING"), (None, " more")]);
     }
 
     proptest! {

@@ -10,9 +10,9 @@ mod sketches_tests;
 
 pub use guest_sketch::{GuestSketch, ReadPage, SketchedPage};
 pub use page_samples::{LASTING, PageSamples};
-pub use rest::Rest;
-pub(crate) use seen::Seen;
-pub use sketches::{Estimate, Matches, Sketches};
+pub use rest::BoundaryPause;
+pub(crate) use seen::ContentBloomFilter;
+pub use sketches::{ByteEstimate, HostSketches, SketchMatches};
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Sample {
     pub ksm: Ksm,
     /// ksmd's pause at the pass boundary, when KSM's files were read.
     #[serde(skip)]
-    pub rest: Rest,
+    pub rest: BoundaryPause,
     /// CPU time that ksmd has used since boot, in nanoseconds.
     pub ksmd_cpu_ns: Reading<u64>,
     /// The figures of `/proc/meminfo`.
@@ -58,7 +58,7 @@ pub struct Sample {
     #[serde(default)]
     pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
-    pub processes: Vec<Process>,
+    pub processes: Vec<ProcessSample>,
     /// Processes with KSM figures that we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
     /// Processes that are given up: they do not answer, or have more than is read of one process.
@@ -69,7 +69,7 @@ pub struct Sample {
     pub page_samples: Reading<PageSamples>,
     /// Sketches of guests' contents. Absent where none are kept.
     #[serde(skip)]
-    pub sketches: Reading<Arc<Sketches>>,
+    pub sketches: Reading<Arc<HostSketches>>,
 }
 
 impl Sample {
@@ -166,7 +166,7 @@ impl fmt::Display for ProcessId {
 /// A process with mergeable memory, or a hypervisor. Before Linux 6.14 the kernel does not say whether memory is
 /// mergeable until ksmd has been there: so a hypervisor always counts, and is told apart by `ksm.mergeable`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessSample {
     /// The process's PID and start.
     pub id: ProcessId,
     /// The name to show: a guest's own name where the command line gives one, else the program's.
@@ -183,7 +183,7 @@ pub struct Process {
     pub ksm: KsmStat,
 }
 
-impl Process {
+impl ProcessSample {
     /// Creates a process of which nothing else is known yet.
     pub fn new(id: ProcessId, name: Arc<str>, is_vm: bool) -> Self {
         Self { id, name, is_vm, rss_bytes: 0, cpu_ticks: 0, minor_faults: 0, ksm: KsmStat::default() }
@@ -210,10 +210,10 @@ impl Process {
 mod tests {
     use super::*;
 
-    fn merging(pages: Option<u64>) -> Process {
-        Process {
+    fn merging(pages: Option<u64>) -> ProcessSample {
+        ProcessSample {
             ksm: KsmStat { merging_pages: pages, zero_pages: Some(2), ..KsmStat::default() },
-            ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), false)
+            ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), false)
         }
     }
 

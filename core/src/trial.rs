@@ -7,22 +7,22 @@ mod sim_host;
 
 use std::time::Duration;
 
-pub use balanced::{Balanced, Balancing};
-pub use bound::Bound;
-pub use foreseen::Foreseen;
+pub use balanced::{BalancedGuests, BalancingRecord};
+pub use bound::CpuBound;
+pub use foreseen::ForeseenPolicy;
 pub use sim_host::SimHost;
 
-use crate::controller::{Controller, Tick, WaitingPolicy};
-use crate::decide::{Limits, OnDemand, Policy};
-use crate::knobs::Knobs;
+use crate::controller::{PolicyController, TickOutcome, WaitingPolicy};
+use crate::decide::{OnDemandPolicy, Policy, PolicyLimits};
+use crate::knobs::KnobSettings;
 use crate::scan::ScanJob;
-use crate::sim::{Fleet, Machine, PAGE_SIZE};
+use crate::sim::{PAGE_SIZE, SimFleet, SimMachine};
 
 /// A policy in charge of a simulated host, over simulated time.
 #[derive(Debug)]
-pub struct Trial {
-    controller: Controller<SimHost>,
-    limits: Limits,
+pub struct PolicyTrial {
+    controller: PolicyController<SimHost>,
+    limits: PolicyLimits,
     next_turn: Duration,
     turns: u64,
     /// The state that the policy named last.
@@ -33,7 +33,7 @@ pub struct Trial {
 
 /// The figures of one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moment {
+pub struct TrialMoment {
     /// Time since the machine's boot.
     pub at: Duration,
     /// Memory that KSM's gauges count as saved, at most what is attainable, in bytes. They count pages that were
@@ -53,21 +53,21 @@ pub struct Moment {
     pub state: &'static str,
 }
 
-impl Trial {
+impl PolicyTrial {
     /// Puts `policy` in charge of `machine`.
-    pub fn new(machine: Machine, policy: Box<dyn Policy>, limits: Limits) -> Self {
-        Self::on(SimHost::new(machine), policy, limits)
+    pub fn new(machine: SimMachine, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
+        Self::with_host(SimHost::new(machine), policy, limits)
     }
 
     /// Puts `policy` in charge of `host`.
-    pub fn on(host: SimHost, policy: Box<dyn Policy>, limits: Limits) -> Self {
+    pub fn with_host(host: SimHost, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
         let next_turn = host.machine.now();
-        let controller = Controller::new(host, policy, limits.clone());
+        let controller = PolicyController::new(host, policy, limits.clone());
         Self { controller, limits, next_turn, turns: 0, state: "", waiting: None }
     }
 
     /// Puts `policy` in charge of a fleet's machine, with memory in runs of `run_pages` pages.
-    pub fn of_fleet(fleet: &Fleet, run_pages: u32, policy: Box<dyn Policy>, limits: Limits) -> Self {
+    pub fn of_fleet(fleet: &SimFleet, run_pages: u32, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
         Self::new(fleet.machine(run_pages), policy, limits)
     }
 
@@ -82,12 +82,12 @@ impl Trial {
     }
 
     /// The simulated machine.
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &SimMachine {
         &self.host().machine
     }
 
     /// The simulated machine. Its guests may be started, changed and ended between two turns.
-    pub fn machine_mut(&mut self) -> &mut Machine {
+    pub fn machine_mut(&mut self) -> &mut SimMachine {
         &mut self.host_mut().machine
     }
 
@@ -95,7 +95,7 @@ impl Trial {
     /// after them.
     pub fn merge_at_once(&mut self) {
         if self.waiting.is_none() {
-            let settings = Knobs::current(&self.host_mut().look().ksm);
+            let settings = KnobSettings::current(&self.host_mut().sample_kernel().ksm);
             let job = ScanJob::all_pages(BALANCE_PASSES);
             self.waiting = Some(self.controller.begin_scan(job, self.limits.clone(), &settings));
             self.next_turn = self.machine().now();
@@ -121,12 +121,12 @@ impl Trial {
     }
 
     /// Takes a turn now.
-    pub fn turn(&mut self) -> Tick {
+    pub fn turn(&mut self) -> TickOutcome {
         let tick = self.controller.tick();
         self.next_turn = self.machine().now() + tick.decision.check_after.max(SHORTEST);
         self.turns += 1;
         self.state = tick.decision.reason.state;
-        if [OnDemand::DONE, OnDemand::STALLED].contains(&self.state)
+        if [OnDemandPolicy::DONE, OnDemandPolicy::STALLED].contains(&self.state)
             && let Some(waiting) = self.waiting.take()
         {
             self.controller.end_scan(waiting, self.limits.clone());
@@ -135,10 +135,10 @@ impl Trial {
     }
 
     /// The figures of this moment.
-    pub fn moment(&self) -> Moment {
+    pub fn moment(&self) -> TrialMoment {
         let machine = self.machine();
         let (figures, attainable) = (machine.figures(), machine.attainable_pages());
-        Moment {
+        TrialMoment {
             at: machine.now(),
             counted_bytes: figures.saved_pages.min(attainable) * PAGE_SIZE,
             saved_bytes: machine.truly_saved_pages() * PAGE_SIZE,
@@ -159,30 +159,30 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The outcome of a fleet's story under one policy.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct FleetOutcome {
     /// The figures over time, at equal distances, from the start to the end.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<TrialMoment>,
     /// Turns that the policy took.
     pub turns: u64,
     /// CPU time of the daemon for sketches.
     pub sketches_cpu: Duration,
 }
 
-impl Outcome {
+impl FleetOutcome {
     /// Plays a fleet's story under `policy`, with memory in runs of `run_pages` pages. `watch` sees each moment and
     /// says whether to go on.
-    pub fn of(
-        fleet: &Fleet,
+    pub fn from_fleet(
+        fleet: &SimFleet,
         run_pages: u32,
         policy: Box<dyn Policy>,
-        limits: Limits,
-        watch: impl FnMut(&Moment) -> bool,
+        limits: PolicyLimits,
+        watch: impl FnMut(&TrialMoment) -> bool,
     ) -> Self {
-        Self::of_trial(fleet, Trial::of_fleet(fleet, run_pages, policy, limits), watch)
+        Self::of_trial(fleet, PolicyTrial::of_fleet(fleet, run_pages, policy, limits), watch)
     }
 
     /// Plays a fleet's story on in a trial of it.
-    pub fn of_trial(fleet: &Fleet, mut trial: Trial, mut watch: impl FnMut(&Moment) -> bool) -> Self {
+    pub fn of_trial(fleet: &SimFleet, mut trial: PolicyTrial, mut watch: impl FnMut(&TrialMoment) -> bool) -> Self {
         let mut moments = vec![trial.moment()];
         while trial.machine().now() < fleet.duration {
             let end = (trial.machine().now() + STEP).min(fleet.duration);
@@ -196,7 +196,7 @@ impl Outcome {
         Self { moments, turns: trial.turns(), sketches_cpu: trial.host().sketches_cpu() }
     }
 
-    fn integral(&self, bytes: impl Fn(&Moment) -> u64) -> f64 {
+    fn integral(&self, bytes: impl Fn(&TrialMoment) -> u64) -> f64 {
         let pieces = self.moments.windows(2);
         let areas = pieces.map(|pair| bytes(&pair[0]) as f64 * (pair[1].at - pair[0].at).as_secs_f64());
         areas.sum::<f64>() / (1 << 30) as f64

@@ -43,9 +43,9 @@ impl fmt::Display for Bytes {
 
 /// A span of time, printed with the two units that matter: `4 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let text = match seconds {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn spans_name_the_two_units_that_matter() {
-        let text = |ms: u64| Span(Duration::from_millis(ms)).to_string();
+        let text = |ms: u64| TimeSpan(Duration::from_millis(ms)).to_string();
         assert_eq!(text(4), "4 ms");
         assert_eq!(text(1000), "1 s");
         assert_eq!(text(12_500), "12.5 s");

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{
-    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Files, Ksm, KsmStat, Meminfo, PidStat, Psi, SmapsRollup,
-    Vmstat,
+    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Ksm, KsmFileSource, KsmStat, Meminfo, PidStat, Psi,
+    SmapsRollup, Vmstat,
 };
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::{Malformed, Reading};
@@ -29,17 +29,17 @@ const VALID: [&str; 10] = [
 ];
 
 /// The same text as every file of KSM's directory.
-struct Same<'a>(&'a str);
+struct SameText<'a>(&'a str);
 
-impl Files for Same<'_> {
+impl KsmFileSource for SameText<'_> {
     fn text(&mut self, _: &'static str) -> Reading<&str> {
         Reading::Value(self.0)
     }
 }
 
-struct Table(HashMap<&'static str, String>);
+struct KsmFileMap(HashMap<&'static str, String>);
 
-impl Files for Table {
+impl KsmFileSource for KsmFileMap {
     fn text(&mut self, name: &'static str) -> Reading<&str> {
         self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(text.as_str()))
     }
@@ -47,7 +47,7 @@ impl Files for Table {
 
 /// The fault of every parser that finds one in `text`.
 fn faults(text: &str) -> Vec<Malformed> {
-    let ksm = Ksm::read(&mut Same(text));
+    let ksm = Ksm::read(&mut SameText(text));
     let mut faults: Vec<_> = ksm.entries().filter_map(|(_, reading)| fault(reading)).collect();
     faults.extend(
         [
@@ -159,7 +159,7 @@ proptest! {
             "ksm_zero_pages" => (field.name, format!("{}\n", value.cast_signed())),
             name => (name, format!("{value}\n")),
         });
-        let ksm = Ksm::read(&mut Table(table.collect()));
+        let ksm = Ksm::read(&mut KsmFileMap(table.collect()));
         prop_assert_eq!(&ksm.general_profit, &Reading::Value(profit));
         let expected = if scan_time { AdvisorMode::ScanTime } else { AdvisorMode::None };
         prop_assert_eq!(&ksm.advisor_mode, &Reading::Value(expected));

@@ -5,7 +5,7 @@ mod peer;
 
 use std::sync::LazyLock;
 
-use ksmith_host::hypervisor::Uri;
+use ksmith_host::hypervisor::LibvirtUri;
 use ksmith_host::hypervisor::libvirt::fuzzing;
 use libfuzzer_sys::fuzz_target;
 use peer::Peer;
@@ -14,10 +14,10 @@ static PEER: LazyLock<Peer> = LazyLock::new(Peer::start);
 
 fuzz_target!(|bytes: &[u8]| {
     PEER.answer(bytes);
-    let uri = Uri::try_from(format!("qemu:///system?socket={}", PEER.path().display())).expect("a URI");
+    let uri = LibvirtUri::try_from(format!("qemu:///system?socket={}", PEER.path().display())).expect("a URI");
     let _ = fuzzing::converse(&uri);
     if let Ok(text) = std::str::from_utf8(bytes) {
-        let _ = Uri::try_from(text.to_owned());
+        let _ = LibvirtUri::try_from(text.to_owned());
         fuzzing::read_record(text);
         fuzzing::switch_sharing(text);
     }

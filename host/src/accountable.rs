@@ -26,22 +26,22 @@ const ROOT: u32 = 0;
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 
 /// Returns the accountable uid of the process that has this PID; `None` if there is none.
-pub fn of(pid: u32) -> Option<u32> {
+pub fn uid_of_pid(pid: u32) -> Option<u32> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?)
+    uid_of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?)
 }
 
 /// Returns the accountable uid of the process of an open /proc directory, by its real user; `None` if the process has
 /// ended.
-pub fn of_directory(directory: &OwnedFd) -> Option<u32> {
+pub fn uid_of_directory(directory: &OwnedFd) -> Option<u32> {
     let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let status = proc_file::read_within(File::from(file), proc_file::budget("status")).ok()??;
-    let [real, ..] = four(&proc_file::lossy(status), "Uid:")?;
+    let [real, ..] = parse_ids(&proc_file::lossy(status), "Uid:")?;
     Some(accountable_uid(directory, real))
 }
 
 /// Parses the four ids of a line of `/proc/PID/status`: real, effective, saved and file system id.
-pub(crate) fn four(status: &str, key: &str) -> Option<[u32; 4]> {
+pub(crate) fn parse_ids(status: &str, key: &str) -> Option<[u32; 4]> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let numbers = line.split_ascii_whitespace().map(|word| word.parse().ok());
     numbers.collect::<Option<Vec<u32>>>()?.try_into().ok()
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(owner(&own).unwrap(), None);
         assert_eq!((accountable_uid(&own, 0), accountable_uid(&own, 7)), (0, 7));
         let user = rustix::process::getuid().as_raw();
-        assert_eq!((of(std::process::id()), of(u32::MAX)), (Some(user), None));
+        assert_eq!((uid_of_pid(std::process::id()), uid_of_pid(u32::MAX)), (Some(user), None));
     }
 
     /// As newuidmap(1) does it for a user with subordinate ids: within, the process becomes one of them.
@@ -161,7 +161,7 @@ mod tests {
             let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
             assert!(status.contains("Uid:\t200005"), "{status}");
             found = Some(accountable_uid(&directory(child.id()), 200_005));
-            assert_eq!(of(child.id()), found);
+            assert_eq!(uid_of_pid(child.id()), found);
         }
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The account of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Accountable {
+pub enum RequestAccount {
     /// The host itself, and verified guests.
     Host,
     /// The user of an unverified guest; `None` for one with a set-user-ID program.
@@ -18,7 +18,7 @@ pub enum Accountable {
 
 /// The limits of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PoolLimits {
     /// The most threads.
     pub threads: usize,
     /// The most threads for all users.
@@ -35,21 +35,21 @@ pub struct Limits {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A fair thread pool. Dropping it discards queued requests; running ones are left to finish.
-pub struct FairPool(Arc<Shared>);
+pub struct FairPool(Arc<PoolShared>);
 
-struct Shared {
+struct PoolShared {
     name: &'static str,
-    limits: Limits,
-    state: Mutex<State>,
+    limits: PoolLimits,
+    state: Mutex<PoolState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: BTreeMap<Accountable, VecDeque<Job>>,
-    running: BTreeMap<Accountable, usize>,
+struct PoolState {
+    waiting: BTreeMap<RequestAccount, VecDeque<Job>>,
+    running: BTreeMap<RequestAccount, usize>,
     /// Accounts with queued requests, in round-robin order.
-    turns: VecDeque<Accountable>,
+    turns: VecDeque<RequestAccount>,
     threads: usize,
     idle: usize,
     has_ended: bool,
@@ -66,18 +66,18 @@ impl std::fmt::Debug for FairPool {
 
 impl FairPool {
     /// Creates a pool without threads. `name` is the name of its threads.
-    pub fn new(name: &'static str, limits: Limits) -> Self {
-        Self(Arc::new(Shared { name, limits, state: Mutex::default(), changed: Condvar::new() }))
+    pub fn new(name: &'static str, limits: PoolLimits) -> Self {
+        Self(Arc::new(PoolShared { name, limits, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Queues a request. Returns `false` if the account's queue is full, or the host has no thread for it.
-    pub fn push(&self, account: Accountable, job: impl FnOnce() + Send + 'static) -> bool {
+    pub fn push(&self, account: RequestAccount, job: impl FnOnce() + Send + 'static) -> bool {
         let shared = &self.0;
         let mut state = shared.lock();
         let queue = state.waiting.entry(account).or_default();
         let most = match account {
-            Accountable::Host => shared.limits.waiting_of_host,
-            Accountable::User(_) => shared.limits.waiting_of_one_user,
+            RequestAccount::Host => shared.limits.waiting_of_host,
+            RequestAccount::User(_) => shared.limits.waiting_of_one_user,
         };
         if queue.len() >= most {
             return false;
@@ -105,7 +105,7 @@ impl FairPool {
         self.0.lock().threads
     }
 
-    fn start(&self, state: &mut State) {
+    fn start(&self, state: &mut PoolState) {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name(shared.name.to_owned()).stack_size(512 << 10);
         state.threads += usize::from(thread.spawn(move || shared.work()).is_ok());
@@ -123,8 +123,8 @@ impl Drop for FairPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PoolShared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,16 +141,16 @@ impl Shared {
             // A request that breaks off must not take a thread with it, which no other would replace.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             state = self.lock();
-            state.done(account);
+            state.finish_request(account);
             // One that could not run beside this one may run now.
             self.changed.notify_one();
         }
     }
 }
 
-impl State {
+impl PoolState {
     /// Takes the next request that may run, and moves its account to the end of the round.
-    fn next(&mut self, limits: &Limits) -> Option<(Accountable, Job)> {
+    fn next(&mut self, limits: &PoolLimits) -> Option<(RequestAccount, Job)> {
         let place = self.turns.iter().position(|account| self.may_run(*account, limits))?;
         let account = self.turns.remove(place)?;
         let queue = self.waiting.get_mut(&account)?;
@@ -164,14 +164,14 @@ impl State {
         Some((account, job))
     }
 
-    fn may_run(&self, account: Accountable, limits: &Limits) -> bool {
-        let is_user = |account: &Accountable| *account != Accountable::Host;
+    fn may_run(&self, account: RequestAccount, limits: &PoolLimits) -> bool {
+        let is_user = |account: &RequestAccount| *account != RequestAccount::Host;
         let of_users = || self.running.iter().filter(|(account, _)| is_user(account)).map(|(_, running)| running);
         let own = self.running.get(&account).copied().unwrap_or(0);
         !is_user(&account) || (own < limits.of_one_user && of_users().sum::<usize>() < limits.of_users)
     }
 
-    fn done(&mut self, account: Accountable) {
+    fn finish_request(&mut self, account: RequestAccount) {
         if let Some(running) = self.running.get_mut(&account) {
             *running -= 1;
             if *running == 0 {
@@ -188,27 +188,27 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { threads: 4, of_users: 3, of_one_user: 2, waiting_of_one_user: 8, waiting_of_host: 100 };
+    const LIMITS: PoolLimits =
+        PoolLimits { threads: 4, of_users: 3, of_one_user: 2, waiting_of_one_user: 8, waiting_of_host: 100 };
 
-    fn user(uid: u32) -> Accountable {
-        Accountable::User(Some(uid))
+    fn user(uid: u32) -> RequestAccount {
+        RequestAccount::User(Some(uid))
     }
 
-    struct Stage {
+    struct PoolFixture {
         pool: FairPool,
-        started: (Sender<Accountable>, Receiver<Accountable>),
+        started: (Sender<RequestAccount>, Receiver<RequestAccount>),
         gate: (Option<Sender<()>>, Receiver<()>),
     }
 
-    impl Stage {
+    impl PoolFixture {
         fn new() -> Self {
             let (sender, receiver) = bounded(0);
             Self { pool: FairPool::new("test", LIMITS), started: unbounded(), gate: (Some(sender), receiver) }
         }
 
         /// Pushes a request that reports its start and hangs until the gate is opened.
-        fn hang(&self, account: Accountable) -> bool {
+        fn hang(&self, account: RequestAccount) -> bool {
             let (started, gate) = (self.started.0.clone(), self.gate.1.clone());
             self.pool.push(account, move || {
                 let _ = started.send(account);
@@ -217,7 +217,7 @@ mod tests {
         }
 
         /// Asserts that a request of this account is carried out while others hang.
-        fn goes_through(&self, account: Accountable) {
+        fn goes_through(&self, account: RequestAccount) {
             let (sender, done) = bounded(1);
             assert!(self.pool.push(account, move || sender.send(()).unwrap()));
             done.recv().unwrap();
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_user_with_requests_that_hang_leaves_threads_to_others() {
-        let stage = Stage::new();
+        let stage = PoolFixture::new();
         let accepted = (0..100).filter(|_| stage.hang(user(1))).count();
         assert!((8..=10).contains(&accepted), "those that run, and so many that wait: {accepted}");
         for _ in 0..2 {
@@ -234,14 +234,14 @@ mod tests {
         }
         for _ in 0..100 {
             stage.goes_through(user(2));
-            stage.goes_through(Accountable::Host);
+            stage.goes_through(RequestAccount::Host);
         }
         assert!(stage.started.1.is_empty(), "no third request of this user");
     }
 
     #[test]
     fn all_users_together_leave_a_thread_to_the_host() {
-        let stage = Stage::new();
+        let stage = PoolFixture::new();
         for uid in 0..50 {
             stage.hang(user(uid));
         }
@@ -249,7 +249,7 @@ mod tests {
             stage.started.1.recv().unwrap();
         }
         for _ in 0..100 {
-            stage.goes_through(Accountable::Host);
+            stage.goes_through(RequestAccount::Host);
         }
         assert!(stage.started.1.is_empty());
         assert!(stage.pool.threads() <= LIMITS.threads);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn all_requests_are_carried_out_in_the_end() {
-        let mut stage = Stage::new();
+        let mut stage = PoolFixture::new();
         let pushed = (0..40).filter(|n| stage.hang(user(n % 7))).count();
         stage.gate.0 = None;
         for _ in 0..pushed {
@@ -268,11 +268,11 @@ mod tests {
 
     #[test]
     fn a_request_that_breaks_off_costs_no_thread() {
-        let stage = Stage::new();
+        let stage = PoolFixture::new();
         for _ in 0..3 * LIMITS.threads {
-            stage.pool.push(Accountable::Host, || panic!("on purpose"));
+            stage.pool.push(RequestAccount::Host, || panic!("on purpose"));
         }
-        stage.goes_through(Accountable::Host);
+        stage.goes_through(RequestAccount::Host);
     }
 
     proptest! {
@@ -280,10 +280,10 @@ mod tests {
         fn no_order_of_requests_breaks_a_limit_or_loses_one(
             accounts in prop::collection::vec(0_u32..5, 0..60), ends in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
         ) {
-            let mut state = State::default();
-            let mut running: Vec<Accountable> = Vec::new();
+            let mut state = PoolState::default();
+            let mut running: Vec<RequestAccount> = Vec::new();
             for number in &accounts {
-                let account = if *number == 0 { Accountable::Host } else { user(*number) };
+                let account = if *number == 0 { RequestAccount::Host } else { user(*number) };
                 let queue = state.waiting.entry(account).or_default();
                 queue.push_back(Box::new(|| ()));
                 if queue.len() == 1 {
@@ -296,7 +296,7 @@ mod tests {
                 while running.len() < LIMITS.threads && let Some((account, _)) = state.next(&LIMITS) {
                     running.push(account);
                 }
-                let users: Vec<_> = running.iter().filter(|account| **account != Accountable::Host).collect();
+                let users: Vec<_> = running.iter().filter(|account| **account != RequestAccount::Host).collect();
                 prop_assert!(users.len() <= LIMITS.of_users);
                 for account in &users {
                     prop_assert!(users.iter().filter(|other| other == &account).count() <= LIMITS.of_one_user);
@@ -305,7 +305,7 @@ mod tests {
                     break;
                 }
                 let end = ends.next().map_or(0, |index| index.index(running.len()));
-                state.done(running.swap_remove(end));
+                state.finish_request(running.swap_remove(end));
                 done += 1;
             }
             prop_assert_eq!(done, accounts.len());

@@ -10,18 +10,18 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use ksmith_core::guest_sketch::{Request, SketchKeeper};
+use ksmith_core::guest_sketch::{SketchKeeper, SketchRequest};
 use ksmith_core::kernel::PageEntry;
-use ksmith_core::page_sample::Frame;
+use ksmith_core::page_sample::FrameKind;
 use ksmith_core::sample::{GuestSketch, ProcessId, ReadPage, Sample};
 use ksmith_core::sketch::mix;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_64;
 
-use crate::memory::pace::be_humble;
-use crate::memory::process::{Process, Stretch};
+use crate::memory::pace::lower_priority;
+use crate::memory::process::{AddressRange, OpenProcess};
 use crate::own_use::thread_cpu;
-use crate::page_sampler::{Frames, Pages, nth_page};
+use crate::page_sampler::{FrameTables, SampledPageReader, nth_page};
 use crate::reader;
 
 /// Time for which a tick waits for the pages that a pass merged. They arrive in time unless a process blocks the
@@ -42,7 +42,7 @@ type Looked = Vec<(ProcessId, FxHashMap<u64, Option<ReadPage>>)>;
 
 /// A result of the thread, with its CPU time in seconds.
 #[derive(Debug)]
-enum Found {
+enum SketcherResult {
     Read(ProcessId, Option<GuestSketch>, f64),
     Looked(Looked, f64),
 }
@@ -51,8 +51,8 @@ enum Found {
 #[derive(Debug)]
 pub struct GuestSketcher {
     keeper: SketchKeeper,
-    orders: Sender<Request>,
-    found: Receiver<Found>,
+    orders: Sender<SketchRequest>,
+    found: Receiver<SketcherResult>,
     is_busy: bool,
 }
 
@@ -62,10 +62,10 @@ impl GuestSketcher {
     /// # Errors
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
-        let (orders, given) = bounded::<Request>(1);
+        let (orders, given) = bounded::<SketchRequest>(1);
         let (sender, found) = bounded(1);
         let work = move || {
-            be_humble();
+            lower_priority();
             let mut reader = GuestReader::default();
             for request in given {
                 let Some(found) = reader.carry_out(request) else { continue };
@@ -81,29 +81,29 @@ impl GuestSketcher {
     /// Fills the newest sketches into `sample`, and requests those that are due from the thread.
     pub fn read(&mut self, sample: &mut Sample) {
         let before = thread_cpu();
-        self.take(self.found.try_recv().ok());
+        self.accept_result(self.found.try_recv().ok());
         self.keeper.follow(sample);
         while !self.is_busy {
             let request = self.keeper.next_request();
-            let is_look = matches!(request, Request::Look(_));
-            if request == Request::Nothing || self.orders.send(request).is_err() {
+            let is_look = matches!(request, SketchRequest::Look(_));
+            if request == SketchRequest::Nothing || self.orders.send(request).is_err() {
                 break;
             }
             self.is_busy = true;
             if !is_look {
                 break;
             }
-            self.take(self.found.recv_timeout(PATIENCE).ok());
+            self.accept_result(self.found.recv_timeout(PATIENCE).ok());
         }
         sample.sketches = self.keeper.sketches();
         self.keeper.charge(thread_cpu().saturating_sub(before).as_secs_f64());
     }
 
-    fn take(&mut self, found: Option<Found>) {
+    fn accept_result(&mut self, found: Option<SketcherResult>) {
         match found {
             None => return,
-            Some(Found::Read(id, sketch, seconds)) => self.keeper.read(id, sketch, seconds),
-            Some(Found::Looked(pages, seconds)) => self.keeper.looked(&pages, seconds),
+            Some(SketcherResult::Read(id, sketch, seconds)) => self.keeper.record_sketch(id, sketch, seconds),
+            Some(SketcherResult::Looked(pages, seconds)) => self.keeper.record_pages(&pages, seconds),
         }
         self.is_busy = false;
     }
@@ -116,12 +116,12 @@ impl GuestSketcher {
 
 /// Measures the CPU time of a thread and of the child that reads for it.
 #[derive(Debug)]
-struct Stopwatch {
+struct CpuStopwatch {
     began: Instant,
     cpu: Duration,
 }
 
-impl Stopwatch {
+impl CpuStopwatch {
     fn start() -> Self {
         Self { began: Instant::now(), cpu: Self::cpu() }
     }
@@ -141,8 +141,8 @@ impl Stopwatch {
 /// Samples the pages of guests and fingerprints them.
 #[derive(Debug)]
 struct GuestReader {
-    pages: Pages,
-    frames: Frames,
+    pages: SampledPageReader,
+    frames: FrameTables,
     random: RandomState,
     /// Hash of an empty page.
     empty: u64,
@@ -153,24 +153,24 @@ impl Default for GuestReader {
     fn default() -> Self {
         let page_size = rustix::param::page_size();
         let empty = XxHash3_64::oneshot(&vec![0; page_size]);
-        let (pages, frames) = (Pages::default(), Frames::open());
+        let (pages, frames) = (SampledPageReader::default(), FrameTables::open());
         Self { pages, frames, random: RandomState::new(), empty, page_size: page_size as u64 }
     }
 }
 
 impl GuestReader {
     /// Executes a request and measures its CPU time.
-    fn carry_out(&mut self, request: Request) -> Option<Found> {
-        let stopwatch = Stopwatch::start();
+    fn carry_out(&mut self, request: SketchRequest) -> Option<SketcherResult> {
+        let stopwatch = CpuStopwatch::start();
         match request {
-            Request::Nothing => None,
-            Request::Read(id) => {
+            SketchRequest::Nothing => None,
+            SketchRequest::Read(id) => {
                 let sketch = self.sketch(id);
-                Some(Found::Read(id, sketch, stopwatch.cpu_seconds()))
+                Some(SketcherResult::Read(id, sketch, stopwatch.cpu_seconds()))
             }
-            Request::Look(guests) => {
-                let looked = self.look(&guests);
-                Some(Found::Looked(looked, stopwatch.cpu_seconds()))
+            SketchRequest::Look(guests) => {
+                let looked = self.reread_pages(&guests);
+                Some(SketcherResult::Looked(looked, stopwatch.cpu_seconds()))
             }
         }
     }
@@ -198,19 +198,19 @@ impl GuestReader {
         (sketch.read > 0).then_some(sketch)
     }
 
-    fn pages_of(&self, stretches: &[Stretch]) -> u64 {
+    fn pages_of(&self, stretches: &[AddressRange]) -> u64 {
         stretches.iter().map(|stretch| (stretch.end - stretch.start) / self.page_size).sum()
     }
 
     /// Draws a stratified random sample of addresses: one in each of equal parts of a guest's memory.
-    fn draw(&self, id: ProcessId, stretches: &[Stretch]) -> Vec<u64> {
+    fn draw(&self, id: ProcessId, stretches: &[AddressRange]) -> Vec<u64> {
         let all = self.pages_of(stretches);
         let width = all.div_ceil(GuestSketch::pages_to_read(all)).max(1);
         let place = |part: u64| part * width + self.random.hash_one((id, part)) % width;
         (0..all.div_ceil(width)).filter_map(|part| nth_page(stretches, place(part), self.page_size)).collect()
     }
 
-    fn look(&mut self, guests: &[(ProcessId, Vec<u64>)]) -> Looked {
+    fn reread_pages(&mut self, guests: &[(ProcessId, Vec<u64>)]) -> Looked {
         let mut looked = Vec::new();
         for (id, places) in guests.iter().filter(|(id, _)| opened(*id).is_some()) {
             let addresses: Vec<u64> = places.iter().map(|place| place * self.page_size).collect();
@@ -242,17 +242,17 @@ impl GuestReader {
 
     /// Returns the number of pages that share the frame of this one; 0 if the frame is its own.
     fn mappings(&self, entry: PageEntry) -> u64 {
-        match self.frames.of(entry) {
-            Frame::Own => 0,
-            Frame::Merged { mappings } => u64::from(mappings.max(1)),
-            Frame::Shared => FEWEST,
+        match self.frames.classify_frame(entry) {
+            FrameKind::Own => 0,
+            FrameKind::Merged { mappings } => u64::from(mappings.max(1)),
+            FrameKind::Shared => FEWEST,
         }
     }
 }
 
 /// Opens the process if it still exists: its PID may have been reused.
-fn opened(id: ProcessId) -> Option<Process> {
-    Process::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
+fn opened(id: ProcessId) -> Option<OpenProcess> {
+    OpenProcess::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
 }
 
 #[cfg(test)]

@@ -1,37 +1,37 @@
-//! The live kernel as a [`Host`]: joins observe and act. No other module names both.
+//! The live kernel as a [`KsmHost`]: joins observe and act. No other module names both.
 
 use std::time::Duration;
 
-use ksmith_core::knobs::Knobs;
+use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::Sample;
 
-use crate::act::{ActError, Control};
+use crate::act::{ActError, KsmControl};
 use crate::guest_sketcher::GuestSketcher;
-use crate::observe::Observer;
+use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
-use ksmith_core::controller::{Applied, Host};
+use ksmith_core::controller::{ApplyOutcome, KsmHost};
 use ksmith_core::lease::KsmdWaker;
 
 /// The host that ksmith runs on, under its control.
 #[derive(Debug)]
 pub struct LiveHost {
     /// Source of the samples.
-    pub observer: Observer,
+    pub observer: HostObserver,
     /// Writer of the settings; restores them when dropped.
-    pub control: Control,
+    pub control: KsmControl,
     page_samples: Option<BackgroundSampler>,
     sketches: Option<GuestSketcher>,
 }
 
 impl LiveHost {
     /// Creates a host from its observer and its control.
-    pub fn new(observer: Observer, control: Control) -> Self {
+    pub fn new(observer: HostObserver, control: KsmControl) -> Self {
         Self { observer, control, page_samples: None, sketches: None }
     }
 
     /// Takes a sample without page samples and sketches. It has the settings as decided: those that a lease changes for
     /// its own purposes are hidden.
-    pub fn look(&mut self) -> Sample {
+    pub fn sample_without_pages(&mut self) -> Sample {
         // A ksmd that rests does so until this thread says otherwise.
         let rest = self.control.writer().rest();
         let mut sample = Sample { rest, ..self.observer.sample() };
@@ -40,9 +40,9 @@ impl LiveHost {
     }
 }
 
-impl Host for LiveHost {
+impl KsmHost for LiveHost {
     fn sample(&mut self) -> Sample {
-        let mut sample = self.look();
+        let mut sample = self.sample_without_pages();
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }
@@ -70,12 +70,12 @@ impl Host for LiveHost {
         }
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         let (changes, errors) = self.control.writer().apply_leased(knobs);
         let (waiting, errors): (Vec<ActError>, Vec<ActError>) =
             errors.into_iter().partition(|error| matches!(error, ActError::Busy { .. }));
         let sentences = |errors: &[ActError]| errors.iter().map(ToString::to_string).collect();
-        Applied {
+        ApplyOutcome {
             changes: changes.iter().map(ToString::to_string).collect(),
             errors: sentences(&errors),
             waiting: sentences(&waiting),

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use ksmith_core::kernel::Mapping;
+use ksmith_core::kernel::ProcessMapping;
 use ksmith_core::reading::{Malformed, Reading};
 
 use crate::proc_file::{MAPPINGS, OverBudget};
@@ -14,44 +14,44 @@ use crate::root::{Root, outcome};
 ///
 /// # Errors
 /// The file can't be read, is over its budget, does not answer, or is malformed.
-pub fn each(root: &Root, pid: u32, file: &str, visit: impl FnMut(Mapping)) -> io::Result<()> {
-    let mut cutter = Cutter { text: Vec::new(), count: 0, failed: None, visit };
+pub fn visit_mappings(root: &Root, pid: u32, file: &str, visit: impl FnMut(ProcessMapping)) -> io::Result<()> {
+    let mut cutter = MappingParser { text: Vec::new(), count: 0, failed: None, visit };
     if root.is_host() {
-        reader::each_piece(pid, file, |piece| cutter.take(piece))?;
+        reader::each_piece(pid, file, |piece| cutter.push_piece(piece))?;
     } else {
         let bytes = std::fs::read(root.path(format!("proc/{pid}/{file}")))?;
-        let _ = cutter.take(&bytes);
+        let _ = cutter.push_piece(&bytes);
     }
     cutter.finish().map_err(|failed| match failed {
-        Failed::TooMany => OverBudget::new(pid, file, MAPPINGS, "mappings").into(),
-        Failed::Malformed(why) => io::Error::new(io::ErrorKind::InvalidData, why),
+        MappingsError::TooMany => OverBudget::new(pid, file, MAPPINGS, "mappings").into(),
+        MappingsError::Malformed(why) => io::Error::new(io::ErrorKind::InvalidData, why),
     })
 }
 
 /// Does the same as [`each`] for callers that need an outcome.
-pub fn read(root: &Root, pid: u32, file: &str, visit: impl FnMut(Mapping)) -> Reading<()> {
-    match each(root, pid, file, visit) {
+pub fn read(root: &Root, pid: u32, file: &str, visit: impl FnMut(ProcessMapping)) -> Reading<()> {
+    match visit_mappings(root, pid, file, visit) {
         Ok(()) => Reading::Value(()),
         Err(error) => outcome(&error),
     }
 }
 
-enum Failed {
+enum MappingsError {
     TooMany,
     Malformed(Malformed),
 }
 
 /// An incremental parser that assembles whole mappings from pieces of text.
-struct Cutter<F> {
+struct MappingParser<F> {
     /// An incomplete mapping at the end of the last piece.
     text: Vec<u8>,
     count: u64,
-    failed: Option<Failed>,
+    failed: Option<MappingsError>,
     visit: F,
 }
 
-impl<F: FnMut(Mapping)> Cutter<F> {
-    fn take(&mut self, piece: &[u8]) -> ControlFlow<()> {
+impl<F: FnMut(ProcessMapping)> MappingParser<F> {
+    fn push_piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
         self.text.extend_from_slice(piece);
         // A line that begins with a capital letter is a figure of the mapping before it.
         let is_heading = |at: &usize| self.text.get(at + 1).is_some_and(|byte| !byte.is_ascii_uppercase());
@@ -64,7 +64,7 @@ impl<F: FnMut(Mapping)> Cutter<F> {
         if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn finish(mut self) -> Result<(), Failed> {
+    fn finish(mut self) -> Result<(), MappingsError> {
         if self.failed.is_none() {
             let rest = std::mem::take(&mut self.text);
             self.parse(&rest);
@@ -73,16 +73,16 @@ impl<F: FnMut(Mapping)> Cutter<F> {
     }
 
     fn parse(&mut self, text: &[u8]) {
-        match Mapping::parse_all(&String::from_utf8_lossy(text)) {
+        match ProcessMapping::parse_all(&String::from_utf8_lossy(text)) {
             Ok(mappings) => {
                 self.count += mappings.len() as u64;
                 if self.count > MAPPINGS {
-                    self.failed = Some(Failed::TooMany);
+                    self.failed = Some(MappingsError::TooMany);
                     return;
                 }
                 mappings.into_iter().for_each(&mut self.visit);
             }
-            Err(why) => self.failed = Some(Failed::Malformed(why)),
+            Err(why) => self.failed = Some(MappingsError::Malformed(why)),
         }
     }
 }
@@ -96,10 +96,10 @@ mod tests {
     const SMAPS: &str = "1000-2000 rw-p 0 0:0 0 \nRss: 4 kB\nVmFlags: rd mg\n3000-5000 rw-p 0 0:0 7 /a file\n\
                          Rss: 8 kB\nVmFlags: rd\n6000-7000 ---p 0 0:0 0\n";
 
-    fn cut(text: &str, width: usize) -> (Vec<Mapping>, bool) {
+    fn cut(text: &str, width: usize) -> (Vec<ProcessMapping>, bool) {
         let mut found = Vec::new();
-        let mut cutter = Cutter { text: Vec::new(), count: 0, failed: None, visit: |it| found.push(it) };
-        let _ = text.as_bytes().chunks(width).try_for_each(|piece| cutter.take(piece));
+        let mut cutter = MappingParser { text: Vec::new(), count: 0, failed: None, visit: |it| found.push(it) };
+        let _ = text.as_bytes().chunks(width).try_for_each(|piece| cutter.push_piece(piece));
         let is_good = cutter.finish().is_ok();
         (found, is_good)
     }
@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         #[test]
         fn where_the_text_is_cut_does_not_matter(width in 1_usize..200) {
-            prop_assert_eq!(cut(SMAPS, width), (Mapping::parse_all(SMAPS).unwrap(), true));
+            prop_assert_eq!(cut(SMAPS, width), (ProcessMapping::parse_all(SMAPS).unwrap(), true));
         }
     }
 }

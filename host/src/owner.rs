@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::accountable::four;
+use crate::accountable::parse_ids;
 use crate::root::Root;
 
 /// The set-user-ID and set-group-ID bits of a file's mode.
@@ -11,25 +11,25 @@ const SET_ID: u32 = 0o6000;
 
 /// The users of a process, from its `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
+pub struct ProcessOwner {
     /// The real, effective, saved and file system user.
     uids: [u32; 4],
     /// True if it is in the PID namespace of this host, and not in that of a container.
     is_of_host: bool,
 }
 
-impl Owner {
+impl ProcessOwner {
     /// Parses the owner from the text of `/proc/PID/status`.
     pub fn parse(status: &str) -> Option<Self> {
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-        let uids = four(status, "Uid:")?;
+        let uids = parse_ids(status, "Uid:")?;
         // One PID for each namespace, that of this procfs first. A kernel without namespaces has no such line.
         let is_of_host = line("NSpid:").is_none_or(|pids| pids.split_ascii_whitespace().count() == 1);
         Some(Self { uids, is_of_host })
     }
 
     /// Reads the present owner of a process.
-    pub fn of(root: &Root, pid: u32) -> Option<Self> {
+    pub fn from_pid(root: &Root, pid: u32) -> Option<Self> {
         root.text(format!("proc/{pid}/status")).value().and_then(|text| Self::parse(text))
     }
 
@@ -56,22 +56,22 @@ impl Owner {
 
 /// The owner and the program of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glance {
-    owner: Option<Owner>,
+pub struct OwnershipSnapshot {
+    owner: Option<ProcessOwner>,
     /// The executed file, read for root's processes only.
-    program: Option<Program>,
+    program: Option<ExecutedFile>,
 }
 
-impl Glance {
+impl OwnershipSnapshot {
     /// Reads the owner and the program of a process.
     pub fn at(root: &Root, pid: u32) -> Self {
-        let owner = Owner::of(root, pid);
-        let is_roots = owner.is_some_and(Owner::is_root_of_host);
+        let owner = ProcessOwner::from_pid(root, pid);
+        let is_roots = owner.is_some_and(ProcessOwner::is_root_of_host);
         Self { owner, program: if is_roots { program(root, pid) } else { None } }
     }
 
     /// Returns the owner of the process.
-    pub fn owner(self) -> Option<Owner> {
+    pub fn owner(self) -> Option<ProcessOwner> {
         self.owner
     }
 
@@ -89,18 +89,18 @@ impl Glance {
 
 /// The identity of the file that a process executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Program {
+struct ExecutedFile {
     file: (u64, u64),
     has_set_id: bool,
 }
 
 /// Returns the executed file of a process; `None` if it can't be read. A captured tree has no programs.
-fn program(root: &Root, pid: u32) -> Option<Program> {
+fn program(root: &Root, pid: u32) -> Option<ExecutedFile> {
     if !root.is_host() {
-        return Some(Program::default());
+        return Some(ExecutedFile::default());
     }
     let file = fs::metadata(root.path(format!("proc/{pid}/exe"))).ok()?;
-    Some(Program { file: (file.dev(), file.ino()), has_set_id: file.mode() & SET_ID != 0 })
+    Some(ExecutedFile { file: (file.dev(), file.ino()), has_set_id: file.mode() & SET_ID != 0 })
 }
 
 #[cfg(test)]
@@ -110,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    fn owner(uids: &str, pids: &str) -> Owner {
-        Owner::parse(&format!("Name:\tx\nUid:\t{uids}\nNSpid:\t{pids}\n")).unwrap()
+    fn owner(uids: &str, pids: &str) -> ProcessOwner {
+        ProcessOwner::parse(&format!("Name:\tx\nUid:\t{uids}\nNSpid:\t{pids}\n")).unwrap()
     }
 
     #[test]
@@ -124,15 +124,15 @@ mod tests {
         assert_eq!(owner("64\t64\t64\t64", "1").only(), Some(64));
         assert_eq!((owner("1000\t0\t0\t0", "1").only(), owner("1000\t0\t0\t0", "1").effective()), (None, 0));
         for bad in ["", "Uid:\t1\t2\t3", "Uid:\ta\tb\tc\td"] {
-            assert_eq!(Owner::parse(bad), None, "{bad}");
+            assert_eq!(ProcessOwner::parse(bad), None, "{bad}");
         }
-        assert!(Owner::parse("Uid:\t0\t0\t0\t0\n").unwrap().is_root_of_host(), "without namespaces");
+        assert!(ProcessOwner::parse("Uid:\t0\t0\t0\t0\n").unwrap().is_root_of_host(), "without namespaces");
     }
 
     #[test]
     fn a_process_of_another_user_is_never_roots_program_whatever_it_is_called() {
         let root = Root::host();
-        if Owner::of(&root, std::process::id()).unwrap().effective() != 0 {
+        if ProcessOwner::from_pid(&root, std::process::id()).unwrap().effective() != 0 {
             return;
         }
         let start = |uid: u32| {
@@ -142,11 +142,11 @@ mod tests {
         };
         for (uid, expected) in [(0, true), (65534, false)] {
             let mut child = start(uid);
-            assert_eq!(Glance::at(&root, child.id()).is_roots_program(), expected, "{uid}");
+            assert_eq!(OwnershipSnapshot::at(&root, child.id()).is_roots_program(), expected, "{uid}");
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        assert!(!Glance::at(&root, u32::MAX).is_roots_program());
+        assert!(!OwnershipSnapshot::at(&root, u32::MAX).is_roots_program());
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
             |uid: u32| fs::write(directory.join("status"), format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")).unwrap();
         let root = Root::at(tree.path());
         is(0);
-        let before = Glance::at(&root, 7);
-        assert!(before.is_roots_program() && before == Glance::at(&root, 7));
+        let before = OwnershipSnapshot::at(&root, 7);
+        assert!(before.is_roots_program() && before == OwnershipSnapshot::at(&root, 7));
         is(1000);
-        assert!(before != Glance::at(&root, 7) && !Glance::at(&root, 7).is_roots_program());
+        assert!(before != OwnershipSnapshot::at(&root, 7) && !OwnershipSnapshot::at(&root, 7).is_roots_program());
     }
 }

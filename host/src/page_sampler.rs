@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
-use ksmith_core::page_sample::{Fingerprint, Frame, PageSampler, Request};
+use ksmith_core::page_sample::{FrameKind, PageFingerprint, PageSampleRequest, PageSampler};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{PageSamples, ProcessId, Sample};
 use tracing::info;
@@ -21,9 +21,9 @@ use twox_hash::XxHash3_64;
 
 pub use self::background::BackgroundSampler;
 use crate::memory::frames;
-use crate::memory::process::{Process, Stretch};
-use crate::proc_file::Unanswered;
-use crate::reader::{Patience, Reader, SUSPECTS, SampledPage, WantedPages};
+use crate::memory::process::{AddressRange, OpenProcess};
+use crate::proc_file::UnansweredRead;
+use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, SampledPage, WantedPages};
 
 /// Sampled pages of all guests together.
 const PAGES: u64 = 512;
@@ -40,27 +40,27 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub struct LiveSampler {
     sampler: PageSampler,
     /// Locations of the sampled pages, grouped by process.
-    places: Vec<Place>,
-    frames: Frames,
-    pages: Pages,
+    places: Vec<SampledAddress>,
+    frames: FrameTables,
+    pages: SampledPageReader,
 }
 
 /// The location of a page: its process and virtual address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SampledAddress {
     pub id: ProcessId,
     pub address: u64,
 }
 
 /// Reads pages of processes in a child, since a process may block its reader.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
-    reader: Reader,
+pub(crate) struct SampledPageReader {
+    reader: ProcessReader,
 }
 
 /// The kernel's tables of frames, if readable.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct FrameTables {
     /// `/proc/kpageflags`
     flags: Option<File>,
     /// `/proc/kpagecount`
@@ -78,7 +78,7 @@ impl Default for LiveSampler {
                  as one that others can merge with"
             );
         }
-        Self { sampler, places: Vec::new(), frames: Frames::open(), pages: Pages::default() }
+        Self { sampler, places: Vec::new(), frames: FrameTables::open(), pages: SampledPageReader::default() }
     }
 }
 
@@ -91,37 +91,37 @@ impl LiveSampler {
     }
 
     /// Returns the request that is due at this sample.
-    fn next(&mut self, sample: &Sample) -> Request {
-        self.sampler.next(sample)
+    fn next(&mut self, sample: &Sample) -> PageSampleRequest {
+        self.sampler.next_request(sample)
     }
 
     fn counts(&self) -> Reading<PageSamples> {
         self.sampler.page_samples().map_or(Reading::Absent, Reading::Value)
     }
 
-    fn carry_out(&mut self, request: Request, sample: &Sample) {
+    fn carry_out(&mut self, request: PageSampleRequest, sample: &Sample) {
         match request {
-            Request::Nothing => {}
-            Request::Read => self.read_all(sample),
-            Request::ReadPart(part) => {
-                let places = part.of(&self.places).copied().collect();
+            PageSampleRequest::Nothing => {}
+            PageSampleRequest::Read => self.read_all(sample),
+            PageSampleRequest::ReadPart(part) => {
+                let places = part.select(&self.places).copied().collect();
                 let fingerprints = self.fingerprints(sample, places);
                 if self.sampler.read_part(part, fingerprints, sample.at) {
                     self.read_all(sample);
                 }
             }
-            Request::Draw => {
+            PageSampleRequest::Draw => {
                 let fingerprints = self.draw(sample);
-                self.sampler.drawn(fingerprints, sample.at);
+                self.sampler.record_drawn(fingerprints, sample.at);
             }
         }
     }
 
     /// Draws pages from each process in proportion to its memory, and returns their fingerprints. Processes with
     /// unreadable memory are left out.
-    fn draw(&mut self, sample: &Sample) -> Vec<Option<Fingerprint>> {
+    fn draw(&mut self, sample: &Sample) -> Vec<Option<PageFingerprint>> {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
-        let bytes = |process: &ksmith_core::sample::Process| {
+        let bytes = |process: &ksmith_core::sample::ProcessSample| {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
@@ -130,7 +130,7 @@ impl LiveSampler {
         for process in mergeable() {
             let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
             // One process's at a time: a user may have as many mappings as the kernel lets.
-            let stretches = Process::open(process.id.pid).and_then(|process| process.stretches());
+            let stretches = OpenProcess::open(process.id.pid).and_then(|process| process.stretches());
             if let Ok(stretches) = stretches {
                 parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
             }
@@ -142,18 +142,19 @@ impl LiveSampler {
 
     fn read_all(&mut self, sample: &Sample) {
         let fingerprints = self.fingerprints(sample, self.places.clone());
-        self.sampler.read(fingerprints, sample.at);
+        self.sampler.record_read(fingerprints, sample.at);
     }
 
     /// Reads the fingerprints of these pages. A process that is not in the sample is skipped: its PID may have been
     /// reused.
-    fn fingerprints(&mut self, sample: &Sample, places: Vec<Place>) -> Vec<Option<Fingerprint>> {
+    fn fingerprints(&mut self, sample: &Sample, places: Vec<SampledAddress>) -> Vec<Option<PageFingerprint>> {
         let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
-        let places: Vec<Option<Place>> =
+        let places: Vec<Option<SampledAddress>> =
             places.into_iter().map(|place| Some(place).filter(|place| there.contains(&place.id))).collect();
         let pages = self.pages.read(&places);
-        let fingerprint =
-            |(place, page): (Option<Place>, Option<SampledPage>)| Some(self.frames.fingerprint(place?, page?));
+        let fingerprint = |(place, page): (Option<SampledAddress>, Option<SampledPage>)| {
+            Some(self.frames.fingerprint(place?, page?))
+        };
         places.into_iter().zip(pages).map(fingerprint).collect()
     }
 }
@@ -161,29 +162,29 @@ impl LiveSampler {
 /// Returns random candidate addresses for each of equal parts of a process's memory, to be tried in turn.
 fn tries(
     id: ProcessId,
-    stretches: &[Stretch],
+    stretches: &[AddressRange],
     count: u64,
     page_size: u64,
     random: &RandomState,
-) -> impl Iterator<Item = [Option<Place>; TRIES]> {
+) -> impl Iterator<Item = [Option<SampledAddress>; TRIES]> {
     let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
     let width = pages.div_ceil(count.max(1)).max(1);
     (0..count).map(move |part| {
         std::array::from_fn(|turn| {
             let within = random.hash_one((id.pid, part, turn)) % width;
             let address = nth_page(stretches, part * width + within, page_size)?;
-            Some(Place { id, address })
+            Some(SampledAddress { id, address })
         })
     })
 }
 
-impl Pages {
+impl SampledPageReader {
     /// Reads these pages, if they are present and their processes answer.
-    pub fn read(&mut self, places: &[Option<Place>]) -> Vec<Option<SampledPage>> {
+    pub fn read(&mut self, places: &[Option<SampledAddress>]) -> Vec<Option<SampledPage>> {
         let now = Instant::now();
-        let asked: Vec<Option<Place>> =
+        let asked: Vec<Option<SampledAddress>> =
             places.iter().map(|place| place.filter(|place| !SUSPECTS.rests(place.id.pid, now))).collect();
-        let wanted: Vec<Place> = asked.iter().flatten().copied().collect();
+        let wanted: Vec<SampledAddress> = asked.iter().flatten().copied().collect();
         let addresses: Vec<u64> = wanted.iter().map(|place| place.address).collect();
         let mut rest = &addresses[..];
         let mut wants = Vec::new();
@@ -220,11 +221,11 @@ impl Pages {
         now: Instant,
         longest: Duration,
     ) -> Vec<Option<Vec<Option<SampledPage>>>> {
-        let answers = self.reader.read_pages(wants, Patience::new(STALL, longest));
+        let answers = self.reader.read_pages(wants, ReadPatience::new(STALL, longest));
         let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
             Ok(pages) => Some(pages),
-            Err(error) if Unanswered::of(&error).is_some() => {
-                SUSPECTS.note(want.pid, now);
+            Err(error) if UnansweredRead::find_in(&error).is_some() => {
+                SUSPECTS.record_silence(want.pid, now);
                 None
             }
             // It has ended.
@@ -234,11 +235,11 @@ impl Pages {
     }
 
     /// Draws the first present page of each part.
-    fn draw(&mut self, parts: &[[Option<Place>; TRIES]]) -> Vec<(Place, SampledPage)> {
-        let mut found: Vec<Option<(Place, SampledPage)>> = vec![None; parts.len()];
+    fn draw(&mut self, parts: &[[Option<SampledAddress>; TRIES]]) -> Vec<(SampledAddress, SampledPage)> {
+        let mut found: Vec<Option<(SampledAddress, SampledPage)>> = vec![None; parts.len()];
         for turn in 0..TRIES {
             let open = parts.iter().zip(&found).map(|(tries, found)| tries.get(turn).filter(|_| found.is_none()));
-            let places: Vec<Option<Place>> = open.map(|place| *place?).collect();
+            let places: Vec<Option<SampledAddress>> = open.map(|place| *place?).collect();
             let pages = self.read(&places).into_iter();
             for ((slot, place), page) in found.iter_mut().zip(places).zip(pages) {
                 if let Some(drawn) = place.zip(page) {
@@ -250,27 +251,27 @@ impl Pages {
     }
 }
 
-impl Frames {
+impl FrameTables {
     /// Opens the tables that are readable.
     pub fn open() -> Self {
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
         Self { flags, mappings }
     }
 
-    fn fingerprint(&self, place: Place, page: SampledPage) -> Fingerprint {
-        Fingerprint { guest: place.id.pid, content: page.content, frame: self.of(page.entry) }
+    fn fingerprint(&self, place: SampledAddress, page: SampledPage) -> PageFingerprint {
+        PageFingerprint { guest: place.id.pid, content: page.content, frame: self.classify_frame(page.entry) }
     }
 
     /// Classifies the frame of a page. When all others that shared a frame have written to it, the last page maps it
     /// alone.
-    pub fn of(&self, entry: PageEntry) -> Frame {
+    pub fn classify_frame(&self, entry: PageEntry) -> FrameKind {
         let is_merged = || word(self.flags.as_ref(), entry).is_some_and(|flags| FrameFlags(flags).is_merged());
         if entry.is_exclusive() && !is_merged() {
-            return Frame::Own;
+            return FrameKind::Own;
         }
         // Mappings of the zero page are not counted.
         let mappings = word(self.mappings.as_ref(), entry).filter(|mappings| *mappings > 0);
-        mappings.map_or(Frame::Shared, |mappings| Frame::Merged {
+        mappings.map_or(FrameKind::Shared, |mappings| FrameKind::Merged {
             mappings: u32::try_from(mappings).unwrap_or(u32::MAX),
         })
     }
@@ -285,7 +286,7 @@ fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
 }
 
 /// Returns the address of the page with this number, counted through all stretches.
-pub(crate) fn nth_page(stretches: &[Stretch], mut number: u64, page_size: u64) -> Option<u64> {
+pub(crate) fn nth_page(stretches: &[AddressRange], mut number: u64, page_size: u64) -> Option<u64> {
     for stretch in stretches {
         let pages = (stretch.end - stretch.start) / page_size;
         if number < pages {
@@ -310,10 +311,10 @@ mod tests {
         let start_ticks = stat.value().unwrap().start_ticks;
         let mut sample = Sample { at: Duration::from_secs(seconds), page_size, ..Sample::default() };
         sample.ksm.run = Reading::Value(0);
-        sample.processes.push(ksmith_core::sample::Process {
+        sample.processes.push(ksmith_core::sample::ProcessSample {
             rss_bytes: 1 << 26,
             ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
-            ..ksmith_core::sample::Process::new(
+            ..ksmith_core::sample::ProcessSample::new(
                 ProcessId { pid: std::process::id(), start_ticks },
                 "self".into(),
                 false,

@@ -41,7 +41,7 @@ impl OverBudget {
     }
 
     /// Returns the exceeded budget behind an I/O error, if that is its cause.
-    pub fn of(error: &io::Error) -> Option<&Self> {
+    pub fn find_in(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
@@ -49,34 +49,34 @@ impl OverBudget {
 /// An error: a file of a process blocks its readers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file} of process {pid} does not answer")]
-pub struct Unanswered {
+pub struct UnansweredRead {
     /// The PID of the process.
     pub pid: u32,
     /// The file that does not answer.
     pub file: String,
 }
 
-impl Unanswered {
+impl UnansweredRead {
     /// Creates the error for a process that blocks reads of `file`.
     pub fn new(pid: u32, file: &str) -> Self {
         Self { pid, file: file.to_owned() }
     }
 
     /// Returns the process and file behind an I/O error, if an unanswered read is its cause.
-    pub fn of(error: &io::Error) -> Option<&Self> {
+    pub fn find_in(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl From<Unanswered> for io::Error {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<UnansweredRead> for io::Error {
+    fn from(unanswered: UnansweredRead) -> Self {
         Self::new(io::ErrorKind::TimedOut, unanswered)
     }
 }
 
 /// Returns true if an error means that the process is given up: it exceeds a budget, or does not answer.
 pub fn is_given_up(error: &io::Error) -> bool {
-    OverBudget::of(error).is_some() || Unanswered::of(error).is_some()
+    OverBudget::find_in(error).is_some() || UnansweredRead::find_in(error).is_some()
 }
 
 /// Returns true if a read of this file of a process may wait for the lock of its memory map.
@@ -117,7 +117,7 @@ pub fn budget_of_path(path: &Path) -> Option<(u32, &str, u64)> {
 /// Reads file `name` of a process, at most as much as its budget.
 ///
 /// # Errors
-/// The file can't be read, or is longer: see [`OverBudget::of`].
+/// The file can't be read, or is longer: see [`OverBudget::find_in`].
 pub fn read(file: File, pid: u32, name: &str) -> io::Result<Vec<u8>> {
     let most = budget(name);
     let bytes = read_within(file, most)?.ok_or_else(|| OverBudget::new(pid, name, most, "bytes"))?;
@@ -167,9 +167,9 @@ mod tests {
     use super::*;
 
     /// An endless reader that counts the bytes taken from it.
-    struct Endless(u64);
+    struct EndlessReader(u64);
 
-    impl Read for &mut Endless {
+    impl Read for &mut EndlessReader {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             buffer.fill(b'x');
             self.0 += buffer.len() as u64;
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_endless_file_costs_its_budget_and_one_byte() {
-        let mut endless = Endless(0);
+        let mut endless = EndlessReader(0);
         assert_eq!(read_within(&mut endless, 2 << 20).unwrap(), None);
         assert_eq!(endless.0, (2 << 20) + 1);
         assert_eq!(read_within(&b"four"[..], 4).unwrap().as_deref(), Some(&b"four"[..]));
@@ -192,8 +192,8 @@ mod tests {
         io::Seek::rewind(&mut file).unwrap();
         let error = read(file, 812, "cmdline").unwrap_err();
         assert_eq!(error.to_string(), "cmdline of process 812 exceeds the budget of 262144 bytes");
-        assert_eq!(OverBudget::of(&error).unwrap().pid, 812);
-        assert!(OverBudget::of(&io::ErrorKind::NotFound.into()).is_none());
+        assert_eq!(OverBudget::find_in(&error).unwrap().pid, 812);
+        assert!(OverBudget::find_in(&io::ErrorKind::NotFound.into()).is_none());
     }
 
     #[test]
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_answer_is_named() {
-        let error = io::Error::from(Unanswered::new(812, "smaps"));
+        let error = io::Error::from(UnansweredRead::new(812, "smaps"));
         assert!(error.to_string() == "smaps of process 812 does not answer", "{error}");
         assert!(is_given_up(&error) && !is_given_up(&io::ErrorKind::TimedOut.into()));
-        assert_eq!((Unanswered::of(&error).unwrap().pid, OverBudget::of(&error)), (812, None));
+        assert_eq!((UnansweredRead::find_in(&error).unwrap().pid, OverBudget::find_in(&error)), (812, None));
     }
 
     #[test]

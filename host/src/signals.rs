@@ -38,17 +38,17 @@ pub enum Signal {
 
 /// The caught signals, which do not end the process. Those that arrive before a thread listens are kept.
 #[derive(Debug)]
-pub struct Caught(Signals);
+pub struct CaughtSignals(Signals);
 
 /// Catches the signals. Call it before any change that a sudden end would leave in place.
 ///
 /// # Errors
 /// The handlers could not be installed.
-pub fn catch() -> io::Result<Caught> {
-    Signals::new(ENDING.into_iter().chain(MEANINGLESS).chain([SIGHUP])).map(Caught)
+pub fn catch() -> io::Result<CaughtSignals> {
+    Signals::new(ENDING.into_iter().chain(MEANINGLESS).chain([SIGHUP])).map(CaughtSignals)
 }
 
-impl Caught {
+impl CaughtSignals {
     /// Sends each signal to `sender` from a thread of its own.
     ///
     /// # Errors

@@ -82,13 +82,13 @@ pub enum OptInError {
 
 /// A service unit of this host or of a captured tree.
 #[derive(Debug)]
-pub struct Service<'a> {
+pub struct ServiceUnit<'a> {
     root: &'a Root,
     /// Name of the unit, with its suffix.
     pub unit: String,
 }
 
-impl<'a> Service<'a> {
+impl<'a> ServiceUnit<'a> {
     /// Creates a service from its name. The suffix `.service` may be left out.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_service_is_opted_in_and_out_again_without_a_trace() {
         let (tree, root) = host("256.7-1.fc41", "6.18.0");
-        let service = Service::named(&root, "redis").unwrap();
+        let service = ServiceUnit::named(&root, "redis").unwrap();
         service.check().unwrap();
         assert!(service.opt_in().unwrap() && !service.opt_in().unwrap());
         let path = tree.path().join("etc/systemd/system/redis.service.d/50-ksmith-memory-ksm.conf");
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn others_drop_ins_stay() {
         let (tree, root) = host("257", "6.18.0");
-        let service = Service::named(&root, "postgresql@15-main").unwrap();
+        let service = ServiceUnit::named(&root, "postgresql@15-main").unwrap();
         service.check().unwrap();
         service.opt_in().unwrap();
         let other = tree.path().join("etc/systemd/system/postgresql@15-main.service.d/own.conf");
@@ -261,7 +261,7 @@ mod tests {
             ("256", "6.18.0", "nosuch", "systemctl list-unit-files"),
         ] {
             let (_tree, root) = host(version, kernel);
-            let error = Service::named(&root, unit).unwrap().check().unwrap_err().to_string();
+            let error = ServiceUnit::named(&root, unit).unwrap().check().unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("--force"), "{version} {kernel} {unit}: {error}");
         }
     }
@@ -270,8 +270,8 @@ mod tests {
     fn what_is_no_service_is_refused() {
         let root = Root::host();
         for bad in ["", "a.socket", "../etc", "a/b", "user.slice", ".service", "a b"] {
-            assert!(Service::named(&root, bad).is_err(), "{bad}");
+            assert!(ServiceUnit::named(&root, bad).is_err(), "{bad}");
         }
-        assert_eq!(Service::named(&root, "redis").unwrap().unit, "redis.service");
+        assert_eq!(ServiceUnit::named(&root, "redis").unwrap().unit, "redis.service");
     }
 }

@@ -1,6 +1,6 @@
 //! Names of users and numbers of groups, by the name service switch: files, LDAP, SSSD, systemd.
 //!
-//! A directory service may take seconds to answer. So [`Users`] queries it in a thread of its own and returns the
+//! A directory service may take seconds to answer. So [`UserNames`] queries it in a thread of its own and returns the
 //! number of a user if the name does not arrive in time.
 
 use std::collections::HashMap;
@@ -17,38 +17,38 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A cache of user names by uid, of the running host or of a captured tree.
 #[derive(Debug)]
-pub struct Users {
+pub struct UserNames {
     is_host: bool,
-    known: Mutex<Known>,
+    known: Mutex<NameCache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct NameCache {
     /// Resolved names, and `None` for uids without one.
     names: HashMap<u32, Option<String>>,
     /// The lookup thread, started at the first query. A captured tree has none.
-    service: Option<Service>,
+    service: Option<NameService>,
     /// Names that arrived too late and were not fetched yet.
     late: Vec<(u32, String)>,
 }
 
 /// The thread that queries the name service.
 #[derive(Debug)]
-struct Service {
+struct NameService {
     questions: Sender<u32>,
     answers: Receiver<(u32, Option<String>)>,
     /// Uids of pending queries.
     asked: Vec<u32>,
 }
 
-impl Users {
+impl UserNames {
     /// Creates the cache for this host, or for `etc/passwd` of a captured tree.
     pub fn new(root: &Root) -> Self {
         let names = match root.is_host() {
             true => HashMap::new(),
             false => root.text("etc/passwd").value().map(|text| parse(text)).unwrap_or_default(),
         };
-        Self { is_host: root.is_host(), known: Mutex::new(Known { names, ..Known::default() }) }
+        Self { is_host: root.is_host(), known: Mutex::new(NameCache { names, ..NameCache::default() }) }
     }
 
     /// Returns the name of a user, or the number if there is no name or none in time.
@@ -56,7 +56,7 @@ impl Users {
         let mut known = self.lock();
         known.take_answers();
         if self.is_host && !known.names.contains_key(&uid) {
-            known.ask(uid);
+            known.query_name(uid);
         }
         known.names.get(&uid).cloned().flatten().unwrap_or_else(|| uid.to_string())
     }
@@ -68,12 +68,12 @@ impl Users {
         std::mem::take(&mut known.late)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, NameCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl NameCache {
     fn take_answers(&mut self) {
         let Some(service) = &mut self.service else { return };
         while let Ok((uid, name)) = service.answers.try_recv() {
@@ -84,9 +84,9 @@ impl Known {
     }
 
     /// Queries a name. Waits for it only if no other query is pending: otherwise the service is slow.
-    fn ask(&mut self, uid: u32) {
+    fn query_name(&mut self, uid: u32) {
         if self.service.is_none() {
-            self.service = Service::start(user_name);
+            self.service = NameService::start(user_name);
         }
         let Some(service) = &mut self.service else { return };
         if service.asked.contains(&uid) || service.questions.send(uid).is_err() {
@@ -102,7 +102,7 @@ impl Known {
     }
 }
 
-impl Service {
+impl NameService {
     fn start(look_up: fn(u32) -> Option<String>) -> Option<Self> {
         let ((questions, waiting), (told, answers)) = (unbounded(), unbounded());
         let work = move || {
@@ -148,16 +148,16 @@ mod tests {
         std::fs::create_dir(tree.path().join("etc")).unwrap();
         let text = "root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:\nbroken\na:x:y:0::/:\nqemu:x:64:64::/:\n";
         std::fs::write(tree.path().join("etc/passwd"), text).unwrap();
-        let users = Users::new(&Root::at(tree.path()));
+        let users = UserNames::new(&Root::at(tree.path()));
         assert_eq!([0, 64, 7].map(|uid| users.name(uid)), ["root", "qemu", "7"]);
-        let empty = Users::new(&Root::at(tree.path().join("etc")));
+        let empty = UserNames::new(&Root::at(tree.path().join("etc")));
         assert_eq!(empty.name(0), "0", "names of this host are not those of the tree");
     }
 
     #[test]
     fn this_host_is_asked_by_its_name_service() {
         assert_eq!(user_name(0).as_deref(), Some("root"));
-        let users = Users::new(&Root::host());
+        let users = UserNames::new(&Root::host());
         // It may come late on a busy host.
         while users.name(0) != "root" {
             std::thread::yield_now();
@@ -171,8 +171,8 @@ mod tests {
             std::thread::sleep(PATIENCE * 4);
             Some(format!("user{uid}"))
         }
-        let known = Known { service: Service::start(slow), ..Known::default() };
-        let users = Users { is_host: true, known: Mutex::new(known) };
+        let known = NameCache { service: NameService::start(slow), ..NameCache::default() };
+        let users = UserNames { is_host: true, known: Mutex::new(known) };
         assert_eq!([5, 6, 5].map(|uid| users.name(uid)), ["5", "6", "5"]);
         let mut late = Vec::new();
         while late.len() < 2 {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
-use ksmith_service::balance::Ledger;
+use ksmith_service::balance::MemoryLedger;
 use support::KernelLock;
-use support::image::{Image, ImageGuest};
-use support::pool::{Pool, Swap};
-use support::program::Running;
+use support::image::{ImageGuest, UmlImage};
+use support::pool::{CgroupPool, SwapArea};
+use support::program::RunningProgram;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -34,14 +34,14 @@ const BALANCE: &str = "low_percent = 25\nhigh_percent = 40\nreserve_mib = 8\nste
 /// More than any pool of a sensible size holds.
 const MOST: usize = 200;
 
-struct Sizes {
+struct BalanceSizes {
     pool: u64,
     guest: u64,
     data: usize,
 }
 
 /// Starts guests one after the other until the pool has swapped; returns those that reached their prompt before.
-fn fill(sizes: &Sizes, image: &Image, word: &str, pool: &Pool) -> Vec<ImageGuest> {
+fn fill(sizes: &BalanceSizes, image: &UmlImage, word: &str, pool: &CgroupPool) -> Vec<ImageGuest> {
     let mut guests = Vec::new();
     let pswpout = support::vmstat("pswpout");
     while guests.len() < MOST {
@@ -58,7 +58,7 @@ fn fill(sizes: &Sizes, image: &Image, word: &str, pool: &Pool) -> Vec<ImageGuest
     guests
 }
 
-fn report(word: &str, guests: &mut [ImageGuest], pool: &Pool, took: Duration) {
+fn report(word: &str, guests: &mut [ImageGuest], pool: &CgroupPool, took: Duration) {
     let answering = guests.iter_mut().filter_map(|guest| guest.answers(PATIENCE).then_some(())).count();
     println!(
         "{word}: {} guests reached their login prompt before the pool swapped; {answering} log in and answer; {} OOM \
@@ -70,23 +70,23 @@ fn report(word: &str, guests: &mut [ImageGuest], pool: &Pool, took: Duration) {
     );
 }
 
-fn without(sizes: &Sizes, image: &Image) -> usize {
-    let Some(pool) = Pool::make(sizes.pool * MIB) else { return 0 };
+fn without(sizes: &BalanceSizes, image: &UmlImage) -> usize {
+    let Some(pool) = CgroupPool::make(sizes.pool * MIB) else { return 0 };
     let started = Instant::now();
     let mut guests = fill(sizes, image, "plain", &pool);
     report("without ksmith", &mut guests, &pool, started.elapsed());
     guests.len()
 }
 
-fn with(sizes: &Sizes, image: &Image) -> usize {
-    let Some(pool) = Pool::make(sizes.pool * MIB) else { return 0 };
+fn with(sizes: &BalanceSizes, image: &UmlImage) -> usize {
+    let Some(pool) = CgroupPool::make(sizes.pool * MIB) else { return 0 };
     let config = format!(
         "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ run = 0 }}\n[balance]\nenabled = true\n\
          pool = \"{}\"\n{BALANCE}",
         pool.name()
     );
     println!("{BALANCE}");
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     let started = Instant::now();
     let mut guests = fill(sizes, image, "balanced", &pool);
     report("with ksmith", &mut guests, &pool, started.elapsed());
@@ -98,7 +98,7 @@ fn with(sizes: &Sizes, image: &Image) -> usize {
     if let Some(place) = std::env::var_os("BALANCE_LOG") {
         std::fs::write(place, log).unwrap();
     }
-    let ledger = Ledger::open(&StateDir::of(&Root::host())).unwrap();
+    let ledger = MemoryLedger::open(&StateDir::from_root(&Root::host())).unwrap();
     let back = guests.iter_mut().filter_map(|guest| gets_back(sizes, guest, &ledger).then_some(())).count();
     println!(
         "  {back} of {} got all their memory back, one after the other, and read the image anew",
@@ -108,11 +108,12 @@ fn with(sizes: &Sizes, image: &Image) -> usize {
 }
 
 /// Returns true if a guest can have all its memory again and use it; afterwards it gives it up for the next one.
-fn gets_back(sizes: &Sizes, guest: &mut ImageGuest, ledger: &Ledger) -> bool {
+fn gets_back(sizes: &BalanceSizes, guest: &mut ImageGuest, ledger: &MemoryLedger) -> bool {
     let mut actuator = guest.actuator(ledger);
     let is_whole = actuator.resize(u64::MAX).is_ok_and(|given| given == sizes.guest * MIB);
     let reads = guest.run("cat /usr/share/data/* > /dev/null", PATIENCE);
-    let uses = actuator.look().is_ok_and(|look| look.inside.cache_bytes > Some(sizes.data as u64 * MIB / 2));
+    let uses =
+        actuator.read_figures().is_ok_and(|look| look.inside.cache_bytes > Some(sizes.data as u64 * MIB / 2));
     let _ = actuator.resize(0);
     is_whole && reads && uses
 }
@@ -120,11 +121,11 @@ fn gets_back(sizes: &Sizes, guest: &mut ImageGuest, ledger: &Ledger) -> bool {
 fn main() {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let number = |at: usize, usual: u64| numbers.get(at).copied().unwrap_or(usual);
-    let sizes = Sizes { pool: number(0, 1024), guest: number(1, 128), data: number(2, 64) as usize };
+    let sizes = BalanceSizes { pool: number(0, 1024), guest: number(1, 128), data: number(2, 64) as usize };
     let directory = tempfile::tempdir().unwrap();
-    let Some(image) = Image::make(directory.path(), sizes.data) else { return };
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(_swap) = Swap::on(sizes.pool * MIB) else { return };
+    let Some(image) = UmlImage::make(directory.path(), sizes.data) else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(_swap) = SwapArea::on(sizes.pool * MIB) else { return };
     println!(
         "a pool of {} MiB with swap behind it; guests with {} MiB of memory, which read an image of {} MiB",
         sizes.pool, sizes.guest, sizes.data

@@ -17,10 +17,10 @@ mod support;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use running::Daemon;
-use sleepers::Sleepers;
+use running::BenchDaemon;
+use sleepers::SleepingChildren;
 use support::KernelLock;
-use support::attack::Attack;
+use support::attack::RunningAttack;
 
 /// Processes with mergeable memory, and without.
 const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (0, 10_000)];
@@ -29,7 +29,7 @@ const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (0, 10_000)];
 const WATCHED: Duration = Duration::from_secs(15);
 
 fn main() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let wanted = std::env::var("KSMITH_BENCH").unwrap_or_default();
     if wanted == "churn" {
         return churn::measure();
@@ -46,13 +46,13 @@ fn costs() {
     println!("| with mergeable memory | without | state | CPU ms per second | of a core | RSS |");
     println!("|---|---|---|---|---|---|");
     for (mergeable, plain) in SCENES {
-        let _processes = Sleepers::fork(mergeable, plain);
+        let _processes = SleepingChildren::fork(mergeable, plain);
         row(mergeable, plain);
     }
 }
 
 fn row(mergeable: usize, plain: usize) {
-    let daemon = Daemon::start();
+    let daemon = BenchDaemon::start();
     let state = daemon.settle();
     let before = daemon.cpu();
     let began = Instant::now();
@@ -75,10 +75,10 @@ const GUARDED: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\n";
 fn attacks(wanted: &str) {
     println!("\n| attack | turns | median | 99.9 % | longest | most memory |");
     println!("|---|---|---|---|---|---|");
-    let locks = || Attack::hold_lock(200);
-    let arguments = || Attack::many_arguments(30, 60_000);
-    let names = || Attack::spoof_names(300);
-    let flood = |socket: &Path| Attack::flood_socket(socket, 16);
+    let locks = || RunningAttack::hold_lock(200);
+    let arguments = || RunningAttack::many_arguments(30, 60_000);
+    let names = || RunningAttack::spoof_names(300);
+    let flood = |socket: &Path| RunningAttack::flood_socket(socket, 16);
     attacked(wanted, "none", |_| Some(Vec::new()));
     attacked(wanted, "30 processes with 16 MiB of arguments, one with 60,000 mappings", |_| {
         Some(vec![arguments()?])
@@ -89,12 +89,12 @@ fn attacks(wanted: &str) {
     attacked(wanted, "all of them", |socket| Some(vec![arguments()?, locks()?, names()?, flood(socket)?]));
 }
 
-fn attacked(wanted: &str, name: &str, attack: impl FnOnce(&Path) -> Option<Vec<Attack>>) {
+fn attacked(wanted: &str, name: &str, attack: impl FnOnce(&Path) -> Option<Vec<RunningAttack>>) {
     if !name.contains(wanted) {
         return;
     }
-    let _guest = Sleepers::fork(1, 0);
-    let daemon = Daemon::start_with(GUARDED);
+    let _guest = SleepingChildren::fork(1, 0);
+    let daemon = BenchDaemon::start_with(GUARDED);
     daemon.settle_for(1);
     let Some(_attack) = attack(&daemon.users_socket()) else { return };
     let before = daemon.turns().len();

@@ -15,8 +15,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_host::estimate::{EstimateMode, EstimateOptions, EstimateReport, TargetSelection, estimate};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use support::{KernelLock, guest, number, write};
 
 const PAGE: usize = 4096;
@@ -32,12 +32,12 @@ fn main() {
     let pages = mib * 256 / 4;
     let unique = pages - pages / 2 - pages / 8;
     let parts = [
-        Part::Equal { seed: 1, pages: pages / 2 },
-        Part::Zero { pages: pages / 8 },
-        Part::Unique { pages: unique },
+        MemoryPart::Equal { seed: 1, pages: pages / 2 },
+        MemoryPart::Zero { pages: pages / 8 },
+        MemoryPart::Unique { pages: unique },
     ];
     // No process may merge during the measurement; otherwise the count below shows it.
-    let lock = if mib > MOST_FOR_KSMD { None } else { KernelLock::take() };
+    let lock = if mib > MOST_FOR_KSMD { None } else { KernelLock::acquire() };
     println!("pages merged on this host: {}", number("pages_shared"));
     let guests: Vec<MemoryGuest> = (0..4).map(|_| guest(&parts)).collect();
     let bytes = (4 * pages * PAGE) as f64;
@@ -45,23 +45,23 @@ fn main() {
         "{mib} MiB in 4 guests: half equal in all, an eighth zero, the rest unique; medians of {rounds} rounds\n"
     );
 
-    let lanes: [(&str, Lane); 8] = [
-        ("raw /proc/PID/mem, 1 thread", Lane::Raw(1)),
-        ("raw /proc/PID/mem, 2 threads", Lane::Raw(2)),
-        ("exact, 1 thread", Lane::Estimate(Mode::Exact, 1)),
-        ("exact, 2 threads", Lane::Estimate(Mode::Exact, 2)),
-        ("sketch, 1 thread", Lane::Estimate(Mode::Sketch, 1)),
-        ("sketch, 2 threads", Lane::Estimate(Mode::Sketch, 2)),
-        ("sample of 1 %, 1 thread", Lane::Estimate(Mode::Sample(0.01), 1)),
-        ("sample of 1 %, 2 threads", Lane::Estimate(Mode::Sample(0.01), 2)),
+    let lanes: [(&str, EstimateVariant); 8] = [
+        ("raw /proc/PID/mem, 1 thread", EstimateVariant::Raw(1)),
+        ("raw /proc/PID/mem, 2 threads", EstimateVariant::Raw(2)),
+        ("exact, 1 thread", EstimateVariant::Estimate(EstimateMode::Exact, 1)),
+        ("exact, 2 threads", EstimateVariant::Estimate(EstimateMode::Exact, 2)),
+        ("sketch, 1 thread", EstimateVariant::Estimate(EstimateMode::Sketch, 1)),
+        ("sketch, 2 threads", EstimateVariant::Estimate(EstimateMode::Sketch, 2)),
+        ("sample of 1 %, 1 thread", EstimateVariant::Estimate(EstimateMode::Sample(0.01), 1)),
+        ("sample of 1 %, 2 threads", EstimateVariant::Estimate(EstimateMode::Sample(0.01), 2)),
     ];
-    let mut results: Vec<Vec<Run>> = lanes.iter().map(|_| Vec::new()).collect();
+    let mut results: Vec<Vec<EstimateRun>> = lanes.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for ((_, lane), runs) in lanes.iter().zip(&mut results) {
             runs.push(lane.run(&guests));
         }
     }
-    let medians: Vec<Run> = results.iter().map(|runs| median(runs)).collect();
+    let medians: Vec<EstimateRun> = results.iter().map(|runs| median(runs)).collect();
     println!("{:30} {:>9} {:>9} {:>9} {:>12}", "", "seconds", "GB/s", "CPU s", "peak KiB");
     for ((name, _), run) in lanes.iter().zip(&medians) {
         let rate = bytes / run.seconds / 1e9;
@@ -88,20 +88,20 @@ fn main() {
 
 /// A thing to measure.
 #[derive(Clone, Copy)]
-enum Lane {
+enum EstimateVariant {
     Raw(usize),
-    Estimate(Mode, usize),
+    Estimate(EstimateMode, usize),
 }
 
 #[derive(Clone, Copy)]
-struct Run {
+struct EstimateRun {
     seconds: f64,
     cpu: f64,
     peak_kib: u64,
 }
 
-impl Lane {
-    fn run(self, guests: &[MemoryGuest]) -> Run {
+impl EstimateVariant {
+    fn run(self, guests: &[MemoryGuest]) -> EstimateRun {
         // Lets the peak start from here (Documentation/filesystems/proc.rst).
         fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = status("VmHWM:");
@@ -111,13 +111,13 @@ impl Lane {
             Self::Estimate(mode, threads) => drop(std::hint::black_box(run_estimate(guests, mode, threads))),
         }
         let (seconds, cpu) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu);
-        Run { seconds, cpu, peak_kib: status("VmHWM:").saturating_sub(before) }
+        EstimateRun { seconds, cpu, peak_kib: status("VmHWM:").saturating_sub(before) }
     }
 }
 
-fn run_estimate(guests: &[MemoryGuest], mode: Mode, threads: usize) -> Report {
+fn run_estimate(guests: &[MemoryGuest], mode: EstimateMode, threads: usize) -> EstimateReport {
     let pids = guests.iter().map(MemoryGuest::pid).collect();
-    let mut options = Options::new(Selection { pids, ..Selection::default() });
+    let mut options = EstimateOptions::new(TargetSelection { pids, ..TargetSelection::default() });
     options.mode = mode;
     options.threads = threads;
     estimate(&options).unwrap()
@@ -146,7 +146,7 @@ fn raw(guests: &[MemoryGuest], threads: usize) {
 
 fn mergeable(pid: u32) -> (File, Vec<(u64, u64)>) {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mappings = ksmith_core::kernel::Mapping::parse_all(&smaps).unwrap();
+    let mappings = ksmith_core::kernel::ProcessMapping::parse_all(&smaps).unwrap();
     let marked = mappings.iter().filter(|mapping| mapping.is_mergeable() == Some(true));
     (File::open(format!("/proc/{pid}/mem")).unwrap(), marked.map(|it| (it.start, it.end)).collect())
 }
@@ -193,7 +193,7 @@ fn status(key: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn median(runs: &[Run]) -> Run {
+fn median(runs: &[EstimateRun]) -> EstimateRun {
     let mut sorted = runs.to_vec();
     sorted.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     sorted[sorted.len() / 2]

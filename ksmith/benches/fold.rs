@@ -35,19 +35,19 @@ const VICTIM: &str = "be-a-victim";
 
 /// The throughput and CPU time of one measurement.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct FoldThroughput {
     bytes_per_second: f64,
     cpu_seconds: f64,
 }
 
 /// All measurements of one round.
 #[derive(Debug)]
-struct Round {
-    read_by_one: Measured,
-    read_by_two: Measured,
-    one_thread: Measured,
-    two_threads: Measured,
-    two_processes: Measured,
+struct FoldRound {
+    read_by_one: FoldThroughput,
+    read_by_two: FoldThroughput,
+    one_thread: FoldThroughput,
+    two_threads: FoldThroughput,
+    two_processes: FoldThroughput,
     ksmd_cpu_seconds: Option<f64>,
 }
 
@@ -62,10 +62,10 @@ fn main() {
         println!("folding from outside needs root's rights");
         return;
     }
-    let lock = KernelLock::take();
+    let lock = KernelLock::acquire();
     let count = setting("KSMITH_BENCH_ROUNDS", 7);
-    let mut victims = [Victim::start(), Victim::start()];
-    let rounds: Vec<Round> = (1..=count)
+    let mut victims = [HugePageVictim::start(), HugePageVictim::start()];
+    let rounds: Vec<FoldRound> = (1..=count)
         .map(|number| {
             let round = play(&mut victims, length, run, lock.is_some());
             eprintln!("{number}/{count} {round:?}");
@@ -77,9 +77,10 @@ fn main() {
     print_table(&rounds, length, run, huge);
 }
 
-fn print_table(rounds: &[Round], length: usize, run: usize, huge: f64) {
-    let median =
-        |figure: &dyn Fn(&Round) -> Option<f64>| Spread::of(rounds.iter().map(figure)).median.unwrap_or(f64::NAN);
+fn print_table(rounds: &[FoldRound], length: usize, run: usize, huge: f64) {
+    let median = |figure: &dyn Fn(&FoldRound) -> Option<f64>| {
+        Spread::from_values(rounds.iter().map(figure)).median.unwrap_or(f64::NAN)
+    };
     println!(
         "{} MiB, {:.0} % of it in huge pages, half of it zero in runs of {run} pages; medians of {} rounds\n",
         length >> 20,
@@ -88,7 +89,7 @@ fn print_table(rounds: &[Round], length: usize, run: usize, huge: f64) {
     );
     println!("| way | GB/s | CPU seconds | CPU seconds for each GiB |\n|---|---|---|---|");
     let gib = length as f64 / f64::from(1 << 30);
-    let row = |name: &str, parts: f64, of: &dyn Fn(&Round) -> Measured| {
+    let row = |name: &str, parts: f64, of: &dyn Fn(&FoldRound) -> FoldThroughput| {
         let cpu = median(&|round| Some(of(round).cpu_seconds));
         println!(
             "| {name} | {:.2} | {cpu:.3} | {:.3} |",
@@ -104,8 +105,8 @@ fn print_table(rounds: &[Round], length: usize, run: usize, huge: f64) {
     let ksmd_cpu = median(&|round| round.ksmd_cpu_seconds);
     println!("| ksmd, `use_zero_pages` | - | {ksmd_cpu:.3} | {:.3} |\n", ksmd_cpu / gib);
     let speed =
-        |name: &str, of: &dyn Fn(&Round) -> f64| println!("{name}: {:.2}", median(&|round| Some(of(round))));
-    let ratio = |a: Measured, b: Measured| a.bytes_per_second / b.bytes_per_second;
+        |name: &str, of: &dyn Fn(&FoldRound) -> f64| println!("{name}: {:.2}", median(&|round| Some(of(round))));
+    let ratio = |a: FoldThroughput, b: FoldThroughput| a.bytes_per_second / b.bytes_per_second;
     println!("Ratios within a round:\n");
     speed("* two threads against one", &|round| ratio(round.two_threads, round.one_thread));
     speed("* two processes against one", &|round| ratio(round.two_processes, round.one_thread));
@@ -113,11 +114,11 @@ fn print_table(rounds: &[Round], length: usize, run: usize, huge: f64) {
     speed("* one thread that folds against one that only reads", &|round| {
         ratio(round.one_thread, round.read_by_one)
     });
-    let against = |round: &Round| round.ksmd_cpu_seconds.map(|cpu| cpu / round.one_thread.cpu_seconds);
+    let against = |round: &FoldRound| round.ksmd_cpu_seconds.map(|cpu| cpu / round.one_thread.cpu_seconds);
     println!("* ksmd's CPU against that of one folding thread: {:.2}", median(&against));
 }
 
-fn play(victims: &mut [Victim; 2], length: usize, run: usize, has_ksm: bool) -> Round {
+fn play(victims: &mut [HugePageVictim; 2], length: usize, run: usize, has_ksm: bool) -> FoldRound {
     let [first, second] = victims;
     first.fill();
     let read_by_one = first.read(1);
@@ -132,7 +133,7 @@ fn play(victims: &mut [Victim; 2], length: usize, run: usize, has_ksm: bool) -> 
         first.fill();
         merge_zero_pages(first, length, run)
     });
-    Round { read_by_one, read_by_two, one_thread, two_threads, two_processes, ksmd_cpu_seconds }
+    FoldRound { read_by_one, read_by_two, one_thread, two_threads, two_processes, ksmd_cpu_seconds }
 }
 
 /// The zero bytes of a victim.
@@ -141,9 +142,9 @@ fn zero_bytes(length: usize, run: usize) -> usize {
 }
 
 /// Runs one `ksmith fold` for each victim, all at once.
-fn fold(victims: &[&Victim], length: usize, threads: usize, run: usize) -> Measured {
+fn fold(victims: &[&HugePageVictim], length: usize, threads: usize, run: usize) -> FoldThroughput {
     let (cpu, begin) = (children_seconds(), Instant::now());
-    let start = |victim: &&Victim| {
+    let start = |victim: &&HugePageVictim| {
         let pid = victim.child.id().to_string();
         let mut command = Command::new(PROGRAM);
         command.args(["fold", "--json", "--threads", &threads.to_string(), &pid]).stdout(Stdio::piped());
@@ -158,11 +159,11 @@ fn fold(victims: &[&Victim], length: usize, threads: usize, run: usize) -> Measu
     }
     let seconds = begin.elapsed().as_secs_f64();
     let bytes_per_second = (victims.len() * length) as f64 / seconds;
-    Measured { bytes_per_second, cpu_seconds: children_seconds() - cpu }
+    FoldThroughput { bytes_per_second, cpu_seconds: children_seconds() - cpu }
 }
 
 /// Runs ksmd over the victim's memory until it has given its zero pages back. Returns ksmd's CPU seconds.
-fn merge_zero_pages(victim: &mut Victim, length: usize, run: usize) -> f64 {
+fn merge_zero_pages(victim: &mut HugePageVictim, length: usize, run: usize) -> f64 {
     let before = victim.resident_bytes();
     let wanted = before.saturating_sub((zero_bytes(length, run) / 100 * 98) as u64);
     for (knob, value) in
@@ -198,14 +199,14 @@ fn usage_seconds(processes: libc::c_int) -> f64 {
 }
 
 /// A process with memory in huge pages. Ended on drop.
-struct Victim {
+struct HugePageVictim {
     child: Child,
     replies: BufReader<ChildStdout>,
     start: u64,
     length: usize,
 }
 
-impl Victim {
+impl HugePageVictim {
     fn start() -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let mut child = command.arg(VICTIM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -240,7 +241,7 @@ impl Victim {
     }
 
     /// Reads all its memory by so many threads.
-    fn read(&self, threads: usize) -> Measured {
+    fn read(&self, threads: usize) -> FoldThroughput {
         let (cpu, begin) = (usage_seconds(libc::RUSAGE_SELF), Instant::now());
         let part = self.length / threads;
         std::thread::scope(|scope| {
@@ -256,14 +257,14 @@ impl Victim {
             }
         });
         let seconds = begin.elapsed().as_secs_f64();
-        Measured {
+        FoldThroughput {
             bytes_per_second: self.length as f64 / seconds,
             cpu_seconds: usage_seconds(libc::RUSAGE_SELF) - cpu,
         }
     }
 }
 
-impl Drop for Victim {
+impl Drop for HugePageVictim {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();

@@ -22,7 +22,7 @@ use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::measure::Spread;
 use support::KernelLock;
-use support::linux::{APPEND, Linux, LinuxKit};
+use support::linux::{APPEND, LinuxGuest, LinuxKit};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 
 /// A mechanism that gives a guest's free memory back to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ReclaimMethod {
     Nothing,
     /// Two clean passes of ksmd, with `use_zero_pages`.
     Ksm,
@@ -43,11 +43,11 @@ enum Way {
     Reporting,
 }
 
-impl Way {
+impl ReclaimMethod {
     const ALL: [Self; 4] = [Self::Nothing, Self::Fold, Self::Ksm, Self::Reporting];
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ReclaimMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Nothing => "nothing",
@@ -60,7 +60,7 @@ impl fmt::Display for Way {
 
 /// The figures of one guest.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ReclaimRun {
     /// QEMU's memory before the guest freed, and at the end, in bytes.
     before: u64,
     after: u64,
@@ -79,12 +79,12 @@ struct Run {
 fn main() {
     let numbers: Vec<u64> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     let (mib, repeat) = (numbers.first().copied().unwrap_or(384), numbers.get(1).copied().unwrap_or(3));
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let mut runs = Vec::new();
     for number in 1..=repeat {
-        for way in Way::ALL {
+        for way in ReclaimMethod::ALL {
             let run = play(&kit, way, mib);
             eprintln!("{number}/{repeat} {way}: {run:?}");
             runs.push((way, run));
@@ -95,10 +95,10 @@ fn main() {
         "| given back by | before, MiB | of it huge | after | given back | nine tenths after | ksmith's CPU | ksmd's CPU | QEMU's CPU | filled again in |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    for way in Way::ALL {
-        let of = |figure: &dyn Fn(&Run) -> f64| {
+    for way in ReclaimMethod::ALL {
+        let of = |figure: &dyn Fn(&ReclaimRun) -> f64| {
             let chosen = runs.iter().filter(|(ran, _)| *ran == way);
-            Spread::of(chosen.map(|(_, run)| Some(figure(run)))).median.unwrap_or(f64::NAN)
+            Spread::from_values(chosen.map(|(_, run)| Some(figure(run)))).median.unwrap_or(f64::NAN)
         };
         println!(
             "| {way} | {:.0} | {:.0} | {:.0} | {:.0} % | {:.2} s | {:.2} s | {:.2} s | {:.2} s | {:.2} s |",
@@ -115,15 +115,15 @@ fn main() {
     }
 }
 
-fn play(kit: &LinuxKit, way: Way, mib: u64) -> Run {
+fn play(kit: &LinuxKit, way: ReclaimMethod, mib: u64) -> ReclaimRun {
     let append = format!("{APPEND} init_on_free=1");
     let mut options = vec!["-append", append.as_str(), "-device"];
-    options.push(if way == Way::Reporting {
+    options.push(if way == ReclaimMethod::Reporting {
         "virtio-balloon-pci,free-page-reporting=on"
     } else {
         "virtio-balloon-pci"
     });
-    if way == Way::Ksm {
+    if way == ReclaimMethod::Ksm {
         options.extend(["-machine", "pc,mem-merge=on"]);
         support::write("use_zero_pages", "1");
     }
@@ -137,9 +137,9 @@ fn play(kit: &LinuxKit, way: Way, mib: u64) -> Run {
     let freed = Instant::now();
     let pid_word = pid.to_string();
     let arguments = match way {
-        Way::Fold => Some(vec!["fold", "--json", &pid_word]),
-        Way::Ksm => Some(vec!["scan", "--json"]),
-        Way::Nothing | Way::Reporting => None,
+        ReclaimMethod::Fold => Some(vec!["fold", "--json", &pid_word]),
+        ReclaimMethod::Ksm => Some(vec!["scan", "--json"]),
+        ReclaimMethod::Nothing | ReclaimMethod::Reporting => None,
     };
     let mut ksmith = arguments.map(|arguments| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
@@ -163,11 +163,11 @@ fn play(kit: &LinuxKit, way: Way, mib: u64) -> Run {
     assert!(guest.touch(mib, PATIENCE), "{}", guest.console());
     let again = again.elapsed().as_secs_f64();
     end(guest);
-    Run { before, huge, after, nine_tenths, qemu_cpu, ksmd_cpu, ksmith_cpu, again }
+    ReclaimRun { before, huge, after, nine_tenths, qemu_cpu, ksmd_cpu, ksmith_cpu, again }
 }
 
 /// Ends a guest, and leaves KSM as the next one wants it.
-fn end(mut guest: Linux) {
+fn end(mut guest: LinuxGuest) {
     guest.end();
     support::write("run", "2");
     support::write("run", "0");

@@ -11,9 +11,9 @@ mod sleepers;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ksmith_service::control::Client;
-use running::Daemon;
-use sleepers::Sleepers;
+use ksmith_service::control::ControlClient;
+use running::BenchDaemon;
+use sleepers::SleepingChildren;
 
 const GUESTS: [usize; 3] = [10, 100, 1000];
 
@@ -25,8 +25,8 @@ fn main() {
     println!("| guests | the command: median | longest | the daemon alone: median | longest |");
     println!("|---|---|---|---|---|");
     for guests in GUESTS {
-        let _processes = Sleepers::fork(guests, 0);
-        let daemon = Daemon::start();
+        let _processes = SleepingChildren::fork(guests, 0);
+        let daemon = BenchDaemon::start();
         daemon.settle();
         let [median, longest] = spread(|| {
             let output = Command::new(env!("CARGO_BIN_EXE_ksmith"))
@@ -38,7 +38,7 @@ fn main() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         });
         let [alone, longest_alone] = spread(|| {
-            let report = Client::connect(&daemon.socket()).unwrap().guests().unwrap();
+            let report = ControlClient::connect(&daemon.socket()).unwrap().guests().unwrap();
             assert!(report.guests.len() >= guests, "{} of {guests} are listed", report.guests.len());
         });
         println!("| {guests} | {median:.1?} | {longest:.1?} | {alone:.1?} | {longest_alone:.1?} |");

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use crossbeam_channel::{Receiver, bounded};
-use ksmith_host::observe::{Observer, ProcessEvent, ProcessEvents};
+use ksmith_host::observe::{HostObserver, ProcessEvent, ProcessEvents};
 use ksmith_host::root::Root;
 use rustix::time::{ClockId, clock_gettime};
-use sleepers::Sleepers;
+use sleepers::SleepingChildren;
 
 /// Processes with mergeable memory, and without.
 const SCENES: [(usize, usize); 4] = [(0, 0), (100, 0), (1000, 0), (100, 10_000)];
@@ -29,13 +29,13 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|");
     for (mergeable, plain) in SCENES {
-        let _processes = Sleepers::fork(mergeable, plain);
+        let _processes = SleepingChildren::fork(mergeable, plain);
         row(mergeable, plain);
     }
     let mut criterion = Criterion::default().configure_from_args();
     for (mergeable, plain) in SCENES {
-        let processes = Sleepers::fork(mergeable, plain);
-        let mut watch = Watch::new();
+        let processes = SleepingChildren::fork(mergeable, plain);
+        let mut watch = ObserverWithEvents::new();
         assert!(watch.sample() >= mergeable, "not every process was found");
         let name = format!("sample/{mergeable} mergeable, {plain} plain");
         criterion.bench_function(&name, |bencher| bencher.iter(|| watch.sample()));
@@ -45,16 +45,16 @@ fn main() {
 }
 
 /// An observer with its events.
-struct Watch {
-    observer: Observer,
+struct ObserverWithEvents {
+    observer: HostObserver,
     events: Option<(ProcessEvents, Receiver<Vec<ProcessEvent>>)>,
 }
 
-impl Watch {
+impl ObserverWithEvents {
     fn new() -> Self {
         let (sender, receiver) = bounded(64);
         let events = ProcessEvents::listen(sender).ok();
-        Self { observer: Observer::new(Root::host()), events: events.map(|events| (events, receiver)) }
+        Self { observer: HostObserver::new(Root::host()), events: events.map(|events| (events, receiver)) }
     }
 
     fn sample(&mut self) -> usize {
@@ -67,7 +67,7 @@ impl Watch {
 
 fn row(mergeable: usize, plain: usize) {
     let rss_before = rss_kib();
-    let mut watch = Watch::new();
+    let mut watch = ObserverWithEvents::new();
     let before = cpu();
     assert!(watch.sample() >= mergeable, "not every process was found");
     let first = cpu() - before;

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::PidStat;
-use support::serve::{FakeDaemon, Server, connect};
+use support::serve::{FakeDaemon, RunningServer, connect};
 
 const GUESTS: [usize; 3] = [10, 100, 1000];
 
@@ -33,7 +33,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|");
     for guests in GUESTS {
         let daemon = FakeDaemon::of_guests(guests);
-        let server = Server::start(&daemon, &[]);
+        let server = RunningServer::start(&daemon, &[]);
         let [status, list, metrics] =
             ["/api/v1/status", "/api/v1/guests", "/metrics"].map(|path| median(|| server.get(path).status));
         let bytes = server.get("/metrics").body.len();
@@ -64,15 +64,15 @@ fn median(work: impl Fn() -> u16) -> Duration {
 }
 
 /// A stream, read until it is dropped.
-struct Stream(std::net::TcpStream);
+struct OpenStream(std::net::TcpStream);
 
-impl Drop for Stream {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
-fn open(server: &Server) -> Stream {
+fn open(server: &RunningServer) -> OpenStream {
     let mut stream = connect(server.address);
     stream.write_all(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut reader = stream.try_clone().unwrap();
@@ -80,11 +80,11 @@ fn open(server: &Server) -> Stream {
         let mut bytes = vec![0; 1 << 16];
         while reader.read(&mut bytes).is_ok_and(|count| count > 0) {}
     });
-    Stream(stream)
+    OpenStream(stream)
 }
 
 /// Per cent of one CPU that the server uses.
-fn share(server: &Server) -> f64 {
+fn share(server: &RunningServer) -> f64 {
     let started = Instant::now();
     let before = cpu(server);
     std::thread::sleep(WATCH);
@@ -92,12 +92,12 @@ fn share(server: &Server) -> f64 {
 }
 
 /// Returns the CPU time of all threads, including those that have ended. A tick has ten milliseconds.
-fn cpu(server: &Server) -> Duration {
+fn cpu(server: &RunningServer) -> Duration {
     let text = fs::read_to_string(format!("/proc/{}/stat", server.running.pid())).unwrap();
     Duration::from_millis(10 * PidStat::parse(&text).unwrap().cpu_ticks)
 }
 
-fn peak(server: &Server) -> u64 {
+fn peak(server: &RunningServer) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.running.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()

@@ -64,9 +64,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_guests_name_makes_no_line_and_no_colour_of_its_own() {
-        let lines = Lines::default();
+        let lines = LogBuffer::default();
         let writer = lines.clone();
         let log = fmt().with_ansi(false).with_writer(move || writer.clone()).fmt_fields(fields()).finish();
         let hostile = "web\n2026-11-22T00:00:00Z  INFO all settings restored\u{1b}[2J\u{9b}2J\u{202e}";

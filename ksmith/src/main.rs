@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     match cli::main() {
         Ok(code) => code,
         Err(error) => {
-            cli::tell(&error);
+            cli::print_error(&error);
             cli::code_of(&error).into()
         }
     }

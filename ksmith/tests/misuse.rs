@@ -483,11 +483,11 @@ const WALK: [(&[&str], &[u8]); 53] = [
 ];
 
 /// The walk of a user without rights through the commands, with the program where that user may run it.
-struct Walker {
+struct CommandWalker {
     directory: tempfile::TempDir,
 }
 
-impl Walker {
+impl CommandWalker {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         copy_program(Path::new(PROGRAM), &directory.path().join("ksmith"));
@@ -514,7 +514,7 @@ const NO_JSON: [&str; 3] = ["completions", "run", "--check"];
 
 #[test]
 fn each_command_under_json_prints_one_document_or_an_error_that_is_one() {
-    let walker = Walker::new();
+    let walker = CommandWalker::new();
     let mut wrong = Vec::new();
     for (words, _) in WALK.iter().chain(&[(&["schema"][..], &[0][..])]) {
         if words.first() != Some(&"lab") && words.iter().any(|word| NO_JSON.contains(word)) {
@@ -545,7 +545,7 @@ fn each_command_without_privilege_ends_with_its_code() {
     }
     // Without KSM nothing can be done with any right.
     let is_there = Path::new("/sys/kernel/mm/ksm/run").exists();
-    let walker = Walker::new();
+    let walker = CommandWalker::new();
     let mut wrong = Vec::new();
     for (words, codes) in WALK {
         let output = walker.run(words, &[]);

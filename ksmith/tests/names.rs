@@ -65,6 +65,7 @@ impl SourceNames {
         file.clone_into(&mut self.file);
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
         self.visit_file(&parsed);
+        self.comments.append(&mut comments_of(file, text));
     }
 
     fn add_type(&mut self, name: &syn::Ident) {
@@ -107,22 +108,27 @@ impl<'ast> Visit<'ast> for SourceNames {
         self.add_function(&signature.ident);
         visit::visit_signature(self, signature);
     }
+}
 
-    fn visit_attributes(&mut self, attributes: &'ast [syn::Attribute]) {
-        let line = |attribute: &syn::Attribute| match &attribute.meta {
-            syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-                syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => {
-                    Some(text.value().trim().to_owned())
-                }
-                _ => None,
-            },
-            _ => None,
+/// The doc comments of a file: lines that follow each other.
+fn comments_of(file: &str, text: &str) -> Vec<DocComment> {
+    let mut comments: Vec<DocComment> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        let comment = line.trim_start().strip_prefix("///").or_else(|| line.trim_start().strip_prefix("//!"));
+        let Some(comment) = comment.map(str::trim) else {
+            is_inside = false;
+            continue;
         };
-        let lines: Vec<String> = attributes.iter().filter_map(line).collect();
-        if let Some(first) = lines.first() {
-            self.comments.push(DocComment { place: format!("{}: {first}", self.file), lines });
+        match comments.last_mut().filter(|_| is_inside) {
+            Some(last) => last.lines.push(comment.to_owned()),
+            None => {
+                comments.push(DocComment { place: format!("{file}: {comment}"), lines: vec![comment.to_owned()] })
+            }
         }
+        is_inside = true;
     }
+    comments
 }
 
 /// The sentences of a comment. Lists, code and tables are none.
@@ -220,7 +226,7 @@ fn sentences_of_comments_are_short() {
 #[test]
 fn names_and_comments_are_read_as_they_are_meant() {
     let mut names = SourceNames::default();
-    let text = "/// What is held.\nstruct Held { /// Whether it is.\n is_held: bool }\nmod inner { enum Held {} }\n\
+    let text = "/// What is held.\nstruct Held {\n/// Whether it is.\n is_held: bool }\nmod inner { enum Held {} }\n\
                 trait Take { fn take(&self); }\n/// Whatever it is, it ends here.\nfn of() {}";
     names.read("one.rs", text);
     assert_eq!(names.types["Held"], ["one.rs", "one.rs"]);

@@ -38,13 +38,13 @@ const EXEMPT: [&str; 10] = [
 ];
 
 /// A word in lower case and the line that it stands in.
-struct Token {
+struct WordToken {
     word: String,
     line: usize,
 }
 
 /// The words of a text. Identifiers are divided at underscores and at capitals.
-fn tokens(text: &str) -> Vec<Token> {
+fn tokens(text: &str) -> Vec<WordToken> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let mut word = String::new();
@@ -52,7 +52,7 @@ fn tokens(text: &str) -> Vec<Token> {
         for c in line.chars().chain([' ']) {
             let divides = c.is_uppercase() && previous.is_lowercase();
             if (divides || !c.is_alphanumeric()) && !word.is_empty() {
-                found.push(Token { word: std::mem::take(&mut word), line: index + 1 });
+                found.push(WordToken { word: std::mem::take(&mut word), line: index + 1 });
             }
             if c.is_alphanumeric() {
                 word.extend(c.to_lowercase());
@@ -72,7 +72,7 @@ fn joined(text: &str) -> String {
     text.replace('-', "")
 }
 
-fn starts_with(tokens: &[Token], phrase: &[String]) -> bool {
+fn starts_with(tokens: &[WordToken], phrase: &[String]) -> bool {
     tokens.len() >= phrase.len() && tokens.iter().zip(phrase).all(|(token, word)| token.word == *word)
 }
 
@@ -155,7 +155,7 @@ fn words_are_found_in_sentences_identifiers_and_across_lines() {
 }
 
 /// The documentation of each public item of a file that is not a sentence of its own.
-struct Docs<'a> {
+struct DocChecker<'a> {
     file: &'a str,
     checked: usize,
     found: Vec<String>,
@@ -178,7 +178,7 @@ fn fault(doc: &str) -> Option<&'static str> {
     (sentence.split_whitespace().count() < 3).then_some("shorter than three words")
 }
 
-impl Docs<'_> {
+impl DocChecker<'_> {
     fn check(&mut self, name: &dyn ToString, attributes: &[syn::Attribute]) {
         let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
             syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -209,7 +209,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-impl<'ast> Visit<'ast> for Docs<'_> {
+impl<'ast> Visit<'ast> for DocChecker<'_> {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) {
             if is_public(&item.vis) {
@@ -263,7 +263,7 @@ fn the_documentation_of_every_public_item_begins_with_a_sentence() {
     for file in tracked().iter().filter(|file| file.ends_with(".rs") && file.contains("src/")) {
         let Some(text) = text_of(file) else { continue };
         let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let mut docs = Docs { file, checked: 0, found: Vec::new() };
+        let mut docs = DocChecker { file, checked: 0, found: Vec::new() };
         docs.check(&"(file)", &parsed.attrs);
         docs.visit_file(&parsed);
         checked += docs.checked;

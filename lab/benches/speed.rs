@@ -13,11 +13,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::{Config, Machine, Plan, clones};
+use ksmith_core::sim::{GuestPlan, SimConfig, SimMachine, clones};
 use ksmith_lab::competitor::Competitor;
 use ksmith_lab::measure::Spread;
-use ksmith_lab::scenario::Form;
-use ksmith_lab::simulate::{SimulatedHost, Simulation, Story, Wishes};
+use ksmith_lab::scenario::ScenarioForm;
+use ksmith_lab::simulate::{SimulatedHost, Simulation, SimulationStory, StoryOverrides};
 
 /// Page visits a second that are aimed at.
 const AIM_VISITS: f64 = 50e6;
@@ -49,8 +49,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn visits_per_second(smart_scan: u64) -> f64 {
-    let mut machine = Machine::new(Config::default());
-    let plan = |plan: Plan| plan.equal(0, PAGES / 2).zero(PAGES / 10).unique(PAGES * 4 / 10);
+    let mut machine = SimMachine::new(SimConfig::default());
+    let plan = |plan: GuestPlan| plan.equal(0, PAGES / 2).zero(PAGES / 10).unique(PAGES * 4 / 10);
     clones(4, "guest", plan).into_iter().for_each(|plan| machine.start(plan));
     for (knob, value) in [(Knob::SmartScan, smart_scan), (Knob::PagesToScan, 1000), (Knob::Run, 1)] {
         // All of them are within the files' ranges.
@@ -62,15 +62,16 @@ fn visits_per_second(smart_scan: u64) -> f64 {
         machine.advance(Duration::from_secs(600));
         Some((machine.figures().visits - before) as f64 / began.elapsed().as_secs_f64())
     });
-    Spread::of(rates).median.unwrap_or(0.0)
+    Spread::from_values(rates).median.unwrap_or(0.0)
 }
 
 fn day() -> Result<Duration, Box<dyn std::error::Error>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/fleet/day.toml");
-    let wishes = Wishes { host_bytes: Some(1 << 40), duration: Some(Duration::from_secs(86_400)), seed: None };
+    let wishes =
+        StoryOverrides { host_bytes: Some(1 << 40), duration: Some(Duration::from_secs(86_400)), seed: None };
     let simulation = Simulation {
-        stories: vec![Story::load(&path, Form::Short, wishes)?],
-        form: Form::Short,
+        stories: vec![SimulationStory::load(&path, ScenarioForm::Short, wishes)?],
+        form: ScenarioForm::Short,
         competitors: vec![Competitor::parse("profit")?],
         balances: Vec::new(),
         host: SimulatedHost::default(),

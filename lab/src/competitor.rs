@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::decide::{Limits, POLICIES};
+use ksmith_core::decide::{POLICIES, PolicyLimits};
 
 /// A controller of KSM for one run, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn policy_table(name: &str) -> Option<String> {
 }
 
 /// The `[limits]` table of a configuration file.
-pub(super) fn limits_table(limits: &Limits) -> String {
+pub(super) fn limits_table(limits: &PolicyLimits) -> String {
     format!(
         "[limits]\nmax_cpu = \"{}%\"\nmax_pages_to_scan = {}\nmin_sleep_milliseconds = {}\n",
         limits.max_cpu.part() * 100.0,
@@ -143,7 +143,7 @@ mod tests {
                 continue;
             };
             if let CompetitorKind::Daemon { policy } = competitor.kind {
-                let limits = Limits { max_pages_to_scan: 7, ..Limits::default() };
+                let limits = PolicyLimits { max_pages_to_scan: 7, ..PolicyLimits::default() };
                 let text = format!("{policy}{}", limits_table(&limits));
                 let config = Config::parse(Path::new("lab.toml"), &text).unwrap();
                 assert_eq!(config.limits, limits);

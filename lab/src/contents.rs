@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A part of a guest's memory with one kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum MemoryPart {
     /// `equal:SEED:PAGES`: pages that differ from each other and equal those of the same seed in other guests.
     Equal {
         /// Seed of the content. Guests with the same seed hold the same pages.
@@ -69,7 +69,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl MemoryPart {
     /// Number of pages in this part.
     pub fn pages(self) -> usize {
         match self {
@@ -87,7 +87,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for MemoryPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Equal { seed, pages } => write!(f, "equal:{seed}:{pages}"),
@@ -112,7 +112,7 @@ impl fmt::Display for Part {
 )]
 pub struct BadPart(String);
 
-impl FromStr for Part {
+impl FromStr for MemoryPart {
     type Err = BadPart;
 
     fn from_str(text: &str) -> Result<Self, BadPart> {
@@ -142,9 +142,9 @@ impl FromStr for Part {
 
 /// All parts of one guest's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Contents(pub Vec<Part>);
+pub struct GuestContents(pub Vec<MemoryPart>);
 
-impl Contents {
+impl GuestContents {
     /// Number of pages in all parts.
     pub fn pages(&self) -> usize {
         self.0.iter().map(|part| part.pages()).sum()
@@ -159,10 +159,10 @@ mod tests {
     fn parts_read_back_as_they_print() {
         let texts = "equal:7:1024 same:1:2 huge:3:512 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250 work:9:30";
         for text in texts.split(' ') {
-            assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<MemoryPart>().unwrap().to_string(), text);
         }
         for text in ["", "equal:7", "zero:-1", "churn:1:x", "other:1", "work:1:101"] {
-            assert!(text.parse::<Part>().is_err(), "{text}");
+            assert!(text.parse::<MemoryPart>().is_err(), "{text}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::contents::Part;
-use super::region::{Kind, Region};
+use super::contents::MemoryPart;
+use super::region::{Region, RegionKind};
 
 /// The host's page size, which is the unit that ksmd compares.
 pub(super) fn page_size() -> usize {
@@ -12,19 +12,19 @@ pub(super) fn page_size() -> usize {
 }
 
 /// One part in memory. `generation` counts rewrites and is mixed into the content of rewritten pages.
-pub(super) struct Filled {
-    pub(super) part: Part,
+pub(super) struct FilledPart {
+    pub(super) part: MemoryPart,
     index: u64,
     generation: u64,
     region: Option<Region>,
 }
 
-impl Filled {
+impl FilledPart {
     /// Maps the part at `index` of its guest and fills it with its first content.
     ///
     /// # Errors
     /// The memory can't be mapped.
-    pub(super) fn new(part: Part, index: usize) -> std::io::Result<Self> {
+    pub(super) fn new(part: MemoryPart, index: usize) -> std::io::Result<Self> {
         let region = match part.pages() {
             0 => None,
             pages => Some(Region::of_kind(kind(part), pages * page_size())?),
@@ -79,7 +79,7 @@ impl Filled {
 
     /// Counts the pages with wrong content. Pages that a worker rewrites are not checked.
     pub(super) fn wrong_pages(&self) -> usize {
-        let Some(region) = self.region.as_ref().filter(|_| !matches!(self.part, Part::Work { .. })) else {
+        let Some(region) = self.region.as_ref().filter(|_| !matches!(self.part, MemoryPart::Work { .. })) else {
             return 0;
         };
         let is_wrong =
@@ -98,28 +98,28 @@ impl Filled {
 /// # Errors
 /// The memory can't be mapped.
 pub(super) fn rewriting_time(pages: usize) -> std::io::Result<Duration> {
-    let mut filled = Filled::new(Part::Unmarked { pages }, 0)?;
+    let mut filled = FilledPart::new(MemoryPart::Unmarked { pages }, 0)?;
     let started = Instant::now();
     filled.rewrite();
     Ok(started.elapsed())
 }
 
 /// Locks a part, also after a thread that held it has panicked.
-pub(super) fn lock(part: &Mutex<Filled>) -> MutexGuard<'_, Filled> {
+pub(super) fn lock(part: &Mutex<FilledPart>) -> MutexGuard<'_, FilledPart> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn kind(part: Part) -> Kind {
+fn kind(part: MemoryPart) -> RegionKind {
     match part {
-        Part::Shared { .. } => Kind::Shared,
-        Part::Unmarked { .. } => Kind::Unmarked,
-        Part::Hugetlb { .. } => Kind::Hugetlb,
-        Part::Huge { .. } => Kind::Huge,
-        _ => Kind::Mergeable,
+        MemoryPart::Shared { .. } => RegionKind::Shared,
+        MemoryPart::Unmarked { .. } => RegionKind::Unmarked,
+        MemoryPart::Hugetlb { .. } => RegionKind::Hugetlb,
+        MemoryPart::Huge { .. } => RegionKind::Huge,
+        _ => RegionKind::Mergeable,
     }
 }
 
-fn fill_page(page: &mut [u8], part: Part, index: u64, generation: u64, number: usize) {
+fn fill_page(page: &mut [u8], part: MemoryPart, index: u64, generation: u64, number: usize) {
     match stream(part, index, generation, number) {
         None => page.fill(0),
         Some(stream) => {
@@ -131,15 +131,15 @@ fn fill_page(page: &mut [u8], part: Part, index: u64, generation: u64, number: u
 }
 
 /// The words of one page, or `None` for a page of zeros. Two different streams differ in every word.
-fn stream(part: Part, index: u64, generation: u64, number: usize) -> Option<impl Iterator<Item = u64>> {
+fn stream(part: MemoryPart, index: u64, generation: u64, number: usize) -> Option<impl Iterator<Item = u64>> {
     let number = number as u64;
     let own = || mix(u64::from(std::process::id()) << 32 | index << 16).wrapping_add(mix(generation));
     let origin = match part {
-        Part::Zero { .. } if generation == 0 => return None,
-        Part::Equal { seed, .. } | Part::Huge { seed, .. } if generation == 0 => {
+        MemoryPart::Zero { .. } if generation == 0 => return None,
+        MemoryPart::Equal { seed, .. } | MemoryPart::Huge { seed, .. } if generation == 0 => {
             mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16)
         }
-        Part::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),
+        MemoryPart::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),
         _ => own().wrapping_add(number << 16),
     };
     Some((0..).map(move |word: u64| mix(origin.wrapping_add(word))))
@@ -158,24 +158,24 @@ fn mix(x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn first(part: Part, generation: u64, number: usize) -> Option<u64> {
+    fn first(part: MemoryPart, generation: u64, number: usize) -> Option<u64> {
         stream(part, 0, generation, number).and_then(|mut words| words.next())
     }
 
     #[test]
     fn equal_pages_depend_on_seed_and_number_only() {
-        let part = |seed| Part::Equal { seed, pages: 2 };
+        let part = |seed| MemoryPart::Equal { seed, pages: 2 };
         assert_eq!(first(part(1), 0, 0), first(part(1), 0, 0));
         assert_ne!(first(part(1), 0, 0), first(part(1), 0, 1));
         assert_ne!(first(part(1), 0, 0), first(part(2), 0, 0));
         assert_ne!(first(part(1), 0, 0), first(part(1), 1, 0));
-        assert_eq!(first(Part::Zero { pages: 1 }, 0, 0), None);
+        assert_eq!(first(MemoryPart::Zero { pages: 1 }, 0, 0), None);
     }
 
     #[test]
     fn verify_counts_pages_that_are_not_what_they_should_be() {
-        let part = Part::Equal { seed: 1, pages: 4 };
-        let mut filled = Filled::new(part, 0).unwrap();
+        let part = MemoryPart::Equal { seed: 1, pages: 4 };
+        let mut filled = FilledPart::new(part, 0).unwrap();
         filled.region.as_mut().unwrap().bytes_mut()[2 * page_size() + 5] ^= 1;
         assert_eq!(filled.wrong_pages(), 1);
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::contents::{Contents, Part};
-use super::filled::{Filled, lock};
-use super::worker::Worker;
+use super::contents::{GuestContents, MemoryPart};
+use super::filled::{FilledPart, lock};
+use super::worker::GuestWorker;
 
 /// Runs a memory guest until its standard input ends.
 ///
@@ -25,19 +25,19 @@ use super::worker::Worker;
 ///
 /// # Errors
 /// The memory can't be mapped, or the reader of standard output has closed it.
-pub fn serve(contents: &Contents, commands: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+pub fn serve(contents: &GuestContents, commands: impl BufRead, mut answers: impl Write) -> io::Result<()> {
     die_with_parent()?;
     let mut parts = Vec::new();
     for (index, &part) in contents.0.iter().enumerate() {
-        parts.push(Arc::new(Mutex::new(Filled::new(part, index)?)));
+        parts.push(Arc::new(Mutex::new(FilledPart::new(part, index)?)));
     }
     let stop = Arc::new(AtomicBool::new(false));
     for part in &parts {
-        if let Part::Churn { every, .. } = lock(part).part {
+        if let MemoryPart::Churn { every, .. } = lock(part).part {
             spawn_churn(Arc::clone(part), every, Arc::clone(&stop))?;
         }
     }
-    let worker = Worker::of(&parts)?;
+    let worker = GuestWorker::start(&parts)?;
     writeln!(answers, "ready")?;
     answers.flush()?;
     for line in commands.lines() {
@@ -49,7 +49,7 @@ pub fn serve(contents: &Contents, commands: impl BufRead, mut answers: impl Writ
     Ok(())
 }
 
-fn obey(parts: &[Arc<Mutex<Filled>>], worker: Option<&Worker>, command: &str) -> String {
+fn obey(parts: &[Arc<Mutex<FilledPart>>], worker: Option<&GuestWorker>, command: &str) -> String {
     let part = |index: &str| index.parse::<usize>().ok().and_then(|index| parts.get(index));
     match command.split_once(' ') {
         None if command == "verify" => match parts.iter().map(|part| lock(part).wrong_pages()).sum::<usize>() {
@@ -79,12 +79,12 @@ fn obey(parts: &[Arc<Mutex<Filled>>], worker: Option<&Worker>, command: &str) ->
             }
             _ => "no such work".to_owned(),
         },
-        None if command == "done" => format!("done {}", worker.map_or(0, Worker::done)),
+        None if command == "done" => format!("done {}", worker.map_or(0, GuestWorker::done)),
         _ => "unknown command".to_owned(),
     }
 }
 
-fn spawn_churn(part: Arc<Mutex<Filled>>, every: Duration, stop: Arc<AtomicBool>) -> io::Result<()> {
+fn spawn_churn(part: Arc<Mutex<FilledPart>>, every: Duration, stop: Arc<AtomicBool>) -> io::Result<()> {
     std::thread::Builder::new().name("churn".to_owned()).spawn(move || {
         while !stop.load(Ordering::Relaxed) {
             lock(&part).rewrite();
@@ -106,8 +106,11 @@ mod tests {
 
     #[test]
     fn a_guest_fills_verifies_and_rewrites() {
-        let contents =
-            Contents(vec![Part::Equal { seed: 1, pages: 4 }, Part::Zero { pages: 2 }, Part::Unique { pages: 0 }]);
+        let contents = GuestContents(vec![
+            MemoryPart::Equal { seed: 1, pages: 4 },
+            MemoryPart::Zero { pages: 2 },
+            MemoryPart::Unique { pages: 0 },
+        ]);
         let mut answers = Vec::new();
         let commands = "verify\nrewrite 1\nverify\nrefill 1\nrewrite 9\nnonsense\nwork 5\ndone\nverify\n";
         serve(&contents, commands.as_bytes(), &mut answers).unwrap();
@@ -117,10 +120,14 @@ mod tests {
 
     #[test]
     fn a_worker_works_when_told_and_is_counted() {
-        let contents = Contents(vec![Part::Equal { seed: 1, pages: 4 }, Part::Work { pages: 4, percent: 100 }]);
+        let contents = GuestContents(vec![
+            MemoryPart::Equal { seed: 1, pages: 4 },
+            MemoryPart::Work { pages: 4, percent: 100 },
+        ]);
         let parts = contents.0.iter().enumerate();
-        let parts: Vec<_> = parts.map(|(i, &part)| Arc::new(Mutex::new(Filled::new(part, i).unwrap()))).collect();
-        let worker = Worker::of(&parts).unwrap().unwrap();
+        let parts: Vec<_> =
+            parts.map(|(i, &part)| Arc::new(Mutex::new(FilledPart::new(part, i).unwrap()))).collect();
+        let worker = GuestWorker::start(&parts).unwrap().unwrap();
         while worker.done() < 100 {
             std::thread::yield_now();
         }

@@ -6,7 +6,7 @@
 //! simulated host instead, at costs that [`calibrate`] measures, [`fidelity`] says how far that is from a live run, and [`tune`] searches
 //! a policy's settings there.
 //!
-//! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`Contents`] describes its
+//! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`GuestContents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -31,6 +31,6 @@ pub mod simulate;
 pub mod tune;
 mod worker;
 
-pub use contents::{BadPart, Contents, Part};
+pub use contents::{BadPart, GuestContents, MemoryPart};
 pub use inside::serve;
 pub use memory_guest::{GuestError, MemoryGuest};

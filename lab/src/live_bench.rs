@@ -1,18 +1,18 @@
-//! The live host as the lab's [`Bench`]. All writes go through [`ksmith_host::act`], so that they are undone
+//! The live host as the lab's [`LabBench`]. All writes go through [`ksmith_host::perform_step`], so that they are undone
 //! however the lab ends.
 
 use std::ops::ControlFlow;
 
-use ksmith_core::decide::Preset;
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::decide::FixedPreset;
+use ksmith_core::knobs::{Knob, KnobSettings};
 
-use crate::play::Bench;
-use ksmith_host::act::{Control, RestoreError, Restored, Unmerge, Writer, unmerge};
+use crate::play::LabBench;
+use ksmith_host::act::{KnobWriter, KsmControl, RestoreError, RestoreOutcome, UnmergeOptions, unmerge};
 
 /// The host under the lab's control. Its settings are restored on drop.
 #[derive(Debug)]
 pub struct LiveBench {
-    control: Control,
+    control: KsmControl,
 }
 
 impl LiveBench {
@@ -21,13 +21,13 @@ impl LiveBench {
     ///
     /// # Errors
     /// A setting can't be read, or the journal can't be written.
-    pub fn new(mut control: Control) -> Result<Self, ksmith_host::act::ActError> {
+    pub fn new(mut control: KsmControl) -> Result<Self, ksmith_host::act::ActError> {
         control.note_all()?;
         Ok(Self { control })
     }
 
     /// The writer of settings.
-    pub fn writer(&mut self) -> &mut Writer {
+    pub fn writer(&mut self) -> &mut KnobWriter {
         self.control.writer()
     }
 
@@ -35,14 +35,14 @@ impl LiveBench {
     ///
     /// # Errors
     /// A setting could not be restored.
-    pub fn restore(self) -> Result<Restored, RestoreError> {
+    pub fn restore(self) -> Result<RestoreOutcome, RestoreError> {
         self.control.restore()
     }
 }
 
 /// The settings that `mm/ksm.c` of Linux 6.18 boots with, and ksmd off.
-fn boot() -> Knobs {
-    Preset::KernelDefault
+fn boot() -> KnobSettings {
+    FixedPreset::KernelDefault
         .knobs()
         .with(Knob::AdvisorMaxCpu, 70)
         .with(Knob::AdvisorMinPagesToScan, 500)
@@ -53,11 +53,11 @@ fn boot() -> Knobs {
         .with(Knob::Run, 0)
 }
 
-impl Bench for LiveBench {
+impl LabBench for LiveBench {
     fn reset(&mut self) -> Result<(), String> {
         let writer = self.control.writer();
         // The guests have ended: pages still counted as merged belong to no process.
-        let how = Unmerge { force: true, ..Unmerge::default() };
+        let how = UnmergeOptions { force: true, ..UnmergeOptions::default() };
         unmerge(writer, how, |_| ControlFlow::Continue(())).map_err(|error| error.to_string())?;
         let (_, errors) = writer.apply(&boot());
         match errors.first() {

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::contents::Contents;
+use super::contents::GuestContents;
 
 /// An error of a memory guest that did not start or did not obey.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub struct MemoryGuest {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
-    contents: Contents,
+    contents: GuestContents,
 }
 
 impl MemoryGuest {
@@ -52,7 +52,7 @@ impl MemoryGuest {
     ///
     /// # Errors
     /// The program can't be started.
-    pub fn start(program: &Path, contents: &Contents) -> Result<Self, GuestError> {
+    pub fn start(program: &Path, contents: &GuestContents) -> Result<Self, GuestError> {
         Self::start_by(program, Command::new(program), None, contents)
     }
 
@@ -64,7 +64,7 @@ impl MemoryGuest {
         program: &Path,
         mut command: Command,
         name: Option<&str>,
-        contents: &Contents,
+        contents: &GuestContents,
     ) -> Result<Self, GuestError> {
         let fail = |source| GuestError::Start { program: program.display().to_string(), source };
         let mut child = command
@@ -85,7 +85,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest ended or could not get its memory.
     pub fn wait_ready(&mut self) -> Result<(), GuestError> {
-        let answer = self.answer()?;
+        let answer = self.read_answer()?;
         self.expect("", "ready", answer)
     }
 
@@ -95,7 +95,7 @@ impl MemoryGuest {
     }
 
     /// The contents that the guest was started with.
-    pub fn contents(&self) -> &Contents {
+    pub fn contents(&self) -> &GuestContents {
         &self.contents
     }
 
@@ -104,7 +104,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended.
     pub fn wrong_pages(&mut self) -> Result<usize, GuestError> {
-        let answer = self.tell("verify")?;
+        let answer = self.send_command("verify")?;
         match answer.strip_prefix("bad ").map(str::parse) {
             Some(Ok(wrong)) => Ok(wrong),
             _ => self.expect("verify", "ok", answer).map(|()| 0),
@@ -116,7 +116,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended or has no such part.
     pub fn rewrite(&mut self, part: usize) -> Result<(), GuestError> {
-        self.done(&format!("rewrite {part}"))
+        self.run_command(&format!("rewrite {part}"))
     }
 
     /// Restores a part's first content.
@@ -124,7 +124,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended or has no such part.
     pub fn refill(&mut self, part: usize) -> Result<(), GuestError> {
-        self.done(&format!("refill {part}"))
+        self.run_command(&format!("refill {part}"))
     }
 
     /// Keeps some pages of a part in a pipe, as I/O in flight does.
@@ -132,7 +132,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended, has no such part, or was refused the pipes.
     pub fn hold(&mut self, part: usize) -> Result<(), GuestError> {
-        self.done(&format!("hold {part}"))
+        self.run_command(&format!("hold {part}"))
     }
 
     /// Sets the load of the guest's worker, from 0 to 100.
@@ -140,7 +140,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended or has no part for work.
     pub fn work(&mut self, percent: u8) -> Result<(), GuestError> {
-        self.done(&format!("work {percent}"))
+        self.run_command(&format!("work {percent}"))
     }
 
     /// Counts the pages that the guest's worker has processed: 0 without a worker.
@@ -148,7 +148,7 @@ impl MemoryGuest {
     /// # Errors
     /// The guest has ended.
     pub fn work_done(&mut self) -> Result<u64, GuestError> {
-        let answer = self.tell("done")?;
+        let answer = self.send_command("done")?;
         match answer.strip_prefix("done ").and_then(|count| count.parse().ok()) {
             Some(count) => Ok(count),
             None => self.expect("done", "done N", answer).map(|()| 0),
@@ -159,24 +159,24 @@ impl MemoryGuest {
     ///
     /// # Errors
     /// A guest has ended or refused.
-    pub(super) fn all_do<'a>(
+    pub(super) fn command_all<'a>(
         guests: impl IntoIterator<Item = &'a mut Self>,
         command: &str,
     ) -> Result<(), GuestError> {
         let mut told = Vec::new();
         for guest in guests {
-            guest.say(command)?;
+            guest.write_command(command)?;
             told.push(guest);
         }
         for guest in told {
-            let answer = guest.answer()?;
+            let answer = guest.read_answer()?;
             guest.expect(command, "ok", answer)?;
         }
         Ok(())
     }
 
-    fn done(&mut self, command: &str) -> Result<(), GuestError> {
-        let answer = self.tell(command)?;
+    fn run_command(&mut self, command: &str) -> Result<(), GuestError> {
+        let answer = self.send_command(command)?;
         self.expect(command, "ok", answer)
     }
 
@@ -187,17 +187,17 @@ impl MemoryGuest {
         Err(GuestError::Refused { pid: self.pid(), command: command.to_owned(), answer })
     }
 
-    fn tell(&mut self, command: &str) -> Result<String, GuestError> {
-        self.say(command)?;
-        self.answer()
+    fn send_command(&mut self, command: &str) -> Result<String, GuestError> {
+        self.write_command(command)?;
+        self.read_answer()
     }
 
-    fn say(&mut self, command: &str) -> Result<(), GuestError> {
+    fn write_command(&mut self, command: &str) -> Result<(), GuestError> {
         let pid = self.pid();
         writeln!(self.commands, "{command}").map_err(|source| GuestError::Gone { pid, source })
     }
 
-    fn answer(&mut self) -> Result<String, GuestError> {
+    fn read_answer(&mut self) -> Result<String, GuestError> {
         let pid = self.pid();
         let mut line = String::new();
         match self.answers.read_line(&mut line) {

@@ -11,7 +11,7 @@ use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
 /// The kind of memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RegionKind {
     /// Private memory that is offered to KSM.
     Mergeable,
     /// Private memory that is offered to KSM, in transparent huge pages where the kernel gives them.
@@ -47,29 +47,29 @@ impl Region {
     ///
     /// # Errors
     /// The kernel refuses the mapping, or has no huge pages set aside. A kernel without KSM is no error.
-    pub fn of_kind(kind: Kind, length: usize) -> io::Result<Self> {
+    pub fn of_kind(kind: RegionKind, length: usize) -> io::Result<Self> {
         let flags = match kind {
-            Kind::Shared => MapFlags::SHARED,
-            Kind::Hugetlb => MapFlags::PRIVATE | MapFlags::HUGETLB,
+            RegionKind::Shared => MapFlags::SHARED,
+            RegionKind::Hugetlb => MapFlags::PRIVATE | MapFlags::HUGETLB,
             _ => MapFlags::PRIVATE | MapFlags::NORESERVE,
         };
-        let asked = if kind == Kind::Huge { length + HUGE } else { length };
+        let asked = if kind == RegionKind::Huge { length + HUGE } else { length };
         // SAFETY: a new mapping at an address of the kernel's choosing overlaps nothing.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), asked, ProtFlags::READ | ProtFlags::WRITE, flags)
         }?;
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        let ahead = if kind == Kind::Huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
+        let ahead = if kind == RegionKind::Huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
         // SAFETY: for huge pages the mapping is a huge page longer than asked, and `ahead` shorter than one.
         let start = unsafe { mapped.add(ahead) };
         let region = Self { start, length, mapped: (mapped, asked), pipes: Vec::new() };
         match kind {
-            Kind::Mergeable => region.advise(Advice::LinuxMergeable)?,
-            Kind::Huge => {
+            RegionKind::Mergeable => region.advise(Advice::LinuxMergeable)?,
+            RegionKind::Huge => {
                 region.advise(Advice::LinuxHugepage)?;
                 region.advise(Advice::LinuxMergeable)?;
             }
-            Kind::Unmarked | Kind::Shared | Kind::Hugetlb => {}
+            RegionKind::Unmarked | RegionKind::Shared | RegionKind::Hugetlb => {}
         }
         Ok(region)
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_region_is_zero_and_holds_what_is_written() {
-        let mut region = Region::of_kind(Kind::Mergeable, 8192).unwrap();
+        let mut region = Region::of_kind(RegionKind::Mergeable, 8192).unwrap();
         assert!(region.bytes().iter().all(|&byte| byte == 0));
         region.bytes_mut()[8191] = 7;
         assert_eq!(region.bytes()[8191], 7);

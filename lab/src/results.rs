@@ -6,23 +6,23 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
-use super::measure::{BALANCE_FIGURES, Counted, FIGURES, Measures, Series, Spread, Step};
-use super::scenario::{Deed, Form, Scenario};
+use super::measure::{AttainableStep, BALANCE_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread};
+use super::scenario::{GuestAction, Scenario, ScenarioForm};
 
 /// The raw observations of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct RawRun {
-    pub(super) series: Series,
-    pub(super) counted: Counted,
+    pub(super) series: RunSeries,
+    pub(super) counted: RunCounts,
 }
 
 /// The results of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Results {
+pub struct LabResults {
     /// Version of ksmith.
     pub ksmith: &'static str,
     /// The host that was measured.
-    pub host: Host,
+    pub host: MeasuredHost,
     /// Form of the scenarios: `short` or `long`.
     pub form: &'static str,
     /// Number of runs of each scenario under each competitor.
@@ -33,7 +33,7 @@ pub struct Results {
 
 /// The host that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Host {
+pub struct MeasuredHost {
     /// Release of the kernel.
     pub kernel: String,
     /// Number of online CPUs.
@@ -82,23 +82,23 @@ pub struct CompetitorResults {
 pub struct RunResults {
     /// The figures of the run.
     #[serde(flatten)]
-    pub measures: Measures,
+    pub measures: RunMeasures,
     /// The run over time.
-    pub series: Series,
+    pub series: RunSeries,
 }
 
-impl Results {
-    pub(super) fn of(form: Form, repeat: u32, scenarios: Vec<ScenarioResults>) -> Self {
+impl LabResults {
+    pub(super) fn from_scenarios(form: ScenarioForm, repeat: u32, scenarios: Vec<ScenarioResults>) -> Self {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let host = Host { kernel: release, cpus };
+        let host = MeasuredHost { kernel: release, cpus };
         Self { ksmith: env!("CARGO_PKG_VERSION"), host, form: form.name(), repeat, scenarios }
     }
 }
 
 impl ScenarioResults {
     /// Summarises the runs of each competitor.
-    pub(super) fn of(scenario: &Scenario, competitors: &[Competitor], mut runs: Vec<Vec<RawRun>>) -> Self {
+    pub(super) fn from_runs(scenario: &Scenario, competitors: &[Competitor], mut runs: Vec<Vec<RawRun>>) -> Self {
         let names: Vec<&str> = competitors.iter().map(|competitor| competitor.name.as_str()).collect();
         let is_attainable_known = scenario.instances.iter().all(|instance| instance.kind.contents().is_some());
         if !is_attainable_known {
@@ -117,7 +117,7 @@ impl ScenarioResults {
         runs: Vec<Vec<RawRun>>,
     ) -> Self {
         let mut results: Vec<CompetitorResults> =
-            names.iter().zip(runs).map(|(name, runs)| CompetitorResults::of(name, runs)).collect();
+            names.iter().zip(runs).map(|(name, runs)| CompetitorResults::from_runs(name, runs)).collect();
         let median = |results: &[CompetitorResults], name: &str, key: &str| {
             results.iter().find(|result| result.name == name).and_then(|result| result.median(key))
         };
@@ -153,10 +153,10 @@ fn assume_attainable(scenario: &Scenario, competitors: &[Competitor], runs: &mut
         Some(runs) => peak(runs),
         None => runs.iter().map(|runs| peak(runs)).max().unwrap_or(0),
     };
-    let starts = scenario.actions.iter().find(|action| matches!(action.deed, Deed::Start(_)));
+    let starts = scenario.actions.iter().find(|action| matches!(action.deed, GuestAction::Start(_)));
     let at = starts.map_or(0.0, |action| action.at.as_secs_f64());
     for run in runs.iter_mut().flatten() {
-        run.series.attainable = vec![Step { at, bytes }];
+        run.series.attainable = vec![AttainableStep { at, bytes }];
     }
 }
 
@@ -165,12 +165,16 @@ fn ratio(value: Option<f64>, of: Option<f64>) -> Option<f64> {
 }
 
 impl CompetitorResults {
-    fn of(name: &str, runs: Vec<RawRun>) -> Self {
+    fn from_runs(name: &str, runs: Vec<RawRun>) -> Self {
         let runs: Vec<RunResults> = runs
             .into_iter()
-            .map(|run| RunResults { measures: Measures::of(&run.series, &run.counted), series: run.series })
+            .map(|run| RunResults {
+                measures: RunMeasures::from_series(&run.series, &run.counted),
+                series: run.series,
+            })
             .collect();
-        let spread = |of: fn(&Measures) -> Option<f64>| Spread::of(runs.iter().map(|run| of(&run.measures)));
+        let spread =
+            |of: fn(&RunMeasures) -> Option<f64>| Spread::from_values(runs.iter().map(|run| of(&run.measures)));
         let is_balanced = runs.iter().any(|run| run.measures.balance.is_some());
         let of_balance = BALANCE_FIGURES.iter().filter(|_| is_balanced);
         let summary = FIGURES.iter().chain(of_balance).map(|figure| (figure.key, spread(figure.of))).collect();
@@ -208,29 +212,29 @@ pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::measure::Point;
+    use crate::measure::SeriesPoint;
 
     const TEXT: &str = "about = \"x < y\"\nlong = { seconds = 10 }\nshort = { seconds = 10 }\n\
         guests.a.parts = [{ kind = \"zero\", size = \"1 MiB\" }]\nguests.b.command = [\"true\"]\n\
         timeline = [{ at = 2, start = \"KIND\" }]";
 
     fn run(gib: u64, cpu: f64, work_pages: u64) -> RawRun {
-        let point = |at: f64, saved_bytes, ksmd_cpu_seconds| Point {
+        let point = |at: f64, saved_bytes, ksmd_cpu_seconds| SeriesPoint {
             at,
             saved_bytes,
             ksmd_cpu_seconds,
-            ..Point::default()
+            ..SeriesPoint::default()
         };
-        let series = Series {
+        let series = RunSeries {
             points: vec![point(0.0, 0, 0.0), point(5.0, gib << 30, cpu / 2.0), point(10.0, gib << 30, cpu)],
-            attainable: vec![Step { at: 1.0, bytes: 2 << 30 }],
+            attainable: vec![AttainableStep { at: 1.0, bytes: 2 << 30 }],
             is_restless: false,
         };
-        RawRun { series, counted: Counted { work_pages, ..Counted::default() } }
+        RawRun { series, counted: RunCounts { work_pages, ..RunCounts::default() } }
     }
 
     fn scenario(kind: &str) -> Scenario {
-        Scenario::parse(Path::new("toy.toml"), &TEXT.replace("KIND", kind), Form::Short).unwrap()
+        Scenario::parse(Path::new("toy.toml"), &TEXT.replace("KIND", kind), ScenarioForm::Short).unwrap()
     }
 
     fn competitors() -> Vec<Competitor> {
@@ -238,13 +242,17 @@ pub(super) mod tests {
     }
 
     /// Made-up results of two repeats of three competitors.
-    pub(crate) fn made_up() -> Results {
+    pub(crate) fn made_up() -> LabResults {
         let runs = vec![
             vec![run(2, 1.0, 98), run(2, 3.0, 100)],
             vec![run(2, 8.0, 90), run(2, 8.0, 90)],
             vec![run(0, 0.0, 100), run(0, 0.0, 100)],
         ];
-        Results::of(Form::Short, 2, vec![ScenarioResults::of(&scenario("a"), &competitors(), runs)])
+        LabResults::from_scenarios(
+            ScenarioForm::Short,
+            2,
+            vec![ScenarioResults::from_runs(&scenario("a"), &competitors(), runs)],
+        )
     }
 
     #[test]
@@ -264,7 +272,7 @@ pub(super) mod tests {
 
     #[test]
     fn without_reference_and_a_run_without_ksm_there_are_no_ratios() {
-        let results = ScenarioResults::of(&scenario("a"), &competitors()[..1], vec![vec![run(1, 1.0, 1)]]);
+        let results = ScenarioResults::from_runs(&scenario("a"), &competitors()[..1], vec![vec![run(1, 1.0, 1)]]);
         let profit = &results.competitors[0];
         assert_eq!((profit.share_of_reference, profit.work_ratio), (None, None));
         assert!(results.is_attainable_known);
@@ -273,11 +281,11 @@ pub(super) mod tests {
     #[test]
     fn unknown_contents_are_judged_by_what_the_reference_saved() {
         let runs = vec![vec![run(3, 1.0, 0)], vec![run(1, 8.0, 0)], vec![run(0, 0.0, 0)]];
-        let results = ScenarioResults::of(&scenario("b"), &competitors(), runs.clone());
+        let results = ScenarioResults::from_runs(&scenario("b"), &competitors(), runs.clone());
         assert!(!results.is_attainable_known);
         assert_eq!(results.attainable_bytes, 1 << 30);
-        assert_eq!(results.competitors[0].runs[0].series.attainable, [Step { at: 2.0, bytes: 1 << 30 }]);
-        let alone = ScenarioResults::of(&scenario("b"), &competitors()[..1], runs);
+        assert_eq!(results.competitors[0].runs[0].series.attainable, [AttainableStep { at: 2.0, bytes: 1 << 30 }]);
+        let alone = ScenarioResults::from_runs(&scenario("b"), &competitors()[..1], runs);
         assert_eq!(alone.attainable_bytes, 3 << 30);
     }
 

@@ -10,34 +10,35 @@ use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::contents::Part;
-use super::filled::{Filled, lock};
+use super::contents::MemoryPart;
+use super::filled::{FilledPart, lock};
 
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// The thread for a guest's first `work` part. The thread ends with the guest.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct GuestWorker {
     thread: Thread,
     percent: Arc<AtomicU8>,
     done: Arc<AtomicU64>,
 }
 
-impl Worker {
+impl GuestWorker {
     /// Starts the worker of the guest with these parts. `None` if no part is for work.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub(super) fn of(parts: &[Arc<Mutex<Filled>>]) -> io::Result<Option<Self>> {
-        let is_work = |part: &Arc<Mutex<Filled>>| matches!(lock(part).part, Part::Work { pages, .. } if pages > 0);
+    pub(super) fn start(parts: &[Arc<Mutex<FilledPart>>]) -> io::Result<Option<Self>> {
+        let is_work =
+            |part: &Arc<Mutex<FilledPart>>| matches!(lock(part).part, MemoryPart::Work { pages, .. } if pages > 0);
         let (work, others): (Vec<_>, Vec<_>) = parts.iter().cloned().partition(is_work);
         let Some(own) = work.into_iter().next() else { return Ok(None) };
         let first = match lock(&own).part {
-            Part::Work { percent, .. } => percent,
+            MemoryPart::Work { percent, .. } => percent,
             _ => 0,
         };
         let (percent, done) = (Arc::new(AtomicU8::new(first)), Arc::new(AtomicU64::new(0)));
-        let mut desk = Desk { own, others, turn: 0 };
+        let mut desk = WorkerParts { own, others, turn: 0 };
         let (share, count) = (Arc::clone(&percent), Arc::clone(&done));
         let thread = std::thread::Builder::new().name("work".to_owned()).spawn(move || {
             loop {
@@ -59,13 +60,13 @@ impl Worker {
     }
 }
 
-struct Desk {
-    own: Arc<Mutex<Filled>>,
-    others: Vec<Arc<Mutex<Filled>>>,
+struct WorkerParts {
+    own: Arc<Mutex<FilledPart>>,
+    others: Vec<Arc<Mutex<FilledPart>>>,
     turn: usize,
 }
 
-impl Desk {
+impl WorkerParts {
     fn period(&mut self, percent: u8, done: &AtomicU64) {
         if percent == 0 {
             std::thread::park();

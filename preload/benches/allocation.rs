@@ -122,13 +122,13 @@ fn pairs() {
     }
 }
 
-struct Tree(Option<Box<(Tree, Tree)>>);
+struct BoxTree(Option<Box<(BoxTree, BoxTree)>>);
 
-fn tree(depth: u32) -> Tree {
-    Tree((depth > 0).then(|| Box::new((tree(depth - 1), tree(depth - 1)))))
+fn tree(depth: u32) -> BoxTree {
+    BoxTree((depth > 0).then(|| Box::new((tree(depth - 1), tree(depth - 1)))))
 }
 
-fn count(tree: &Tree) -> usize {
+fn count(tree: &BoxTree) -> usize {
     tree.0.as_ref().map_or(1, |both| 1 + count(&both.0) + count(&both.1))
 }
 

@@ -4,10 +4,10 @@ use core::ffi::CStr;
 
 #[cfg(not(test))]
 use crate::process;
-use crate::settings::{Method, Ranges, Settings};
-use crate::state::{self, Mode};
+use crate::settings::{OfferMethod, OfferedRanges, PreloadSettings};
+use crate::state::{self, PreloadMode};
 use crate::sys;
-use crate::text::Line;
+use crate::text::LineBuffer;
 use crate::{client, helper, marks};
 #[cfg(not(test))]
 use crate::{hooks, sweep};
@@ -29,7 +29,7 @@ extern "C" fn constructor() {
         process::prepare();
         let settings = load();
         hooks::arm();
-        if state::mode() == Mode::Madvise {
+        if state::mode() == PreloadMode::Madvise {
             sweep::sweep();
         }
         // Where blocks are intercepted, the first large block starts it.
@@ -55,8 +55,8 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 }
 
 /// Reads the settings and chooses the mode.
-fn load() -> Settings {
-    let settings = Settings::of(variable);
+fn load() -> PreloadSettings {
+    let settings = PreloadSettings::from_variables(variable);
     if let Some(path) = variable(c"KSMITH_SOCKET") {
         client::set_socket(path);
     }
@@ -66,29 +66,29 @@ fn load() -> Settings {
     marks::set_page(page);
     let memory = usize::try_from(pages).map_or(usize::MAX, |pages| pages.saturating_mul(page));
     let mode = match settings.ranges {
-        Ranges::None => Mode::Idle,
-        Ranges::Guided => {
+        OfferedRanges::None => PreloadMode::Idle,
+        OfferedRanges::Guided => {
             // An inherited opt-in would mark everything. Nothing is merged yet, so that withdrawing it unmerges
             // nothing.
             if sys::has_memory_merge() {
                 let _ = sys::set_memory_merge(false);
             }
-            Mode::Guided
+            PreloadMode::Guided
         }
-        Ranges::All => match settings.method {
-            Method::Best | Method::Prctl if sys::set_memory_merge(true).is_ok() => Mode::Prctl,
-            Method::Prctl => Mode::Idle,
-            Method::Best | Method::Madvise => Mode::Madvise,
+        OfferedRanges::All => match settings.method {
+            OfferMethod::Best | OfferMethod::Prctl if sys::set_memory_merge(true).is_ok() => PreloadMode::Prctl,
+            OfferMethod::Prctl => PreloadMode::Idle,
+            OfferMethod::Best | OfferMethod::Madvise => PreloadMode::Madvise,
         },
     };
     let interval = settings.interval.unwrap_or(match mode {
-        Mode::Guided => GUIDED_INTERVAL,
-        Mode::Madvise if !cfg!(feature = "blocks") => SWEEP_INTERVAL,
+        PreloadMode::Guided => GUIDED_INTERVAL,
+        PreloadMode::Madvise if !cfg!(feature = "blocks") => SWEEP_INTERVAL,
         _ => 0,
     });
     state::set(&settings, memory, interval);
     // Guided mode needs the thread. A sweep is worth a thread only if the user asks for it.
-    helper::find(mode == Mode::Guided || settings.interval.is_some());
+    helper::find(mode == PreloadMode::Guided || settings.interval.is_some());
     state::set_mode(mode);
     settings
 }
@@ -96,16 +96,16 @@ fn load() -> Settings {
 /// Returns the mode as a word, for `ksmith_method`.
 pub fn method() -> &'static CStr {
     match state::mode() {
-        Mode::Idle => c"none",
-        Mode::Prctl => c"prctl",
-        Mode::Madvise => c"madvise",
-        Mode::Guided => c"guided",
-        Mode::Quiet => c"quiet",
+        PreloadMode::Idle => c"none",
+        PreloadMode::Prctl => c"prctl",
+        PreloadMode::Madvise => c"madvise",
+        PreloadMode::Guided => c"guided",
+        PreloadMode::Quiet => c"quiet",
     }
 }
 
 fn say_mode() {
-    let line = Line::<128>::new()
+    let line = LineBuffer::<128>::new()
         .add(b"ksmith: process ")
         .add_number(u64::try_from(sys::pid()).unwrap_or(0))
         .add(b" offers memory by: ")

@@ -2,12 +2,12 @@
 
 use core::ffi::CStr;
 
-use crate::sys::{Descriptor, Errno};
+use crate::sys::{Errno, OwnedDescriptor};
 
 /// Passes each whole line, without its end, to `each`, until that returns `false`. A line longer than the buffer
 /// is skipped.
 pub fn lines(path: &CStr, buffer: &mut [u8], each: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
-    let file = Descriptor::open(path)?;
+    let file = OwnedDescriptor::open(path)?;
     lines_of(|space| file.read(space), buffer, each)
 }
 

@@ -1,8 +1,8 @@
 //! Guided mode: marks only the ranges that the daemon considers worth merging.
 
-use crate::client::{self, Deadline};
-use crate::lock::Exclusive;
-use crate::maps::{Kind, Mapping};
+use crate::client::{self, RequestDeadline};
+use crate::lock::TryLock;
+use crate::maps::{MapsEntry, MapsEntryKind};
 use crate::sys::{self, Errno};
 use crate::text::{hexadecimal, words};
 use crate::{marks, sweep, wishes};
@@ -11,16 +11,16 @@ use crate::{marks, sweep, wishes};
 const MOST: usize = 4096;
 
 /// Ranges of whole pages.
-struct Ranges {
+struct RangeList {
     ranges: [(usize, usize); MOST],
     used: usize,
 }
 
-static RANGES: Exclusive<Ranges> = Exclusive::new(Ranges { ranges: [(0, 0); MOST], used: 0 });
+static RANGES: TryLock<RangeList> = TryLock::new(RangeList { ranges: [(0, 0); MOST], used: 0 });
 
 /// Number and size of the marked ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Guided {
+pub struct MarkedCounts {
     /// Number of ranges, including those that the program marked itself.
     pub ranges: u64,
     /// Bytes in the ranges.
@@ -29,10 +29,10 @@ pub struct Guided {
 
 /// Requests the ranges from the daemon, marks them, and unmarks all others except those that the program marked itself.
 /// Without a reply nothing changes.
-pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
-    let mut ranges = RANGES.take().ok_or(libc::EBUSY)?;
+pub fn follow(deadline: RequestDeadline) -> Result<MarkedCounts, Errno> {
+    let mut ranges = RANGES.try_lock().ok_or(libc::EBUSY)?;
     ranges.used = 0;
-    client::ask(
+    client::send_request(
         b"ranges",
         deadline,
         |line| {
@@ -44,7 +44,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     )?;
     wishes::each_to_merge(|start, end| ranges.add(start, end));
     ranges.join();
-    let mut guided = Guided::default();
+    let mut guided = MarkedCounts::default();
     for &(start, end) in ranges.all() {
         marks::give_way();
         if marks::mark_allowed(start, end) {
@@ -55,7 +55,7 @@ pub fn follow(deadline: Deadline) -> Result<Guided, Errno> {
     // With the prctl the kernel marks everything, also memory outside the ranges.
     let is_everything_marked = sys::has_memory_merge();
     sweep::mappings(|mapping| {
-        if is_everything_marked || mapping.kind != Kind::Other {
+        if is_everything_marked || mapping.kind != MapsEntryKind::Other {
             gaps(mapping, ranges.all(), |start, end| {
                 // Pages that can't be unmerged for lack of memory stay merged, and are tried again at the next
                 // answer.
@@ -76,7 +76,7 @@ fn range(line: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// Passes the parts of a mapping outside all ranges to `each`. The ranges must be sorted.
-fn gaps(mapping: &Mapping, ranges: &[(usize, usize)], mut each: impl FnMut(usize, usize)) {
+fn gaps(mapping: &MapsEntry, ranges: &[(usize, usize)], mut each: impl FnMut(usize, usize)) {
     let first = ranges.partition_point(|range| range.1 <= mapping.start);
     let mut from = mapping.start;
     for &(start, end) in ranges.get(first..).unwrap_or_default() {
@@ -93,7 +93,7 @@ fn gaps(mapping: &Mapping, ranges: &[(usize, usize)], mut each: impl FnMut(usize
     }
 }
 
-impl Ranges {
+impl RangeList {
     fn all(&self) -> &[(usize, usize)] {
         self.ranges.get(..self.used).unwrap_or_default()
     }
@@ -147,11 +147,11 @@ mod tests {
         fn gaps_are_what_no_range_has(
             given in proptest::collection::vec((0_usize..100, 1_usize..20), 0..12), start in 0_usize..60, length in 1_usize..60,
         ) {
-            let mut ranges = Ranges { ranges: [(0, 0); MOST], used: 0 };
+            let mut ranges = RangeList { ranges: [(0, 0); MOST], used: 0 };
             given.iter().for_each(|&(start, length)| ranges.add(start, start + length));
             ranges.join();
             prop_assert!(ranges.all().windows(2).all(|pair| pair[0].1 < pair[1].0));
-            let mapping = Mapping { start, end: start + length, kind: Kind::Data };
+            let mapping = MapsEntry { start, end: start + length, kind: MapsEntryKind::Data };
             let mut is_gap = [false; 120];
             gaps(&mapping, ranges.all(), |from, to| is_gap[from..to].fill(true));
             for (at, is_gap) in is_gap.iter().enumerate() {

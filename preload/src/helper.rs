@@ -17,10 +17,10 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use crate::client::Deadline;
-use crate::state::{self, Mode};
-use crate::sys::Descriptor;
-use crate::text::{self, Line};
+use crate::client::RequestDeadline;
+use crate::state::{self, PreloadMode};
+use crate::sys::OwnedDescriptor;
+use crate::text::{self, LineBuffer};
 use crate::{guided, marks, process, sweep, sys};
 
 /// The thread of a memory ([`process::number`], the upper half): its TID, or one of the three numbers below. A child of
@@ -93,7 +93,7 @@ pub fn wake() {
 
 /// Returns true if the mode needs the thread.
 fn has_rounds() -> bool {
-    state::interval() != 0 && matches!(state::mode(), Mode::Guided | Mode::Madvise)
+    state::interval() != 0 && matches!(state::mode(), PreloadMode::Guided | PreloadMode::Madvise)
 }
 
 fn start() -> bool {
@@ -144,7 +144,7 @@ fn end(memory: i32, patience: Option<u64>) -> Option<u64> {
 /// Makes a call while the library has no thread in this process. The next large mapping or block starts the thread
 /// again.
 pub fn without<T>(call: impl FnOnce() -> T) -> T {
-    if state::mode() == Mode::Quiet {
+    if state::mode() == PreloadMode::Quiet {
         return call();
     }
     let memory = process::number();
@@ -157,7 +157,7 @@ pub fn without<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Ends the thread of this process permanently. The mode is [`Mode::Quiet`] already.
+/// Ends the thread of this process permanently. The mode is [`PreloadMode::Quiet`] already.
 pub fn end_for_good() {
     let memory = process::number();
     let ended = end(memory, None);
@@ -187,19 +187,19 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
         }
         let is_done = match state::mode() {
-            Mode::Guided => {
-                let is_done = guided::follow(Deadline::in_milliseconds(PATIENCE).of_helper()).is_ok();
-                if is_done && state::mode() == Mode::Guided {
+            PreloadMode::Guided => {
+                let is_done = guided::follow(RequestDeadline::in_milliseconds(PATIENCE).for_helper()).is_ok();
+                if is_done && state::mode() == PreloadMode::Guided {
                     followed = followed.saturating_add(1);
                     let _ = CStr::from_bytes_with_nul(name(followed).bytes()).map(sys::set_thread_name);
                 }
                 is_done
             }
-            Mode::Madvise => {
+            PreloadMode::Madvise => {
                 sweep::sweep_if_cheap();
                 true
             }
-            Mode::Idle | Mode::Prctl | Mode::Quiet => return core::ptr::null_mut(),
+            PreloadMode::Idle | PreloadMode::Prctl | PreloadMode::Quiet => return core::ptr::null_mut(),
         };
         // A daemon that does not answer is asked less and less often.
         wait = if is_done { state::interval() } else { wait.saturating_mul(2).min(64) };
@@ -207,14 +207,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 }
 
 /// Returns the thread's name after `followed` replies. The kernel keeps 15 bytes and a zero.
-fn name(followed: u64) -> Line<16> {
-    Line::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
+fn name(followed: u64) -> LineBuffer<16> {
+    LineBuffer::new().add(b"ksmith ").add_number(followed % 100_000_000).add(b"\0")
 }
 
 /// Returns true if the program's first thread has ended and only this thread is left.
 fn is_alone() -> bool {
     let mut buffer = [0_u8; 512];
-    let Ok(file) = Descriptor::open(c"/proc/self/stat") else { return false };
+    let Ok(file) = OwnedDescriptor::open(c"/proc/self/stat") else { return false };
     let Ok(read) = file.read(&mut buffer) else { return false };
     buffer.get(..read).is_some_and(is_alone_by)
 }

@@ -9,18 +9,18 @@ const LINE: usize = 4608;
 
 /// One mapping of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mapping {
+pub struct MapsEntry {
     /// Address of the first byte.
     pub start: usize,
     /// Address after the last byte.
     pub end: usize,
     /// Kind of the mapping.
-    pub kind: Kind,
+    pub kind: MapsEntryKind,
 }
 
 /// The kind of a mapping, as far as merging depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MapsEntryKind {
     /// Private anonymous memory that is readable and writable.
     Data,
     /// The heap of brk(2), which is treated as `Data`.
@@ -31,9 +31,9 @@ pub enum Kind {
     Other,
 }
 
-impl Mapping {
+impl MapsEntry {
     /// Parses a line of `maps`.
-    pub fn of(line: &[u8]) -> Option<Self> {
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let mut words = words(line);
         let range = words.next()?;
         let dash = range.iter().position(|&byte| byte == b'-')?;
@@ -44,17 +44,17 @@ impl Mapping {
         let name = words.next().unwrap_or_default();
         let is_anonymous = inode == b"0" && (name.is_empty() || name.starts_with(b"[anon:"));
         let kind = match access {
-            b"rw-p" if name == b"[heap]" => Kind::Heap,
-            b"rw-p" if is_anonymous => Kind::Data,
-            b"---p" if is_anonymous => Kind::Reserved,
-            _ => Kind::Other,
+            b"rw-p" if name == b"[heap]" => MapsEntryKind::Heap,
+            b"rw-p" if is_anonymous => MapsEntryKind::Data,
+            b"---p" if is_anonymous => MapsEntryKind::Reserved,
+            _ => MapsEntryKind::Other,
         };
         Some(Self { start, end, kind })
     }
 
     /// Returns true if the mapping holds data of the program.
     pub fn is_data(&self) -> bool {
-        matches!(self.kind, Kind::Data | Kind::Heap)
+        matches!(self.kind, MapsEntryKind::Data | MapsEntryKind::Heap)
     }
 
     /// Returns the length in bytes.
@@ -64,9 +64,9 @@ impl Mapping {
 }
 
 /// Passes each mapping of this process to `each`, until that returns `false`.
-pub fn each(mut each: impl FnMut(&Mapping) -> bool) -> Result<(), Errno> {
+pub fn each(mut each: impl FnMut(&MapsEntry) -> bool) -> Result<(), Errno> {
     let mut buffer = [0_u8; LINE];
-    file::lines(c"/proc/self/maps", &mut buffer, |line| Mapping::of(line).is_none_or(|mapping| each(&mapping)))
+    file::lines(c"/proc/self/maps", &mut buffer, |line| MapsEntry::parse(line).is_none_or(|mapping| each(&mapping)))
 }
 
 #[cfg(test)]
@@ -76,14 +76,17 @@ mod tests {
 
     #[test]
     fn data_is_private_anonymous_and_writable() {
-        let kind = |line: &str| Mapping::of(line.as_bytes()).unwrap().kind;
+        let kind = |line: &str| MapsEntry::parse(line.as_bytes()).unwrap().kind;
         assert_eq!(
             kind("55d1c0000000-55d1c0021000 rw-p 00000000 00:00 0                          [heap]"),
-            Kind::Heap
+            MapsEntryKind::Heap
         );
-        assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 "), Kind::Data);
-        assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 [anon:glibc: malloc]"), Kind::Data);
-        assert_eq!(kind("7f0000000000-7f0000100000 ---p 00000000 00:00 0 "), Kind::Reserved);
+        assert_eq!(kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 "), MapsEntryKind::Data);
+        assert_eq!(
+            kind("7f0000000000-7f0000100000 rw-p 00000000 00:00 0 [anon:glibc: malloc]"),
+            MapsEntryKind::Data
+        );
+        assert_eq!(kind("7f0000000000-7f0000100000 ---p 00000000 00:00 0 "), MapsEntryKind::Reserved);
         for other in [
             "7ffc0000f000-7ffc00030000 rw-p 00000000 00:00 0                          [stack]",
             "7f0000000000-7f0000100000 rw-s 00000000 00:01 1024                       /dev/zero (deleted)",
@@ -91,9 +94,9 @@ mod tests {
             "7f0000000000-7f0000100000 rwxp 00000000 00:00 0 ",
             "7f0000000000-7f0000100000 r--p 00000000 00:00 0                          [vvar]",
         ] {
-            assert_eq!(kind(other), Kind::Other, "{other}");
+            assert_eq!(kind(other), MapsEntryKind::Other, "{other}");
         }
-        let mapping = Mapping::of(b"1000-3000 rw-p 00000000 00:00 0").unwrap();
+        let mapping = MapsEntry::parse(b"1000-3000 rw-p 00000000 00:00 0").unwrap();
         assert_eq!((mapping.start, mapping.end, mapping.length()), (0x1000, 0x3000, 0x2000));
     }
 
@@ -101,7 +104,7 @@ mod tests {
     fn the_maps_of_this_process_are_read_whole() {
         let text = std::fs::read("/proc/self/maps").unwrap();
         let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let mappings: Vec<Mapping> = lines.clone().filter_map(Mapping::of).collect();
+        let mappings: Vec<MapsEntry> = lines.clone().filter_map(MapsEntry::parse).collect();
         assert_eq!(mappings.len(), lines.count());
         let here = std::ptr::from_ref(&Box::new(1)) as usize;
         assert!(mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)));
@@ -110,7 +113,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_read_without_a_fault(line in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Mapping::of(&line);
+            let _ = MapsEntry::parse(&line);
         }
     }
 }

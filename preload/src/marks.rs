@@ -7,7 +7,7 @@ use core::sync::atomic::{
 
 use crate::state;
 use crate::sys::{self, Errno, MemoryAdvice};
-use crate::wishes::{self, Wish};
+use crate::wishes::{self, RangeRequest};
 
 /// Page size in bytes, set when the library is loaded.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
@@ -72,9 +72,9 @@ const WAIT_NANOSECONDS: libc::c_long = 50_000;
 /// A guard of a program's thread that moves a mapping. Until it is dropped, the library's thread starts no further mark
 /// or unmark.
 #[derive(Debug)]
-pub struct Mover(());
+pub struct MoveGuard(());
 
-impl Mover {
+impl MoveGuard {
     /// Blocks the library's thread.
     pub fn begin() -> Self {
         MOVERS.fetch_add(1, SeqCst);
@@ -82,7 +82,7 @@ impl Mover {
     }
 }
 
-impl Drop for Mover {
+impl Drop for MoveGuard {
     fn drop(&mut self) {
         let _ = MOVERS.fetch_update(SeqCst, SeqCst, |movers| movers.checked_sub(1));
     }
@@ -128,7 +128,7 @@ pub fn mark(start: usize, length: usize) -> Result<(), Errno> {
     if end <= start {
         return Err(libc::EINVAL);
     }
-    wishes::note(start, end, Wish::Merge);
+    wishes::record_request(start, end, RangeRequest::Merge);
     // The range is aligned, so EINVAL means that the kernel has no KSM.
     sys::madvise(start, end.saturating_sub(start), MemoryAdvice::Mergeable).map_err(|errno| match errno {
         libc::EINVAL => libc::ENOSYS,
@@ -142,7 +142,7 @@ pub fn unmark(start: usize, length: usize) -> Result<(), Errno> {
     if end <= start {
         return Err(libc::EINVAL);
     }
-    wishes::note(start, end, Wish::Leave);
+    wishes::record_request(start, end, RangeRequest::Leave);
     withdraw(start, end)
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_child_that_inherits_a_count_of_movers_counts_none() {
-        let mover = Mover::begin();
+        let mover = MoveGuard::begin();
         assert_eq!(MOVERS.load(SeqCst), 1);
         forget_movers();
         drop(mover);

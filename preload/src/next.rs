@@ -7,7 +7,7 @@ use crate::sys;
 
 /// The next function behind an interposed one.
 #[derive(Debug)]
-pub struct Next {
+pub struct NextFunction {
     name: &'static CStr,
     address: AtomicUsize,
 }
@@ -15,7 +15,7 @@ pub struct Next {
 /// The thread that is searching through the loader. Old loaders allocate meanwhile, which calls back into the library.
 static ASKING: AtomicI32 = AtomicI32::new(0);
 
-impl Next {
+impl NextFunction {
     /// Names a function without searching for it.
     pub const fn new(name: &'static CStr) -> Self {
         Self { name, address: AtomicUsize::new(0) }
@@ -25,7 +25,7 @@ impl Next {
     #[inline]
     pub fn address(&self) -> Option<usize> {
         match self.address.load(Ordering::Relaxed) {
-            0 => self.ask(),
+            0 => self.search_loader(),
             address => Some(address),
         }
     }
@@ -40,7 +40,7 @@ impl Next {
     }
 
     #[cold]
-    fn ask(&self) -> Option<usize> {
+    fn search_loader(&self) -> Option<usize> {
         let own = sys::tid();
         if ASKING.load(Ordering::Relaxed) == own {
             return None;

@@ -7,7 +7,7 @@ pub const THRESHOLD: usize = 128 << 10;
 
 /// The memory that is offered to KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ranges {
+pub enum OfferedRanges {
     /// All memory that can merge, from the threshold on.
     All,
     /// The ranges that the daemon considers worth merging.
@@ -18,7 +18,7 @@ pub enum Ranges {
 
 /// The way in which memory is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum OfferMethod {
     /// By prctl(2), or by madvise(2) on a kernel without the prctl.
     Best,
     /// By prctl(2) only: all memory at once, including future mappings.
@@ -29,11 +29,11 @@ pub enum Method {
 
 /// All settings of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct PreloadSettings {
     /// `KSMITH_RANGES`: all, guided or none. The default is all if the library is in `LD_PRELOAD`, else none.
-    pub ranges: Ranges,
+    pub ranges: OfferedRanges,
     /// `KSMITH_METHOD`: prctl or madvise.
-    pub method: Method,
+    pub method: OfferMethod,
     /// `KSMITH_THRESHOLD`: bytes, or with K, M or G. Setting it selects madvise.
     pub threshold: usize,
     /// `KSMITH_HUGE=merge`: also merge memory for which the program wants huge pages.
@@ -46,24 +46,24 @@ pub struct Settings {
     pub is_verbose: bool,
 }
 
-impl Settings {
+impl PreloadSettings {
     /// Reads the settings through a function that returns a variable's value.
-    pub fn of<'a>(variable: impl Fn(&core::ffi::CStr) -> Option<&'a [u8]>) -> Self {
+    pub fn from_variables<'a>(variable: impl Fn(&core::ffi::CStr) -> Option<&'a [u8]>) -> Self {
         let is_preloaded = variable(c"LD_PRELOAD").is_some_and(names_libksmith);
         let ranges = match variable(c"KSMITH_RANGES") {
-            Some(b"all") => Ranges::All,
-            Some(b"guided") => Ranges::Guided,
-            Some(b"none") => Ranges::None,
-            _ if is_preloaded => Ranges::All,
-            _ => Ranges::None,
+            Some(b"all") => OfferedRanges::All,
+            Some(b"guided") => OfferedRanges::Guided,
+            Some(b"none") => OfferedRanges::None,
+            _ if is_preloaded => OfferedRanges::All,
+            _ => OfferedRanges::None,
         };
         let threshold = variable(c"KSMITH_THRESHOLD").and_then(bytes);
         let method = match variable(c"KSMITH_METHOD") {
-            Some(b"prctl") => Method::Prctl,
-            Some(b"madvise") => Method::Madvise,
+            Some(b"prctl") => OfferMethod::Prctl,
+            Some(b"madvise") => OfferMethod::Madvise,
             // The prctl has no threshold.
-            _ if threshold.is_some() => Method::Madvise,
-            _ => Method::Best,
+            _ if threshold.is_some() => OfferMethod::Madvise,
+            _ => OfferMethod::Best,
         };
         Self {
             ranges,
@@ -98,8 +98,8 @@ fn bytes(text: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn settings(variables: &[(&str, &'static str)]) -> Settings {
-        Settings::of(|name| {
+    fn settings(variables: &[(&str, &'static str)]) -> PreloadSettings {
+        PreloadSettings::from_variables(|name| {
             let found = variables.iter().find(|(known, _)| name.to_str() == Ok(*known));
             found.map(|(_, value)| value.as_bytes())
         })
@@ -107,21 +107,24 @@ mod tests {
 
     #[test]
     fn a_preloaded_library_marks_everything_and_a_linked_one_nothing() {
-        assert_eq!(settings(&[("LD_PRELOAD", "/usr/lib/libksmith.so")]).ranges, Ranges::All);
-        assert_eq!(settings(&[("LD_PRELOAD", "liba.so:libksmith.so")]).ranges, Ranges::All);
-        assert_eq!(settings(&[("LD_PRELOAD", "liba.so")]).ranges, Ranges::None);
-        assert_eq!(settings(&[]).ranges, Ranges::None);
-        assert_eq!(settings(&[("KSMITH_RANGES", "all")]).ranges, Ranges::All);
-        assert_eq!(settings(&[("LD_PRELOAD", "libksmith.so"), ("KSMITH_RANGES", "none")]).ranges, Ranges::None);
+        assert_eq!(settings(&[("LD_PRELOAD", "/usr/lib/libksmith.so")]).ranges, OfferedRanges::All);
+        assert_eq!(settings(&[("LD_PRELOAD", "liba.so:libksmith.so")]).ranges, OfferedRanges::All);
+        assert_eq!(settings(&[("LD_PRELOAD", "liba.so")]).ranges, OfferedRanges::None);
+        assert_eq!(settings(&[]).ranges, OfferedRanges::None);
+        assert_eq!(settings(&[("KSMITH_RANGES", "all")]).ranges, OfferedRanges::All);
+        assert_eq!(
+            settings(&[("LD_PRELOAD", "libksmith.so"), ("KSMITH_RANGES", "none")]).ranges,
+            OfferedRanges::None
+        );
     }
 
     #[test]
     fn a_threshold_needs_madvise_unless_prctl_is_asked_for() {
-        assert_eq!(settings(&[]).method, Method::Best);
+        assert_eq!(settings(&[]).method, OfferMethod::Best);
         let asked = settings(&[("KSMITH_THRESHOLD", "64K")]);
-        assert_eq!((asked.method, asked.threshold), (Method::Madvise, 64 << 10));
+        assert_eq!((asked.method, asked.threshold), (OfferMethod::Madvise, 64 << 10));
         let asked = settings(&[("KSMITH_THRESHOLD", "64K"), ("KSMITH_METHOD", "prctl")]);
-        assert_eq!(asked.method, Method::Prctl);
+        assert_eq!(asked.method, OfferMethod::Prctl);
     }
 
     #[test]

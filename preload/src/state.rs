@@ -2,12 +2,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::settings::Settings;
+use crate::settings::PreloadSettings;
 
 /// The mode of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Mode {
+pub enum PreloadMode {
     /// No action, or none yet: only calls of the API count.
     Idle = 0,
     /// The kernel offers all memory because of the prctl.
@@ -31,18 +31,18 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 pub static ENDS_HELPER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the mode.
-pub fn mode() -> Mode {
+pub fn mode() -> PreloadMode {
     match MODE.load(Relaxed) {
-        1 => Mode::Prctl,
-        2 => Mode::Madvise,
-        3 => Mode::Guided,
-        4 => Mode::Quiet,
-        _ => Mode::Idle,
+        1 => PreloadMode::Prctl,
+        2 => PreloadMode::Madvise,
+        3 => PreloadMode::Guided,
+        4 => PreloadMode::Quiet,
+        _ => PreloadMode::Idle,
     }
 }
 
 /// Changes the mode.
-pub fn set_mode(mode: Mode) {
+pub fn set_mode(mode: PreloadMode) {
     MODE.store(mode as u8, Relaxed);
 }
 
@@ -78,7 +78,7 @@ pub fn ends_helper() -> bool {
 }
 
 /// Sets the values from the environment; `largest` is the host's memory in bytes.
-pub fn set(settings: &Settings, largest: usize, interval: u64) {
+pub fn set(settings: &PreloadSettings, largest: usize, interval: u64) {
     THRESHOLD.store(settings.threshold, Relaxed);
     LARGEST.store(largest, Relaxed);
     MERGES_HUGE.store(settings.merges_huge, Relaxed);

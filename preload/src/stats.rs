@@ -2,13 +2,13 @@
 
 use core::ffi::CStr;
 
-use crate::lock::Exclusive;
+use crate::lock::TryLock;
 use crate::text::{decimal, signed, words};
 use crate::{file, marks};
 
 /// Figures of `/proc/self/ksm_stat` and `statm`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
+pub struct OwnProcessStats {
     /// Resident memory, with merged pages.
     pub resident: u64,
     /// Memory in merged pages, without zero pages.
@@ -20,13 +20,13 @@ pub struct Stats {
     pub profit: i64,
 }
 
-static BUFFER: Exclusive<[u8; 1024]> = Exclusive::new([0; 1024]);
+static BUFFER: TryLock<[u8; 1024]> = TryLock::new([0; 1024]);
 
 /// Reads the figures of this process. `None` if the kernel has no such file (before 6.1; merged pages since
 /// 6.4).
-pub fn own() -> Option<Stats> {
-    let mut buffer = BUFFER.take()?;
-    let mut stats = Stats::default();
+pub fn own() -> Option<OwnProcessStats> {
+    let mut buffer = BUFFER.try_lock()?;
+    let mut stats = OwnProcessStats::default();
     let mut has_merged = false;
     let page = marks::page() as u64;
     let mut each = |path: &CStr, line: &mut dyn FnMut(&[u8])| {
@@ -35,7 +35,7 @@ pub fn own() -> Option<Stats> {
             true
         })
     };
-    each(c"/proc/self/ksm_stat", &mut |line| has_merged |= take(&mut stats, line, page)).ok()?;
+    each(c"/proc/self/ksm_stat", &mut |line| has_merged |= parse_stat_line(&mut stats, line, page)).ok()?;
     each(c"/proc/self/statm", &mut |line| {
         let resident = words(line).nth(1).and_then(decimal);
         stats.resident = resident.unwrap_or(0).saturating_mul(page);
@@ -45,7 +45,7 @@ pub fn own() -> Option<Stats> {
 }
 
 /// Parses a line of `ksm_stat`. Returns true if it is the line of the merged pages.
-fn take(stats: &mut Stats, line: &[u8], page: u64) -> bool {
+fn parse_stat_line(stats: &mut OwnProcessStats, line: &[u8], page: u64) -> bool {
     let mut parts = words(line);
     let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return false };
     let bytes = decimal(value).map(|pages| pages.saturating_mul(page));
@@ -67,10 +67,10 @@ mod tests {
 
     #[test]
     fn lines_of_ksm_stat() {
-        let mut stats = Stats::default();
+        let mut stats = OwnProcessStats::default();
         let text = "ksm_rmap_items 10\nksm_zero_pages 2\nksm_merging_pages 7\nksm_process_profit -640\nx\n";
-        let seen: Vec<bool> = text.lines().map(|line| take(&mut stats, line.as_bytes(), 4096)).collect();
+        let seen: Vec<bool> = text.lines().map(|line| parse_stat_line(&mut stats, line.as_bytes(), 4096)).collect();
         assert_eq!(seen, [false, false, true, false, false]);
-        assert_eq!(stats, Stats { resident: 0, merged: 7 * 4096, zero: 8192, profit: -640 });
+        assert_eq!(stats, OwnProcessStats { resident: 0, merged: 7 * 4096, zero: 8192, profit: -640 });
     }
 }

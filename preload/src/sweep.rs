@@ -4,13 +4,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::lock::Exclusive;
-use crate::maps::{Kind, Mapping};
+use crate::lock::TryLock;
+use crate::maps::{MapsEntry, MapsEntryKind};
 use crate::sys::Errno;
 use crate::{file, marks, state, sys};
 
 /// Buffer for many lines of the map, shared by all readers.
-pub static BUFFER: Exclusive<[u8; 32 << 10]> = Exclusive::new([0; 32 << 10]);
+pub static BUFFER: TryLock<[u8; 32 << 10]> = TryLock::new([0; 32 << 10]);
 
 /// Nanoseconds spent on sweeps. The next variable holds the start of the first sweep.
 static SPENT: AtomicU64 = AtomicU64::new(0);
@@ -22,12 +22,12 @@ const PART: u64 = 500;
 
 /// Passes each mapping of this process to `each` and returns their number. `EBUSY` if another thread is already
 /// reading.
-pub fn mappings(mut each: impl FnMut(&Mapping)) -> Result<usize, Errno> {
-    let mut buffer = BUFFER.take().ok_or(libc::EBUSY)?;
+pub fn mappings(mut each: impl FnMut(&MapsEntry)) -> Result<usize, Errno> {
+    let mut buffer = BUFFER.try_lock().ok_or(libc::EBUSY)?;
     let mut count = 0_usize;
     file::lines(c"/proc/self/maps", &mut *buffer, |line| {
         count = count.saturating_add(1);
-        if let Some(mapping) = Mapping::of(line) {
+        if let Some(mapping) = MapsEntry::parse(line) {
             each(&mapping);
         }
         true
@@ -41,12 +41,13 @@ const ARENA: usize = 64 << 20;
 
 /// Returns the arena that consists of two neighbours, one in use and one reserved. Marked as a whole, it remains marked
 /// as it grows.
-fn arena(before: Option<Mapping>, mapping: &Mapping) -> Option<(usize, usize)> {
-    let used = before.filter(|used| used.kind == Kind::Data && used.end == mapping.start)?;
+fn arena(before: Option<MapsEntry>, mapping: &MapsEntry) -> Option<(usize, usize)> {
+    let used = before.filter(|used| used.kind == MapsEntryKind::Data && used.end == mapping.start)?;
     // Other arenas may lie right before or after it, each aligned to this size.
     let start = used.end.wrapping_sub(1) & !ARENA.wrapping_sub(1);
-    let is_arena =
-        mapping.kind == Kind::Reserved && start >= used.start && mapping.end >= start.checked_add(ARENA)?;
+    let is_arena = mapping.kind == MapsEntryKind::Reserved
+        && start >= used.start
+        && mapping.end >= start.checked_add(ARENA)?;
     is_arena.then_some((start, start.wrapping_add(ARENA)))
 }
 
@@ -84,23 +85,23 @@ pub fn sweep_if_cheap() {
 mod tests {
     use super::*;
 
-    const fn mapping(start: usize, end: usize, kind: Kind) -> Mapping {
-        Mapping { start, end, kind }
+    const fn mapping(start: usize, end: usize, kind: MapsEntryKind) -> MapsEntry {
+        MapsEntry { start, end, kind }
     }
 
     #[test]
     fn an_arena_is_used_memory_and_what_is_reserved_behind_it() {
-        let reserved = mapping(ARENA + 8192, 2 * ARENA, Kind::Reserved);
+        let reserved = mapping(ARENA + 8192, 2 * ARENA, MapsEntryKind::Reserved);
         let found = |used| arena(Some(used), &reserved);
-        assert_eq!(found(mapping(ARENA, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
+        assert_eq!(found(mapping(ARENA, ARENA + 8192, MapsEntryKind::Data)), Some((ARENA, 2 * ARENA)));
         // The arena before is full.
-        assert_eq!(found(mapping(4096, ARENA + 8192, Kind::Data)), Some((ARENA, 2 * ARENA)));
-        assert_eq!(found(mapping(ARENA + 4096, ARENA + 8192, Kind::Data)), None);
-        assert_eq!(found(mapping(ARENA, ARENA + 4096, Kind::Data)), None);
-        assert_eq!(found(mapping(ARENA, ARENA + 8192, Kind::Other)), None);
+        assert_eq!(found(mapping(4096, ARENA + 8192, MapsEntryKind::Data)), Some((ARENA, 2 * ARENA)));
+        assert_eq!(found(mapping(ARENA + 4096, ARENA + 8192, MapsEntryKind::Data)), None);
+        assert_eq!(found(mapping(ARENA, ARENA + 4096, MapsEntryKind::Data)), None);
+        assert_eq!(found(mapping(ARENA, ARENA + 8192, MapsEntryKind::Other)), None);
         assert_eq!(arena(None, &reserved), None);
-        let used = mapping(ARENA, ARENA + 8192, Kind::Data);
-        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA - 4096, Kind::Reserved)), None);
-        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA, Kind::Other)), None);
+        let used = mapping(ARENA, ARENA + 8192, MapsEntryKind::Data);
+        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA - 4096, MapsEntryKind::Reserved)), None);
+        assert_eq!(arena(Some(used), &mapping(ARENA + 8192, 2 * ARENA, MapsEntryKind::Other)), None);
     }
 }

@@ -211,9 +211,9 @@ pub fn wake(word: &AtomicU32) {
 /// An owned file descriptor, which is closed on drop. It is never kept across calls, because a program may close
 /// unknown descriptors.
 #[derive(Debug)]
-pub struct Descriptor(c_int);
+pub struct OwnedDescriptor(c_int);
 
-impl Descriptor {
+impl OwnedDescriptor {
     /// Opens a file for reading.
     pub fn open(path: &CStr) -> Result<Self, Errno> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
@@ -283,7 +283,7 @@ impl Descriptor {
     }
 }
 
-impl Drop for Descriptor {
+impl Drop for OwnedDescriptor {
     fn drop(&mut self) {
         // SAFETY: ours, and closed once.
         let _ = unsafe { call(libc::SYS_close, [self.0 as usize]) };

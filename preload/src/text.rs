@@ -43,12 +43,12 @@ pub fn value<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 
 /// Up to N bytes of text. Longer text is truncated.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<const N: usize> {
+pub struct LineBuffer<const N: usize> {
     bytes: [u8; N],
     used: usize,
 }
 
-impl<const N: usize> Line<N> {
+impl<const N: usize> LineBuffer<N> {
     /// Creates an empty line.
     pub const fn new() -> Self {
         Self { bytes: [0; N], used: 0 }
@@ -110,14 +110,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(number in any::<u64>()) {
-            let line = Line::<20>::new().add_number(number);
+            let line = LineBuffer::<20>::new().add_number(number);
             prop_assert_eq!(decimal(line.bytes()), Some(number));
             prop_assert_eq!(core::str::from_utf8(line.bytes()).unwrap(), number.to_string());
         }
 
         #[test]
         fn a_line_keeps_what_fits(text in proptest::collection::vec(any::<u8>(), 0..20)) {
-            let line = Line::<8>::new().add(&text).add(&text);
+            let line = LineBuffer::<8>::new().add(&text).add(&text);
             let whole: Vec<u8> = text.iter().chain(&text).copied().take(8).collect();
             prop_assert_eq!(line.bytes(), &whole[..]);
         }

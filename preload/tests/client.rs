@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 
-use support::{Compiled, compile_linked, has_ksm, lock, run, skipped};
+use support::{CompiledProgram, compile_linked, has_ksm, lock, run, skipped};
 
 /// A fake daemon. Each connection gets a welcome, and the next of the given replies to its request.
-struct Daemon {
+struct ScriptedDaemon {
     directory: tempfile::TempDir,
     thread: JoinHandle<Vec<String>>,
 }
 
-impl Daemon {
+impl ScriptedDaemon {
     /// Starts the daemon. `None` as a reply closes the connection instead.
     fn start(answers: &[Option<&'static str>]) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn serve(listener: &UnixListener, answer: Option<&str>) -> String {
     line
 }
 
-fn calls(program: &Compiled, socket: &Path, words: &[&str]) -> Vec<String> {
+fn calls(program: &CompiledProgram, socket: &Path, words: &[&str]) -> Vec<String> {
     let mut command: Command = program.command();
     let said = run(command.args(words).env("KSMITH_SOCKET", socket));
     said.lines().map(str::to_owned).collect()
@@ -68,7 +68,7 @@ fn calls(program: &Compiled, socket: &Path, words: &[&str]) -> Vec<String> {
 #[test]
 fn a_scan_is_asked_for_and_its_refusals_are_told() {
     let Some(program) = compile_linked("tests/c/call.c") else { return };
-    let daemon = Daemon::start(&[
+    let daemon = ScriptedDaemon::start(&[
         Some("ok passes=2 merged_bytes=1 saved_bytes=2 ksmd_cpu_ns=3\n"),
         Some("error budget 3.0 s of 3.0 s used; try again in 40 s\n"),
         Some("error busy 4 requests are waiting\n"),
@@ -134,7 +134,7 @@ fn another_first_line_is_another_program() {
 #[test]
 fn what_is_saved_comes_from_the_daemon_or_from_the_kernel() {
     let Some(program) = compile_linked("tests/c/call.c") else { return };
-    let daemon = Daemon::start(&[
+    let daemon = ScriptedDaemon::start(&[
         Some("ok rss_bytes=10 merged_bytes=8 saved_bytes=7 profit_bytes=-6 zero_bytes=5\n"),
         Some("error denied not yours\n"),
         Some("ok rss_bytes=10\n"),
@@ -180,7 +180,7 @@ fn marks_go_to_whole_pages_and_guided_ones_replace_others() {
     }
     let Some(program) = compile_linked("tests/c/call.c") else { return };
     let _lock = lock();
-    let daemon = Daemon::start(&[
+    let daemon = ScriptedDaemon::start(&[
         Some(concat!(
             "range 100200000 100400000 900\nrange 100600000 100700000 500\nrange 1005ff000 100600000 500\n",
             "ok ranges=3 bytes=9\n"

@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use support::{Compiled, compile_linked, has, library, lock, plain, run, skipped};
+use support::{CompiledProgram, compile_linked, has, library, lock, plain, run, skipped};
 
-fn program() -> Option<&'static Compiled> {
-    static PROGRAM: OnceLock<Option<Compiled>> = OnceLock::new();
+fn program() -> Option<&'static CompiledProgram> {
+    static PROGRAM: OnceLock<Option<CompiledProgram>> = OnceLock::new();
     PROGRAM.get_or_init(|| compile_linked("tests/c/fold.c")).as_ref()
 }
 
 /// Runs one test of the program.
-fn folds(program: &Compiled, words: &[&str]) -> String {
+fn folds(program: &CompiledProgram, words: &[&str]) -> String {
     let said = run(program.command().args(words).stderr(Stdio::piped()));
     assert!(said.ends_with("ok\n"), "{words:?}: {said}");
     said

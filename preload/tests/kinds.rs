@@ -8,10 +8,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use support::{Compiled, compile, has_ksm, has_prctl, library, library_with_blocks, lock, run, skipped};
+use support::{CompiledProgram, compile, has_ksm, has_prctl, library, library_with_blocks, lock, run, skipped};
 
 /// Returns the marked share of each kind of memory, in permille: for the program, and for the one that it executes.
-fn marked(program: &Compiled, library: &Path, settings: &[(&str, &str)]) -> [BTreeMap<String, u32>; 2] {
+fn marked(program: &CompiledProgram, library: &Path, settings: &[(&str, &str)]) -> [BTreeMap<String, u32>; 2] {
     let said = run(program.preloaded(library, settings).arg("again"));
     let mut halves = [BTreeMap::new(), BTreeMap::new()];
     let mut half = 0;

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Compiled, assert_ended_well, compile, has, library, library_with_blocks, lock, run, skipped};
+use support::{CompiledProgram, assert_ended_well, compile, has, library, library_with_blocks, lock, run, skipped};
 
 /// A library with its settings.
 type Way = (PathBuf, &'static [(&'static str, &'static str)]);
@@ -141,14 +141,14 @@ fn under_sanitizer(options: &[&str], environment: (&str, &str), wrapper: &[&str]
     });
 }
 
-fn wrapped(program: &Compiled, wrapper: &[&str]) -> Command {
+fn wrapped(program: &CompiledProgram, wrapper: &[&str]) -> Command {
     let Some((first, rest)) = wrapper.split_first() else { return program.command() };
     let mut command = support::plain(Path::new(first));
     command.args(rest).arg(program.path());
     command
 }
 
-fn starts(program: &Compiled, environment: (&str, &str), wrapper: &[&str]) -> bool {
+fn starts(program: &CompiledProgram, environment: (&str, &str), wrapper: &[&str]) -> bool {
     let mut command = wrapped(program, wrapper);
     command.args(["0.01", "2"]).env(environment.0, environment.1);
     command.output().is_ok_and(|output| output.status.success())

@@ -14,8 +14,11 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use ksmith_core::figures::Value;
-use ksmith_record::{Bounds, GuestFigures, Life, Moment, Query, Reader, Resolution, Store, columns};
+use ksmith_core::figures::FigureScalar;
+use ksmith_record::{
+    GuestFigures, GuestIdentity, HistoryBounds, HistoryReader, HistorySnapshot, HistoryStore, ReportQuery,
+    ReportResolution, columns,
+};
 
 /// Start time: a full hour in 2026, in milliseconds.
 const BEGIN: i64 = 1_795_467_600_000;
@@ -28,7 +31,7 @@ fn setting<T: FromStr>(name: &str, usual: T) -> T {
 }
 
 fn guest(n: u64) -> GuestFigures {
-    let life = Life {
+    let life = GuestIdentity {
         key: format!("{}:{}", 1000 + n, 100_000 + n),
         name: format!("guest-{n:04}"),
         uuid: Some(format!("00000000-0000-4000-8000-{n:012}")),
@@ -38,16 +41,16 @@ fn guest(n: u64) -> GuestFigures {
         cgroup: Some(format!("/machine.slice/machine-qemu-{n}.scope")),
         domain: None,
     };
-    GuestFigures { life, values: vec![Value::Unsigned(n << 24); columns::guest().len()] }
+    GuestFigures { life, values: vec![FigureScalar::Unsigned(n << 24); columns::guest().len()] }
 }
 
 fn main() {
     let (guests, hours): (u64, i64) = (setting("WEEK_GUESTS", 1000), setting("WEEK_HOURS", 7 * 24));
     let changing: u64 = setting("WEEK_CHANGING", 33);
-    let bounds = Bounds { bytes: setting::<u64>("WEEK_MIB", 512) << 20, ..Bounds::default() };
+    let bounds = HistoryBounds { bytes: setting::<u64>("WEEK_MIB", 512) << 20, ..HistoryBounds::default() };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");
-    let mut store = Store::open(&path, "boot", BEGIN, bounds).unwrap().store;
+    let mut store = HistoryStore::open(&path, "boot", BEGIN, bounds).unwrap().store;
     let mut all: Vec<GuestFigures> = (0..guests).map(guest).collect();
     let (mut writes, mut tidies, mut moments) = (Vec::new(), Vec::new(), Vec::new());
     let mut random = 1_u64;
@@ -58,16 +61,21 @@ fn main() {
     let seconds = hours * 3600;
     for second in 0..seconds {
         let time = BEGIN + second * 1000;
-        let host = columns::host().iter().map(|_| Value::Unsigned(next() << 12)).collect();
+        let host = columns::host().iter().map(|_| FigureScalar::Unsigned(next() << 12)).collect();
         let has_guests = second % 10 == 0;
         if has_guests {
             for guest in &mut all {
                 if next() % 100 < changing {
-                    guest.values.iter_mut().for_each(|value| *value = Value::Unsigned(next() << 12));
+                    guest.values.iter_mut().for_each(|value| *value = FigureScalar::Unsigned(next() << 12));
                 }
             }
         }
-        moments.push(Moment { time, host, guests: has_guests.then(|| all.clone()), ..Moment::default() });
+        moments.push(HistorySnapshot {
+            time,
+            host,
+            guests: has_guests.then(|| all.clone()),
+            ..HistorySnapshot::default()
+        });
         if second % TOGETHER == TOGETHER - 1 {
             let began = Instant::now();
             store.write(&moments).unwrap();
@@ -88,15 +96,15 @@ fn main() {
     let ask = |what: &str, hours: i64, guest: Option<&str>| {
         let mut times: Vec<Duration> = (0..11)
             .map(|_| {
-                let query = Query {
+                let query = ReportQuery {
                     since: end - hours * 3_600_000,
                     until: end,
                     guest: guest.map(str::to_owned),
                     columns: Vec::new(),
-                    resolution: Resolution::Rows(1000),
+                    resolution: ReportResolution::Rows(1000),
                 };
                 let began = Instant::now();
-                let report = Reader::open(&path).unwrap().ask(&query).unwrap();
+                let report = HistoryReader::open(&path).unwrap().read_report(&query).unwrap();
                 assert!(!report.rows.is_empty(), "{what}");
                 began.elapsed()
             })

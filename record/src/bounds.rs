@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Retention by age for each tier, and limits of the file's size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct HistoryBounds {
     /// Maximum age of samples.
     pub samples: Duration,
     /// Maximum age of minute rows, decisions and events.
@@ -17,7 +17,7 @@ pub struct Bounds {
     pub log_bytes: u64,
 }
 
-impl Default for Bounds {
+impl Default for HistoryBounds {
     fn default() -> Self {
         const DAY: u64 = 86_400;
         Self {

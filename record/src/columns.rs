@@ -1,76 +1,76 @@
 //! The recorded figures: all numbers of the host, of the daemon and of guests in the table of figures.
 
-use ksmith_core::field::{Field, Kind, Type};
-use ksmith_core::figures::{self, CONTROLLER, GUEST, Row, Value};
+use ksmith_core::field::{FigureDescription, FigureKind, FigureType};
+use ksmith_core::figures::{self, CONTROLLER, FigureRow, FigureScalar, GUEST};
 use ksmith_core::guest::Guest;
-use ksmith_core::model::{DaemonStatus, Status};
+use ksmith_core::model::{DaemonStatus, StatusReport};
 
 /// A column of the tables of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct HistoryColumn {
     /// Name of the column: the figure's key with underscores for dots.
     pub name: String,
     /// The figure in the column.
-    pub field: Field,
+    pub field: FigureDescription,
 }
 
-impl Column {
-    fn new(prefix: &str, field: Field) -> Self {
+impl HistoryColumn {
+    fn new(prefix: &str, field: FigureDescription) -> Self {
         Self { name: format!("{prefix}{}", field.name.replace('.', "_")), field }
     }
 
     /// Returns the column's SQL type.
     pub(crate) fn sql_type(&self) -> &'static str {
         match self.field.holds {
-            Type::Real => "REAL",
-            Type::Unsigned | Type::Signed | Type::Flag | Type::Text => "INTEGER",
+            FigureType::Real => "REAL",
+            FigureType::Unsigned | FigureType::Signed | FigureType::Flag | FigureType::Text => "INTEGER",
         }
     }
 
     /// Returns true if coarser tiers hold the mean; they hold the last value of other columns.
     pub(crate) fn is_averaged(&self) -> bool {
-        self.field.kind == Kind::Gauge
+        self.field.kind == FigureKind::Gauge
     }
 }
 
-fn is_number(field: &Field) -> bool {
-    field.holds != Type::Text
+fn is_number(field: &FigureDescription) -> bool {
+    field.holds != FigureType::Text
 }
 
 /// Prefix of the keys of the daemon's own figures.
 const OF_DAEMON: &str = "daemon_";
 
 /// Returns the recorded figures of the daemon: those that change.
-fn of_daemon() -> impl Iterator<Item = &'static figures::Figure<DaemonStatus>> {
-    CONTROLLER.iter().filter(|figure| is_number(&figure.field) && figure.field.kind != Kind::State)
+fn of_daemon() -> impl Iterator<Item = &'static figures::ModelFigure<DaemonStatus>> {
+    CONTROLLER.iter().filter(|figure| is_number(&figure.field) && figure.field.kind != FigureKind::State)
 }
 
 /// Returns the columns of the host's tables.
-pub fn host() -> Vec<Column> {
-    let host = figures::host_rows().map(|Row { field, .. }| field).filter(is_number);
-    let daemon = of_daemon().map(|figure| Column::new(OF_DAEMON, figure.field));
-    host.map(|field| Column::new("", field)).chain(daemon).collect()
+pub fn host() -> Vec<HistoryColumn> {
+    let host = figures::host_rows().map(|FigureRow { field, .. }| field).filter(is_number);
+    let daemon = of_daemon().map(|figure| HistoryColumn::new(OF_DAEMON, figure.field));
+    host.map(|field| HistoryColumn::new("", field)).chain(daemon).collect()
 }
 
 /// Returns the values of [`host`], in the same order.
-pub fn host_values(status: &Status) -> Vec<Value> {
+pub fn host_values(status: &StatusReport) -> Vec<FigureScalar> {
     let host = figures::host(status).filter(|(field, _)| is_number(field)).map(|(_, value)| value);
-    let daemon = of_daemon().map(|figure| status.daemon.as_ref().map_or(Value::Unknown, figure.read));
+    let daemon = of_daemon().map(|figure| status.daemon.as_ref().map_or(FigureScalar::Unknown, figure.read));
     host.chain(daemon).collect()
 }
 
 /// Returns the recorded figures of a guest: its gauges.
-fn of_guest() -> impl Iterator<Item = &'static figures::Figure<Guest>> {
-    GUEST.iter().filter(|figure| is_number(&figure.field) && figure.field.kind == Kind::Gauge)
+fn of_guest() -> impl Iterator<Item = &'static figures::ModelFigure<Guest>> {
+    GUEST.iter().filter(|figure| is_number(&figure.field) && figure.field.kind == FigureKind::Gauge)
 }
 
 /// Returns the columns of the guests' tables.
-pub fn guest() -> Vec<Column> {
-    of_guest().map(|figure| Column::new("", figure.field)).collect()
+pub fn guest() -> Vec<HistoryColumn> {
+    of_guest().map(|figure| HistoryColumn::new("", figure.field)).collect()
 }
 
 /// Returns the values of [`guest`], in the same order.
-pub fn guest_values(guest: &Guest) -> Vec<Value> {
+pub fn guest_values(guest: &Guest) -> Vec<FigureScalar> {
     of_guest().map(|figure| (figure.read)(guest)).collect()
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn each_column_has_its_value_and_a_name_of_its_own() {
-        let status = Status::default();
+        let status = StatusReport::default();
         assert_eq!(host().len(), host_values(&status).len());
         for columns in [host(), guest()] {
             let names: BTreeSet<&str> = columns.iter().map(|column| column.name.as_str()).collect();

@@ -7,7 +7,7 @@ use rusqlite::ffi::ErrorCode;
 
 /// The class of a store error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     /// The file is damaged, or no history. The remedy is to set it aside and to create a new one.
     Corrupt,
     /// The disk is full, read-only or failing, or the file is locked. The remedy is to retry later.
@@ -53,11 +53,11 @@ pub enum StoreError {
 
 impl StoreError {
     /// Returns the error's class.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> StoreFault {
         match self {
-            Self::Sqlite { source, .. } if is_damage(source) => Fault::Corrupt,
+            Self::Sqlite { source, .. } if is_damage(source) => StoreFault::Corrupt,
             Self::Sqlite { .. } | Self::File { .. } | Self::Foreign { .. } | Self::HeldByReader { .. } => {
-                Fault::Passing
+                StoreFault::Passing
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The history: the daemon's samples and decisions, in a SQLite file.
 //!
-//! [`Store`] writes it and keeps it within its bounds, [`Reader`] runs queries over a time range. The columns come from
+//! [`HistoryStore`] writes it and keeps it within its bounds, [`HistoryReader`] runs queries over a time range. The columns come from
 //! the one table of figures ([`columns`]), so that a new figure is recorded from the next start on.
 //!
 //! Times are whole milliseconds since 1970 (UTC) by the host's wall clock. The file has three tiers: raw samples, one
@@ -23,12 +23,14 @@ mod summary;
 mod tier;
 pub mod times;
 
-pub use bounds::Bounds;
-pub use fault::{Fault, StoreError};
-pub use moment::{DecisionMade, Event, EventKind, FOLD_POLICY, GuestFigures, Life, Moment};
-pub use query::{Query, Resolution};
-pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReport, ReadError, Reader, Saver};
+pub use bounds::HistoryBounds;
+pub use fault::{StoreError, StoreFault};
+pub use moment::{
+    DecisionMade, EventKind, FOLD_POLICY, GuestFigures, GuestIdentity, HistoryEvent, HistorySnapshot,
+};
+pub use query::{ReportQuery, ReportResolution};
+pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReader, HistoryReport, ReadError, SavingGuest};
 pub use schema::reference;
-pub use store::{Opened, Store};
-pub use summary::{Episode, Summary, episodes, summary};
-pub use tier::Tier;
+pub use store::{HistoryStore, OpenedStore};
+pub use summary::{DecisionEpisode, HistorySummary, episodes, summary};
+pub use tier::HistoryTier;

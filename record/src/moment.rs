@@ -1,37 +1,37 @@
 //! Snapshots that the store records.
 
-use ksmith_core::figures::Value;
+use ksmith_core::figures::FigureScalar;
 use ksmith_core::guest::Guest;
 
 use crate::columns;
 
 /// A snapshot of the host, with the decisions and events since the previous snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Moment {
+pub struct HistorySnapshot {
     /// Wall-clock time in milliseconds since 1970.
     pub time: i64,
     /// The host's figures, in the order of [`columns::host`]. Empty if this snapshot records none.
-    pub host: Vec<Value>,
+    pub host: Vec<FigureScalar>,
     /// The guests of the host. `None` if this snapshot records none.
     pub guests: Option<Vec<GuestFigures>>,
     /// The decisions since the previous snapshot.
     pub decisions: Vec<DecisionMade>,
     /// The events since the previous snapshot.
-    pub events: Vec<Event>,
+    pub events: Vec<HistoryEvent>,
 }
 
 /// A guest with its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestFigures {
     /// Identity and metadata, which rarely change in the guest's life.
-    pub life: Life,
+    pub life: GuestIdentity,
     /// Its figures, in the order of [`columns::guest`].
-    pub values: Vec<Value>,
+    pub values: Vec<FigureScalar>,
 }
 
 /// A guest's identity and metadata.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Life {
+pub struct GuestIdentity {
     /// Its key, `PID:START`, unique until the host reboots.
     pub key: String,
     /// Name of the guest.
@@ -59,7 +59,7 @@ fn cut(text: &str) -> String {
 
 impl From<&Guest> for GuestFigures {
     fn from(guest: &Guest) -> Self {
-        let life = Life {
+        let life = GuestIdentity {
             key: guest.id().to_string(),
             name: cut(&guest.name),
             uuid: guest.uuid.as_deref().map(cut),
@@ -93,7 +93,7 @@ pub struct DecisionMade {
 
 /// A recorded event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct HistoryEvent {
     /// Milliseconds since 1970.
     pub time: i64,
     /// The kind of the event.

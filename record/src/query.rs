@@ -1,29 +1,29 @@
 //! Queries of a time range.
 
-use crate::tier::Tier;
+use crate::tier::HistoryTier;
 
 /// A query of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
+pub struct ReportQuery {
     /// The beginning, in milliseconds since 1970.
     pub since: i64,
     /// The end, in the same unit.
     pub until: i64,
     /// The guest: its key, UUID, name or PID. `None` for the host.
     pub guest: Option<String>,
-    /// The figures, by the names of their columns. Empty for the defaults of [`Query::shown`].
+    /// The figures, by the names of their columns. Empty for the defaults of [`ReportQuery::shown`].
     pub columns: Vec<String>,
     /// Resolution of the report.
-    pub resolution: Resolution,
+    pub resolution: ReportResolution,
 }
 
 /// The resolution of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resolution {
+pub enum ReportResolution {
     /// At most this many rows; more are aggregated.
     Rows(usize),
     /// The unchanged rows of this tier.
-    Tier(Tier),
+    Tier(HistoryTier),
 }
 
 /// Longest range that is read from samples, in milliseconds.
@@ -32,7 +32,7 @@ const FROM_SAMPLES: i64 = 2 * 3_600_000;
 /// Longest range that is read from minutes, in milliseconds.
 const FROM_MINUTES: i64 = 7 * 24 * 3_600_000;
 
-impl Query {
+impl ReportQuery {
     /// Returns the default columns.
     pub fn shown(&self) -> &'static [&'static str] {
         match self.guest {
@@ -50,12 +50,12 @@ impl Query {
     }
 
     /// Returns the tier that provides most of the rows.
-    pub(crate) fn tier(&self) -> Tier {
+    pub(crate) fn tier(&self) -> HistoryTier {
         match (self.resolution, self.until.saturating_sub(self.since)) {
-            (Resolution::Tier(tier), _) => tier,
-            (_, ..=FROM_SAMPLES) => Tier::Sample,
-            (_, ..=FROM_MINUTES) => Tier::Minute,
-            _ => Tier::Hour,
+            (ReportResolution::Tier(tier), _) => tier,
+            (_, ..=FROM_SAMPLES) => HistoryTier::Sample,
+            (_, ..=FROM_MINUTES) => HistoryTier::Minute,
+            _ => HistoryTier::Hour,
         }
     }
 }

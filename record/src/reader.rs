@@ -8,30 +8,30 @@ mod together;
 
 use std::path::{Path, PathBuf};
 
-use ksmith_core::guest::{NotOne, describe, find_all};
+use ksmith_core::guest::{FindGuestError, describe, find_all};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
 pub use self::error::ReadError;
 use self::error::fault;
-pub use self::report::{DecisionRow, EventRow, GuestLife, HistoryReport, Saver};
-use crate::query::{Query, Resolution};
-use crate::tier::Tier;
+pub use self::report::{DecisionRow, EventRow, GuestLife, HistoryReport, SavingGuest};
+use crate::query::{ReportQuery, ReportResolution};
+use crate::tier::HistoryTier;
 
 /// Limit of decisions, events and guests in one report. The newest are kept.
 const MOST: i64 = 2000;
 
 /// A history file, open for reading.
 #[derive(Debug)]
-pub struct Reader {
+pub struct HistoryReader {
     path: PathBuf,
     connection: Connection,
 }
 
 type Result<T> = std::result::Result<T, ReadError>;
 
-impl Reader {
+impl HistoryReader {
     /// Opens the history file.
     ///
     /// # Errors
@@ -44,14 +44,14 @@ impl Reader {
     ///
     /// # Errors
     /// A figure or a guest is not in the history, or SQLite fails.
-    pub fn ask(&self, query: &Query) -> Result<HistoryReport> {
+    pub fn read_report(&self, query: &ReportQuery) -> Result<HistoryReport> {
         let guest = query.guest.as_deref().map(|name| self.find(name, query)).transpose()?;
         let columns = self.columns(query)?;
         let (rows, tier) = self.rows(query, &columns, guest.as_ref().map(|guest| guest.row))?;
         let (rows, width) = match query.resolution {
-            Resolution::Tier(tier) => (rows, tier.milliseconds()),
-            Resolution::Rows(most) => {
-                together::brought_together(rows, query, tier, most.max(1), &columns, guest.is_some())
+            ReportResolution::Tier(tier) => (rows, tier.milliseconds()),
+            ReportResolution::Rows(most) => {
+                together::aggregate_rows(rows, query, tier, most.max(1), &columns, guest.is_some())
             }
         };
         let named = |row: Vec<Option<f64>>| {
@@ -77,11 +77,11 @@ impl Reader {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn savers(&self, query: &Query, most: usize) -> Result<Vec<Saver>> {
-        let parts = Tier::ALL.map(|tier| {
+    pub fn savers(&self, query: &ReportQuery, most: usize) -> Result<Vec<SavingGuest>> {
+        let parts = HistoryTier::ALL.map(|tier| {
             format!(
                 "SELECT guest, time, saved_bytes, profit_bytes, rss_bytes FROM {} WHERE time >= ?1 AND time <= ?2",
-                tier.of_guests()
+                tier.guest_table()
             )
         });
         // The one max() of the inner SELECT chooses the row from which plain columns come: the last one.
@@ -91,11 +91,11 @@ impl Reader {
              JOIN guest ON guest.id = found.guest ORDER BY saved DESC LIMIT ?3",
             parts = parts.join(" UNION ALL ")
         );
-        let read = || -> rusqlite::Result<Vec<Saver>> {
+        let read = || -> rusqlite::Result<Vec<SavingGuest>> {
             let mut statement = self.connection.prepare(&sql)?;
             let most = i64::try_from(most).unwrap_or(i64::MAX);
             let saver = |row: &Row<'_>| {
-                Ok(Saver {
+                Ok(SavingGuest {
                     life: life(row)?,
                     saved_bytes: number(row, 9)?,
                     profit_bytes: number(row, 10)?,
@@ -107,7 +107,7 @@ impl Reader {
         read().map_err(|error| fault(&self.path, error))
     }
 
-    fn decisions(&self, query: &Query) -> Result<Vec<DecisionRow>> {
+    fn decisions(&self, query: &ReportQuery) -> Result<Vec<DecisionRow>> {
         let sql = "SELECT time, policy, state, reason, settings FROM decision WHERE time >= ?1 AND time <= ?2 \
                    ORDER BY time DESC, id DESC LIMIT ?3";
         let row = |row: &Row<'_>| {
@@ -122,13 +122,13 @@ impl Reader {
         self.newest(sql, query, row)
     }
 
-    fn events(&self, query: &Query) -> Result<Vec<EventRow>> {
+    fn events(&self, query: &ReportQuery) -> Result<Vec<EventRow>> {
         let sql = "SELECT time, kind, text FROM event WHERE time >= ?1 AND time <= ?2 ORDER BY time DESC, id DESC LIMIT ?3";
         let row = |row: &Row<'_>| Ok(EventRow { time: seconds(row.get(0)?), kind: row.get(1)?, text: row.get(2)? });
         self.newest(sql, query, row)
     }
 
-    fn lives(&self, query: &Query) -> Result<Vec<GuestLife>> {
+    fn lives(&self, query: &ReportQuery) -> Result<Vec<GuestLife>> {
         let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
                    WHERE first <= ?2 AND (last IS NULL OR last >= ?1) ORDER BY first DESC, id DESC LIMIT ?3";
         self.newest(sql, query, life)
@@ -138,7 +138,7 @@ impl Reader {
     fn newest<T>(
         &self,
         sql: &str,
-        query: &Query,
+        query: &ReportQuery,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>> {
         let all = || {
@@ -153,7 +153,7 @@ impl Reader {
 
     /// Finds a guest by name, by the convention of [`ksmith_core::guest::find`]. Of several consecutive lives, returns
     /// the last one that began before the end of the range. Guests that lived at the same time are ambiguous.
-    fn find(&self, name: &str, query: &Query) -> Result<GuestLife> {
+    fn find(&self, name: &str, query: &ReportQuery) -> Result<GuestLife> {
         let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
                    WHERE first <= ?2 \
                    AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR kind || ':' || name = ?1 \
@@ -166,14 +166,16 @@ impl Reader {
         };
         let lives = lives().map_err(|error| fault(&self.path, error))?;
         let found = find_all(&lives, name);
-        let Some((newest, older)) = found.split_first() else { return Err(NotOne::None(name.to_owned()).into()) };
+        let Some((newest, older)) = found.split_first() else {
+            return Err(FindGuestError::None(name.to_owned()).into());
+        };
         let is_same = |life: &GuestLife| life.uuid.is_some() && life.uuid == newest.uuid;
         let lived_then = |life: &GuestLife| life.last.is_none_or(|last| last > newest.first);
         let others = older.iter().copied().filter(|life| lived_then(life) && !is_same(life));
         let which: Vec<String> = [*newest].into_iter().chain(others).map(describe).collect();
         match which[..] {
             [_] => Ok((*newest).clone()),
-            _ => Err(NotOne::Several { wanted: name.to_owned(), which }.into()),
+            _ => Err(FindGuestError::Several { wanted: name.to_owned(), which }.into()),
         }
     }
 }

@@ -2,23 +2,23 @@
 
 use rusqlite::{OptionalExtension, Result, Transaction, params};
 
-use crate::columns::{self, Column};
-use crate::tier::Tier;
+use crate::columns::{self, HistoryColumn};
+use crate::tier::HistoryTier;
 
 /// Creates all minute and hour rows that are complete at `now`.
 ///
 /// A guest's minutes are created hour by hour, so that the rows of one guest are adjacent in the file.
 pub(crate) fn roll_up(transaction: &Transaction<'_>, now: i64) -> Result<()> {
-    of_host(transaction, Tier::Sample, Tier::Minute, now)?;
-    of_host(transaction, Tier::Minute, Tier::Hour, now)?;
-    for tier in [Tier::Minute, Tier::Hour] {
+    of_host(transaction, HistoryTier::Sample, HistoryTier::Minute, now)?;
+    of_host(transaction, HistoryTier::Minute, HistoryTier::Hour, now)?;
+    for tier in [HistoryTier::Minute, HistoryTier::Hour] {
         of_guests(transaction, tier, now)?;
     }
     Ok(())
 }
 
-fn of_host(transaction: &Transaction<'_>, from: Tier, to: Tier, now: i64) -> Result<()> {
-    let (source, table) = (from.of_host(), to.of_host());
+fn of_host(transaction: &Transaction<'_>, from: HistoryTier, to: HistoryTier, now: i64) -> Result<()> {
+    let (source, table) = (from.host_table(), to.host_table());
     let Some((begin, end)) = due(transaction, &source, &table, to, now)? else { return Ok(()) };
     let columns = columns::host();
     let names = names(&columns);
@@ -33,12 +33,12 @@ fn of_host(transaction: &Transaction<'_>, from: Tier, to: Tier, now: i64) -> Res
         values.join(", ")
     );
     transaction.prepare_cached(&sql)?.execute(params![begin, end])?;
-    note(transaction, &table, end)
+    record_progress(transaction, &table, end)
 }
 
-fn of_guests(transaction: &Transaction<'_>, to: Tier, now: i64) -> Result<()> {
-    let (source, table) = (Tier::Sample.of_guests(), to.of_guests());
-    let Some((begin, end)) = due(transaction, &source, &table, Tier::Hour, now)? else { return Ok(()) };
+fn of_guests(transaction: &Transaction<'_>, to: HistoryTier, now: i64) -> Result<()> {
+    let (source, table) = (HistoryTier::Sample.guest_table(), to.guest_table());
+    let Some((begin, end)) = due(transaction, &source, &table, HistoryTier::Hour, now)? else { return Ok(()) };
     let columns = columns::guest();
     let names = names(&columns).join(", ");
     let length = to.milliseconds();
@@ -48,14 +48,14 @@ fn of_guests(transaction: &Transaction<'_>, to: Tier, now: i64) -> Result<()> {
          ORDER BY guest, begin"
     );
     transaction.prepare_cached(&sql)?.execute(params![begin, end])?;
-    note(transaction, &table, end)
+    record_progress(transaction, &table, end)
 }
 
-fn names(columns: &[Column]) -> Vec<&str> {
+fn names(columns: &[HistoryColumn]) -> Vec<&str> {
     columns.iter().map(|column| column.name.as_str()).collect()
 }
 
-fn mean_or_last(column: &Column) -> String {
+fn mean_or_last(column: &HistoryColumn) -> String {
     let name = &column.name;
     match column.sql_type() {
         _ if !column.is_averaged() => name.clone(),
@@ -69,7 +69,7 @@ fn due(
     transaction: &Transaction<'_>,
     source: &str,
     table: &str,
-    unit: Tier,
+    unit: HistoryTier,
     now: i64,
 ) -> Result<Option<(i64, i64)>> {
     let end = now - now.rem_euclid(unit.milliseconds());
@@ -90,7 +90,7 @@ fn due(
 }
 
 /// Records the time up to which a task is complete.
-pub(crate) fn note(transaction: &Transaction<'_>, name: &str, time: i64) -> Result<()> {
+pub(crate) fn record_progress(transaction: &Transaction<'_>, name: &str, time: i64) -> Result<()> {
     transaction
         .prepare_cached("INSERT OR REPLACE INTO progress (name, time) VALUES (?1, ?2)")?
         .execute(params![name, time])?;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use rusqlite::{Connection, Result};
 
-use crate::columns::{self, Column};
-use crate::tier::Tier;
+use crate::columns::{self, HistoryColumn};
+use crate::tier::HistoryTier;
 
 /// SQLite's application id for a history of ksmith: "ksmh".
 pub(crate) const APPLICATION: i32 = 0x6b73_6d68;
@@ -53,23 +53,23 @@ const INDEXES: &[&str] = &[
     "CREATE INDEX IF NOT EXISTS event_time ON event (time)",
 ];
 
-fn of_host(tier: Tier) -> (String, &'static str) {
-    (tier.of_host(), "time INTEGER PRIMARY KEY")
+fn of_host(tier: HistoryTier) -> (String, &'static str) {
+    (tier.host_table(), "time INTEGER PRIMARY KEY")
 }
 
 /// Guest samples are written together, so they are ordered by time. Coarser tiers are read guest by guest.
-fn of_guests(tier: Tier) -> (String, &'static str) {
-    (tier.of_guests(), "time INTEGER NOT NULL, guest INTEGER NOT NULL")
+fn of_guests(tier: HistoryTier) -> (String, &'static str) {
+    (tier.guest_table(), "time INTEGER NOT NULL, guest INTEGER NOT NULL")
 }
 
-fn key_of_guests(tier: Tier) -> &'static str {
+fn key_of_guests(tier: HistoryTier) -> &'static str {
     match tier {
-        Tier::Sample => "PRIMARY KEY (time, guest)",
-        Tier::Minute | Tier::Hour => "PRIMARY KEY (guest, time)",
+        HistoryTier::Sample => "PRIMARY KEY (time, guest)",
+        HistoryTier::Minute | HistoryTier::Hour => "PRIMARY KEY (guest, time)",
     }
 }
 
-fn typed(columns: &[Column]) -> String {
+fn typed(columns: &[HistoryColumn]) -> String {
     columns.iter().fold(String::new(), |mut text, column| {
         let _ = write!(text, ", {} {}", column.name, column.sql_type());
         text
@@ -85,7 +85,7 @@ pub(crate) fn make(connection: &Connection) -> Result<()> {
         connection.execute_batch(index)?;
     }
     let (host, guest) = (columns::host(), columns::guest());
-    for tier in Tier::ALL {
+    for tier in HistoryTier::ALL {
         let (table, key) = of_host(tier);
         connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({key}{})", typed(&host)))?;
         add_missing(connection, &table, &host)?;
@@ -101,7 +101,7 @@ pub(crate) fn make(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "user_version", VERSION)
 }
 
-fn add_missing(connection: &Connection, table: &str, columns: &[Column]) -> Result<()> {
+fn add_missing(connection: &Connection, table: &str, columns: &[HistoryColumn]) -> Result<()> {
     let there = names(connection, table)?;
     for column in columns.iter().filter(|column| !there.contains(&column.name)) {
         connection.execute_batch(&format!(
@@ -147,7 +147,7 @@ pub fn reference() -> String {
     for (tables, columns, sentence) in parts {
         let _ =
             write!(page, "\n## {tables}\n\n{sentence}\n\n| column | unit | kind | meaning |\n|---|---|---|---|\n");
-        for Column { name, field } in columns {
+        for HistoryColumn { name, field } in columns {
             let _ = writeln!(page, "| `{name}` | {} | {} | {} |", field.unit.word(), field.kind.word(), field.help);
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Result, Transaction, params};
 
-use crate::bounds::Bounds;
-use crate::tier::Tier;
+use crate::bounds::HistoryBounds;
+use crate::tier::HistoryTier;
 
 /// Divisor of a tier's rows: the part that is deleted each time that the file is too large.
 const PART: i64 = 10;
@@ -17,10 +17,13 @@ const BYTES_FOR_A_GUEST: u64 = 2048;
 const ROUNDS: usize = 5;
 
 /// Deletes rows older than their tier's maximum age.
-pub(crate) fn delete_old(transaction: &Transaction<'_>, now: i64, bounds: &Bounds) -> Result<()> {
+pub(crate) fn delete_old(transaction: &Transaction<'_>, now: i64, bounds: &HistoryBounds) -> Result<()> {
     let oldest = |age: Duration| now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-    for (tier, age) in [(Tier::Sample, bounds.samples), (Tier::Minute, bounds.minutes), (Tier::Hour, bounds.hours)]
-    {
+    for (tier, age) in [
+        (HistoryTier::Sample, bounds.samples),
+        (HistoryTier::Minute, bounds.minutes),
+        (HistoryTier::Hour, bounds.hours),
+    ] {
         delete_before(transaction, tier, oldest(age))?;
     }
     for table in ["decision", "event"] {
@@ -32,14 +35,14 @@ pub(crate) fn delete_old(transaction: &Transaction<'_>, now: i64, bounds: &Bound
     Ok(())
 }
 
-fn delete_before(transaction: &Transaction<'_>, tier: Tier, time: i64) -> Result<()> {
-    let host = tier.of_host();
+fn delete_before(transaction: &Transaction<'_>, tier: HistoryTier, time: i64) -> Result<()> {
+    let host = tier.host_table();
     transaction.prepare_cached(&format!("DELETE FROM {host} WHERE time < ?1"))?.execute([time])?;
-    let guests = tier.of_guests();
+    let guests = tier.guest_table();
     let condition = match tier {
-        Tier::Sample => "time < ?1",
+        HistoryTier::Sample => "time < ?1",
         // By the key, guest by guest: all other rows stay untouched.
-        Tier::Minute | Tier::Hour => "guest IN (SELECT id FROM guest WHERE first < ?1) AND time < ?1",
+        HistoryTier::Minute | HistoryTier::Hour => "guest IN (SELECT id FROM guest WHERE first < ?1) AND time < ?1",
     };
     transaction.prepare_cached(&format!("DELETE FROM {guests} WHERE {condition}"))?.execute([time])?;
     Ok(())
@@ -73,8 +76,8 @@ fn delete_guests(transaction: &Transaction<'_>, bytes: u64) -> Result<bool> {
         return Ok(false);
     }
     let oldest = "SELECT id FROM guest WHERE last IS NOT NULL ORDER BY last LIMIT ?1";
-    for tier in Tier::ALL {
-        let table = tier.of_guests();
+    for tier in HistoryTier::ALL {
+        let table = tier.guest_table();
         transaction.execute(&format!("DELETE FROM {table} WHERE guest IN ({oldest})"), [many - most / 2])?;
     }
     transaction.execute(&format!("DELETE FROM guest WHERE id IN ({oldest})"), [many - most / 2])?;
@@ -90,10 +93,10 @@ fn used(connection: &Connection) -> Result<u64> {
 
 /// Deletes the oldest part of the finest tier that has enough rows. Returns true if there was one.
 fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
-    for tier in Tier::ALL {
+    for tier in HistoryTier::ALL {
         let Some(time) = end_of_oldest_part(transaction, tier)? else { continue };
         delete_before(transaction, tier, time)?;
-        if tier == Tier::Minute {
+        if tier == HistoryTier::Minute {
             for table in ["decision", "event"] {
                 transaction.execute(&format!("DELETE FROM {table} WHERE time < ?1"), params![time])?;
             }
@@ -104,8 +107,8 @@ fn delete_oldest_part(transaction: &Transaction<'_>) -> Result<bool> {
 }
 
 /// Returns the time at which the oldest part of the rows ends. Counts rows, since a clock step leaves gaps of years.
-fn end_of_oldest_part(transaction: &Transaction<'_>, tier: Tier) -> Result<Option<i64>> {
-    let table = tier.of_host();
+fn end_of_oldest_part(transaction: &Transaction<'_>, tier: HistoryTier) -> Result<Option<i64>> {
+    let table = tier.host_table();
     let rows: i64 = transaction.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0))?;
     if rows < PART {
         return Ok(None);

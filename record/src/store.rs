@@ -12,13 +12,13 @@ use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 use self::file::{beside, configure, foreign, prepare_file, rename_aside, set_most_pages};
-use self::write::{Statements, Written, write_one};
-use crate::bounds::Bounds;
-use crate::fault::{Fault, StoreError};
-use crate::moment::Moment;
+use self::write::{InsertStatements, WrittenGuest, write_one};
+use crate::bounds::HistoryBounds;
+use crate::fault::{StoreError, StoreFault};
+use crate::moment::HistorySnapshot;
 use crate::owner::keep_owners;
 use crate::schema;
-use crate::tier::Tier;
+use crate::tier::HistoryTier;
 use crate::{rollup, space};
 
 /// SQLite's busy timeout for a write.
@@ -32,13 +32,13 @@ const MINUTES_OF_A_DAY: u32 = 24 * 60;
 
 /// A history file, open for writing.
 #[derive(Debug)]
-pub struct Store {
+pub struct HistoryStore {
     path: PathBuf,
     connection: Connection,
-    bounds: Bounds,
+    bounds: HistoryBounds,
     boot: i64,
-    statements: Statements,
-    guests: BTreeMap<String, Written>,
+    statements: InsertStatements,
+    guests: BTreeMap<String, WrittenGuest>,
     /// The last tidied minute.
     tidied: i64,
     /// Minutes for which deletion by age stays disabled after a clock step.
@@ -47,28 +47,28 @@ pub struct Store {
 
 /// The result of opening a store.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The store, ready for writing.
-    pub store: Store,
+    pub store: HistoryStore,
     /// New path of a damaged file that was set aside.
     pub set_aside: Option<PathBuf>,
 }
 
-impl Store {
+impl HistoryStore {
     /// Opens the file, or creates it. A damaged file is first set aside, replacing an earlier one.
     ///
     /// `boot_id` is the kernel's, and `now` is the time in milliseconds since 1970.
     ///
     /// # Errors
     /// The file can't be opened or created, or belongs to another program.
-    pub fn open(path: &Path, boot_id: &str, now: i64, bounds: Bounds) -> Result<Opened, StoreError> {
+    pub fn open(path: &Path, boot_id: &str, now: i64, bounds: HistoryBounds) -> Result<OpenedStore, StoreError> {
         match Self::open_as_it_is(path, boot_id, now, bounds.clone()) {
-            Err(error) if error.fault() == Fault::Corrupt => {
+            Err(error) if error.fault() == StoreFault::Corrupt => {
                 let aside = Self::set_aside(path)?;
                 let store = Self::open_as_it_is(path, boot_id, now, bounds)?;
-                Ok(Opened { store, set_aside: Some(aside) })
+                Ok(OpenedStore { store, set_aside: Some(aside) })
             }
-            opened => opened.map(|store| Opened { store, set_aside: None }),
+            opened => opened.map(|store| OpenedStore { store, set_aside: None }),
         }
     }
 
@@ -80,7 +80,7 @@ impl Store {
         rename_aside(path).map_err(|source| StoreError::File { path: path.to_owned(), source })
     }
 
-    fn open_as_it_is(path: &Path, boot_id: &str, now: i64, bounds: Bounds) -> Result<Self, StoreError> {
+    fn open_as_it_is(path: &Path, boot_id: &str, now: i64, bounds: HistoryBounds) -> Result<Self, StoreError> {
         keep_owners();
         prepare_file(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
         let sqlite = |source| StoreError::Sqlite { path: path.to_owned(), source };
@@ -96,12 +96,13 @@ impl Store {
             begin(&connection, boot_id, now)
         })()
         .map_err(sqlite)?;
-        let statements = Statements::new();
+        let statements = InsertStatements::new();
         let path = path.to_owned();
         let tidied =
             written_last(&connection).map_err(|source| StoreError::Sqlite { path: path.clone(), source })?;
         let tidied = tidied.unwrap_or(now);
-        let tidied = tidied - tidied.rem_euclid(Tier::Minute.milliseconds()) - Tier::Minute.milliseconds();
+        let tidied =
+            tidied - tidied.rem_euclid(HistoryTier::Minute.milliseconds()) - HistoryTier::Minute.milliseconds();
         Ok(Self { path, connection, bounds, boot, statements, guests: BTreeMap::new(), tidied, distrust: 0 })
     }
 
@@ -109,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// SQLite fails. None of the snapshots is written then.
-    pub fn write(&mut self, moments: &[Moment]) -> Result<(), StoreError> {
+    pub fn write(&mut self, moments: &[HistorySnapshot]) -> Result<(), StoreError> {
         self.check_log()?;
         let mut written = self.write_all(moments);
         if written.as_ref().is_err_and(is_full) && self.make_room().unwrap_or(false) {
@@ -123,14 +124,14 @@ impl Store {
         })
     }
 
-    fn write_all(&mut self, moments: &[Moment]) -> rusqlite::Result<()> {
+    fn write_all(&mut self, moments: &[HistorySnapshot]) -> rusqlite::Result<()> {
         let Self { connection, statements, guests, boot, .. } = self;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for moment in moments {
             write_one(&transaction, moment, statements, guests, *boot)?;
         }
         if let Some(last) = moments.last() {
-            rollup::note(&transaction, "written", last.time)?;
+            rollup::record_progress(&transaction, "written", last.time)?;
         }
         transaction.commit()
     }
@@ -144,7 +145,7 @@ impl Store {
     }
 
     fn tidy_at(&mut self, now: i64) -> rusqlite::Result<()> {
-        let minute = now - now.rem_euclid(Tier::Minute.milliseconds());
+        let minute = now - now.rem_euclid(HistoryTier::Minute.milliseconds());
         if minute == self.tidied {
             return Ok(());
         }

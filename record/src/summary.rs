@@ -14,7 +14,7 @@ const GAP_SECONDS: f64 = 60.0;
 
 /// Savings and costs of merging over a time range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct HistorySummary {
     /// Recorded time, in seconds.
     pub recorded_seconds: f64,
     /// Mean of the memory saved.
@@ -39,7 +39,7 @@ pub struct Summary {
 
 /// The interval from one decision to the next.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Episode {
+pub struct DecisionEpisode {
     /// The decision at its beginning.
     pub decision: DecisionRow,
     /// Its length, in seconds.
@@ -52,7 +52,7 @@ pub struct Episode {
 
 /// The numbers of one row.
 #[derive(Debug, Clone, Copy)]
-struct Point {
+struct ReportPoint {
     time: f64,
     saved: Option<f64>,
     ksmd_percent: Option<f64>,
@@ -61,19 +61,19 @@ struct Point {
     daemon_cpu: Option<f64>,
 }
 
-fn points(report: &HistoryReport) -> Vec<Point> {
+fn points(report: &HistoryReport) -> Vec<ReportPoint> {
     let at = |name: &str| report.columns.iter().position(|column| column == name);
     let columns =
         ["saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"].map(at);
     let point = |row: &Vec<Json>| {
         let [saved, ksmd_percent, exposure, headroom, daemon_cpu] = columns.map(|at| row.get(at?)?.as_f64());
-        Some(Point { time: row.first()?.as_f64()?, saved, ksmd_percent, exposure, headroom, daemon_cpu })
+        Some(ReportPoint { time: row.first()?.as_f64()?, saved, ksmd_percent, exposure, headroom, daemon_cpu })
     };
     report.rows.iter().filter_map(point).collect()
 }
 
 /// Returns pairs of consecutive rows without a gap between them, each with the seconds between them.
-fn steps(points: &[Point], resolution: f64) -> impl Iterator<Item = (Point, Point, f64)> {
+fn steps(points: &[ReportPoint], resolution: f64) -> impl Iterator<Item = (ReportPoint, ReportPoint, f64)> {
     let longest = (GAP_ROWS * resolution).max(GAP_SECONDS);
     let pairs = points.iter().zip(points.iter().skip(1));
     pairs
@@ -82,10 +82,10 @@ fn steps(points: &[Point], resolution: f64) -> impl Iterator<Item = (Point, Poin
 }
 
 /// Summarizes a report on the host. `None` if nothing was recorded.
-pub fn summary(report: &HistoryReport) -> Option<Summary> {
+pub fn summary(report: &HistoryReport) -> Option<HistorySummary> {
     let points = points(report);
     let last = points.iter().rev().find_map(|point| point.saved)?;
-    let mut summary = Summary {
+    let mut summary = HistorySummary {
         recorded_seconds: 0.0,
         saved_mean_bytes: last,
         saved_last_bytes: last,
@@ -129,12 +129,12 @@ fn since(before: f64, after: f64) -> f64 {
 }
 
 /// Returns ksmd's CPU time before a row, from its share of one CPU.
-fn cpu(to: &Point, time: f64) -> f64 {
+fn cpu(to: &ReportPoint, time: f64) -> f64 {
     to.ksmd_percent.unwrap_or(0.0) / 100.0 * time
 }
 
 /// Returns the episode of each decision, up to the next one. Decisions without rows around them are left out.
-pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
+pub fn episodes(report: &HistoryReport) -> Vec<DecisionEpisode> {
     let points = points(report);
     let saved_at = |time: f64| {
         let end = points.partition_point(|point| point.time <= time);
@@ -144,7 +144,7 @@ pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
     // Folding goes on beside the policy, and ends no decision of it.
     let decisions = || report.decisions.iter().filter(|decision| decision.policy != FOLD_POLICY);
     let ends = decisions().skip(1).map(|next| next.time).chain([report.until]);
-    let mut episodes: Vec<Episode> = Vec::new();
+    let mut episodes: Vec<DecisionEpisode> = Vec::new();
     for (decision, end) in decisions().zip(ends) {
         // A setting that changed within one state does not begin another episode.
         let again = episodes.last_mut().filter(|last| last.decision.state == decision.state);
@@ -160,7 +160,12 @@ pub fn episodes(report: &HistoryReport) -> Vec<Episode> {
                 last.ksmd_cpu_seconds += ksmd_cpu_seconds;
             }
             None => {
-                episodes.push(Episode { decision: decision.clone(), seconds, gained_bytes, ksmd_cpu_seconds });
+                episodes.push(DecisionEpisode {
+                    decision: decision.clone(),
+                    seconds,
+                    gained_bytes,
+                    ksmd_cpu_seconds,
+                });
             }
         }
     }

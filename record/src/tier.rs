@@ -2,7 +2,7 @@
 
 /// The resolution at which a part of the history is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
+pub enum HistoryTier {
     /// Raw samples.
     Sample,
     /// A row for each minute: the mean of gauges, and the last value of all others.
@@ -11,7 +11,7 @@ pub enum Tier {
     Hour,
 }
 
-impl Tier {
+impl HistoryTier {
     /// All tiers, the finest first.
     pub const ALL: [Self; 3] = [Self::Sample, Self::Minute, Self::Hour];
 
@@ -34,12 +34,12 @@ impl Tier {
     }
 
     /// Returns the name of the table with the host's figures.
-    pub(crate) fn of_host(self) -> String {
+    pub(crate) fn host_table(self) -> String {
         format!("host_{}", self.word())
     }
 
     /// Returns the name of the table with the guests' figures.
-    pub(crate) fn of_guests(self) -> String {
+    pub(crate) fn guest_table(self) -> String {
         format!("guest_{}", self.word())
     }
 }

@@ -14,28 +14,28 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::assets;
-use crate::connections::Busy;
-use crate::guard::{Guard, error, guard};
-use crate::history::{History, HistoryError, HistoryQuery};
-use crate::metrics::{self, Figures, Format};
-use crate::peers::{Host, Peers};
-use crate::poller::{Answer, Poller};
-use crate::stream::Streams;
+use crate::connections::BusyGuard;
+use crate::guard::{RequestGuard, error, guard};
+use crate::history::{HistoryBackend, HistoryError, HistoryQuery};
+use crate::metrics::{self, MetricsFormat, MetricsSnapshot};
+use crate::peers::{PeerHosts, PolledHost};
+use crate::poller::{Answer, SourcePoller};
+use crate::stream::EventStreams;
 
 /// Limit of concurrent history queries.
 const HISTORIES: usize = 2;
 
 /// State shared by all routes.
 #[derive(Clone)]
-pub struct Shared {
+pub struct RouteState {
     /// The source of figures.
-    pub poller: Poller,
+    pub poller: SourcePoller,
     /// The event streams.
-    pub streams: Streams,
+    pub streams: EventStreams,
     /// The history backend.
-    pub history: Arc<dyn History>,
+    pub history: Arc<dyn HistoryBackend>,
     /// The other hosts.
-    pub peers: Peers,
+    pub peers: PeerHosts,
     /// This host's name.
     pub name: Arc<str>,
     /// Limit of guests with metrics of their own.
@@ -43,13 +43,13 @@ pub struct Shared {
     histories: Arc<Semaphore>,
 }
 
-impl Shared {
+impl RouteState {
     /// Creates the shared state.
     pub fn new(
-        poller: Poller,
-        streams: Streams,
-        history: Arc<dyn History>,
-        peers: Peers,
+        poller: SourcePoller,
+        streams: EventStreams,
+        history: Arc<dyn HistoryBackend>,
+        peers: PeerHosts,
         name: &str,
         most_guests: usize,
     ) -> Self {
@@ -59,22 +59,22 @@ impl Shared {
 }
 
 /// Builds all routes, behind the guard.
-pub fn router(shared: Shared, rules: Guard) -> Router {
+pub fn router(shared: RouteState, rules: RequestGuard) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/assets/{*name}", get(asset))
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
         .route(
             "/api/v1/status",
-            get(|State(shared): State<Shared>| async move { figures(shared.poller.status().await) }),
+            get(|State(shared): State<RouteState>| async move { figures(shared.poller.status().await) }),
         )
         .route(
             "/api/v1/guests",
-            get(|State(shared): State<Shared>| async move { figures(shared.poller.guests().await) }),
+            get(|State(shared): State<RouteState>| async move { figures(shared.poller.guests().await) }),
         )
         .route(
             "/api/v1/balance",
-            get(|State(shared): State<Shared>| async move { figures(shared.poller.balance().await) }),
+            get(|State(shared): State<RouteState>| async move { figures(shared.poller.balance().await) }),
         )
         .route("/api/v1/schema/{command}", get(schema))
         .route("/api/v1/history", get(history))
@@ -110,14 +110,14 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     assets::answer(&name, &headers).unwrap_or_else(|| error(StatusCode::NOT_FOUND, "there is no such file"))
 }
 
-async fn schema(State(shared): State<Shared>, Path(command): Path<String>) -> Response {
+async fn schema(State(shared): State<RouteState>, Path(command): Path<String>) -> Response {
     match shared.poller.schema(&command) {
         Some(schema) => json(schema.to_string()),
         None => error(StatusCode::NOT_FOUND, "there is no schema of that name: ask for status, guests or balance"),
     }
 }
 
-async fn history(State(shared): State<Shared>, query: Result<Query<HistoryQuery>, QueryRejection>) -> Response {
+async fn history(State(shared): State<RouteState>, query: Result<Query<HistoryQuery>, QueryRejection>) -> Response {
     let query = match query {
         Ok(Query(query)) => query,
         Err(why) => return error(StatusCode::BAD_REQUEST, &why.body_text()),
@@ -147,20 +147,20 @@ async fn sharing() -> Response {
     json(json!({ "names": [], "bytes": [], "note": note }).to_string())
 }
 
-async fn hosts(State(shared): State<Shared>) -> Response {
+async fn hosts(State(shared): State<RouteState>) -> Response {
     let own = shared.poller.status().await;
-    let own = Host {
+    let own = PolledHost {
         name: shared.name.to_string(),
         url: "/".to_owned(),
         ok: own.is_ok(),
         error: own.as_ref().err().map(ToString::to_string),
         status: own.ok().and_then(|shown| serde_json::from_str(&shown.json).ok()),
     };
-    let all: Vec<Host> = [own].into_iter().chain(shared.peers.hosts()).collect();
+    let all: Vec<PolledHost> = [own].into_iter().chain(shared.peers.hosts()).collect();
     json(json!(all).to_string())
 }
 
-async fn stream(State(shared): State<Shared>, busy: Option<Extension<Busy>>) -> Response {
+async fn stream(State(shared): State<RouteState>, busy: Option<Extension<BusyGuard>>) -> Response {
     match shared.streams.open(busy.map(|Extension(busy)| busy)) {
         Some(stream) => stream.into_response(),
         None => {
@@ -170,7 +170,7 @@ async fn stream(State(shared): State<Shared>, busy: Option<Extension<Busy>>) -> 
 }
 
 /// Renders OpenMetrics, or Prometheus' text format for a client that accepts only that.
-async fn openmetrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+async fn openmetrics(State(shared): State<RouteState>, headers: HeaderMap) -> Response {
     let status = shared.poller.status().await.ok();
     let (guests, balance) = match &status {
         // Each question to a daemon that hangs takes seconds.
@@ -179,7 +179,7 @@ async fn openmetrics(State(shared): State<Shared>, headers: HeaderMap) -> Respon
     };
     let format = wanted(&headers);
     let text = metrics::text(
-        &Figures {
+        &MetricsSnapshot {
             is_up: status.as_ref().is_some_and(|shown| shown.model.daemon.is_some()),
             status: status.as_deref().map(|shown| &shown.model),
             guests: guests.as_deref().map(|shown| &shown.model),
@@ -191,12 +191,12 @@ async fn openmetrics(State(shared): State<Shared>, headers: HeaderMap) -> Respon
     ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
-fn wanted(headers: &HeaderMap) -> Format {
+fn wanted(headers: &HeaderMap) -> MetricsFormat {
     let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or("*/*");
     let takes = |kind: &str| accepted.split(',').any(|one| one.trim().starts_with(kind));
     if takes("text/plain") && !takes("application/openmetrics-text") {
-        Format::Prometheus
+        MetricsFormat::Prometheus
     } else {
-        Format::OpenMetrics
+        MetricsFormat::OpenMetrics
     }
 }

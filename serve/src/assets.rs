@@ -8,7 +8,7 @@ use rust_embed::RustEmbed;
 /// The files of `serve/assets/`.
 #[derive(Debug, RustEmbed)]
 #[folder = "assets/"]
-struct Assets;
+struct EmbeddedAssets;
 
 /// The name of the page.
 pub const INDEX: &str = "index.html";
@@ -16,7 +16,7 @@ pub const INDEX: &str = "index.html";
 /// Returns the response for an embedded file, or 304 if the client's cached copy has the same tag. `None` if there is
 /// no such file.
 pub fn answer(name: &str, asked: &HeaderMap) -> Option<Response> {
-    let file = Assets::get(name)?;
+    let file = EmbeddedAssets::get(name)?;
     let tag: String = file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
     let has_it = asked

@@ -12,21 +12,21 @@ use tokio::task::AbortHandle;
 
 /// The table of open connections, with its limits.
 #[derive(Debug)]
-pub struct Connections {
+pub struct ConnectionLimiter {
     most: usize,
     of_one_address: usize,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     /// Connections by number: the oldest first.
-    open: BTreeMap<u64, Connection>,
+    open: BTreeMap<u64, OpenConnection>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct OpenConnection {
     address: IpAddr,
     /// Requests in progress.
     answers: usize,
@@ -36,19 +36,19 @@ struct Connection {
 
 /// A connection's slot, released on drop.
 #[derive(Debug)]
-pub struct Place {
-    connections: Arc<Connections>,
+pub struct ConnectionSlot {
+    connections: Arc<ConnectionLimiter>,
     number: u64,
 }
 
 /// A guard that keeps its connection from being idle.
 #[derive(Debug)]
-pub struct Busy {
-    connections: Arc<Connections>,
+pub struct BusyGuard {
+    connections: Arc<ConnectionLimiter>,
     number: u64,
 }
 
-impl Connections {
+impl ConnectionLimiter {
     /// Creates a table for `most` connections, and for `of_one_address` from one address.
     pub fn new(most: usize, of_one_address: usize) -> Arc<Self> {
         Arc::new(Self { most, of_one_address, table: Mutex::default() })
@@ -56,18 +56,18 @@ impl Connections {
 
     /// Allocates a slot for a connection. `None` if no slot is free and none can be freed, because requests are in
     /// progress on all connections.
-    pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = one_clients(address);
+    pub fn acquire_slot(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
+        let address = client_address(address);
         let mut table = self.table();
-        let has_room = (table.of(address) < self.of_one_address || table.close_idle_of(address))
+        let has_room = (table.count_connections(address) < self.of_one_address || table.close_idle_of(address))
             && (table.open.len() < self.most || table.close_idle_of_the_heaviest());
         if !has_room {
             return None;
         }
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Connection { address, answers: 0, task: None });
-        Some(Place { connections: Arc::clone(self), number })
+        table.open.insert(number, OpenConnection { address, answers: 0, task: None });
+        Some(ConnectionSlot { connections: Arc::clone(self), number })
     }
 
     /// Closes an idle connection to free a descriptor.
@@ -85,33 +85,33 @@ impl Connections {
         self.len() == 0
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Sets the task that serves the connection.
-    pub fn is_served_by(&self, task: AbortHandle) {
+    pub fn set_task(&self, task: AbortHandle) {
         if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
             connection.task = Some(task);
         }
     }
 
     /// Marks a request as in progress until the returned guard is dropped.
-    pub fn busy(&self) -> Busy {
-        Busy::new(&self.connections, self.number)
+    pub fn busy(&self) -> BusyGuard {
+        BusyGuard::new(&self.connections, self.number)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.table().open.remove(&self.number);
     }
 }
 
-impl Busy {
-    fn new(connections: &Arc<Connections>, number: u64) -> Self {
+impl BusyGuard {
+    fn new(connections: &Arc<ConnectionLimiter>, number: u64) -> Self {
         if let Some(connection) = connections.table().open.get_mut(&number) {
             connection.answers += 1;
         }
@@ -119,13 +119,13 @@ impl Busy {
     }
 }
 
-impl Clone for Busy {
+impl Clone for BusyGuard {
     fn clone(&self) -> Self {
         Self::new(&self.connections, self.number)
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
             connection.answers -= 1;
@@ -133,14 +133,14 @@ impl Drop for Busy {
     }
 }
 
-impl Table {
-    fn of(&self, address: IpAddr) -> usize {
+impl ConnectionTable {
+    fn count_connections(&self, address: IpAddr) -> usize {
         self.open.values().filter(|one| one.address == address).count()
     }
 
     /// Closes the oldest idle connection of an address. Returns true if there was one.
     fn close_idle_of(&mut self, address: IpAddr) -> bool {
-        let idle = |one: &Connection| one.address == address && one.answers == 0 && one.task.is_some();
+        let idle = |one: &OpenConnection| one.address == address && one.answers == 0 && one.task.is_some();
         let Some(number) = self.open.iter().find(|(_, one)| idle(one)).map(|(number, _)| *number) else {
             return false;
         };
@@ -164,7 +164,7 @@ impl Table {
 }
 
 /// Maps an address to the one that represents its client: an IPv6 client has a /64 network.
-fn one_clients(address: IpAddr) -> IpAddr {
+fn client_address(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => match six.to_ipv4_mapped() {
@@ -182,19 +182,20 @@ mod tests {
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
     /// Spawns a task that never ends by itself.
-    fn served(place: &Place) -> tokio::task::JoinHandle<()> {
+    fn served(place: &ConnectionSlot) -> tokio::task::JoinHandle<()> {
         let task = tokio::spawn(std::future::pending());
-        place.is_served_by(task.abort_handle());
+        place.set_task(task.abort_handle());
         task
     }
 
     #[tokio::test]
     async fn the_oldest_idle_connection_of_the_heaviest_address_makes_room() {
-        let connections = Connections::new(4, 3);
-        let places: Vec<Place> = [A, A, A, B].iter().map(|address| connections.take(*address).unwrap()).collect();
+        let connections = ConnectionLimiter::new(4, 3);
+        let places: Vec<ConnectionSlot> =
+            [A, A, A, B].iter().map(|address| connections.acquire_slot(*address).unwrap()).collect();
         let tasks: Vec<_> = places.iter().map(served).collect();
         let busy = places[0].busy();
-        let fifth = connections.take(B).unwrap();
+        let fifth = connections.acquire_slot(B).unwrap();
         let mut tasks = tasks.into_iter();
         let (first, second) = (tasks.next().unwrap(), tasks.next().unwrap());
         assert!(second.await.unwrap_err().is_cancelled() && !first.is_finished());
@@ -205,20 +206,20 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_has_its_bound_and_busy_connections_stay() {
-        let connections = Connections::new(10, 2);
-        let places: Vec<Place> = (0..2).map(|_| connections.take(A).unwrap()).collect();
+        let connections = ConnectionLimiter::new(10, 2);
+        let places: Vec<ConnectionSlot> = (0..2).map(|_| connections.acquire_slot(A).unwrap()).collect();
         let tasks: Vec<_> = places.iter().map(served).collect();
-        let busy: Vec<Busy> = places.iter().map(Place::busy).collect();
-        assert!(connections.take(A).is_none());
-        assert!(connections.take(B).is_some());
+        let busy: Vec<BusyGuard> = places.iter().map(ConnectionSlot::busy).collect();
+        assert!(connections.acquire_slot(A).is_none());
+        assert!(connections.acquire_slot(B).is_some());
         drop(busy);
-        assert!(connections.take(A).is_some());
+        assert!(connections.acquire_slot(A).is_some());
         drop(tasks);
     }
 
     #[test]
     fn addresses_of_one_ipv6_network_count_as_one() {
-        let of = |text: &str| one_clients(text.parse().unwrap());
+        let of = |text: &str| client_address(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), A);

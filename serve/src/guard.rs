@@ -19,20 +19,20 @@ use subtle::ConstantTimeEq;
 
 /// The rules for accepting requests.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct RequestGuard {
     token: Option<Arc<str>>,
     allowed_hosts: Arc<[String]>,
 }
 
 /// The local address at which a request arrived.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrived(pub IpAddr);
+pub struct ArrivalAddress(pub IpAddr);
 
 /// Content security policy: scripts of this server only, no frame, no form, no other origin.
 const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
 
-impl Guard {
+impl RequestGuard {
     /// Requires the token if one is given, and one of these host names or loopback's.
     pub fn new(token: Option<&str>, allowed_hosts: &[String]) -> Self {
         let allowed_hosts =
@@ -42,7 +42,7 @@ impl Guard {
 
     /// Returns the response that rejects a request; `None` if the request is accepted.
     fn refusal(&self, request: &Request) -> Option<Response> {
-        let arrived = request.extensions().get::<Arrived>().map(|arrived| arrived.0.to_canonical());
+        let arrived = request.extensions().get::<ArrivalAddress>().map(|arrived| arrived.0.to_canonical());
         if let Err((status, why)) = self.check_host(request, arrived) {
             return Some(error(status, &why));
         }
@@ -129,7 +129,7 @@ pub fn error(status: StatusCode, why: &str) -> Response {
 }
 
 /// Rejects disallowed requests, and adds security headers to each response.
-pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+pub async fn guard(State(guard): State<RequestGuard>, request: Request, next: Next) -> Response {
     let refusal = guard.refusal(&request);
     let mut response = match refusal {
         Some(refusal) => refusal,

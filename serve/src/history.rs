@@ -11,7 +11,7 @@ const POINTS: usize = 1000;
 const MOST_POINTS: usize = 10_000;
 
 /// A history backend. Called from a blocking thread.
-pub trait History: Send + Sync + 'static {
+pub trait HistoryBackend: Send + Sync + 'static {
     /// Returns the rows, decisions, events and guests of a time range, as `ksmith history --json` prints them.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The web server of ksmith: figures as a page, as JSON and as metrics, from an unprivileged process.
 //!
-//! The daemon opens no network socket. This process polls it through the read-only socket ([`Source`]), and answers GET
+//! The daemon opens no network socket. This process polls it through the read-only socket ([`FigureSource`]), and answers GET
 //! requests. [`api`] has the routes, [`guard`] rejects disallowed requests, and [`connections`] bounds the cost of
 //! clients. [`poller`] polls the daemon at most once a second for all clients, and only while there are clients.
 //! [`metrics`] renders the table of figures as OpenMetrics; [`peers`] polls other hosts.
@@ -21,8 +21,8 @@ pub mod server;
 pub mod source;
 pub mod stream;
 
-pub use history::{History, HistoryError, HistoryQuery};
-pub use options::{Limits, Options};
+pub use history::{HistoryBackend, HistoryError, HistoryQuery};
+pub use options::{ClientLimits, ServeOptions};
 pub use peers::PeerUrl;
 pub use server::{ServeError, run};
-pub use source::{Render, Source, Unavailable};
+pub use source::{FigureSource, ModelRenderer, SourceUnavailable};

@@ -7,7 +7,7 @@ use crate::peers::PeerUrl;
 
 /// Options of the server.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ServeOptions {
     /// Address to listen on, unless the service manager passes a socket.
     pub listen: SocketAddr,
     /// The token that each request must carry.
@@ -21,12 +21,12 @@ pub struct Options {
     /// Limit of guests with metrics of their own.
     pub most_guests: usize,
     /// Limits on clients.
-    pub limits: Limits,
+    pub limits: ClientLimits,
 }
 
 /// Limits on clients.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ClientLimits {
     /// Limit of open connections.
     pub connections: usize,
     /// Limit of open connections from one address.
@@ -41,7 +41,7 @@ pub struct Limits {
     pub write: Duration,
 }
 
-impl Default for Limits {
+impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             connections: 256,

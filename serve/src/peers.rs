@@ -71,7 +71,7 @@ impl fmt::Display for PeerUrl {
 
 /// A host, its reachability and its last status.
 #[derive(Debug, Clone, Serialize)]
-pub struct Host {
+pub struct PolledHost {
     /// The name to show.
     pub name: String,
     /// URL of its page.
@@ -86,12 +86,12 @@ pub struct Host {
 
 /// The peers with their last status.
 #[derive(Debug, Clone, Default)]
-pub struct Peers(Arc<[Mutex<Host>]>);
+pub struct PeerHosts(Arc<[Mutex<PolledHost>]>);
 
-impl Peers {
+impl PeerHosts {
     /// Starts to poll the peers. Must be called within the runtime.
     pub fn start(urls: &[PeerUrl], token: Option<&str>) -> Self {
-        let host = |url: &PeerUrl| Host {
+        let host = |url: &PeerUrl| PolledHost {
             name: url.authority.clone(),
             url: url.to_string(),
             ok: false,
@@ -106,7 +106,7 @@ impl Peers {
     }
 
     /// Returns a copy of each peer's last status.
-    pub fn hosts(&self) -> Vec<Host> {
+    pub fn hosts(&self) -> Vec<PolledHost> {
         self.0.iter().map(|host| host.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
     }
 
@@ -118,7 +118,7 @@ impl Peers {
             .http1_max_buf_size(LONGEST_HEAD)
             .build(connector);
         loop {
-            let answer = tokio::time::timeout(PATIENCE, ask(&client, &url, token.as_deref())).await;
+            let answer = tokio::time::timeout(PATIENCE, request_status(&client, &url, token.as_deref())).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {} s", PATIENCE.as_secs())));
             if let Some(host) = self.0.get(at) {
                 let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ impl Peers {
 type PeerClient = Client<HttpConnector, Empty<Bytes>>;
 
 /// Requests a peer's status. Follows no redirect, which would send the token to another server.
-async fn ask(client: &PeerClient, url: &PeerUrl, token: Option<&str>) -> Result<Json, String> {
+async fn request_status(client: &PeerClient, url: &PeerUrl, token: Option<&str>) -> Result<Json, String> {
     let mut request = Request::get(format!("{url}/api/v1/status"));
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));

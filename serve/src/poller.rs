@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 use serde_json::Value as Json;
 use tokio::sync::Mutex;
 
-use crate::source::{Render, Source, Unavailable};
+use crate::source::{FigureSource, ModelRenderer, SourceUnavailable};
 
 /// Maximum age of a cached reply.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A model and its rendered JSON.
 #[derive(Debug)]
-pub struct Shown<M> {
+pub struct RenderedModel<M> {
     /// The model as data.
     pub model: M,
     /// The JSON of the model as text.
@@ -22,24 +22,24 @@ pub struct Shown<M> {
 }
 
 /// A rendered model, or the error of its source.
-pub type Answer<M> = Result<Arc<Shown<M>>, Unavailable>;
+pub type Answer<M> = Result<Arc<RenderedModel<M>>, SourceUnavailable>;
 
 /// The last reply and its time. Locked while the source is polled, so that concurrent clients wait for the same reply.
 type Last<M> = Arc<Mutex<Option<(Instant, Answer<M>)>>>;
 
 /// A poller that caches a source's replies.
 #[derive(Clone)]
-pub struct Poller {
-    source: Arc<dyn Source>,
-    render: Render,
-    status: Last<Status>,
+pub struct SourcePoller {
+    source: Arc<dyn FigureSource>,
+    render: ModelRenderer,
+    status: Last<StatusReport>,
     guests: Last<GuestsReport>,
     balance: Last<BalanceReport>,
 }
 
-impl Poller {
+impl SourcePoller {
     /// Creates a poller with an empty cache.
-    pub fn new(source: Arc<dyn Source>, render: Render) -> Self {
+    pub fn new(source: Arc<dyn FigureSource>, render: ModelRenderer) -> Self {
         Self { source, render, status: Last::default(), guests: Last::default(), balance: Last::default() }
     }
 
@@ -47,7 +47,7 @@ impl Poller {
     ///
     /// # Errors
     /// The source does not answer.
-    pub async fn status(&self) -> Answer<Status> {
+    pub async fn status(&self) -> Answer<StatusReport> {
         fresh(&self.status, &self.source, |source| source.status(), self.render.status).await
     }
 
@@ -77,8 +77,8 @@ impl Poller {
 /// the next client gets its reply.
 async fn fresh<M: Send + Sync + 'static>(
     last: &Last<M>,
-    source: &Arc<dyn Source>,
-    ask: fn(&dyn Source) -> Result<M, Unavailable>,
+    source: &Arc<dyn FigureSource>,
+    ask: fn(&dyn FigureSource) -> Result<M, SourceUnavailable>,
     render: fn(&M) -> Json,
 ) -> Answer<M> {
     let (last, source) = (Arc::clone(last), Arc::clone(source));
@@ -95,11 +95,11 @@ async fn fresh<M: Send + Sync + 'static>(
     task.await.unwrap_or_else(|_| Err(fault()))
 }
 
-fn shown<M>(model: M, render: fn(&M) -> Json) -> Arc<Shown<M>> {
+fn shown<M>(model: M, render: fn(&M) -> Json) -> Arc<RenderedModel<M>> {
     let json = render(&model).to_string().into();
-    Arc::new(Shown { model, json })
+    Arc::new(RenderedModel { model, json })
 }
 
-fn fault() -> Unavailable {
-    Unavailable("asking for figures failed: this is a fault of ksmith, see its log".to_owned())
+fn fault() -> SourceUnavailable {
+    SourceUnavailable("asking for figures failed: this is a fault of ksmith, see its log".to_owned())
 }

@@ -18,16 +18,16 @@ use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::api::{Shared, router};
-use crate::connections::{Connections, Place};
-use crate::guard::{Arrived, Guard};
-use crate::history::History;
+use crate::api::{RouteState, router};
+use crate::connections::{ConnectionLimiter, ConnectionSlot};
+use crate::guard::{ArrivalAddress, RequestGuard};
+use crate::history::HistoryBackend;
 use crate::listen::listener;
-use crate::options::{Limits, Options};
-use crate::peers::Peers;
-use crate::poller::Poller;
-use crate::source::{Render, Source};
-use crate::stream::Streams;
+use crate::options::{ClientLimits, ServeOptions};
+use crate::peers::PeerHosts;
+use crate::poller::SourcePoller;
+use crate::source::{FigureSource, ModelRenderer};
+use crate::stream::EventStreams;
 
 /// Back-off after a failed accept(2), which would otherwise spin on one CPU.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -56,10 +56,10 @@ pub enum ServeError {
 /// # Errors
 /// The server can't start or listen.
 pub fn run(
-    options: &Options,
-    source: Arc<dyn Source>,
-    render: Render,
-    history: Arc<dyn History>,
+    options: &ServeOptions,
+    source: Arc<dyn FigureSource>,
+    render: ModelRenderer,
+    history: Arc<dyn HistoryBackend>,
 ) -> Result<(), ServeError> {
     let threads = WAITING_THREADS + 2 * options.peers.len();
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()?;
@@ -70,10 +70,10 @@ pub fn run(
 }
 
 async fn serve(
-    options: &Options,
-    source: Arc<dyn Source>,
-    render: Render,
-    history: Arc<dyn History>,
+    options: &ServeOptions,
+    source: Arc<dyn FigureSource>,
+    render: ModelRenderer,
+    history: Arc<dyn HistoryBackend>,
 ) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -84,12 +84,12 @@ async fn serve(
     if !address.ip().is_loopback() && options.token.is_none() {
         warn!("{address} is not loopback, and there is no --token-file: all that reach it may read the figures");
     }
-    let poller = Poller::new(source, render);
-    let streams = Streams::new(poller.clone(), options.limits.streams);
-    let peers = Peers::start(&options.peers, options.peer_token.as_deref());
-    let shared = Shared::new(poller, streams, history, peers, &host_name(), options.most_guests);
-    let routes = router(shared, Guard::new(options.token.as_deref(), &options.allowed_hosts));
-    let connections = Connections::new(options.limits.connections, options.limits.of_one_address);
+    let poller = SourcePoller::new(source, render);
+    let streams = EventStreams::new(poller.clone(), options.limits.streams);
+    let peers = PeerHosts::start(&options.peers, options.peer_token.as_deref());
+    let shared = RouteState::new(poller, streams, history, peers, &host_name(), options.most_guests);
+    let routes = router(shared, RequestGuard::new(options.token.as_deref(), &options.allowed_hosts));
+    let connections = ConnectionLimiter::new(options.limits.connections, options.limits.of_one_address);
     if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         debug!("the service manager can't be told: {why}");
     }
@@ -107,15 +107,20 @@ fn host_name() -> String {
 }
 
 /// Accepts connections forever, and serves `routes` to them.
-pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Connections>, limits: Limits) {
+pub async fn accept(
+    listener: &TcpListener,
+    routes: Router,
+    connections: &Arc<ConnectionLimiter>,
+    limits: ClientLimits,
+) {
     let mut is_failing = false;
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
                 is_failing = false;
                 // One that gets no place is closed.
-                if let Some(place) = connections.take(from.ip()) {
-                    take(stream, place, routes.clone(), limits);
+                if let Some(place) = connections.acquire_slot(from.ip()) {
+                    spawn_connection(stream, place, routes.clone(), limits);
                 }
             }
             Err(why) => {
@@ -130,14 +135,20 @@ pub async fn accept(listener: &TcpListener, routes: Router, connections: &Arc<Co
 }
 
 /// Serves a connection in a new task.
-fn take(stream: TcpStream, place: Place, routes: Router, limits: Limits) {
+fn spawn_connection(stream: TcpStream, place: ConnectionSlot, routes: Router, limits: ClientLimits) {
     let Ok(local) = stream.local_addr() else { return };
     let place = Arc::new(place);
     let served = serve_one(stream, local.ip(), Arc::clone(&place), routes, limits);
-    place.is_served_by(tokio::spawn(served).abort_handle());
+    place.set_task(tokio::spawn(served).abort_handle());
 }
 
-async fn serve_one(stream: TcpStream, local: IpAddr, place: Arc<Place>, routes: Router, limits: Limits) {
+async fn serve_one(
+    stream: TcpStream,
+    local: IpAddr,
+    place: Arc<ConnectionSlot>,
+    routes: Router,
+    limits: ClientLimits,
+) {
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write));
@@ -145,7 +156,7 @@ async fn serve_one(stream: TcpStream, local: IpAddr, place: Arc<Place>, routes: 
         let (routes, busy) = (routes.clone(), place.busy());
         async move {
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(Arrived(local));
+            request.extensions_mut().insert(ArrivalAddress(local));
             request.extensions_mut().insert(busy.clone());
             let answered = routes.oneshot(request).await;
             drop(busy);

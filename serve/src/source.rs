@@ -1,39 +1,39 @@
 //! The source of figures, and the rendering of its models as JSON.
 
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 use serde_json::Value as Json;
 
 /// The error of an unavailable source: a sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unavailable(pub String);
+pub struct SourceUnavailable(pub String);
 
 /// A source of figures. Its methods may block for seconds; they are called from blocking threads.
-pub trait Source: Send + Sync + 'static {
+pub trait FigureSource: Send + Sync + 'static {
     /// Returns the host's KSM status.
     ///
     /// # Errors
     /// The source does not answer.
-    fn status(&self) -> Result<Status, Unavailable>;
+    fn status(&self) -> Result<StatusReport, SourceUnavailable>;
 
     /// Returns all guests of the host.
     ///
     /// # Errors
     /// The source does not answer.
-    fn guests(&self) -> Result<GuestsReport, Unavailable>;
+    fn guests(&self) -> Result<GuestsReport, SourceUnavailable>;
 
     /// Returns the balance plan.
     ///
     /// # Errors
     /// The source does not answer.
-    fn balance(&self) -> Result<BalanceReport, Unavailable>;
+    fn balance(&self) -> Result<BalanceReport, SourceUnavailable>;
 }
 
 /// Functions that render each model as JSON, as the command line prints it.
 #[derive(Debug, Clone, Copy)]
-pub struct Render {
+pub struct ModelRenderer {
     /// Renders as `ksmith status --json`.
-    pub status: fn(&Status) -> Json,
+    pub status: fn(&StatusReport) -> Json,
     /// Renders as `ksmith guests --json`.
     pub guests: fn(&GuestsReport) -> Json,
     /// Renders as `ksmith balance --json`.

@@ -11,8 +11,8 @@ use futures_util::Stream;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::connections::Busy;
-use crate::poller::Poller;
+use crate::connections::BusyGuard;
+use crate::poller::SourcePoller;
 
 /// Interval between two polls.
 const INTERVAL: Duration = Duration::from_millis(1001);
@@ -25,7 +25,7 @@ type Version = (u64, Arc<str>);
 
 /// The current texts, shared by all streams.
 #[derive(Debug, Clone, Default)]
-struct Now {
+struct StreamTexts {
     /// The last sequence number.
     count: u64,
     status: Option<Version>,
@@ -35,38 +35,41 @@ struct Now {
 
 /// The event streams of all clients.
 #[derive(Clone)]
-pub struct Streams {
-    poller: Poller,
-    now: Arc<watch::Sender<Now>>,
+pub struct EventStreams {
+    poller: SourcePoller,
+    now: Arc<watch::Sender<StreamTexts>>,
     is_looking: Arc<AtomicBool>,
     places: Arc<Semaphore>,
 }
 
 /// Resources that an open stream holds.
-struct Held {
+struct StreamPermit {
     _place: OwnedSemaphorePermit,
-    _busy: Option<Busy>,
+    _busy: Option<BusyGuard>,
 }
 
-impl Streams {
+impl EventStreams {
     /// Creates a set of at most `most` streams.
-    pub fn new(poller: Poller, most: usize) -> Self {
-        let (now, _) = watch::channel(Now::default());
+    pub fn new(poller: SourcePoller, most: usize) -> Self {
+        let (now, _) = watch::channel(StreamTexts::default());
         Self { poller, now: Arc::new(now), is_looking: Arc::default(), places: Arc::new(Semaphore::new(most)) }
     }
 
     /// Opens a stream for a client. `None` if the limit is reached.
-    pub fn open(&self, busy: Option<Busy>) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
+    pub fn open(
+        &self,
+        busy: Option<BusyGuard>,
+    ) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let mut changes = self.now.subscribe();
         changes.mark_changed();
         if !self.is_looking.swap(true, Ordering::Relaxed) {
             // What was shown to streams that have ended is old.
-            self.now.send_modify(|now| *now = Now { count: now.count, ..Now::default() });
-            tokio::spawn(self.clone().look());
+            self.now.send_modify(|now| *now = StreamTexts { count: now.count, ..StreamTexts::default() });
+            tokio::spawn(self.clone().poll_source());
         }
-        let held = Held { _place: place, _busy: busy };
-        let client = Client { changes, held, sent: [0; 3], queue: VecDeque::new() };
+        let held = StreamPermit { _place: place, _busy: busy };
+        let client = StreamClient { changes, held, sent: [0; 3], queue: VecDeque::new() };
         let events = futures_util::stream::unfold(client, |mut client| async {
             let event = client.next().await?;
             Some((Ok(event), client))
@@ -75,7 +78,7 @@ impl Streams {
     }
 
     /// Polls as long as there are streams.
-    async fn look(self) {
+    async fn poll_source(self) {
         while self.now.receiver_count() > 0 {
             let (status, guests) = (self.poller.status().await, self.poller.guests().await);
             let status = status.map(|shown| Arc::clone(&shown.json));
@@ -109,16 +112,16 @@ fn put(count: &mut u64, place: &mut Option<Version>, text: Option<Arc<str>>, aga
 }
 
 /// The state of one client's stream.
-struct Client {
-    changes: watch::Receiver<Now>,
+struct StreamClient {
+    changes: watch::Receiver<StreamTexts>,
     #[allow(dead_code, reason = "it is only held")]
-    held: Held,
+    held: StreamPermit,
     /// The sequence numbers sent last: of status, guests and unavailability.
     sent: [u64; 3],
     queue: VecDeque<Event>,
 }
 
-impl Client {
+impl StreamClient {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.queue.pop_front() {

@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use ksmith_serve::Limits;
-use ksmith_serve::connections::Connections;
+use ksmith_serve::ClientLimits;
+use ksmith_serve::connections::ConnectionLimiter;
 use ksmith_serve::server::accept;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Starts a server with three pages: a short one, one that fills every buffer, and one that never completes.
-async fn serving(limits: Limits) -> (SocketAddr, Arc<Connections>) {
+async fn serving(limits: ClientLimits) -> (SocketAddr, Arc<ConnectionLimiter>) {
     let routes = Router::new()
         .route("/", get(|| async { "here" }))
         .route("/much", get(|| async { vec![b'x'; 256 << 20] }))
         .route("/never", get(std::future::pending::<&str>));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let connections = Connections::new(limits.connections, limits.of_one_address);
+    let connections = ConnectionLimiter::new(limits.connections, limits.of_one_address);
     let shared = Arc::clone(&connections);
     tokio::spawn(async move { accept(&listener, routes, &shared, limits).await });
     (address, connections)
 }
 
-fn short() -> Limits {
+fn short() -> ClientLimits {
     let moment = Duration::from_millis(100);
-    Limits { head: moment, write: moment, ..Limits::default() }
+    ClientLimits { head: moment, write: moment, ..ClientLimits::default() }
 }
 
 async fn until(what: &str, done: impl Fn() -> bool) {
@@ -86,7 +86,7 @@ async fn a_client_that_takes_no_answer_is_let_go() {
 
 #[tokio::test]
 async fn idle_clients_make_room_and_those_that_await_an_answer_keep_their_places() {
-    let limits = Limits { connections: 4, of_one_address: 4, ..Limits::default() };
+    let limits = ClientLimits { connections: 4, of_one_address: 4, ..ClientLimits::default() };
     let (address, connections) = serving(limits).await;
     let mut waiting = TcpStream::connect(address).await.unwrap();
     waiting.write_all(b"GET /never HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();

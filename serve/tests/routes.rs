@@ -11,29 +11,29 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use ksmith_core::guest::Efficiency;
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::guest::MergeEfficiency;
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 use ksmith_core::sample::Sample;
-use ksmith_serve::api::{Shared, router};
-use ksmith_serve::guard::{Arrived, Guard};
-use ksmith_serve::peers::Peers;
-use ksmith_serve::poller::Poller;
-use ksmith_serve::stream::Streams;
-use ksmith_serve::{History, HistoryError, HistoryQuery, Render, Source, Unavailable};
+use ksmith_serve::api::{RouteState, router};
+use ksmith_serve::guard::{ArrivalAddress, RequestGuard};
+use ksmith_serve::peers::PeerHosts;
+use ksmith_serve::poller::SourcePoller;
+use ksmith_serve::stream::EventStreams;
+use ksmith_serve::{FigureSource, HistoryBackend, HistoryError, HistoryQuery, ModelRenderer, SourceUnavailable};
 use serde_json::{Value as Json, json};
 use tower::ServiceExt;
 
 /// A source that counts its requests.
 #[derive(Default)]
-struct Fake {
+struct CountingSource {
     asked: AtomicUsize,
 }
 
-impl Source for Fake {
-    fn status(&self) -> Result<Status, Unavailable> {
+impl FigureSource for CountingSource {
+    fn status(&self) -> Result<StatusReport, SourceUnavailable> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let sample = Sample { page_size: 4096, ..Sample::default() };
-        Ok(Status {
+        Ok(StatusReport {
             sample,
             ksmd_cpu_percent: None,
             daemon: None,
@@ -44,21 +44,21 @@ impl Source for Fake {
         })
     }
 
-    fn guests(&self) -> Result<GuestsReport, Unavailable> {
+    fn guests(&self) -> Result<GuestsReport, SourceUnavailable> {
         let mut report = GuestsReport::new(&Sample::default(), Vec::new(), 0);
-        report.efficiency = Efficiency::default();
+        report.efficiency = MergeEfficiency::default();
         Ok(report)
     }
 
-    fn balance(&self) -> Result<BalanceReport, Unavailable> {
-        Err(Unavailable("guests are not balanced".to_owned()))
+    fn balance(&self) -> Result<BalanceReport, SourceUnavailable> {
+        Err(SourceUnavailable("guests are not balanced".to_owned()))
     }
 }
 
 /// A history backend that echoes its query.
-struct Echo;
+struct EchoHistory;
 
-impl History for Echo {
+impl HistoryBackend for EchoHistory {
     fn history(&self, query: &HistoryQuery) -> Result<Json, HistoryError> {
         match query.guest.as_deref() {
             Some("none") => Err(HistoryError::Unknown("there is no such guest".to_owned())),
@@ -72,8 +72,8 @@ impl History for Echo {
     }
 }
 
-fn render() -> Render {
-    Render {
+fn render() -> ModelRenderer {
+    ModelRenderer {
         status: |status| json!({ "page_size": status.sample.page_size }),
         guests: |report| json!({ "saved_bytes": report.saved_bytes }),
         balance: |_| json!({}),
@@ -84,36 +84,36 @@ fn render() -> Render {
 const TOKEN: &str = "0123456789abcdef";
 
 /// Builds the routes on a counting source. Must be called within a runtime.
-fn routes(token: Option<&str>, most_streams: usize) -> (Router, Arc<Fake>) {
-    let fake = Arc::new(Fake::default());
-    let poller = Poller::new(Arc::clone(&fake) as Arc<dyn Source>, render());
-    let streams = Streams::new(poller.clone(), most_streams);
-    let shared = Shared::new(poller, streams, Arc::new(Echo), Peers::default(), "here", 1000);
-    (router(shared, Guard::new(token, &["Ksmith.Example".to_owned()])), fake)
+fn routes(token: Option<&str>, most_streams: usize) -> (Router, Arc<CountingSource>) {
+    let fake = Arc::new(CountingSource::default());
+    let poller = SourcePoller::new(Arc::clone(&fake) as Arc<dyn FigureSource>, render());
+    let streams = EventStreams::new(poller.clone(), most_streams);
+    let shared = RouteState::new(poller, streams, Arc::new(EchoHistory), PeerHosts::default(), "here", 1000);
+    (router(shared, RequestGuard::new(token, &["Ksmith.Example".to_owned()])), fake)
 }
 
-struct Answer {
+struct RouteResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
 }
 
-impl Answer {
+impl RouteResponse {
     fn json(&self) -> Json {
         serde_json::from_str(&self.body).unwrap()
     }
 }
 
-async fn send(routes: &Router, request: axum::http::request::Builder) -> Answer {
+async fn send(routes: &Router, request: axum::http::request::Builder) -> RouteResponse {
     let mut request = request.body(Body::empty()).unwrap();
-    request.extensions_mut().insert(Arrived(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))));
+    request.extensions_mut().insert(ArrivalAddress(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))));
     let response = routes.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-    Answer { status: parts.status, headers: parts.headers, body }
+    RouteResponse { status: parts.status, headers: parts.headers, body }
 }
 
-async fn get(routes: &Router, path: &str) -> Answer {
+async fn get(routes: &Router, path: &str) -> RouteResponse {
     send(routes, Request::get(path).header("host", "localhost:9797")).await
 }
 
@@ -183,7 +183,7 @@ async fn a_host_that_is_not_this_one_is_refused_and_so_no_site_can_rebind_its_na
     }
     // A socket for both families shows an IPv4 address like this.
     let mut both = Request::get("/").header("host", "192.0.2.9").body(Body::empty()).unwrap();
-    both.extensions_mut().insert(Arrived("::ffff:192.0.2.9".parse().unwrap()));
+    both.extensions_mut().insert(ArrivalAddress("::ffff:192.0.2.9".parse().unwrap()));
     assert_eq!(routes.clone().oneshot(both).await.unwrap().status(), StatusCode::OK);
     assert_eq!(send(&routes, Request::get("/")).await.status, StatusCode::BAD_REQUEST, "no host at all");
     let twice = Request::get("/").header("host", "localhost").header("host", "evil.example");

@@ -12,11 +12,11 @@ mod holders;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use holders::{Holder, hold, setting};
-use ksmith_core::guest::{Figures, Guest, Kind};
+use holders::{HolderProcess, hold, setting};
+use ksmith_core::guest::{Guest, GuestKind, GuestMemoryFigures};
 use ksmith_core::sample::ProcessId;
-use ksmith_host::memory::process::Process;
-use ksmith_host::observe::Observer;
+use ksmith_host::memory::process::OpenProcess;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::sketcher::{SketchConfig, Sketcher};
 use ksmith_sketch::new_secret;
@@ -31,7 +31,7 @@ fn process_cpu() -> f64 {
 }
 
 /// CPU time of the children that read for this process, in seconds.
-fn readers_cpu(holders: &[Holder]) -> f64 {
+fn readers_cpu(holders: &[HolderProcess]) -> f64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let children =
         tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<String>();
@@ -42,15 +42,15 @@ fn readers_cpu(holders: &[Holder]) -> f64 {
     readers.filter_map(of).sum::<f64>() / 1e9
 }
 
-fn guest(holder: &Holder, mib: usize) -> Guest {
-    let process = Process::open(holder.pid()).unwrap();
+fn guest(holder: &HolderProcess, mib: usize) -> Guest {
+    let process = OpenProcess::open(holder.pid()).unwrap();
     Guest {
         name: format!("guest-{}", holder.pid()),
         uuid: None,
         manager: None,
         number: None,
         is_verified: false,
-        kind: Kind::PROCESS,
+        kind: GuestKind::PROCESS,
         processes: vec![ProcessId { pid: process.pid, start_ticks: process.start_ticks }],
         program: "bench".to_owned(),
         memory_bytes: None,
@@ -63,7 +63,7 @@ fn guest(holder: &Holder, mib: usize) -> Guest {
         offered: None,
         has_remaining_mergeable: false,
         obstacle: None,
-        figures: Figures { rss_bytes: (mib as u64) << 20, ..Figures::default() },
+        figures: GuestMemoryFigures { rss_bytes: (mib as u64) << 20, ..GuestMemoryFigures::default() },
         folded_bytes: None,
         errors: Vec::new(),
     }
@@ -73,7 +73,7 @@ fn main() {
     hold();
     let (guests, mib) = (setting("KSMITH_BENCH_GUESTS", 4), setting("KSMITH_BENCH_MIB", 32));
     let seconds = setting("KSMITH_BENCH_SECONDS", 240) as u64;
-    let holders: Vec<Holder> = (0..guests).map(|number| Holder::start(number as u64, mib)).collect();
+    let holders: Vec<HolderProcess> = (0..guests).map(|number| HolderProcess::start(number as u64, mib)).collect();
     let tree = tempfile::tempdir().unwrap();
     let secret = tree.path().join("fleet.key");
     new_secret(&secret).unwrap();
@@ -85,14 +85,14 @@ fn main() {
         every_minutes: 1,
         ..SketchConfig::default()
     };
-    let sample = Observer::new(Root::host()).sample();
+    let sample = HostObserver::new(Root::host()).sample();
     let list: Vec<Guest> = holders.iter().map(|holder| guest(holder, mib)).collect();
     let (readers, process, began) = (readers_cpu(&holders), process_cpu(), Instant::now());
     let mut sketcher = Sketcher::start(&Root::host(), &config, Default::default(), move |_| list.clone()).unwrap();
     let mut sample = sample;
     while began.elapsed() < Duration::from_secs(seconds) {
         sample.at += TICK;
-        sketcher.take(&sample);
+        sketcher.offer_sample(&sample);
         std::thread::sleep(TICK);
     }
     let wall = began.elapsed().as_secs_f64();

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
-use ksmith_core::balance::{Action, BalanceConfig, KsmStep, PoolView, shortness};
+use ksmith_core::balance::{BalanceAction, BalanceConfig, KsmStep, PoolView, shortness};
 use tracing::{debug, info, warn};
 
-use crate::balance::{Balancer, Holds, Ledger, OrderError};
-use crate::control::{Answer, Hold, Resize, ResizedAnswer};
+use crate::balance::{Balancer, HoldList, MemoryLedger, OrderError};
+use crate::control::{ControlReply, HoldRequest, ResizeReply, ResizeRequest};
 use crate::folder::FoldedFigures;
-use crate::registry::Published;
+use crate::registry::PublishedSnapshot;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
@@ -41,12 +41,12 @@ const SAME_WARNING: Duration = Duration::from_secs(600);
 
 /// State of balance that other threads read without waiting.
 #[derive(Debug, Clone, Default)]
-pub struct Shared {
+pub struct SharedBalance {
     shortness: Arc<AtomicU64>,
     refuses: Arc<AtomicBool>,
 }
 
-impl Shared {
+impl SharedBalance {
     /// Returns the shortness of the pool, from 0 to 1; 0 while balance is off.
     pub fn shortness(&self) -> f64 {
         f64::from_bits(self.shortness.load(Ordering::Relaxed))
@@ -67,29 +67,29 @@ impl Shared {
 /// for that.
 #[derive(Debug)]
 pub struct BalanceService {
-    orders: Sender<Order>,
-    shared: Shared,
+    orders: Sender<BalanceOrder>,
+    shared: SharedBalance,
     status: Arc<ArcSwapOption<BalanceStatus>>,
     thread: Option<JoinHandle<()>>,
     waker: Sender<()>,
 }
 
 #[derive(Debug)]
-enum Order {
-    Ask(Ask, Sender<Answer>),
+enum BalanceOrder {
+    Ask(BalanceRequest, Sender<ControlReply>),
     Configure(Box<BalanceConfig>),
     End,
 }
 
 /// A request to balance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum BalanceRequest {
     /// The plan of balance.
     Report,
     /// Hold a guest, or release it.
-    Hold(Hold),
+    Hold(HoldRequest),
     /// Give a guest memory, or take some.
-    Resize(Resize),
+    Resize(ResizeRequest),
 }
 
 impl BalanceService {
@@ -102,16 +102,16 @@ impl BalanceService {
         root: &Root,
         directory: &StateDir,
         config: BalanceConfig,
-        guests: Published,
+        guests: PublishedSnapshot,
         folded: FoldedFigures,
         merging: impl Fn(KsmStep) + Send + 'static,
-    ) -> Result<Self, StartError> {
-        let ledger = Ledger::open(directory)?;
-        let holds = Holds::open(directory)?;
+    ) -> Result<Self, BalanceStartError> {
+        let ledger = MemoryLedger::open(directory)?;
+        let holds = HoldList::open(directory)?;
         let (orders, inbox) = bounded(INBOX);
         let (waker, woken) = bounded(1);
-        let (shared, status) = (Shared::default(), Arc::new(ArcSwapOption::empty()));
-        let worker = Worker {
+        let (shared, status) = (SharedBalance::default(), Arc::new(ArcSwapOption::empty()));
+        let worker = BalanceWorker {
             balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds).with_folded(folded),
             guests,
             root: root.clone(),
@@ -139,23 +139,23 @@ impl BalanceService {
     }
 
     /// Sends a request; the answer goes to `reply`. A full inbox is answered with an error.
-    pub fn ask(&self, ask: Ask, reply: Sender<Answer>) {
-        let full = match self.orders.try_send(Order::Ask(ask, reply)) {
+    pub fn send_request(&self, ask: BalanceRequest, reply: Sender<ControlReply>) {
+        let full = match self.orders.try_send(BalanceOrder::Ask(ask, reply)) {
             Ok(()) => return,
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order,
         };
-        if let Order::Ask(_, reply) = full {
+        if let BalanceOrder::Ask(_, reply) = full {
             answer(&reply, Err("too many ask at once; try again".to_owned()));
         }
     }
 
     /// Replaces the configuration.
     pub fn configure(&self, config: BalanceConfig) {
-        let _ = self.orders.send(Order::Configure(Box::new(config)));
+        let _ = self.orders.send(BalanceOrder::Configure(Box::new(config)));
     }
 
     /// Returns the state that other threads may read.
-    pub fn shared(&self) -> Shared {
+    pub fn shared(&self) -> SharedBalance {
         self.shared.clone()
     }
 
@@ -168,7 +168,7 @@ impl BalanceService {
 
 impl Drop for BalanceService {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::End);
+        let _ = self.orders.send(BalanceOrder::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -177,7 +177,7 @@ impl Drop for BalanceService {
 
 /// A failed start of balance.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum BalanceStartError {
     /// The undo store, with the ledger and the guests that are held, can't be used.
     #[error(transparent)]
     Store(#[from] ksmith_host::undo::UndoError),
@@ -187,35 +187,35 @@ pub enum StartError {
 }
 
 /// Sends an outcome. A peer that has hung up loses it.
-fn answer(reply: &Sender<Answer>, outcome: Result<Answer, String>) {
-    let _ = reply.try_send(outcome.unwrap_or_else(|message| Answer::Error { message }));
+fn answer(reply: &Sender<ControlReply>, outcome: Result<ControlReply, String>) {
+    let _ = reply.try_send(outcome.unwrap_or_else(|message| ControlReply::Error { message }));
 }
 
 /// Returns the answer to an order that is refused.
-fn refusal(why: OrderError) -> Answer {
+fn refusal(why: OrderError) -> ControlReply {
     let message = why.to_string();
     match why {
-        OrderError::NotOne(_) => Answer::NoGuest { message },
-        OrderError::Refused(_) => Answer::Error { message },
+        OrderError::NotOne(_) => ControlReply::NoGuest { message },
+        OrderError::Refused(_) => ControlReply::Error { message },
     }
 }
 
 /// An operator's resize under way, with the channel for its answer.
-struct Waiting {
+struct WaitingResize {
     key: String,
     guest: String,
     from_bytes: u64,
     wanted_bytes: u64,
-    reply: Sender<Answer>,
+    reply: Sender<ControlReply>,
 }
 
-struct Worker {
+struct BalanceWorker {
     root: Root,
     config: BalanceConfig,
     balancer: Balancer,
-    guests: Published,
-    ledger: Ledger,
-    shared: Shared,
+    guests: PublishedSnapshot,
+    ledger: MemoryLedger,
+    shared: SharedBalance,
     status: Arc<ArcSwapOption<BalanceStatus>>,
     merging: Box<dyn Fn(KsmStep) + Send>,
     /// True once a snapshot of the guests was received.
@@ -225,13 +225,13 @@ struct Worker {
     /// Time of the last turn, and whether a new guest has answered since.
     turned: Instant,
     has_news: bool,
-    orders_under_way: Vec<Waiting>,
+    orders_under_way: Vec<WaitingResize>,
     warned: Option<Instant>,
     said: String,
 }
 
-impl Worker {
-    fn work(mut self, inbox: &Receiver<Order>, woken: &Receiver<()>) {
+impl BalanceWorker {
+    fn work(mut self, inbox: &Receiver<BalanceOrder>, woken: &Receiver<()>) {
         if !self.config.enabled {
             self.give_back_what_was_left();
         }
@@ -241,9 +241,9 @@ impl Worker {
                 if self.config.enabled && self.has_met { crossbeam_channel::after(self.wait()) } else { never() };
             select! {
                 recv(inbox) -> order => match order {
-                    Ok(Order::Ask(ask, reply)) => self.answer(ask, reply),
-                    Ok(Order::Configure(config)) => self.configure(*config),
-                    Ok(Order::End) | Err(_) => break,
+                    Ok(BalanceOrder::Ask(ask, reply)) => self.answer(ask, reply),
+                    Ok(BalanceOrder::Configure(config)) => self.configure(*config),
+                    Ok(BalanceOrder::End) | Err(_) => break,
                 },
                 recv(woken) -> _ => self.discover(),
                 recv(answers) -> told => if let Ok(told) = told {
@@ -284,7 +284,7 @@ impl Worker {
     fn configure(&mut self, config: BalanceConfig) {
         if self.config.enabled && !config.enabled {
             self.shared.set(0.0, false);
-            self.note(None);
+            self.publish_status(None);
             self.give_back();
         } else if (self.config.pool != config.pool
             || self.config.cgroups != config.cgroups
@@ -334,7 +334,7 @@ impl Worker {
             Ok(turn) => turn.clone(),
             Err(error) => {
                 self.due = Instant::now() + BEAT;
-                self.note(None);
+                self.publish_status(None);
                 self.warn(&error.to_string());
                 return;
             }
@@ -342,7 +342,7 @@ impl Worker {
         self.due = Instant::now() + turn.plan.check_after.max(BEAT / 2);
         let mut refuses = false;
         for action in &turn.plan.actions {
-            let Action::Ksm { step, reason } = action else { continue };
+            let BalanceAction::Ksm { step, reason } = action else { continue };
             match step {
                 KsmStep::RefuseSwitches => {
                     refuses = true;
@@ -365,10 +365,10 @@ impl Worker {
             debug!("balance: {reason}");
         }
         self.balancer.carry_out();
-        self.note(self.balancer.report().map(|report| report.status()));
+        self.publish_status(self.balancer.report().map(|report| report.status()));
     }
 
-    fn note(&self, status: Option<BalanceStatus>) {
+    fn publish_status(&self, status: Option<BalanceStatus>) {
         self.status.store(status.map(Arc::new));
     }
 
@@ -379,9 +379,9 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, ask: Ask, reply: Sender<Answer>) {
+    fn answer(&mut self, ask: BalanceRequest, reply: Sender<ControlReply>) {
         match ask {
-            Ask::Report => {
+            BalanceRequest::Report => {
                 let outcome = if self.config.enabled && self.balancer.report().is_some() {
                     Ok(())
                 } else {
@@ -389,32 +389,32 @@ impl Worker {
                 };
                 let report =
                     outcome.and_then(|()| self.balancer.report().ok_or_else(|| "nothing was seen yet".to_owned()));
-                answer(&reply, report.map(|report| Answer::Balance(Box::new(report))));
+                answer(&reply, report.map(|report| ControlReply::Balance(Box::new(report))));
             }
-            Ask::Hold(Hold { guest, release, dry_run }) => {
+            BalanceRequest::Hold(HoldRequest { guest, release, dry_run }) => {
                 let outcome = match dry_run {
                     true => self.balancer.plan_hold(&guest, !release),
                     false => self.balancer.hold(&guest, !release),
                 };
-                answer(&reply, Ok(outcome.map_or_else(refusal, |message| Answer::Done { message })));
+                answer(&reply, Ok(outcome.map_or_else(refusal, |message| ControlReply::Done { message })));
             }
-            Ask::Resize(Resize { guest, give, bytes, dry_run }) => {
+            BalanceRequest::Resize(ResizeRequest { guest, give, bytes, dry_run }) => {
                 if !self.config.enabled {
-                    self.balancer.look(PATIENCE);
+                    self.balancer.poll_guests(PATIENCE);
                 }
                 if dry_run {
                     let planned = self.balancer.plan_order(&guest, give, bytes);
-                    let planned = planned.map(|it| ResizedAnswer {
+                    let planned = planned.map(|it| ResizeReply {
                         guest: it.name,
                         from_bytes: it.from_bytes,
                         wanted_bytes: it.wanted_bytes,
                         given_bytes: it.from_bytes,
                     });
-                    answer(&reply, Ok(planned.map_or_else(refusal, Answer::Resized)));
+                    answer(&reply, Ok(planned.map_or_else(refusal, ControlReply::Resized)));
                     return;
                 }
                 match self.balancer.order(&guest, give, bytes) {
-                    Ok(ordered) => self.orders_under_way.push(Waiting {
+                    Ok(ordered) => self.orders_under_way.push(WaitingResize {
                         key: ordered.key,
                         guest: ordered.name,
                         from_bytes: ordered.from_bytes,
@@ -430,9 +430,9 @@ impl Worker {
     fn settle_orders(&mut self) {
         let balancer = &self.balancer;
         self.orders_under_way.retain(|waiting| {
-            let Some(outcome) = balancer.ordered(&waiting.key) else { return true };
+            let Some(outcome) = balancer.order_outcome(&waiting.key) else { return true };
             let resized = outcome.map(|given_bytes| {
-                Answer::Resized(ResizedAnswer {
+                ControlReply::Resized(ResizeReply {
                     guest: waiting.guest.clone(),
                     from_bytes: waiting.from_bytes,
                     wanted_bytes: waiting.wanted_bytes,

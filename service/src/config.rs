@@ -17,14 +17,14 @@ use std::time::Duration;
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::contradiction::Contradiction;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::decide::{Limits, Policy, PolicyConfig, PruneLimits};
+use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
-pub use self::fault::{Fault, Faults};
+pub use self::fault::{ConfigFault, ConfigFaults};
 pub use self::renamed_keys::written;
 
-use self::document::{Amounts, Document};
+use self::document::{ConfigDocument, WrittenAmounts};
 use crate::folder::FoldConfig;
 use crate::notifier::NotifyConfig;
 use crate::recorder::HistoryConfig;
@@ -32,7 +32,7 @@ use crate::sketcher::SketchConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
 use ksmith_host::bad_file::{BadFile, read_text};
-use ksmith_host::guests::Uri;
+use ksmith_host::guests::LibvirtUri;
 use ksmith_host::root::Root;
 
 /// Path of the configuration file, unless another is named. A missing file is no error.
@@ -45,7 +45,7 @@ pub struct Config {
     /// The policy in charge, with its settings.
     pub policy: PolicyConfig,
     /// Limits that no policy may exceed.
-    pub limits: Limits,
+    pub limits: PolicyLimits,
     /// Trust domains: the guests that may share pages.
     pub domains: DomainsConfig,
     /// The daemon itself.
@@ -73,7 +73,7 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub struct GuestsConfig {
     /// The libvirt to ask, on this host: `qemu:///system`.
-    pub libvirt_uri: Uri,
+    pub libvirt_uri: LibvirtUri,
     /// Switch off guests that cost more than they bring, and those with memory that can't merge.
     pub prune: bool,
     /// Full passes over which a guest must have been at a loss.
@@ -85,7 +85,7 @@ pub struct GuestsConfig {
 impl Default for GuestsConfig {
     fn default() -> Self {
         Self {
-            libvirt_uri: Uri::default(),
+            libvirt_uri: LibvirtUri::default(),
             prune: false,
             prune_after_passes: NonZeroU64::MIN.saturating_add(9),
             prune_retry_seconds: 6 * 3600,
@@ -133,7 +133,7 @@ pub enum ConfigError {
     File(#[from] BadFile),
     /// The file has faults.
     #[error(transparent)]
-    Faults(#[from] Faults),
+    Faults(#[from] ConfigFaults),
     /// Another file than a socket is in the place of the control socket.
     #[error("control_socket = {path:?} names something that is no socket; it is left alone: name another path")]
     Occupied {
@@ -192,10 +192,10 @@ impl Config {
     /// # Errors
     /// All keys that do not exist, values that their keys do not take, and settings that contradict each other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let amounts = Amounts::of(text);
-        let (document, mut faults) = Document::read(text, &amounts);
+        let amounts = WrittenAmounts::from_text(text);
+        let (document, mut faults) = ConfigDocument::read(text, &amounts);
         faults.extend(document.faults_of(&document.config.contradictions()));
-        Faults::refuse(path, faults)?;
+        ConfigFaults::refuse(path, faults)?;
         Ok(document.config)
     }
 
@@ -205,8 +205,8 @@ impl Config {
     /// # Errors
     /// All faults that are found, each with its place.
     pub fn check(path: &Path, text: &str, root: &Root) -> Result<Self, ConfigError> {
-        let amounts = Amounts::of(text);
-        let (document, mut faults) = Document::read(text, &amounts);
+        let amounts = WrittenAmounts::from_text(text);
+        let (document, mut faults) = ConfigDocument::read(text, &amounts);
         let config = &document.config;
         let mut misfits = config.contradictions();
         misfits.extend(config.domains.unknown_domains());
@@ -222,10 +222,10 @@ impl Config {
             .map(|why| document.faults_of(&[Contradiction::new(&[&["domains", "mode"]], why.to_string())]));
         let kernel = kernel.unwrap_or_default();
         if faults.is_empty() && !kernel.is_empty() {
-            return Err(ConfigError::Kernel(Faults::new(path, kernel).to_string()));
+            return Err(ConfigError::Kernel(ConfigFaults::new(path, kernel).to_string()));
         }
         faults.extend(kernel);
-        Faults::refuse(path, faults)?;
+        ConfigFaults::refuse(path, faults)?;
         Ok(document.config)
     }
 

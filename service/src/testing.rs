@@ -11,22 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use ksmith_core::controller::{Applied, Host};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::controller::{ApplyOutcome, KsmHost};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::lease;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUpList, Sample};
-use ksmith_core::sim::{Config, Machine};
+use ksmith_core::sim::{SimConfig, SimMachine};
 use ksmith_host::act::RestoreError;
 use ksmith_host::observe::ProcessEvent;
-use ksmith_host::other_controllers::Holder;
+use ksmith_host::other_controllers::ControllerProcess;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
 use sd_notify::NotifyState;
 use tempfile::TempDir;
 
-use crate::control::{Answer, Asked, Request, Waiting, waiting};
-use crate::daemon::{ConfigSource, Daemon, DaemonHost, Environment, Message};
+use crate::control::{ControlReply, ControlRequest, PeerGuard, PendingRequest, watch_peer};
+use crate::daemon::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage};
 
 /// Sends text to a socket, and returns the first line of the answer, which is empty if the connection was closed.
 pub fn say(socket: &Path, text: &[u8]) -> String {
@@ -45,12 +45,12 @@ pub fn copy_program(from: &str, to: &Path) {
 }
 
 /// The simulated host, as the test and the daemon share it.
-pub struct World {
-    pub machine: Machine,
+pub struct SimulatedWorld {
+    pub machine: SimMachine,
     /// First values of what the daemon changed.
-    originals: Knobs,
+    originals: KnobSettings,
     /// Other programs that control KSM.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<ControllerProcess>,
     /// Process events that reached the host.
     pub noticed: Vec<ProcessEvent>,
     /// True if process events are worth a turn at once.
@@ -82,53 +82,53 @@ pub struct World {
     watchdog: Option<Duration>,
 }
 
-impl World {
+impl SimulatedWorld {
     /// Has the daemon stand still this long, as after SIGSTOP. Its lease ends, so ksmd sleeps meanwhile.
     pub fn stand_still(&mut self, time: Duration) {
         let sleep = self.knob(Knob::SleepMillisecs);
-        self.machine.write(Knob::SleepMillisecs, lease::next(sleep)).unwrap();
+        self.machine.write(Knob::SleepMillisecs, lease::next_value(sleep)).unwrap();
         self.machine.advance(time);
         self.machine.write(Knob::SleepMillisecs, sleep).unwrap();
     }
 
     pub fn knob(&self, knob: Knob) -> u64 {
-        Knobs::current(&self.machine.sample().ksm).get(knob).unwrap()
+        KnobSettings::current(&self.machine.sample().ksm).get(knob).unwrap()
     }
 }
 
-type Shared = Arc<Mutex<World>>;
+type Shared = Arc<Mutex<SimulatedWorld>>;
 
-/// A host over a [`World`]. Files are below a directory of the test's own.
-pub struct FakeHost {
+/// A host over a [`SimulatedWorld`]. Files are below a directory of the test's own.
+pub struct FakeDaemonHost {
     root: Root,
     world: Shared,
 }
 
-impl fmt::Debug for FakeHost {
+impl fmt::Debug for FakeDaemonHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FakeHost")
     }
 }
 
-impl FakeHost {
-    fn world(&self) -> MutexGuard<'_, World> {
+impl FakeDaemonHost {
+    fn world(&self) -> MutexGuard<'_, SimulatedWorld> {
         self.world.lock().unwrap()
     }
 }
 
-impl Host for FakeHost {
+impl KsmHost for FakeDaemonHost {
     fn sample(&mut self) -> Sample {
         let mut world = self.world();
         let now = world.machine.now();
         world.turns.push(now);
         drop(world);
-        self.look(false)
+        self.sample_now(false)
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         let mut world = self.world();
-        let before = Knobs::current(&world.machine.sample().ksm);
-        let mut applied = Applied::default();
+        let before = KnobSettings::current(&world.machine.sample().ksm);
+        let mut applied = ApplyOutcome::default();
         // As on the live host: what waits for ksmd to sleep holds up all that is written after it.
         let waits = |(knob, value): &(Knob, u64)| world.delays == Some(*knob) && before.get(*knob) != Some(*value);
         if let Some((knob, _)) = knobs.iter().find(waits) {
@@ -153,12 +153,12 @@ impl Host for FakeHost {
     }
 }
 
-impl DaemonHost for FakeHost {
+impl DaemonHost for FakeDaemonHost {
     fn root(&self) -> &Root {
         &self.root
     }
 
-    fn look(&mut self, _closely: bool) -> Sample {
+    fn sample_now(&mut self, _closely: bool) -> Sample {
         let world = self.world();
         let mut sample = world.machine.sample();
         sample.at += world.suspended;
@@ -199,7 +199,7 @@ impl DaemonHost for FakeHost {
         Ok(self.world().ksmd_cpus.replace(cpus.to_owned()))
     }
 
-    fn holders(&self) -> Vec<Holder> {
+    fn holders(&self) -> Vec<ControllerProcess> {
         self.world().holders.clone()
     }
 
@@ -209,7 +209,7 @@ impl DaemonHost for FakeHost {
     }
 }
 
-type Act = Box<dyn FnOnce(&mut World) -> Option<Message> + Send>;
+type Act = Box<dyn FnOnce(&mut SimulatedWorld) -> Option<DaemonMessage> + Send>;
 
 /// A clock that stands still unless the daemon waits, and a script of events with their times.
 struct FakeEnvironment {
@@ -224,7 +224,7 @@ impl fmt::Debug for FakeEnvironment {
     }
 }
 
-impl Environment for FakeEnvironment {
+impl DaemonEnvironment for FakeEnvironment {
     fn now(&self) -> Instant {
         self.base + self.world.lock().unwrap().machine.now()
     }
@@ -234,14 +234,18 @@ impl Environment for FakeEnvironment {
         BEGIN + i64::try_from(now.as_millis()).unwrap()
     }
 
-    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
+    fn receive(
+        &mut self,
+        inbox: &Receiver<DaemonMessage>,
+        deadline: Instant,
+    ) -> Result<DaemonMessage, RecvTimeoutError> {
         loop {
             if let Ok(message) = inbox.try_recv() {
                 return Ok(message);
             }
             let mut world = self.world.lock().unwrap();
             let until = deadline.duration_since(self.base);
-            let Some((at, _)) = self.script.front() else { return Ok(Message::Signal(Signal::End)) };
+            let Some((at, _)) = self.script.front() else { return Ok(DaemonMessage::Signal(Signal::End)) };
             let next = (*at).min(until);
             let now = world.machine.now();
             world.machine.advance(next.saturating_sub(now));
@@ -267,8 +271,8 @@ impl Environment for FakeEnvironment {
 /// The wall clock at the beginning, in milliseconds since 1970.
 pub const BEGIN: i64 = 1_795_467_600_000;
 
-/// A daemon to be run over a [`World`], and the events of the run.
-pub struct Scene {
+/// A daemon to be run over a [`SimulatedWorld`], and the events of the run.
+pub struct DaemonScene {
     directory: TempDir,
     world: Shared,
     script: Vec<(Duration, Act)>,
@@ -282,28 +286,28 @@ fn write_release(root: &Path, release: &str) {
     fs::write(directory.join("osrelease"), format!("{release}\n")).unwrap();
 }
 
-/// The outcome of a [`Scene`].
+/// The outcome of a [`DaemonScene`].
 #[derive(Debug)]
-pub struct Outcome {
+pub struct SceneOutcome {
     /// The daemon's log, at the level DEBUG.
     pub log: String,
     /// Messages about restored settings.
     pub restored: Vec<String>,
 }
 
-impl Outcome {
+impl SceneOutcome {
     /// Returns the number of times that the log has this sentence.
     pub fn count(&self, sentence: &str) -> usize {
         self.log.matches(sentence).count()
     }
 }
 
-impl Scene {
+impl DaemonScene {
     /// Creates a host as after boot, and a daemon with this configuration.
     pub fn new(config: &str) -> Self {
-        let world = World {
-            machine: Machine::new(Config::default()),
-            originals: Knobs::none(),
+        let world = SimulatedWorld {
+            machine: SimMachine::new(SimConfig::default()),
+            originals: KnobSettings::none(),
             holders: Vec::new(),
             noticed: Vec::new(),
             is_urgent: false,
@@ -331,7 +335,7 @@ impl Scene {
         scene
     }
 
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub fn world(&self) -> MutexGuard<'_, SimulatedWorld> {
         self.world.lock().unwrap()
     }
 
@@ -384,7 +388,7 @@ impl Scene {
     }
 
     /// Schedules an event at a time in seconds.
-    pub fn at(&mut self, seconds: u64, act: impl FnOnce(&mut World) + Send + 'static) {
+    pub fn at(&mut self, seconds: u64, act: impl FnOnce(&mut SimulatedWorld) + Send + 'static) {
         self.act(seconds, |world| {
             act(world);
             None
@@ -396,53 +400,57 @@ impl Scene {
         let (file, text) = (self.config_file(), self.complete(config));
         self.act(seconds, move |_| {
             fs::write(file, text).unwrap();
-            Some(Message::Signal(Signal::Reload))
+            Some(DaemonMessage::Signal(Signal::Reload))
         });
     }
 
     /// Schedules a message to the daemon.
-    pub fn send_at(&mut self, seconds: u64, message: Message) {
+    pub fn send_at(&mut self, seconds: u64, message: DaemonMessage) {
         self.act(seconds, |_| Some(message));
     }
 
     /// Schedules a request to the daemon. The peer waits as long as the last part is held.
-    pub fn ask_at(&mut self, seconds: u64, request: Request) -> (Receiver<Answer>, Waiting) {
+    pub fn ask_at(&mut self, seconds: u64, request: ControlRequest) -> (Receiver<ControlReply>, PeerGuard) {
         let (reply, answers) = bounded(1);
-        let (waiting, peer) = waiting();
-        self.send_at(seconds, Message::Asked(Asked::new(request, reply, peer)));
+        let (waiting, peer) = watch_peer();
+        self.send_at(seconds, DaemonMessage::Asked(PendingRequest::new(request, reply, peer)));
         (answers, waiting)
     }
 
-    fn act(&mut self, seconds: u64, act: impl FnOnce(&mut World) -> Option<Message> + Send + 'static) {
+    fn act(
+        &mut self,
+        seconds: u64,
+        act: impl FnOnce(&mut SimulatedWorld) -> Option<DaemonMessage> + Send + 'static,
+    ) {
         self.script.push((Duration::from_secs(seconds), Box::new(act)));
     }
 
     /// Returns the host of a daemon that runs in real time.
-    pub fn host(&self) -> FakeHost {
-        FakeHost { root: Root::at(self.root()), world: Arc::clone(&self.world) }
+    pub fn host(&self) -> FakeDaemonHost {
+        FakeDaemonHost { root: Root::at(self.root()), world: Arc::clone(&self.world) }
     }
 
     /// Runs the daemon to the end of the script.
-    pub fn run(&mut self) -> anyhow::Result<Outcome> {
+    pub fn run(&mut self) -> anyhow::Result<SceneOutcome> {
         self.script.sort_by_key(|(at, _)| *at);
         let script = std::mem::take(&mut self.script).into();
         let environment = FakeEnvironment { base: Instant::now(), world: Arc::clone(&self.world), script };
         let config = self.source.load()?;
         let (host, source) = (self.host(), self.source.clone());
-        let log = Log::default();
+        let log = ThreadLog::default();
         let notes = log.gather(|| {
             let daemon = Daemon::new(host, environment, config, source)?;
             anyhow::Ok(daemon.run(|_| Ok(()))?.restore()?)
         });
-        Ok(Outcome { restored: notes?, log: log.text() })
+        Ok(SceneOutcome { restored: notes?, log: log.text() })
     }
 }
 
 /// Log lines of one thread.
 #[derive(Debug, Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct ThreadLog(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
+impl ThreadLog {
     /// Gathers the log lines of `work`.
     pub fn gather<T>(&self, work: impl FnOnce() -> T) -> T {
         let writer = self.clone();
@@ -459,7 +467,7 @@ impl Log {
     }
 }
 
-impl Write for Log {
+impl Write for ThreadLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }

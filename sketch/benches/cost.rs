@@ -10,12 +10,14 @@ mod holders;
 use std::hint::black_box;
 use std::time::Duration;
 
-use holders::{Holder, hold, setting};
+use holders::{HolderProcess, hold, setting};
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::sample::Sample;
-use ksmith_host::memory::process::Process;
+use ksmith_host::memory::process::OpenProcess;
 use ksmith_host::root::Root;
-use ksmith_sketch::{Clock, FleetKey, HostFacts, RateRule, Rotation, RotationOptions, Subject, Turn};
+use ksmith_sketch::{
+    FleetKey, HostFacts, RateRule, RotationOptions, RotationTurn, SketchClock, SketchRotation, SketchSubject,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Approximate number of a guest's sampled contents: the default of `ksmith sketch`.
@@ -43,7 +45,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
 fn main() {
     hold();
     let (guests, mib) = (setting("KSMITH_BENCH_GUESTS", 20), setting("KSMITH_BENCH_MIB", 256));
-    let key = FleetKey::of(b"a secret of the bench");
+    let key = FleetKey::from_secret(b"a secret of the bench");
     let salt = key.salt();
     // 256 KiB stay in the second-level cache.
     let block: Vec<u8> = (0..256 << 10).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
@@ -55,29 +57,32 @@ fn main() {
     parts.sort_by(f64::total_cmp);
     println!("fingerprint of a page in the cache: {:.3} us", parts[PARTS / 2] * 1e6);
 
-    let holders: Vec<Holder> = (0..guests).map(|number| Holder::start(number as u64, mib)).collect();
+    let holders: Vec<HolderProcess> = (0..guests).map(|number| HolderProcess::start(number as u64, mib)).collect();
     let subjects = holders.iter().map(|holder| {
-        let process = Process::open(holder.pid()).unwrap();
-        Subject { rss_bytes: (mib as u64) << 20, ..Subject::of_process(&process, &BalanceConfig::default()) }
+        let process = OpenProcess::open(holder.pid()).unwrap();
+        SketchSubject {
+            rss_bytes: (mib as u64) << 20,
+            ..SketchSubject::from_process(&process, &BalanceConfig::default())
+        }
     });
     let options = RotationOptions {
         rate: RateRule::PerGuest(PER_GUEST),
         again: Some(AGAIN),
         every: Duration::from_secs(1 << 30),
     };
-    let mut rotation = Rotation::new(key.clone(), options);
+    let mut rotation = SketchRotation::new(key.clone(), options);
     rotation.guests(subjects.collect());
-    let mut now = Clock::start().now();
+    let mut now = SketchClock::start().now();
     let (mut reading, mut opening, mut looking) = (0.0, 0.0, 0.0);
     loop {
         let has_waited = rotation.is_looking_again(now);
         let (spent, turn) = timed(|| rotation.turn(now));
         match turn {
-            Turn::Worked if has_waited => looking += spent,
-            Turn::Worked => reading += spent,
-            Turn::Opened => opening += spent,
-            Turn::Idle(until) => now.at = until,
-            Turn::Round => break,
+            RotationTurn::Worked if has_waited => looking += spent,
+            RotationTurn::Worked => reading += spent,
+            RotationTurn::Opened => opening += spent,
+            RotationTurn::Idle(until) => now.at = until,
+            RotationTurn::Round => break,
         }
     }
     let pages = (guests * mib * 256) as f64;

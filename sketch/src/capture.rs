@@ -3,23 +3,23 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ksmith_host::memory::error::{Unreadable, denied, right};
+use ksmith_host::memory::error::{UnreadableProcess, denied, right};
 use ksmith_host::memory::scan::page_size;
 use serde::Serialize;
 
-use crate::clock::Clock;
-use crate::file::{HostSketch, WriteError, write_file};
-use crate::host_facts::{HostFacts, Skipped};
+use crate::clock::SketchClock;
+use crate::file::{HostSketch, SketchWriteError, write_file};
+use crate::host_facts::{HostFacts, SkippedGuest};
 use crate::key::FleetKey;
-use crate::rate::{Rate, RateRule};
-use crate::reading::{Buffers, Finished, Opened, Reading, Step};
-use crate::subject::{Subject, identify};
+use crate::rate::{RateRule, SamplingRate};
+use crate::reading::{FinishedReading, GuestReading, OpenedGuest, ReadingBuffers, ReadingStep};
+use crate::subject::{SketchSubject, identify};
 
 /// Options of a capture.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
     /// The guests to read.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<SketchSubject>,
     /// The rule that sets the sampling rate.
     pub rate: RateRule,
     /// Delay before the second look at the sampled pages; `None` for no second look.
@@ -28,11 +28,11 @@ pub struct CaptureOptions {
 
 /// The result of a capture.
 #[derive(Debug)]
-pub struct Capture {
+pub struct CaptureResult {
     /// The completed readings.
-    pub guests: Vec<Finished>,
+    pub guests: Vec<FinishedReading>,
     /// The guests that were left out, with the reasons.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedGuest>,
 }
 
 /// The error of a capture without any result.
@@ -45,7 +45,7 @@ pub enum CaptureError {
 
 /// A summary of a sketch file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct SketchSummary {
     /// The rate, as `1/64`.
     pub rate: String,
     /// Guests in the file.
@@ -59,40 +59,45 @@ pub struct Summary {
     /// Size of the file.
     pub bytes: u64,
     /// The guests that were left out, with the reasons.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedGuest>,
 }
 
 /// Reads all guests once, and waits for the second look.
 ///
 /// # Errors
 /// There are guests, and this process may read none of them.
-pub fn capture(options: &CaptureOptions, key: &FleetKey) -> Result<Capture, CaptureError> {
+pub fn capture(options: &CaptureOptions, key: &FleetKey) -> Result<CaptureResult, CaptureError> {
     let mut subjects = options.subjects.clone();
     identify(&mut subjects);
     let (mut opened, mut skipped, mut denied) = (Vec::new(), Vec::new(), 0);
     for subject in subjects {
         let guest = format!("{} (pid {})", subject.name, subject.pid);
-        match Opened::of(subject) {
+        match OpenedGuest::open(subject) {
             Ok(guest) => opened.push(guest),
             Err(why) => {
-                denied += usize::from(why == Unreadable::Denied.into());
-                skipped.push(Skipped { guest, why: why.to_string() });
+                denied += usize::from(why == UnreadableProcess::Denied.into());
+                skipped.push(SkippedGuest { guest, why: why.to_string() });
             }
         }
     }
     if opened.is_empty() && denied > 0 {
         return Err(CaptureError::Denied(denied));
     }
-    let rate = options.rate.rate(opened.iter().map(Opened::pages).max().unwrap_or(0));
-    let clock = Clock::start();
+    let rate = options.rate.rate(opened.iter().map(OpenedGuest::pages).max().unwrap_or(0));
+    let clock = SketchClock::start();
     let readings = opened.into_iter().map(|guest| guest.begin(key, rate, options.again)).collect();
     let guests = read(readings, rate, &clock, &mut skipped);
-    Ok(Capture { guests, skipped })
+    Ok(CaptureResult { guests, skipped })
 }
 
 /// Steps through all readings, and sleeps only while none has work.
-fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut Vec<Skipped>) -> Vec<Finished> {
-    let mut buffers = Buffers::new();
+fn read(
+    mut readings: Vec<GuestReading>,
+    mut rate: SamplingRate,
+    clock: &SketchClock,
+    skipped: &mut Vec<SkippedGuest>,
+) -> Vec<FinishedReading> {
+    let mut buffers = ReadingBuffers::new();
     let mut finished = Vec::new();
     while !readings.is_empty() {
         let (mut next, mut waiting) = (Vec::new(), None::<Duration>);
@@ -100,22 +105,22 @@ fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut
             reading.lower(rate);
             loop {
                 match reading.step(&mut buffers, clock.now()) {
-                    Step::Read => {}
-                    Step::Wait(until) => {
+                    ReadingStep::Read => {}
+                    ReadingStep::Wait(until) => {
                         waiting = Some(waiting.map_or(until, |first| first.min(until)));
                         next.push(reading);
                         break;
                     }
-                    Step::Done => {
+                    ReadingStep::Done => {
                         let guest = reading.finish(clock.now());
                         rate = rate.max(guest.sketch.rate);
                         finished.push(guest);
                         break;
                     }
-                    Step::Gone => {
-                        let Subject { name, pid, .. } = reading.subject();
+                    ReadingStep::Gone => {
+                        let SketchSubject { name, pid, .. } = reading.subject();
                         let guest = format!("{name} (pid {pid})");
-                        skipped.push(Skipped { guest, why: Unreadable::Exited.to_string() });
+                        skipped.push(SkippedGuest { guest, why: UnreadableProcess::Exited.to_string() });
                         break;
                     }
                 }
@@ -130,20 +135,25 @@ fn read(mut readings: Vec<Reading>, mut rate: Rate, clock: &Clock, skipped: &mut
     finished
 }
 
-impl Capture {
+impl CaptureResult {
     /// Writes the sketch file of this host.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn write(self, path: &Path, mut facts: HostFacts, key: &FleetKey) -> Result<Summary, WriteError> {
+    pub fn write(
+        self,
+        path: &Path,
+        mut facts: HostFacts,
+        key: &FleetKey,
+    ) -> Result<SketchSummary, SketchWriteError> {
         facts.skipped.extend(self.skipped);
         let key_id = key.id();
         let guests = self.guests.iter().map(|guest| (&guest.subject, guest)).collect();
         let sketch = HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() };
         let bytes = write_file(path, &sketch)?;
         let rate = sketch.rate();
-        let sum = |of: fn(&Finished) -> u64| self.guests.iter().map(of).sum();
-        Ok(Summary {
+        let sum = |of: fn(&FinishedReading) -> u64| self.guests.iter().map(of).sum();
+        Ok(SketchSummary {
             rate: rate.to_string(),
             guests: self.guests.len() as u64,
             pages: sum(|guest| guest.sketch.pages),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A time on both clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Now {
+pub struct ClockTime {
     /// Monotonic time since the clock was started.
     pub at: Duration,
     /// Wall-clock time in milliseconds since 1970.
@@ -13,9 +13,9 @@ pub struct Now {
 
 /// A monotonic clock, combined with the wall clock.
 #[derive(Debug)]
-pub struct Clock(Instant);
+pub struct SketchClock(Instant);
 
-impl Clock {
+impl SketchClock {
     /// Starts a clock.
     pub fn start() -> Self {
         Self(Instant::now())
@@ -23,8 +23,8 @@ impl Clock {
 
     /// Returns the time on both clocks.
     #[allow(clippy::disallowed_methods, reason = "files of several hosts are compared by the time of the day")]
-    pub fn now(&self) -> Now {
+    pub fn now(&self) -> ClockTime {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { at: self.0.elapsed(), day_clock: i64::try_from(day.as_millis()).unwrap_or(i64::MAX) }
+        ClockTime { at: self.0.elapsed(), day_clock: i64::try_from(day.as_millis()).unwrap_or(i64::MAX) }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use ksmith_core::sketch::{SKIPPED, ZERO};
 
-use crate::rate::Rate;
-use crate::rows::{Packed, Row};
+use crate::rate::SamplingRate;
+use crate::rows::{ContentRow, PackedRows};
 
 /// Limit of contents for one guest. Beyond it the rate is lowered, so that memory stays bounded.
 const MOST: usize = 1 << 20;
@@ -15,18 +15,18 @@ const LOOKS: u32 = 8;
 
 /// The sampled contents of a guest that is being read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GuestSketch {
-    rate: Rate,
+pub struct SketchBuilder {
+    rate: SamplingRate,
     /// Number of pages read that KSM could merge, including zero pages.
     pub pages: u64,
     /// Number of zero pages among them.
     pub zero_pages: u64,
-    contents: HashMap<u64, Content>,
+    contents: HashMap<u64, SampledContent>,
     looked_twice: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Content {
+struct SampledContent {
     copies: u32,
     /// Copies scheduled for the second look, copies that it read, and copies that were unchanged.
     noted: u32,
@@ -34,14 +34,14 @@ struct Content {
     same: u32,
 }
 
-impl GuestSketch {
+impl SketchBuilder {
     /// Creates an empty sketch.
-    pub fn new(rate: Rate) -> Self {
+    pub fn new(rate: SamplingRate) -> Self {
         Self { rate, pages: 0, zero_pages: 0, contents: HashMap::new(), looked_twice: false }
     }
 
     /// Returns the sampling rate.
-    pub fn rate(&self) -> Rate {
+    pub fn rate(&self) -> SamplingRate {
         self.rate
     }
 
@@ -72,8 +72,8 @@ impl GuestSketch {
         content.copies = content.copies.saturating_add(1);
         let is_noted = content.noted < LOOKS;
         content.noted += u32::from(is_noted);
-        while self.contents.len() > MOST && self.rate.bits() < Rate::MOST_BITS {
-            self.lower(Rate::of_bits(self.rate.bits() + 1));
+        while self.contents.len() > MOST && self.rate.bits() < SamplingRate::MOST_BITS {
+            self.lower(SamplingRate::from_bits(self.rate.bits() + 1));
         }
         is_noted
     }
@@ -99,7 +99,7 @@ impl GuestSketch {
     }
 
     /// Drops contents that a lower rate does not keep.
-    pub fn lower(&mut self, rate: Rate) {
+    pub fn lower(&mut self, rate: SamplingRate) {
         if rate > self.rate {
             self.rate = rate;
             self.contents.retain(|fingerprint, _| rate.keeps(*fingerprint));
@@ -108,24 +108,25 @@ impl GuestSketch {
     }
 
     /// Packs the result: at most 9 bytes for a sampled page.
-    pub fn finish(self) -> Sketched {
+    pub fn finish(self) -> FinishedSketch {
         let Self { rate, pages, zero_pages, contents, looked_twice } = self;
-        let sum = |of: fn(&Content) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
+        let sum =
+            |of: fn(&SampledContent) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
         let (copies, steady) = (sum(|content| content.copies), sum(|content| content.steady()));
-        let rows = contents.iter().map(|(&fingerprint, content)| Row {
+        let rows = contents.iter().map(|(&fingerprint, content)| ContentRow {
             fingerprint,
             copies: content.copies,
             steady: content.steady(),
         });
-        let mut rows: Vec<Row> = rows.collect();
+        let mut rows: Vec<ContentRow> = rows.collect();
         rows.sort_unstable_by_key(|row| row.fingerprint.cast_signed());
-        Sketched {
+        FinishedSketch {
             rate,
             pages,
             zero_pages,
             looked_at: sum(|content| content.looked),
             changing: (looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64),
-            rows: Packed::of(&rows),
+            rows: PackedRows::from_rows(&rows),
             looked_twice,
         }
     }
@@ -133,9 +134,9 @@ impl GuestSketch {
 
 /// The sketch of a guest that has been read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sketched {
+pub struct FinishedSketch {
     /// The sampling rate of the reading.
-    pub rate: Rate,
+    pub rate: SamplingRate,
     /// Number of pages read that KSM could merge, including zero pages.
     pub pages: u64,
     /// Number of zero pages among them.
@@ -145,13 +146,13 @@ pub struct Sketched {
     /// Fraction of the sampled pages with another content at the second look. `None` without a second look or a sampled
     /// page.
     pub changing: Option<f64>,
-    rows: Packed,
+    rows: PackedRows,
     looked_twice: bool,
 }
 
-impl Sketched {
+impl FinishedSketch {
     /// Returns the contents that this rate keeps, in the order of the file: as signed numbers.
-    pub fn rows(&self, rate: Rate) -> impl Iterator<Item = Row> {
+    pub fn rows(&self, rate: SamplingRate) -> impl Iterator<Item = ContentRow> {
         self.rows.rows().filter(move |row| rate.keeps(row.fingerprint))
     }
 
@@ -166,7 +167,7 @@ impl Sketched {
     }
 }
 
-impl Content {
+impl SampledContent {
     /// Estimates the steady copies from those that the second look read. Returns 0 if it read none.
     fn steady(self) -> u32 {
         match self.looked {
@@ -186,24 +187,24 @@ mod tests {
 
     use super::*;
 
-    fn sketch(contents: impl IntoIterator<Item = u64>, rate: Rate) -> GuestSketch {
-        let mut sketch = GuestSketch::new(rate);
+    fn sketch(contents: impl IntoIterator<Item = u64>, rate: SamplingRate) -> SketchBuilder {
+        let mut sketch = SketchBuilder::new(rate);
         for content in contents {
             sketch.add(content);
         }
         sketch
     }
 
-    fn fingerprints(sketch: &GuestSketch, rate: Rate) -> Vec<(u64, u32)> {
+    fn fingerprints(sketch: &SketchBuilder, rate: SamplingRate) -> Vec<(u64, u32)> {
         sketch.clone().finish().rows(rate).map(|row| (row.fingerprint, row.copies)).collect()
     }
 
     #[test]
     fn zero_pages_are_counted_apart_and_skipped_pages_not_at_all() {
-        let mut sketch = sketch([ZERO, ZERO, SKIPPED, 7, 7, u64::MAX], Rate::default());
+        let mut sketch = sketch([ZERO, ZERO, SKIPPED, 7, 7, u64::MAX], SamplingRate::default());
         sketch.add_merged_zero_pages(10);
         assert_eq!((sketch.pages, sketch.zero_pages), (15, 12));
-        let rows = fingerprints(&sketch, Rate::default());
+        let rows = fingerprints(&sketch, SamplingRate::default());
         assert_eq!(rows, [(u64::MAX, 1), (7, 2)], "in the order of signed numbers");
         let sketched = sketch.finish();
         assert_eq!((sketched.changing, sketched.looked_twice()), (None, false));
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_second_look_tells_what_stays() {
-        let mut sketch = GuestSketch::new(Rate::default());
+        let mut sketch = SketchBuilder::new(SamplingRate::default());
         sketch.look_twice();
         let noted: Vec<bool> = (0..20).map(|_| sketch.add(5)).collect();
         assert_eq!(noted.iter().filter(|noted| **noted).count(), 8);
@@ -224,7 +225,7 @@ mod tests {
         sketch.look_again(7, Some(7));
         sketch.look_again(8, Some(8));
         let sketched = sketch.finish();
-        let steady: Vec<_> = sketched.rows(Rate::default()).map(|row| row.steady).collect();
+        let steady: Vec<_> = sketched.rows(SamplingRate::default()).map(|row| row.steady).collect();
         assert_eq!(steady, [15, 0, 1]);
         assert_eq!(sketched.changing, Some(1.0 - 16.0 / 22.0));
         assert_eq!((sketched.looked_at, sketched.looked_twice()), (10, true));
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn a_guest_with_4096_sampled_pages_takes_less_than_64_kib_whatever_it_holds() {
         for copies in [1, 2, 3, 7] {
-            let mut sketch = sketch((0..4096_u64).map(|page| mix(page / copies)), Rate::default());
+            let mut sketch = sketch((0..4096_u64).map(|page| mix(page / copies)), SamplingRate::default());
             // The sample of a guest is binomial: four standard deviations more are 64 * 4 pages.
             for page in 0..256 {
                 sketch.add(mix(1_000_000 + page / copies));
@@ -245,9 +246,9 @@ mod tests {
     #[test]
     fn too_many_contents_lower_the_rate_and_keep_the_sample_whole() {
         let contents: Vec<u64> = (0..3_000_000).map(mix).collect();
-        let sketch = sketch(contents.iter().copied(), Rate::default());
+        let sketch = sketch(contents.iter().copied(), SamplingRate::default());
         assert!(sketch.len() <= MOST && sketch.rate().bits() == 2, "{} at {}", sketch.len(), sketch.rate());
-        let kept = contents.iter().filter(|content| Rate::of_bits(2).keeps(**content)).count();
+        let kept = contents.iter().filter(|content| SamplingRate::from_bits(2).keeps(**content)).count();
         assert_eq!((sketch.len(), sketch.pages), (kept, 3_000_000));
     }
 
@@ -255,7 +256,7 @@ mod tests {
         /// Reading at a lower rate, lowering it afterwards, and filtering rows are equivalent.
         #[test]
         fn a_lower_rate_can_be_had_afterwards(seeds in prop::collection::vec(0_u64..300, 0..600), high in 0_u32..6, more in 0_u32..6) {
-            let (high, low) = (Rate::of_bits(high), Rate::of_bits(high + more));
+            let (high, low) = (SamplingRate::from_bits(high), SamplingRate::from_bits(high + more));
             let contents: Vec<u64> = seeds.into_iter().map(mix).collect();
             let mut at_high = sketch(contents.iter().copied(), high);
             let at_low = sketch(contents.iter().copied(), low);
@@ -277,7 +278,7 @@ mod tests {
         // 0 to 2999 and 0 to 4999.
         let distinct = |list: &[u64]| list.iter().copied().collect::<std::collections::BTreeSet<_>>();
         let truth = distinct(&one).intersection(&distinct(&other)).count() as f64;
-        let rate = Rate::of_bits(5);
+        let rate = SamplingRate::from_bits(5);
         let (mut sum, mut squares, mut covered) = (0.0, 0.0, 0);
         for key in 0..KEYS {
             let keyed = |list: &[u64]| sketch(list.iter().map(|content| mix(content ^ mix(key))), rate);

@@ -20,10 +20,10 @@ use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 
 use crate::host_facts::HostFacts;
-use crate::rate::Rate;
-pub use crate::reading::Finished;
-use crate::rows::Row;
-use crate::subject::Subject;
+use crate::rate::SamplingRate;
+pub use crate::reading::FinishedReading;
+use crate::rows::ContentRow;
+use crate::subject::SketchSubject;
 
 /// The version of the format.
 pub const FORMAT: &str = "1";
@@ -56,7 +56,7 @@ pub struct HostSketch<'a> {
     /// The facts about the host.
     pub facts: &'a HostFacts,
     /// Its guests, each with a unique identity, and their readings.
-    pub guests: Vec<(&'a Subject, &'a Finished)>,
+    pub guests: Vec<(&'a SketchSubject, &'a FinishedReading)>,
     /// The id of the key.
     pub key_id: &'a str,
     /// Bytes in a page.
@@ -66,7 +66,7 @@ pub struct HostSketch<'a> {
 /// The error of writing a sketch file.
 #[derive(Debug, thiserror::Error)]
 #[error("can't write the sketch file {path:?}: {why}")]
-pub struct WriteError {
+pub struct SketchWriteError {
     /// The path of the file.
     pub path: PathBuf,
     /// The cause.
@@ -77,7 +77,7 @@ pub struct WriteError {
 #[derive(Serialize)]
 struct GuestEntry<'a> {
     #[serde(flatten)]
-    subject: &'a Subject,
+    subject: &'a SketchSubject,
     pages: u64,
     zero_pages: u64,
     looked_at: u64,
@@ -86,8 +86,8 @@ struct GuestEntry<'a> {
 }
 
 impl<'a> GuestEntry<'a> {
-    fn of(subject: &'a Subject, found: &Finished) -> Self {
-        let Finished { sketch, first_ms, last_ms, .. } = found;
+    fn new(subject: &'a SketchSubject, found: &FinishedReading) -> Self {
+        let FinishedReading { sketch, first_ms, last_ms, .. } = found;
         Self {
             subject,
             pages: sketch.pages,
@@ -100,13 +100,13 @@ impl<'a> GuestEntry<'a> {
 }
 
 /// A guest with its rows.
-struct Rows<'a> {
-    subject: &'a Subject,
-    found: &'a Finished,
-    rows: Vec<Row>,
+struct GuestRows<'a> {
+    subject: &'a SketchSubject,
+    found: &'a FinishedReading,
+    rows: Vec<ContentRow>,
 }
 
-impl Rows<'_> {
+impl GuestRows<'_> {
     fn count(&self) -> usize {
         self.rows.len() + 1
     }
@@ -114,14 +114,14 @@ impl Rows<'_> {
 
 impl HostSketch<'_> {
     /// Returns the rate of the file: the lowest rate of its guests.
-    pub fn rate(&self) -> Rate {
+    pub fn rate(&self) -> SamplingRate {
         self.guests.iter().map(|(_, found)| found.sketch.rate).max().unwrap_or_default()
     }
 
     fn metadata(&self) -> Result<Vec<KeyValue>, ParquetError> {
         let json = |text: serde_json::Result<String>| text.map_err(|why| ParquetError::General(why.to_string()));
         let guests: Vec<GuestEntry<'_>> =
-            self.guests.iter().map(|(subject, found)| GuestEntry::of(subject, found)).collect();
+            self.guests.iter().map(|(subject, found)| GuestEntry::new(subject, found)).collect();
         let entries = [
             ("format", FORMAT.to_owned()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -152,7 +152,7 @@ impl HostSketch<'_> {
             // The rows of one guest at a time: a host may have a thousand.
             for &(subject, found) in &self.guests {
                 let rows = found.sketch.rows(rate).collect();
-                self.write_column(column, &mut open, &Rows { subject, found, rows })?;
+                self.write_column(column, &mut open, &GuestRows { subject, found, rows })?;
             }
             open.close()?;
             column += 1;
@@ -166,9 +166,9 @@ impl HostSketch<'_> {
         &self,
         column: usize,
         to: &mut SerializedColumnWriter<'_>,
-        of: &Rows<'_>,
+        of: &GuestRows<'_>,
     ) -> Result<(), ParquetError> {
-        let Rows { subject, found: Finished { sketch, first_ms, .. }, .. } = of;
+        let GuestRows { subject, found: FinishedReading { sketch, first_ms, .. }, .. } = of;
         let count = of.count();
         match column {
             0 => text(to, Some(&self.facts.host), count),
@@ -226,8 +226,8 @@ fn optional<T: DataType>(
 /// Writes a column of the contents, with a null in the guest's own row.
 fn own<T: DataType>(
     to: &mut SerializedColumnWriter<'_>,
-    rows: &[Row],
-    value: impl Fn(&Row) -> Option<T::T>,
+    rows: &[ContentRow],
+    value: impl Fn(&ContentRow) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
     let found: Vec<Option<T::T>> = rows.iter().map(value).collect();
     let levels: Vec<i16> = [0].into_iter().chain(found.iter().map(|value| i16::from(value.is_some()))).collect();
@@ -239,8 +239,8 @@ fn own<T: DataType>(
 ///
 /// # Errors
 /// The directory is missing, not writable or full.
-pub fn write_file(path: &Path, sketch: &HostSketch<'_>) -> Result<u64, WriteError> {
-    write(path, sketch).map_err(|why| WriteError { path: path.to_owned(), why })
+pub fn write_file(path: &Path, sketch: &HostSketch<'_>) -> Result<u64, SketchWriteError> {
+    write(path, sketch).map_err(|why| SketchWriteError { path: path.to_owned(), why })
 }
 
 fn write(path: &Path, sketch: &HostSketch<'_>) -> io::Result<u64> {

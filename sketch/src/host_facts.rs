@@ -1,6 +1,6 @@
 //! A planner's facts about a host: its memory, its CPUs, and KSM's settings and figures.
 
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::kernel::{Meminfo, nodes};
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
@@ -38,7 +38,7 @@ pub struct HostFacts {
     /// KSM's settings and figures.
     pub ksm: KsmFacts,
     /// The guests that are not in the file, with the reasons.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedGuest>,
 }
 
 /// One NUMA node.
@@ -71,7 +71,7 @@ pub struct KsmFacts {
 
 /// A guest that was left out, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Skipped {
+pub struct SkippedGuest {
     /// The guest's name, with its first PID.
     pub guest: String,
     /// The reason, in a sentence.
@@ -90,7 +90,7 @@ impl HostFacts {
         let line =
             |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let memory = sample.memory.value().copied().unwrap_or(Meminfo::default());
-        let totals = Totals::of(sample);
+        let totals = HostTotals::from_sample(sample);
         let ksm = &sample.ksm;
         Self {
             host: host.map(str::to_owned).or_else(|| line("proc/sys/kernel/hostname")).unwrap_or_default(),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use highway::{HighwayHash, HighwayHasher, Key};
-use ksmith_host::memory::salt::{PageHash, Salt};
+use ksmith_host::memory::salt::{FingerprintSalt, PageHash};
 
 /// The fleet's key: all subkeys that are derived from the secret.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct FleetKey {
 
 impl FleetKey {
     /// Derives the subkeys from a secret. Each use has its own subkey.
-    pub fn of(secret: &[u8]) -> Self {
+    pub fn from_secret(secret: &[u8]) -> Self {
         let inner = blake3::derive_key("ksmith sketch file 1: content", secret);
         let id = blake3::derive_key("ksmith sketch file 1: name of the key", secret);
         let mut words = [0; 4];
@@ -38,8 +38,8 @@ impl FleetKey {
     }
 
     /// Returns the salt for fingerprints with this key.
-    pub fn salt(&self) -> Salt {
-        Salt::keyed(Arc::new(self.clone()))
+    pub fn salt(&self) -> FingerprintSalt {
+        FingerprintSalt::keyed(Arc::new(self.clone()))
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     /// Files of two versions are comparable only as long as this holds.
     #[test]
     fn fingerprints_are_those_of_format_1() {
-        let key = FleetKey::of(b"0123456789abcdef");
+        let key = FleetKey::from_secret(b"0123456789abcdef");
         let page: Vec<u8> = (0..4096_u32).map(|at| (at * 7) as u8).collect();
         assert_eq!(key.id(), "a47aeb53358d3455a50a3486edb19989");
         assert_eq!(format!("{:016x}", key.hash(&page)), "2074126dd6029a3f");
@@ -75,9 +75,9 @@ mod tests {
 
     #[test]
     fn another_secret_gives_other_fingerprints_and_another_name() {
-        let (one, other) = (FleetKey::of(b"0123456789abcdef"), FleetKey::of(b"0123456789abcdeg"));
+        let (one, other) = (FleetKey::from_secret(b"0123456789abcdef"), FleetKey::from_secret(b"0123456789abcdeg"));
         let page = [9_u8; 4096];
-        assert_eq!(one.hash(&page), FleetKey::of(b"0123456789abcdef").hash(&page));
+        assert_eq!(one.hash(&page), FleetKey::from_secret(b"0123456789abcdef").hash(&page));
         assert_ne!(one.hash(&page), other.hash(&page));
         assert_ne!(one.id(), other.id());
         assert_eq!(format!("{one:?}"), format!("FleetKey({})", one.id()), "the key itself is not shown");
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn each_bit_of_a_page_counts_and_moves_about_half_of_the_fingerprint() {
-        let key = FleetKey::of(b"0123456789abcdef");
+        let key = FleetKey::from_secret(b"0123456789abcdef");
         let mut page = vec![1_u8; 4096];
         let whole = key.hash(&page);
         let mut moved = 0;

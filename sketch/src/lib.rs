@@ -1,7 +1,7 @@
 //! Sketch files: samples of guests' contents that hosts of a fleet can compare.
 //!
 //! A page's fingerprint is a keyed hash of its content. A fingerprint is kept if its upper bits are 0, so that all
-//! hosts with one key keep the same contents: coordinated sampling. [`capture`] reads guests once, [`Rotation`] reads
+//! hosts with one key keep the same contents: coordinated sampling. [`capture`] reads guests once, [`SketchRotation`] reads
 //! them continuously within a budget, and [`write_file`] writes the result. `docs/internals/sketch-files.md` specifies
 //! the format.
 
@@ -20,15 +20,15 @@ mod rows;
 mod secret;
 mod subject;
 
-pub use capture::{Capture, CaptureError, CaptureOptions, Summary, capture};
-pub use clock::{Clock, Now};
-pub use contents::{GuestSketch, Sketched};
-pub use file::{FORMAT, Finished, HostSketch, WriteError, write_file};
-pub use host_facts::{HostFacts, KsmFacts, NodeFacts, Skipped, is_host_name};
+pub use capture::{CaptureError, CaptureOptions, CaptureResult, SketchSummary, capture};
+pub use clock::{ClockTime, SketchClock};
+pub use contents::{FinishedSketch, SketchBuilder};
+pub use file::{FORMAT, FinishedReading, HostSketch, SketchWriteError, write_file};
+pub use host_facts::{HostFacts, KsmFacts, NodeFacts, SkippedGuest, is_host_name};
 pub use key::FleetKey;
-pub use rate::{Rate, RateError, RateRule};
+pub use rate::{RateError, RateRule, SamplingRate};
 pub use reading::LeftOut;
-pub use rotation::{Rotation, RotationOptions, Turn};
-pub use rows::Row;
+pub use rotation::{RotationOptions, RotationTurn, SketchRotation};
+pub use rows::ContentRow;
 pub use secret::{SecretError, new_secret, read_secret};
-pub use subject::Subject;
+pub use subject::SketchSubject;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// A content is kept if the upper `bits` bits of its fingerprint are 0. A higher rate keeps everything that a lower one
 /// keeps. In the order of this type a lower rate is greater, since it has more bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Rate {
+pub struct SamplingRate {
     bits: u32,
 }
 
@@ -17,12 +17,12 @@ pub struct Rate {
 #[error("{0:?} is no rate: give 1/N with a power of two up to 4294967296, such as 1/64")]
 pub struct RateError(String);
 
-impl Rate {
+impl SamplingRate {
     /// Maximum number of bits.
     pub const MOST_BITS: u32 = 32;
 
     /// Creates the rate with `bits` bits, or the lowest rate.
-    pub fn of_bits(bits: u32) -> Self {
+    pub fn from_bits(bits: u32) -> Self {
         Self { bits: bits.min(Self::MOST_BITS) }
     }
 
@@ -45,11 +45,11 @@ impl Rate {
     /// Returns the highest rate at which a guest with `pages` different pages has at most `per_guest` sampled contents.
     pub fn for_pages(pages: u64, per_guest: u64) -> Self {
         let times = pages.div_ceil(per_guest.max(1)).max(1);
-        Self::of_bits(times.next_power_of_two().trailing_zeros())
+        Self::from_bits(times.next_power_of_two().trailing_zeros())
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for SamplingRate {
     type Err = RateError;
 
     fn from_str(text: &str) -> Result<Self, RateError> {
@@ -64,11 +64,11 @@ impl FromStr for Rate {
         if !is_whole || !divisor.is_power_of_two() || divisor.trailing_zeros() > Self::MOST_BITS {
             return Err(wrong());
         }
-        Ok(Self::of_bits(divisor.trailing_zeros()))
+        Ok(Self::from_bits(divisor.trailing_zeros()))
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for SamplingRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bits {
             0 => f.write_str("1"),
@@ -81,17 +81,17 @@ impl fmt::Display for Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateRule {
     /// This rate, the same on all hosts of the fleet.
-    Stated(Rate),
+    Stated(SamplingRate),
     /// The highest rate at which the largest guest has about this many contents.
     PerGuest(u64),
 }
 
 impl RateRule {
     /// Returns the rate for a host with at most `most_pages` pages in a guest.
-    pub fn rate(self, most_pages: u64) -> Rate {
+    pub fn rate(self, most_pages: u64) -> SamplingRate {
         match self {
             Self::Stated(rate) => rate,
-            Self::PerGuest(contents) => Rate::for_pages(most_pages, contents),
+            Self::PerGuest(contents) => SamplingRate::for_pages(most_pages, contents),
         }
     }
 }
@@ -105,13 +105,16 @@ mod tests {
     #[test]
     fn rates_are_powers_of_two() {
         for (text, bits) in [("1", 0), ("1/1", 0), ("1/2", 1), (" 1 / 64 ", 6), ("1/4294967296", 32)] {
-            assert_eq!(text.parse::<Rate>().unwrap().bits(), bits, "{text}");
+            assert_eq!(text.parse::<SamplingRate>().unwrap().bits(), bits, "{text}");
         }
         for wrong in ["", "0", "64", "1/0", "1/63", "2/64", "1/8589934592", "-1/2", "1/64x", "0.5", "1/"] {
-            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SamplingRate>().is_err(), "{wrong}");
         }
-        assert_eq!(Rate::of_bits(6).to_string(), "1/64");
-        assert_eq!(Rate::of_bits(0).to_string().parse::<Rate>().unwrap(), Rate::of_bits(0));
+        assert_eq!(SamplingRate::from_bits(6).to_string(), "1/64");
+        assert_eq!(
+            SamplingRate::from_bits(0).to_string().parse::<SamplingRate>().unwrap(),
+            SamplingRate::from_bits(0)
+        );
     }
 
     #[test]
@@ -119,13 +122,13 @@ mod tests {
         for (pages, bits) in [(0, 0), (1, 0), (4096, 0), (4097, 1), (8192, 1), (8193, 2), (1 << 20, 8)] {
             assert_eq!(RateRule::PerGuest(4096).rate(pages).bits(), bits, "{pages}");
         }
-        assert_eq!(RateRule::Stated(Rate::of_bits(6)).rate(u64::MAX).bits(), 6);
+        assert_eq!(RateRule::Stated(SamplingRate::from_bits(6)).rate(u64::MAX).bits(), 6);
     }
 
     proptest! {
         #[test]
         fn samples_are_nested(fingerprint: u64, high in 0_u32..33, low in 0_u32..33) {
-            let (high, low) = (Rate::of_bits(high.min(low)), Rate::of_bits(high.max(low)));
+            let (high, low) = (SamplingRate::from_bits(high.min(low)), SamplingRate::from_bits(high.max(low)));
             prop_assert!(!low.keeps(fingerprint) || high.keeps(fingerprint));
             // The rule that readers of the file go by.
             let is_zero = fingerprint.checked_shr(64 - low.bits()).unwrap_or(0) == 0;

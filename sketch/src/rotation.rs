@@ -11,13 +11,13 @@ use std::time::Duration;
 use ksmith_core::sample::ProcessId;
 use ksmith_host::memory::scan::page_size;
 
-use crate::clock::Now;
-use crate::file::{HostSketch, WriteError, write_file};
-use crate::host_facts::{HostFacts, Skipped};
+use crate::clock::ClockTime;
+use crate::file::{HostSketch, SketchWriteError, write_file};
+use crate::host_facts::{HostFacts, SkippedGuest};
 use crate::key::FleetKey;
 use crate::rate::RateRule;
-use crate::reading::{Buffers, Finished, Opened, Reading, Step};
-use crate::subject::{Subject, identify};
+use crate::reading::{FinishedReading, GuestReading, OpenedGuest, ReadingBuffers, ReadingStep};
+use crate::subject::{SketchSubject, identify};
 
 /// Limit of guests that wait for their second look at the same time.
 const WAITING: usize = 8;
@@ -35,7 +35,7 @@ pub struct RotationOptions {
 
 /// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum RotationTurn {
     /// The turn read a small part.
     Worked,
     /// A guest was opened, or failed to open. The kernel walked its page tables, in a child of this process.
@@ -48,28 +48,28 @@ pub enum Turn {
 
 /// A round robin over the guests of a host.
 #[derive(Debug)]
-pub struct Rotation {
+pub struct SketchRotation {
     key: FleetKey,
     options: RotationOptions,
-    buffers: Buffers,
+    buffers: ReadingBuffers,
     /// The guests of the host, as of the last update.
-    subjects: Vec<Subject>,
+    subjects: Vec<SketchSubject>,
     queue: VecDeque<ProcessId>,
-    current: Option<Reading>,
-    waiting: Vec<(Duration, Reading)>,
-    sketches: BTreeMap<ProcessId, Finished>,
+    current: Option<GuestReading>,
+    waiting: Vec<(Duration, GuestReading)>,
+    sketches: BTreeMap<ProcessId, FinishedReading>,
     failures: BTreeMap<ProcessId, String>,
     /// Start of the round, and whether its end was reported.
     round: Option<(Duration, bool)>,
 }
 
-impl Rotation {
+impl SketchRotation {
     /// Creates a rotation without guests.
     pub fn new(key: FleetKey, options: RotationOptions) -> Self {
         Self {
             key,
             options,
-            buffers: Buffers::new(),
+            buffers: ReadingBuffers::new(),
             subjects: Vec::new(),
             queue: VecDeque::new(),
             current: None,
@@ -81,9 +81,9 @@ impl Rotation {
     }
 
     /// Updates the list of guests. Drops the sketches of those that are gone; new ones are read in this round.
-    pub fn guests(&mut self, mut subjects: Vec<Subject>) {
+    pub fn guests(&mut self, mut subjects: Vec<SketchSubject>) {
         identify(&mut subjects);
-        let first = |subject: &Subject| subject.processes.first().copied();
+        let first = |subject: &SketchSubject| subject.processes.first().copied();
         let is_there = |id: &ProcessId| subjects.iter().any(|subject| first(subject) == Some(*id));
         self.sketches.retain(|id, _| is_there(id));
         self.failures.retain(|id, _| is_there(id));
@@ -96,7 +96,7 @@ impl Rotation {
     }
 
     /// Performs a small part of the work that is due.
-    pub fn turn(&mut self, now: Now) -> Turn {
+    pub fn turn(&mut self, now: ClockTime) -> RotationTurn {
         if let Some(at) = self.waiting.iter().position(|(due, _)| *due <= now.at) {
             let (_, reading) = self.waiting.swap_remove(at);
             return self.step(reading, now);
@@ -106,26 +106,26 @@ impl Rotation {
         }
         let due = self.waiting.iter().map(|(due, _)| *due).min();
         if let Some(due) = due.filter(|_| self.waiting.len() >= WAITING) {
-            return Turn::Idle(due);
+            return RotationTurn::Idle(due);
         }
         if let Some(id) = self.queue.pop_front() {
             self.open(id);
-            return Turn::Opened;
+            return RotationTurn::Opened;
         }
         match (due, self.round) {
-            (Some(due), _) => Turn::Idle(due),
+            (Some(due), _) => RotationTurn::Idle(due),
             (None, Some((began, false))) => {
                 self.round = Some((began, true));
-                Turn::Round
+                RotationTurn::Round
             }
             (None, Some((began, true))) if now.at < began + self.options.every => {
-                Turn::Idle(began + self.options.every)
+                RotationTurn::Idle(began + self.options.every)
             }
             (None, _) => {
                 self.round = Some((now.at, false));
                 self.queue =
                     self.subjects.iter().filter_map(|subject| subject.processes.first().copied()).collect();
-                Turn::Worked
+                RotationTurn::Worked
             }
         }
     }
@@ -136,7 +136,7 @@ impl Rotation {
         // The file has one rate, which the largest guest sets. What is resident is known of all at once.
         let most = self.subjects.iter().map(|subject| subject.rss_bytes / page_size()).max().unwrap_or(0);
         let rate = self.options.rate.rate(most);
-        match Opened::of(subject) {
+        match OpenedGuest::open(subject) {
             Ok(opened) => self.current = Some(opened.begin(&self.key, rate, self.options.again)),
             Err(why) => self.fail(id, why.to_string()),
         }
@@ -147,24 +147,24 @@ impl Rotation {
         self.failures.insert(id, why);
     }
 
-    fn step(&mut self, mut reading: Reading, now: Now) -> Turn {
+    fn step(&mut self, mut reading: GuestReading, now: ClockTime) -> RotationTurn {
         let id = reading.subject().processes.first().copied();
         match (reading.step(&mut self.buffers, now), id) {
-            (Step::Read, _) if reading.is_read() => self.waiting.push((now.at, reading)),
-            (Step::Read, _) => self.current = Some(reading),
-            (Step::Wait(until), _) => self.waiting.push((until, reading)),
-            (Step::Done, Some(id)) => {
+            (ReadingStep::Read, _) if reading.is_read() => self.waiting.push((now.at, reading)),
+            (ReadingStep::Read, _) => self.current = Some(reading),
+            (ReadingStep::Wait(until), _) => self.waiting.push((until, reading)),
+            (ReadingStep::Done, Some(id)) => {
                 self.failures.remove(&id);
                 self.sketches.insert(id, reading.finish(now));
             }
-            (Step::Gone, Some(id)) => self.fail(id, "it has ended".to_owned()),
-            (Step::Done | Step::Gone, None) => {}
+            (ReadingStep::Gone, Some(id)) => self.fail(id, "it has ended".to_owned()),
+            (ReadingStep::Done | ReadingStep::Gone, None) => {}
         }
-        Turn::Worked
+        RotationTurn::Worked
     }
 
     /// Returns true if the next turn takes a second look at sampled pages.
-    pub fn is_looking_again(&self, now: Now) -> bool {
+    pub fn is_looking_again(&self, now: ClockTime) -> bool {
         self.waiting.iter().any(|(due, _)| *due <= now.at)
     }
 
@@ -187,7 +187,7 @@ impl Rotation {
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn write(&self, path: &Path, mut facts: HostFacts) -> Result<u64, WriteError> {
+    pub fn write(&self, path: &Path, mut facts: HostFacts) -> Result<u64, SketchWriteError> {
         let mut guests = Vec::new();
         for subject in &self.subjects {
             let Some(id) = subject.processes.first() else { continue };
@@ -196,7 +196,9 @@ impl Rotation {
                 Some(found) => guests.push((subject, found)),
                 None => {
                     let why = self.failures.get(id).map_or("it has not been read yet", String::as_str).to_owned();
-                    facts.skipped.push(Skipped { guest: format!("{} (pid {})", subject.name, subject.pid), why });
+                    facts
+                        .skipped
+                        .push(SkippedGuest { guest: format!("{} (pid {})", subject.name, subject.pid), why });
                 }
             }
         }

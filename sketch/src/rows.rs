@@ -2,7 +2,7 @@
 
 /// A sampled content of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct ContentRow {
     /// The fingerprint of the content.
     pub fingerprint: u64,
     /// Number of pages with this content.
@@ -15,7 +15,7 @@ pub struct Row {
 ///
 /// So n sampled pages take at most 9 n bytes, since any other content has at least two pages.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedRows {
     fingerprints: Box<[u64]>,
     forms: Box<[u8]>,
     /// Copies and steady copies of each content with form [`OTHER`], in the order of the contents.
@@ -31,15 +31,15 @@ const STAYED: u8 = 1;
 /// Form of a content with its copies in `others`.
 const OTHER: u8 = 2;
 
-impl Packed {
+impl PackedRows {
     /// Packs rows in their order.
-    pub(crate) fn of(rows: &[Row]) -> Self {
-        let form = |row: &Row| match (row.copies, row.steady) {
+    pub(crate) fn from_rows(rows: &[ContentRow]) -> Self {
+        let form = |row: &ContentRow| match (row.copies, row.steady) {
             (1, 0) => CHANGED,
             (1, 1) => STAYED,
             _ => OTHER,
         };
-        let other = |row: &Row| (form(row) == OTHER).then_some([row.copies, row.steady]);
+        let other = |row: &ContentRow| (form(row) == OTHER).then_some([row.copies, row.steady]);
         Self {
             fingerprints: rows.iter().map(|row| row.fingerprint).collect(),
             forms: rows.iter().map(form).collect(),
@@ -48,14 +48,14 @@ impl Packed {
     }
 
     /// Returns all rows in their order.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = ContentRow> {
         let mut others = self.others.iter();
         self.fingerprints.iter().zip(&self.forms).map(move |(&fingerprint, &form)| match form {
-            CHANGED => Row { fingerprint, copies: 1, steady: 0 },
-            STAYED => Row { fingerprint, copies: 1, steady: 1 },
+            CHANGED => ContentRow { fingerprint, copies: 1, steady: 0 },
+            STAYED => ContentRow { fingerprint, copies: 1, steady: 1 },
             _ => {
                 let [copies, steady] = others.next().copied().unwrap_or_default();
-                Row { fingerprint, copies, steady }
+                ContentRow { fingerprint, copies, steady }
             }
         })
     }
@@ -75,9 +75,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_comes_back(list in prop::collection::vec((any::<u64>(), 1_u32..4, 0_u32..4), 0..300)) {
-            let row = |&(fingerprint, copies, steady): &(u64, u32, u32)| Row { fingerprint, copies, steady: steady.min(copies) };
-            let rows: Vec<Row> = list.iter().map(row).collect();
-            let packed = Packed::of(&rows);
+            let row = |&(fingerprint, copies, steady): &(u64, u32, u32)| ContentRow { fingerprint, copies, steady: steady.min(copies) };
+            let rows: Vec<ContentRow> = list.iter().map(row).collect();
+            let packed = PackedRows::from_rows(&rows);
             prop_assert_eq!(packed.rows().collect::<Vec<_>>(), &rows[..]);
             let pages: usize = rows.iter().map(|row| row.copies as usize).sum();
             prop_assert!(packed.bytes() <= 9 * pages);

@@ -109,7 +109,7 @@ pub fn read_secret(path: &Path) -> Result<FleetKey, SecretError> {
     if secret.len() < FEWEST || text.len() as u64 > MOST {
         return Err(SecretError::Size { path: path.to_owned(), bytes: secret.len() });
     }
-    Ok(FleetKey::of(secret))
+    Ok(FleetKey::from_secret(secret))
 }
 
 fn check(path: &Path, file: &File) -> Result<(), SecretError> {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::guest::{Guest, Kind};
+use ksmith_core::guest::{Guest, GuestKind};
 use ksmith_core::sample::ProcessId;
-use ksmith_host::memory::process::Process;
+use ksmith_host::memory::process::OpenProcess;
 use serde::Serialize;
 
 /// A guest to be sketched.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Subject {
+pub struct SketchSubject {
     /// The guest's identity in the fleet: its UUID, if it has one. See [`identify`].
     pub guest_id: String,
     /// The guest's name.
@@ -21,7 +21,7 @@ pub struct Subject {
     /// True if name and UUID are verified. Otherwise the guest's own user chose them.
     pub verified: bool,
     /// The kind of the guest.
-    pub kind: Kind,
+    pub kind: GuestKind,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
     /// The class that the configuration assigns it to.
@@ -47,9 +47,9 @@ pub struct Subject {
     pub processes: Vec<ProcessId>,
 }
 
-impl Subject {
+impl SketchSubject {
     /// Creates the subject for a guest, with the domain and class that the configuration assigns to it.
-    pub fn of(guest: &Guest, domains: &DomainsConfig, classes: &BalanceConfig) -> Self {
+    pub fn from_guest(guest: &Guest, domains: &DomainsConfig, classes: &BalanceConfig) -> Self {
         let class = classes.terms(&guest.name, guest.uuid.as_deref(), guest.is_verified).class.name;
         Self {
             guest_id: String::new(),
@@ -72,13 +72,13 @@ impl Subject {
     }
 
     /// Creates the subject for a process that is not a guest: it offers no memory, and the user named it.
-    pub fn of_process(process: &Process, classes: &BalanceConfig) -> Self {
+    pub fn from_process(process: &OpenProcess, classes: &BalanceConfig) -> Self {
         Self {
             guest_id: String::new(),
             name: process.name.to_string(),
             uuid: None,
             verified: false,
-            kind: Kind::PROCESS,
+            kind: GuestKind::PROCESS,
             domain: None,
             class: classes.default_class.clone(),
             pid: process.pid,
@@ -96,8 +96,8 @@ impl Subject {
 
 /// Sets each guest's identity: the UUID, else `kind/name`. If several guests of a host claim the same identity, the
 /// process is appended to those that are not verified, or to all of them.
-pub fn identify(subjects: &mut [Subject]) {
-    let plain = |subject: &Subject| match &subject.uuid {
+pub fn identify(subjects: &mut [SketchSubject]) {
+    let plain = |subject: &SketchSubject| match &subject.uuid {
         Some(uuid) => uuid.clone(),
         None => format!("{}/{}", subject.kind, subject.name),
     };
@@ -120,13 +120,13 @@ pub fn identify(subjects: &mut [Subject]) {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn subject(name: &str, pid: u32, uuid: Option<&str>, verified: bool) -> Subject {
-        Subject {
+    pub(crate) fn subject(name: &str, pid: u32, uuid: Option<&str>, verified: bool) -> SketchSubject {
+        SketchSubject {
             guest_id: String::new(),
             name: name.to_owned(),
             uuid: uuid.map(str::to_owned),
             verified,
-            kind: Kind::new("qemu"),
+            kind: GuestKind::new("qemu"),
             domain: None,
             class: "silver".to_owned(),
             pid,

@@ -14,10 +14,11 @@ use ksmith_core::balance::BalanceConfig;
 use ksmith_core::kernel::Meminfo;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
-use ksmith_host::memory::process::Process;
+use ksmith_host::memory::process::OpenProcess;
 use ksmith_host::root::Root;
 use ksmith_sketch::{
-    CaptureOptions, Clock, FleetKey, HostFacts, Rate, RateRule, Rotation, RotationOptions, Subject, Turn, capture,
+    CaptureOptions, FleetKey, HostFacts, RateRule, RotationOptions, RotationTurn, SamplingRate, SketchClock,
+    SketchRotation, SketchSubject, capture,
 };
 use parquet::basic::{Compression, LogicalType, TimeUnit};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -25,7 +26,7 @@ use parquet::record::RowAccessor;
 
 /// A process with known memory: `contents` pages that depend only on the seed and their number, each `copies` times,
 /// and `zero` zero pages. For a line at its input it rewrites the first half of the contents.
-struct Holder(Child);
+struct PatternProcess(Child);
 
 const SCRIPT: &str = r#"
 import ctypes, mmap, sys, threading, time
@@ -57,7 +58,7 @@ for line in sys.stdin:
     print('changed', flush=True)
 "#;
 
-impl Holder {
+impl PatternProcess {
     fn start([seed, contents, copies, zero, offset]: [u64; 5]) -> Self {
         let numbers = [seed, contents, copies, zero, offset].map(|number| number.to_string());
         let mut child = Command::new("python3")
@@ -73,12 +74,12 @@ impl Holder {
         Self(child)
     }
 
-    fn subject(&self) -> Subject {
-        Subject::of_process(&Process::open(self.0.id()).unwrap(), &BalanceConfig::default())
+    fn subject(&self) -> SketchSubject {
+        SketchSubject::from_process(&OpenProcess::open(self.0.id()).unwrap(), &BalanceConfig::default())
     }
 }
 
-impl Drop for Holder {
+impl Drop for PatternProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -86,7 +87,7 @@ impl Drop for Holder {
 }
 
 fn key() -> FleetKey {
-    FleetKey::of(b"a secret of the tests")
+    FleetKey::from_secret(b"a secret of the tests")
 }
 
 fn facts(host: &str) -> HostFacts {
@@ -94,7 +95,7 @@ fn facts(host: &str) -> HostFacts {
 }
 
 /// The contents of a sketch file.
-struct Read {
+struct SketchFile {
     metadata: BTreeMap<String, String>,
     /// Pages, zero pages and changing fraction, by guest.
     guests: BTreeMap<String, (i64, i64, Option<f64>)>,
@@ -102,12 +103,12 @@ struct Read {
     contents: BTreeMap<String, BTreeMap<i64, (i32, Option<i32>)>>,
 }
 
-fn read(path: &Path) -> Read {
+fn read(path: &Path) -> SketchFile {
     let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
     let file = reader.metadata();
     let pairs = file.file_metadata().key_value_metadata().unwrap();
     let metadata = pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect();
-    let mut read = Read { metadata, guests: BTreeMap::new(), contents: BTreeMap::new() };
+    let mut read = SketchFile { metadata, guests: BTreeMap::new(), contents: BTreeMap::new() };
     for row in reader.get_row_iter(None).unwrap() {
         let row = row.unwrap();
         let guest = row.get_string(3).unwrap().clone();
@@ -125,16 +126,16 @@ fn read(path: &Path) -> Read {
     read
 }
 
-fn options(holders: &[&Holder], rate: RateRule, again: Option<Duration>) -> CaptureOptions {
+fn options(holders: &[&PatternProcess], rate: RateRule, again: Option<Duration>) -> CaptureOptions {
     CaptureOptions { subjects: holders.iter().map(|holder| holder.subject()).collect(), rate, again }
 }
 
-fn write(options: &CaptureOptions, path: &Path) -> ksmith_sketch::Summary {
+fn write(options: &CaptureOptions, path: &Path) -> ksmith_sketch::SketchSummary {
     capture(options, &key()).unwrap().write(path, facts("h1"), &key()).unwrap()
 }
 
 fn stated(bits: u32) -> RateRule {
-    RateRule::Stated(Rate::of_bits(bits))
+    RateRule::Stated(SamplingRate::from_bits(bits))
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn a_device_a_pipe_and_a_directory_are_not_replaced() {
 fn what_shared_memory_a_host_has_and_what_a_guest_has_in_swap_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
-    let holder = Holder::start([1, 50, 1, 0, 0]);
+    let holder = PatternProcess::start([1, 50, 1, 0, 0]);
     let memory = Meminfo { shmem: Some(5 << 20), ..Meminfo::default() };
     let sample = Sample { memory: Reading::Value(memory), ..Sample::default() };
     let facts = HostFacts::read(&Root::host(), &sample, Some("h1"), None, 1_795_000_000_000);
@@ -205,11 +206,12 @@ fn at_rate_1_a_file_is_exact() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
     // 600 contents twice and 100 zero pages; 400 once, of which 300 are the first one's.
-    let holders = [Holder::start([1, 600, 2, 100, 0]), Holder::start([1, 400, 1, 0, 300])];
+    let holders = [PatternProcess::start([1, 600, 2, 100, 0]), PatternProcess::start([1, 400, 1, 0, 300])];
     let (one, other) = (holders[0].subject(), holders[1].subject());
     write(&options(&[&holders[0], &holders[1]], stated(0), None), &path);
     let found = read(&path);
-    let id = |subject: &Subject| format!("process/python3/{}.{}", subject.pid, subject.processes[0].start_ticks);
+    let id =
+        |subject: &SketchSubject| format!("process/python3/{}.{}", subject.pid, subject.processes[0].start_ticks);
     let (one, other) = (id(&one), id(&other));
     // An interpreter has memory of its own besides.
     let (pages, zero, changing) = found.guests[&one];
@@ -228,12 +230,12 @@ fn at_rate_1_a_file_is_exact() {
 #[test]
 fn a_lower_rate_keeps_the_same_contents_and_other_keys_others() {
     let directory = tempfile::tempdir().unwrap();
-    let holder = Holder::start([5, 4000, 1, 0, 0]);
+    let holder = PatternProcess::start([5, 4000, 1, 0, 0]);
     let path = |name: &str| directory.path().join(name);
     write(&options(&[&holder], stated(1), None), &path("a"));
     write(&options(&[&holder], stated(4), None), &path("b"));
     let (high, low) = (read(&path("a")), read(&path("b")));
-    let only = |read: &Read| read.contents.values().next().unwrap().clone();
+    let only = |read: &SketchFile| read.contents.values().next().unwrap().clone();
     let (high, low) = (only(&high), only(&low));
     assert!(low.len() > 200 && high.len() > 1800, "{} {}", low.len(), high.len());
     // The rule for readers that the reference gives.
@@ -242,7 +244,7 @@ fn a_lower_rate_keeps_the_same_contents_and_other_keys_others() {
     // The interpreter itself may have changed a page of its own between the two.
     let differing = kept.iter().filter(|content| !low.contains_key(content)).count();
     assert!(differing <= 2 && low.len().abs_diff(kept.len()) <= 4, "{differing} of {}", kept.len());
-    let other = FleetKey::of(b"another secret of the tests");
+    let other = FleetKey::from_secret(b"another secret of the tests");
     let found = capture(&options(&[&holder], stated(1), None), &other).unwrap();
     found.write(&path("c"), facts("h1"), &other).unwrap();
     let foreign = read(&path("c"));
@@ -254,8 +256,8 @@ fn a_lower_rate_keeps_the_same_contents_and_other_keys_others() {
 fn what_changes_between_the_looks_is_not_steady() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
-    let mut holder = Holder::start([9, 4000, 1, 0, 0]);
-    let mut rotation = Rotation::new(
+    let mut holder = PatternProcess::start([9, 4000, 1, 0, 0]);
+    let mut rotation = SketchRotation::new(
         key(),
         RotationOptions {
             rate: stated(0),
@@ -264,16 +266,16 @@ fn what_changes_between_the_looks_is_not_steady() {
         },
     );
     rotation.guests(vec![holder.subject()]);
-    let clock = Clock::start();
+    let clock = SketchClock::start();
     let mut now = clock.now();
     // Time passes only here.
-    while !matches!(rotation.turn(now), Turn::Idle(_)) {}
+    while !matches!(rotation.turn(now), RotationTurn::Idle(_)) {}
     assert_eq!(rotation.sketched(), 0, "it waits for the second look");
     holder.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let mut line = String::new();
     BufReader::new(holder.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     now.at += Duration::from_secs(101);
-    while rotation.turn(now) != Turn::Round {}
+    while rotation.turn(now) != RotationTurn::Round {}
     assert_eq!((rotation.sketched(), rotation.known()), (1, 1));
     rotation.write(&path, facts("h1")).unwrap();
     let found = read(&path);
@@ -284,22 +286,24 @@ fn what_changes_between_the_looks_is_not_steady() {
     // 2000 pages changed, and a few of the interpreter's.
     assert!((2000..2600).contains(&(copies - steady)), "{copies} {steady} of {pages}");
     assert!((changing.unwrap() - (copies - steady) as f64 / copies as f64).abs() < 1e-12);
-    let Turn::Idle(next) = rotation.turn(now) else { panic!("a round begins too soon") };
+    let RotationTurn::Idle(next) = rotation.turn(now) else { panic!("a round begins too soon") };
     assert!(next > now.at && next <= now.at + Duration::from_secs(1000));
     now.at = next;
-    assert_eq!(rotation.turn(now), Turn::Worked);
-    assert_eq!(rotation.turn(now), Turn::Opened);
+    assert_eq!(rotation.turn(now), RotationTurn::Worked);
+    assert_eq!(rotation.turn(now), RotationTurn::Opened);
 }
 
 #[test]
 fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
-    let (first, second) = (Holder::start([1, 500, 1, 0, 0]), Holder::start([2, 500, 1, 0, 0]));
-    let mut rotation =
-        Rotation::new(key(), RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) });
+    let (first, second) = (PatternProcess::start([1, 500, 1, 0, 0]), PatternProcess::start([2, 500, 1, 0, 0]));
+    let mut rotation = SketchRotation::new(
+        key(),
+        RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) },
+    );
     rotation.guests(vec![first.subject(), second.subject()]);
-    let now = Clock::start().now();
+    let now = SketchClock::start().now();
     while rotation.sketched() == 0 {
         rotation.turn(now);
     }
@@ -311,7 +315,7 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     let left = second.subject();
     drop(first);
     rotation.guests(vec![left]);
-    while rotation.turn(now) != Turn::Round {}
+    while rotation.turn(now) != RotationTurn::Round {}
     rotation.write(&path, facts("h1")).unwrap();
     let found = read(&path);
     assert_eq!((found.guests.len(), found.metadata["ksmith.complete"].as_str()), (1, "true"));
@@ -329,21 +333,22 @@ input()
 ";
 
 /// Starts that script. It may take another program's name.
-fn shared(name: &[&str]) -> Holder {
+fn shared(name: &[&str]) -> PatternProcess {
     let mut command = Command::new("python3");
     command.args(["-c", SHARED]).args(name);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 is installed");
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    Holder(child)
+    PatternProcess(child)
 }
 
 #[test]
 fn a_virtual_machine_with_shared_memory_is_left_out_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
-    let (machine, process, private) = (shared(&["qemu-system-x86"]), shared(&[]), Holder::start([1, 50, 1, 0, 0]));
+    let (machine, process, private) =
+        (shared(&["qemu-system-x86"]), shared(&[]), PatternProcess::start([1, 50, 1, 0, 0]));
     let summary = write(&options(&[&machine, &process, &private], stated(0), None), &path);
     // Of a process the private part may merge, so it stays.
     assert_eq!(summary.guests, 2);
@@ -357,11 +362,13 @@ fn a_virtual_machine_with_shared_memory_is_left_out_by_name() {
     assert_eq!(found.guests.len(), 2);
     assert_eq!(found.metadata["ksmith.complete"], "false");
     assert!(found.metadata["ksmith.host"].contains(&skipped.why), "{}", found.metadata["ksmith.host"]);
-    let mut rotation =
-        Rotation::new(key(), RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) });
+    let mut rotation = SketchRotation::new(
+        key(),
+        RotationOptions { rate: stated(0), again: None, every: Duration::from_secs(1000) },
+    );
     rotation.guests(vec![machine.subject(), private.subject()]);
-    let clock = Clock::start();
-    while rotation.turn(clock.now()) != Turn::Round {}
+    let clock = SketchClock::start();
+    while rotation.turn(clock.now()) != RotationTurn::Round {}
     rotation.write(&path, facts("h1")).unwrap();
     assert!(read(&path).metadata["ksmith.host"].contains("in shared mappings"));
 }
@@ -376,7 +383,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 /// Starts a QEMU machine with this memory backend, which never starts its processor. It offers nothing to KSM,
 /// including its firmware: meanwhile tests of other crates start ksmd, or refuse a host with KSM in use.
-fn machine(backend: &str) -> Option<Holder> {
+fn machine(backend: &str) -> Option<PatternProcess> {
     const QEMU: &str = "qemu-system-x86_64";
     Command::new(QEMU).arg("--version").output().ok()?;
     let mut command = Command::new("python3");
@@ -390,7 +397,7 @@ fn machine(backend: &str) -> Option<Holder> {
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     while !lines.next().expect("the machine has ended").unwrap().contains("VM status") {}
     drop(lines);
-    Some(Holder(child))
+    Some(PatternProcess(child))
 }
 
 #[test]
@@ -413,7 +420,7 @@ fn a_machine_of_qemu_is_sketched_only_if_its_memory_is_private() {
 fn the_largest_guest_has_about_as_many_contents_as_were_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("h1.parquet");
-    let holders = [Holder::start([1, 9000, 1, 0, 0]), Holder::start([2, 500, 1, 0, 0])];
+    let holders = [PatternProcess::start([1, 9000, 1, 0, 0]), PatternProcess::start([2, 500, 1, 0, 0])];
     let summary = write(&options(&[&holders[0], &holders[1]], RateRule::PerGuest(1024), None), &path);
     let found = read(&path);
     let most = found.contents.values().map(BTreeMap::len).max().unwrap();

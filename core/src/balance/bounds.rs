@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::config::BalanceConfig;
 use super::resize_range::ResizeRange;
-use super::{Action, GuestView, Plan, View};
+use super::{BalanceAction, BalancePlan, BalanceView, GuestView};
 
 /// The bounds on plans, with the time of each guest's last resize.
 #[derive(Debug, Clone, Default)]
-pub struct Bounds {
+pub struct PlanBounds {
     last: BTreeMap<String, Duration>,
 }
 
-impl Bounds {
+impl PlanBounds {
     /// Brings a plan within the bounds, takes first. Actions that are not possible at all are left out.
     ///
     /// * Each guest stays within its [`ResizeRange`].
@@ -21,7 +21,7 @@ impl Bounds {
     /// * A held guest is left alone, and a guest in trouble is only given memory.
     /// * The gives of a plan come from what the pool has above half its low mark.
     #[must_use]
-    pub fn hold(&mut self, mut plan: Plan, view: &View, config: &BalanceConfig) -> Plan {
+    pub fn bound_plan(&mut self, mut plan: BalancePlan, view: &BalanceView, config: &BalanceConfig) -> BalancePlan {
         let guests: BTreeMap<&str, &GuestView> =
             view.guests.iter().map(|guest| (guest.key.as_str(), guest)).collect();
         self.last.retain(|key, _| guests.contains_key(key.as_str()));
@@ -30,13 +30,13 @@ impl Bounds {
         let mut seen = BTreeSet::new();
         let mut held = Vec::new();
         plan.actions.sort_by_key(|action| match action {
-            Action::Ksm { .. } => 0,
-            Action::Resize { key, to_bytes, .. } => {
+            BalanceAction::Ksm { .. } => 0,
+            BalanceAction::Resize { key, to_bytes, .. } => {
                 1 + u8::from(guests.get(key.as_str()).is_some_and(|guest| *to_bytes > guest.given_bytes))
             }
         });
         for action in plan.actions {
-            let Action::Resize { key, to_bytes, reason, .. } = action else {
+            let BalanceAction::Resize { key, to_bytes, reason, .. } = action else {
                 held.push(action);
                 continue;
             };
@@ -44,7 +44,7 @@ impl Bounds {
             if self.is_cooling(&key, view.now, config) || !seen.insert(key.clone()) {
                 continue;
             }
-            let range = ResizeRange::of(guest, &view.pool, config);
+            let range = ResizeRange::for_guest(guest, &view.pool, config);
             let mut to = range.bound(to_bytes);
             if to > guest.given_bytes {
                 if to - guest.given_bytes > spare {
@@ -58,7 +58,7 @@ impl Bounds {
             }
             if to != guest.given_bytes {
                 self.last.insert(key.clone(), view.now);
-                held.push(Action::Resize { key, from_bytes: guest.given_bytes, to_bytes: to, reason });
+                held.push(BalanceAction::Resize { key, from_bytes: guest.given_bytes, to_bytes: to, reason });
             }
         }
         plan.actions = held;
@@ -66,7 +66,7 @@ impl Bounds {
     }
 
     /// Records a resize that was not planned: an operator's.
-    pub fn note(&mut self, key: &str, now: Duration) {
+    pub fn record_resize(&mut self, key: &str, now: Duration) {
         self.last.insert(key.to_owned(), now);
     }
 
@@ -81,27 +81,29 @@ mod tests {
 
     use super::super::testing::{MIB, guest, pool, view};
     use super::*;
-    use crate::balance::{Class, Inside, PoolView};
-    use crate::decide::Reason;
+    use crate::balance::{GuestClass, PoolView, ReportedFigures};
+    use crate::decide::DecisionReason;
 
-    fn plan(resizes: &[(&str, u64)]) -> Plan {
-        let action = |(key, to_bytes): &(&str, u64)| Action::Resize {
+    fn plan(resizes: &[(&str, u64)]) -> BalancePlan {
+        let action = |(key, to_bytes): &(&str, u64)| BalanceAction::Resize {
             key: (*key).to_owned(),
             from_bytes: 0,
             to_bytes: *to_bytes,
             reason: String::new(),
         };
-        Plan {
+        BalancePlan {
             actions: resizes.iter().map(action).collect(),
-            reason: Reason::new("test", "why"),
+            reason: DecisionReason::new("test", "why"),
             check_after: Duration::from_secs(1),
         }
     }
 
-    fn amounts(plan: &Plan) -> Vec<(&str, u64, u64)> {
+    fn amounts(plan: &BalancePlan) -> Vec<(&str, u64, u64)> {
         let amounts = plan.actions.iter().map(|action| match action {
-            Action::Resize { key, from_bytes, to_bytes, .. } => (key.as_str(), *from_bytes / MIB, *to_bytes / MIB),
-            Action::Ksm { .. } => ("ksm", 0, 0),
+            BalanceAction::Resize { key, from_bytes, to_bytes, .. } => {
+                (key.as_str(), *from_bytes / MIB, *to_bytes / MIB)
+            }
+            BalanceAction::Ksm { .. } => ("ksm", 0, 0),
         });
         amounts.collect()
     }
@@ -109,12 +111,12 @@ mod tests {
     #[test]
     fn a_large_change_becomes_a_step_and_the_next_waits_for_the_cooldown() {
         let config = BalanceConfig::default();
-        let mut bounds = Bounds::default();
+        let mut bounds = PlanBounds::default();
         let at = |second| view(second, pool(1000, 300), vec![guest("a", 1000, 900)]);
-        let held = bounds.hold(plan(&[("a", 0), ("a", 0), ("b", 0)]), &at(10), &config);
+        let held = bounds.bound_plan(plan(&[("a", 0), ("a", 0), ("b", 0)]), &at(10), &config);
         assert_eq!(amounts(&held), [("a", 1000, 950)]);
-        assert_eq!(amounts(&bounds.hold(plan(&[("a", 0)]), &at(11), &config)), []);
-        assert_eq!(amounts(&bounds.hold(plan(&[("a", 0)]), &at(12), &config)), [("a", 1000, 950)]);
+        assert_eq!(amounts(&bounds.bound_plan(plan(&[("a", 0)]), &at(11), &config)), []);
+        assert_eq!(amounts(&bounds.bound_plan(plan(&[("a", 0)]), &at(12), &config)), [("a", 1000, 950)]);
     }
 
     #[test]
@@ -126,7 +128,7 @@ mod tests {
         };
         let view = view(0, pool(1000, 110), vec![squeezed("a"), squeezed("b"), squeezed("c")]);
         let wanted = plan(&[("a", 600 * MIB), ("b", 600 * MIB), ("c", 600 * MIB)]);
-        let held = Bounds::default().hold(wanted, &view, &BalanceConfig::default());
+        let held = PlanBounds::default().bound_plan(wanted, &view, &BalanceConfig::default());
         // Half the low mark is 50 MiB: 60 are there to be given, in steps of 50.
         assert_eq!(amounts(&held), [("a", 500, 550), ("b", 500, 510)]);
     }
@@ -136,8 +138,11 @@ mod tests {
         let mut squeezed = guest("a", 1000, 10);
         squeezed.given_bytes = 500 * MIB;
         let view = view(0, pool(1000, 300), vec![squeezed, guest("b", 1000, 900)]);
-        let held =
-            Bounds::default().hold(plan(&[("a", 510 * MIB), ("b", 990 * MIB)]), &view, &BalanceConfig::default());
+        let held = PlanBounds::default().bound_plan(
+            plan(&[("a", 510 * MIB), ("b", 990 * MIB)]),
+            &view,
+            &BalanceConfig::default(),
+        );
         assert_eq!(amounts(&held), [("b", 1000, 990), ("a", 500, 510)]);
     }
 
@@ -149,11 +154,11 @@ mod tests {
                     GuestView {
                         key: key.to_string(),
                         name: key.to_string(),
-                        class: Class { name: String::new(), weight: key as u32 % 3 },
+                        class: GuestClass { name: String::new(), weight: key as u32 % 3 },
                         given_bytes: given.min(whole),
                         whole_bytes: whole,
                         resident_bytes: given,
-                        inside: Inside { available_bytes: available, ..Inside::default() },
+                        inside: ReportedFigures { available_bytes: available, ..ReportedFigures::default() },
                         floor_bytes: floor,
                         ceiling_bytes: ceiling,
                         step_bytes: step,
@@ -183,7 +188,7 @@ mod tests {
             ),
         ) {
             let config = BalanceConfig::default();
-            let mut bounds = Bounds::default();
+            let mut bounds = PlanBounds::default();
             let mut now = Duration::ZERO;
             let mut acted: BTreeMap<String, Duration> = BTreeMap::new();
             for (guests, wanted, size, available, millis) in turns {
@@ -191,15 +196,15 @@ mod tests {
                 let pool = PoolView { size_bytes: size, available_bytes: available.min(size), ..PoolView::default() };
                 let keys: Vec<(String, u64)> = wanted.iter().map(|(key, to)| (key.to_string(), *to)).collect();
                 let wanted: Vec<(&str, u64)> = keys.iter().map(|(key, to)| (key.as_str(), *to)).collect();
-                let view = View { now, pool, guests };
+                let view = BalanceView { now, pool, guests };
                 acted.retain(|key, _| view.guests.iter().any(|guest| guest.key == *key));
-                let held = bounds.hold(plan(&wanted), &view, &config);
+                let held = bounds.bound_plan(plan(&wanted), &view, &config);
                 let mut given = 0_u64;
                 let mut has_given = false;
                 for action in &held.actions {
-                    let Action::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
+                    let BalanceAction::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
                     let guest = view.guests.iter().find(|guest| guest.key == *key).unwrap();
-                    let range = ResizeRange::of(guest, &pool, &config);
+                    let range = ResizeRange::for_guest(guest, &pool, &config);
                     prop_assert!(!guest.held);
                     prop_assert_eq!(*from_bytes, guest.given_bytes);
                     prop_assert_ne!(from_bytes, to_bytes);

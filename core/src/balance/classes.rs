@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
-use super::Class;
+use super::GuestClass;
 
 /// One `[[balance.rule]]`: it fits a guest that has every property it names.
 ///
@@ -47,9 +47,9 @@ impl TryFrom<Written> for GuestRule {
 
 /// The operator's terms for one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct GuestTerms {
     /// The class of the guest.
-    pub class: Class,
+    pub class: GuestClass,
     /// The floor, if there is one.
     pub floor_bytes: Option<u64>,
     /// The ceiling, if there is one.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
-use super::classes::{GuestRule, Terms};
-use super::{Class, GuestView, PoolView};
+use super::classes::{GuestRule, GuestTerms};
+use super::{GuestClass, GuestView, PoolView};
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 
@@ -20,7 +20,7 @@ pub struct BalanceConfig {
     /// The policy that makes plans.
     pub policy: BalanceKind,
     /// The pool: `host`, or a cgroup (v2) with a limit, such as `machine.slice`.
-    pub pool: Pool,
+    pub pool: PoolScope,
     /// Cgroups that are guests themselves: containers, services. `*` and `?` have no meaning here.
     pub cgroups: Vec<String>,
     /// Users with guests that are balanced although they are not verified. `*` and `?` stand for any text and any
@@ -62,7 +62,7 @@ pub struct BalanceConfig {
     #[serde(alias = "squeal_faults_per_second", deserialize_with = "positive")]
     pub pressure_faults_per_second: f64,
     /// The response when merged pages could need more memory than there is.
-    pub exposure: WhenExposed,
+    pub exposure: ExposureResponse,
     /// True if guests get all their memory back when the daemon ends.
     pub give_back_on_exit: bool,
     /// The settings of the policy `squeeze`.
@@ -89,7 +89,7 @@ pub enum BalanceKind {
 /// The memory that guests share.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "String")]
-pub enum Pool {
+pub enum PoolScope {
     /// The host's memory.
     #[default]
     Host,
@@ -97,7 +97,7 @@ pub enum Pool {
     Cgroup(String),
 }
 
-impl From<String> for Pool {
+impl From<String> for PoolScope {
     fn from(text: String) -> Self {
         match text.trim_start_matches("/sys/fs/cgroup").trim_matches('/') {
             "host" | "" => Self::Host,
@@ -109,7 +109,7 @@ impl From<String> for Pool {
 /// The response when exposure exceeds headroom; each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WhenExposed {
+pub enum ExposureResponse {
     /// Report the shortfall only.
     Report,
     /// Offer no more memory to merging.
@@ -154,7 +154,7 @@ impl Default for BalanceConfig {
         Self {
             enabled: false,
             policy: BalanceKind::default(),
-            pool: Pool::default(),
+            pool: PoolScope::default(),
             cgroups: Vec::new(),
             users: Vec::new(),
             proxmox: false,
@@ -169,7 +169,7 @@ impl Default for BalanceConfig {
             reserve_mib: 16.0,
             pressure_psi_percent: 1.0,
             pressure_faults_per_second: 50.0,
-            exposure: WhenExposed::default(),
+            exposure: ExposureResponse::default(),
             give_back_on_exit: true,
             squeeze: SqueezeConfig::default(),
             classes: classes.map(|(name, weight)| (name.to_owned(), weight)).into(),
@@ -181,7 +181,7 @@ impl Default for BalanceConfig {
 
 /// The pool's watermarks in bytes, in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Marks {
+pub struct PoolWatermarks {
     /// Half the low mark: below it steps are larger, and only guests under memory pressure get memory.
     pub min: u64,
     /// The low mark: below it memory is taken.
@@ -194,10 +194,10 @@ pub struct Marks {
 
 impl BalanceConfig {
     /// Computes the watermarks of a pool.
-    pub fn marks(&self, pool: &PoolView) -> Marks {
+    pub fn marks(&self, pool: &PoolView) -> PoolWatermarks {
         let part = |percent: f64| part_of(pool.size_bytes, percent);
         let (low, high) = (part(self.low_percent), part(self.high_percent));
-        Marks { min: low / 2, low, enough: low / 2 + high / 2, high }
+        PoolWatermarks { min: low / 2, low, enough: low / 2 + high / 2, high }
     }
 
     /// The shortest time between two actions on one guest.
@@ -213,12 +213,12 @@ impl BalanceConfig {
     /// Returns the operator's terms for a guest.
     ///
     /// Rules match by name and UUID. So none fits a guest that only claims them.
-    pub fn terms(&self, name: &str, uuid: Option<&str>, is_verified: bool) -> Terms {
+    pub fn terms(&self, name: &str, uuid: Option<&str>, is_verified: bool) -> GuestTerms {
         let rule = self.rule.iter().find(|rule| is_verified && rule.fits(name, uuid));
         let class = rule.and_then(GuestRule::class).unwrap_or(&self.default_class);
         let weight = self.classes.get(class).copied().unwrap_or(1);
-        Terms {
-            class: Class { name: class.to_owned(), weight },
+        GuestTerms {
+            class: GuestClass { name: class.to_owned(), weight },
             floor_bytes: rule.and_then(GuestRule::floor_bytes),
             ceiling_bytes: rule.and_then(GuestRule::ceiling_bytes),
             is_held: rule.is_some_and(GuestRule::is_held),
@@ -305,7 +305,7 @@ mod tests {
     fn marks_are_ordered() {
         let pool = PoolView { size_bytes: 1000, ..PoolView::default() };
         let marks = BalanceConfig::default().marks(&pool);
-        assert_eq!(marks, Marks { min: 50, low: 100, enough: 150, high: 200 });
+        assert_eq!(marks, PoolWatermarks { min: 50, low: 100, enough: 150, high: 200 });
     }
 
     #[test]
@@ -323,9 +323,9 @@ mod tests {
 
     #[test]
     fn a_pool_is_the_host_or_a_path() {
-        assert_eq!(parse("pool = 'host'").pool, Pool::Host);
+        assert_eq!(parse("pool = 'host'").pool, PoolScope::Host);
         for path in ["machine.slice/a", "/machine.slice/a/", "/sys/fs/cgroup/machine.slice/a"] {
-            assert_eq!(parse(&format!("pool = '{path}'")).pool, Pool::Cgroup("machine.slice/a".to_owned()));
+            assert_eq!(parse(&format!("pool = '{path}'")).pool, PoolScope::Cgroup("machine.slice/a".to_owned()));
         }
     }
 

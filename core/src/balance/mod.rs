@@ -1,7 +1,7 @@
 //! Balance: which guests give memory, and which get it.
 //!
-//! The module has the shape of [`decide`](crate::decide): a policy gets a [`View`] and returns a [`Plan`] of actions
-//! with reasons, and [`Bounds`] that no policy can leave are applied to every plan.
+//! The module has the shape of [`decide`](crate::decide): a policy gets a [`BalanceView`] and returns a [`BalancePlan`] of actions
+//! with reasons, and [`PlanBounds`] that no policy can leave are applied to every plan.
 
 mod backoff;
 mod bounds;
@@ -19,22 +19,24 @@ mod squeeze;
 mod testing;
 mod view;
 
-pub use backoff::Backoff;
-pub use bounds::Bounds;
-pub use classes::{FitsAll, GuestRule, Terms};
-pub use config::{BalanceConfig, BalanceKind, Marks, Pool, SqueezeConfig, WhenExposed, shortness};
+pub use backoff::ResizeBackoff;
+pub use bounds::PlanBounds;
+pub use classes::{FitsAll, GuestRule, GuestTerms};
+pub use config::{
+    BalanceConfig, BalanceKind, ExposureResponse, PoolScope, PoolWatermarks, SqueezeConfig, shortness,
+};
 pub use forecast::shortfall;
-pub use no_swap::NoSwap;
-pub use plan::{Action, BalancePolicy, KsmStep, Plan};
-pub use pressure::Pressure;
+pub use no_swap::NoSwapPolicy;
+pub use plan::{BalanceAction, BalancePlan, BalancePolicy, KsmStep};
+pub use pressure::MemoryPressure;
 pub use resize_range::ResizeRange;
-pub use squeeze::Squeeze;
-pub use view::{Class, GuestView, Inside, PoolView, View};
+pub use squeeze::SqueezePolicy;
+pub use view::{BalanceView, GuestClass, GuestView, PoolView, ReportedFigures};
 
 /// Creates the policy that a configuration names.
 pub fn policy(config: &BalanceConfig) -> Box<dyn BalancePolicy> {
     match config.policy {
-        BalanceKind::NoSwap => Box::new(NoSwap::new(config.clone())),
-        BalanceKind::Squeeze => Box::new(Squeeze::new(config.clone())),
+        BalanceKind::NoSwap => Box::new(NoSwapPolicy::new(config.clone())),
+        BalanceKind::Squeeze => Box::new(SqueezePolicy::new(config.clone())),
     }
 }

@@ -15,12 +15,12 @@ mod take;
 
 use std::time::Duration;
 
-use self::assessed::Assessed;
-use super::config::{BalanceConfig, Marks};
-use super::forecast::{Forecast, Outlook};
+use self::assessed::GuestAssessment;
+use super::config::{BalanceConfig, PoolWatermarks};
+use super::forecast::{MergeForecast, MergeOutlook};
 use super::resize_range::is_urgent;
-use super::{BalancePolicy, Plan, View};
-use crate::decide::Reason;
+use super::{BalancePlan, BalancePolicy, BalanceView};
+use crate::decide::DecisionReason;
 use crate::units::Bytes;
 
 /// The interval between two views while memory moves.
@@ -40,9 +40,9 @@ const SWAPPING: f64 = 64.0 * 1024.0;
 
 /// The balance policy `no-swap`.
 #[derive(Debug, Clone)]
-pub struct NoSwap {
+pub struct NoSwapPolicy {
     config: BalanceConfig,
-    forecast: Forecast,
+    forecast: MergeForecast,
     /// True while memory is being taken: from below the low mark up to the mark `enough`.
     is_taking: bool,
     /// The last time at which the pool was short.
@@ -51,10 +51,10 @@ pub struct NoSwap {
     gives_back: bool,
 }
 
-impl NoSwap {
+impl NoSwapPolicy {
     /// Creates the policy with this configuration.
     pub fn new(config: BalanceConfig) -> Self {
-        let forecast = Forecast::default();
+        let forecast = MergeForecast::default();
         Self { config, forecast, is_taking: false, last_short: None, gives_back: true }
     }
 
@@ -64,7 +64,12 @@ impl NoSwap {
     }
 
     /// Returns the amount to take and the reason; `None` if the pool is not short.
-    fn shortage(&mut self, view: &View, marks: &Marks, outlook: &Outlook) -> Option<(u64, String)> {
+    fn shortage(
+        &mut self,
+        view: &BalanceView,
+        marks: &PoolWatermarks,
+        outlook: &MergeOutlook,
+    ) -> Option<(u64, String)> {
         let pool = &view.pool;
         let low = marks.low.max(outlook.needed_bytes);
         let swap_rate = pool.swap_out_bytes_per_second.filter(|rate| *rate > SWAPPING);
@@ -98,7 +103,12 @@ impl NoSwap {
     }
 
     /// Makes the plan while the pool is short.
-    fn relieve_pool(view: &View, guests: &[Assessed<'_>], marks: &Marks, (missing, why): (u64, String)) -> Plan {
+    fn relieve_pool(
+        view: &BalanceView,
+        guests: &[GuestAssessment<'_>],
+        marks: &PoolWatermarks,
+        (missing, why): (u64, String),
+    ) -> BalancePlan {
         let is_urgent = is_urgent(&view.pool, marks);
         let (state, patience) = if is_urgent { ("urgent", URGENT_PATIENCE) } else { ("short", PATIENCE) };
         let (mut actions, is_awaited) = take::for_pool(guests, missing, &why, patience);
@@ -107,14 +117,22 @@ impl NoSwap {
         let (gives, _) = give::to_pressed(guests, view, marks.min);
         actions.extend(gives);
         let text = if takes || is_awaited { why } else { format!("{why}; no guest has anything to spare") };
-        Plan { actions, reason: Reason::new(state, text), check_after: SOON }
+        BalancePlan { actions, reason: DecisionReason::new(state, text), check_after: SOON }
     }
 
     /// Makes the plan while the pool is not short.
-    fn distribute(&self, view: &View, guests: &[Assessed<'_>], marks: &Marks) -> Plan {
+    fn distribute(
+        &self,
+        view: &BalanceView,
+        guests: &[GuestAssessment<'_>],
+        marks: &PoolWatermarks,
+    ) -> BalancePlan {
         let available = Bytes::from(view.pool.available_bytes);
-        let plan =
-            |actions, state, text, check_after| Plan { actions, reason: Reason::new(state, text), check_after };
+        let plan = |actions, state, text, check_after| BalancePlan {
+            actions,
+            reason: DecisionReason::new(state, text),
+            check_after,
+        };
         let (mut actions, unmet) = give::to_pressed(guests, view, marks.low);
         if let Some(unmet) = unmet {
             actions.extend(take::from_idle(guests, &unmet, &self.config));
@@ -148,17 +166,17 @@ impl NoSwap {
     }
 }
 
-impl BalancePolicy for NoSwap {
+impl BalancePolicy for NoSwapPolicy {
     fn name(&self) -> &'static str {
         "no-swap"
     }
 
-    fn decide(&mut self, view: &View) -> Plan {
+    fn decide(&mut self, view: &BalanceView) -> BalancePlan {
         let marks = self.config.marks(&view.pool);
-        let outlook = self.forecast.look(view, &self.config, &marks);
+        let outlook = self.forecast.assess(view, &self.config, &marks);
         let shortage = self.shortage(view, &marks, &outlook);
-        let guests: Vec<Assessed<'_>> =
-            view.guests.iter().map(|guest| Assessed::of(guest, &view.pool, &self.config)).collect();
+        let guests: Vec<GuestAssessment<'_>> =
+            view.guests.iter().map(|guest| GuestAssessment::new(guest, &view.pool, &self.config)).collect();
         let mut plan = match shortage {
             Some(shortage) => Self::relieve_pool(view, &guests, &marks, shortage),
             None => self.distribute(view, &guests, &marks),

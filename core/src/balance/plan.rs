@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GuestView, View};
-use crate::decide::Reason;
+use super::{BalanceView, GuestView};
+use crate::decide::DecisionReason;
 
 /// A balance policy: a pure function of the views it was shown, as [`Policy`](crate::decide::Policy) is.
 pub trait BalancePolicy: fmt::Debug + Send {
     /// Returns the name in the configuration: `[balance] policy = "…"`.
     fn name(&self) -> &'static str;
     /// Makes the plan for this view.
-    fn decide(&mut self, view: &View) -> Plan;
+    fn decide(&mut self, view: &BalanceView) -> BalancePlan;
 }
 
 /// The actions, their reason, and the time of the next view.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct BalancePlan {
     /// In the order in which they are to be done: takes before gives.
-    pub actions: Vec<Action>,
+    pub actions: Vec<BalanceAction>,
     /// The state in a word, and the reason in a sentence.
-    pub reason: Reason,
+    pub reason: DecisionReason,
     /// The latest time of the next view, from now.
     pub check_after: Duration,
 }
@@ -30,7 +30,7 @@ pub struct Plan {
 /// One action of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
-pub enum Action {
+pub enum BalanceAction {
     /// Let a guest have another amount of memory.
     Resize {
         /// The key of the guest.
@@ -51,7 +51,7 @@ pub enum Action {
     },
 }
 
-impl Action {
+impl BalanceAction {
     /// Creates a resize of this guest; `None` if it has that amount.
     pub(super) fn resize(guest: &GuestView, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<Self> {
         let (key, from_bytes) = (guest.key.clone(), guest.given_bytes);

@@ -1,7 +1,7 @@
 //! A guest's memory pressure, from the figures that it reports.
 
 use super::config::BalanceConfig;
-use super::{GuestView, Inside};
+use super::{GuestView, ReportedFigures};
 use crate::units::Bytes;
 
 /// The rate, in bytes per second to and from its own swap, at which a guest is under pressure.
@@ -9,22 +9,22 @@ const SWAPPING: f64 = 256.0 * 1024.0;
 
 /// A guest's memory pressure: its worst symptom as a multiple of that symptom's limit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pressure {
+pub struct MemoryPressure {
     /// `symptom / limit`: 0 is none, 1 and more is high.
     pub level: f64,
     /// The worst symptom in words.
     pub what: String,
 }
 
-impl Pressure {
+impl MemoryPressure {
     /// Computes a guest's memory pressure.
     ///
     /// ```text
     /// level = max(psi_some / pressure_psi_percent, major_faults / pressure_faults_per_second,
     ///             (swap_in + swap_out) / 256 KiB/s, reserve / 2 / available if that is at least 1)
     /// ```
-    pub fn of(guest: &GuestView, config: &BalanceConfig) -> Self {
-        let Inside {
+    pub fn for_guest(guest: &GuestView, config: &BalanceConfig) -> Self {
+        let ReportedFigures {
             available_bytes,
             major_faults_per_second,
             swap_in_bytes_per_second,
@@ -70,10 +70,10 @@ mod tests {
     use super::super::testing::guest;
     use super::*;
 
-    fn pressure(change: impl FnOnce(&mut Inside)) -> Pressure {
+    fn pressure(change: impl FnOnce(&mut ReportedFigures)) -> MemoryPressure {
         let mut it = guest("a", 256, 200);
         change(&mut it.inside);
-        Pressure::of(&it, &BalanceConfig::default())
+        MemoryPressure::for_guest(&it, &BalanceConfig::default())
     }
 
     #[test]

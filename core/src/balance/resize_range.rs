@@ -1,6 +1,6 @@
 //! The range within which one guest can be resized: floor, ceiling and step, in whole granules.
 
-use super::config::{BalanceConfig, Marks, part_of};
+use super::config::{BalanceConfig, PoolWatermarks, part_of};
 use super::{GuestView, PoolView};
 
 /// The amounts of memory that one guest may have after the next resize.
@@ -28,7 +28,7 @@ impl ResizeRange {
     ///
     /// The reserve is there because a user-mode Linux that is squeezed past its last available page panics. From a
     /// guest that does not say what it has available nothing can be taken.
-    pub fn of(guest: &GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
+    pub fn for_guest(guest: &GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
         let granule = guest.step_bytes.max(1);
         let given = guest.given_bytes;
         let has_trouble = guest.held || guest.trouble.is_some();
@@ -88,7 +88,7 @@ impl ResizeRange {
 }
 
 /// Returns true if the pool is below half its low mark.
-pub(super) fn is_urgent(pool: &PoolView, marks: &Marks) -> bool {
+pub(super) fn is_urgent(pool: &PoolView, marks: &PoolWatermarks) -> bool {
     pool.available_bytes < marks.min
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn range(guest: &GuestView) -> ResizeRange {
-        ResizeRange::of(guest, &pool(1000, 300), &BalanceConfig::default())
+        ResizeRange::for_guest(guest, &pool(1000, 300), &BalanceConfig::default())
     }
 
     #[test]
@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn steps_are_larger_while_it_is_urgent() {
         let it = guest("a", 1000, 900);
-        let step = |available| ResizeRange::of(&it, &pool(1000, available), &BalanceConfig::default()).step_bytes;
+        let step =
+            |available| ResizeRange::for_guest(&it, &pool(1000, available), &BalanceConfig::default()).step_bytes;
         assert_eq!((step(300), step(40)), (50 * MIB, 150 * MIB));
     }
 

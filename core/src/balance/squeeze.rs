@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::config::{BalanceConfig, part_of};
-use super::no_swap::NoSwap;
-use super::pressure::Pressure;
+use super::no_swap::NoSwapPolicy;
+use super::pressure::MemoryPressure;
 use super::resize_range::ResizeRange;
-use super::{Action, BalancePolicy, GuestView, Plan, View};
-use crate::decide::Reason;
+use super::{BalanceAction, BalancePlan, BalancePolicy, BalanceView, GuestView};
+use crate::decide::DecisionReason;
 
 /// The most steps that pressure brings back at once, before the bounds.
 const MOST_STEPS: f64 = 8.0;
@@ -34,15 +34,15 @@ const UNTROUBLED: u32 = 10;
 
 /// The balance policy `squeeze`.
 #[derive(Debug, Clone)]
-pub struct Squeeze {
+pub struct SqueezePolicy {
     config: BalanceConfig,
-    first: NoSwap,
-    paces: BTreeMap<String, Pace>,
+    first: NoSwapPolicy,
+    paces: BTreeMap<String, SqueezePace>,
 }
 
 /// The pace of takes from one guest.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct SqueezePace {
     /// When the next take is due.
     next: Duration,
     /// The length of the next pause.
@@ -51,21 +51,21 @@ struct Pace {
     takes: u32,
 }
 
-impl Squeeze {
+impl SqueezePolicy {
     /// Creates the policy with this configuration.
     pub fn new(config: BalanceConfig) -> Self {
-        Self { first: NoSwap::keeping(config.clone()), config, paces: BTreeMap::new() }
+        Self { first: NoSwapPolicy::keeping(config.clone()), config, paces: BTreeMap::new() }
     }
 
-    fn one(&mut self, guest: &GuestView, view: &View, least_weight: u32) -> Option<Action> {
+    fn plan_guest(&mut self, guest: &GuestView, view: &BalanceView, least_weight: u32) -> Option<BalanceAction> {
         let squeeze = &self.config.squeeze;
         let now = view.now;
-        let range = ResizeRange::of(guest, &view.pool, &self.config);
-        let pressure = Pressure::of(guest, &self.config);
+        let range = ResizeRange::for_guest(guest, &view.pool, &self.config);
+        let pressure = MemoryPressure::for_guest(guest, &self.config);
         let rank = (f64::from(guest.class.weight.max(1)) / f64::from(least_weight.max(1))).sqrt();
         let level = pressure.level * rank;
         let first_pause = Duration::from_secs_f64(squeeze.rest_seconds);
-        let new = Pace { next: now, pause: first_pause, takes: 0 };
+        let new = SqueezePace { next: now, pause: first_pause, takes: 0 };
         let pace = self.paces.entry(guest.key.clone()).or_insert(new);
         let step = part_of(guest.whole_bytes, squeeze.step_percent);
         if level >= 1.0 {
@@ -80,12 +80,16 @@ impl Squeeze {
                 pace.takes = 0;
             }
             let to_bytes = range.after_giving((step as f64 * level.min(MOST_STEPS)) as u64);
-            return Action::resize(guest, to_bytes, || format!("{}: it gets some back and rests", pressure.what));
+            return BalanceAction::resize(guest, to_bytes, || {
+                format!("{}: it gets some back and rests", pressure.what)
+            });
         }
         if now < pace.next {
             let is_uneasy = level >= UNEASY && guest.taken_bytes() > 0 && pace.takes == 0;
             let to_bytes = if is_uneasy { range.after_giving(step) } else { guest.given_bytes };
-            return Action::resize(guest, to_bytes, || format!("{}: it gets more while it rests", pressure.what));
+            return BalanceAction::resize(guest, to_bytes, || {
+                format!("{}: it gets more while it rests", pressure.what)
+            });
         }
         if range.reclaimable_bytes() == 0 {
             return None;
@@ -96,16 +100,16 @@ impl Squeeze {
             pace.pause = first_pause;
         }
         let to_bytes = range.after_taking((step as f64 * (1.0 - level).powi(2)) as u64);
-        Action::resize(guest, to_bytes, || "it is under no memory pressure".to_owned())
+        BalanceAction::resize(guest, to_bytes, || "it is under no memory pressure".to_owned())
     }
 }
 
-impl BalancePolicy for Squeeze {
+impl BalancePolicy for SqueezePolicy {
     fn name(&self) -> &'static str {
         "squeeze"
     }
 
-    fn decide(&mut self, view: &View) -> Plan {
+    fn decide(&mut self, view: &BalanceView) -> BalancePlan {
         let mut plan = self.first.decide(view);
         let there: BTreeSet<&str> = view.guests.iter().map(|guest| guest.key.as_str()).collect();
         self.paces.retain(|key, _| there.contains(key.as_str()));
@@ -116,13 +120,13 @@ impl BalancePolicy for Squeeze {
         plan.actions.retain(|action| !action.is_give());
         let least = view.guests.iter().map(|guest| guest.class.weight).min().unwrap_or(1);
         let resized: BTreeSet<String> =
-            plan.actions.iter().filter_map(Action::resized).map(str::to_owned).collect();
+            plan.actions.iter().filter_map(BalanceAction::resized).map(str::to_owned).collect();
         let (mut takes, mut gives) = (0, 0);
         for guest in &view.guests {
             if resized.contains(&guest.key) {
                 continue;
             }
-            if let Some(action) = self.one(guest, view, least) {
+            if let Some(action) = self.plan_guest(guest, view, least) {
                 *(if action.is_give() { &mut gives } else { &mut takes }) += 1;
                 plan.actions.push(action);
             }
@@ -132,7 +136,7 @@ impl BalancePolicy for Squeeze {
         plan.check_after = plan.check_after.min(soon).min(interval);
         if takes + gives > 0 {
             let text = format!("taking from {takes} guests, giving back to {gives}; {}", plan.reason.text);
-            plan.reason = Reason::new("squeezing", text);
+            plan.reason = DecisionReason::new("squeezing", text);
         }
         plan
     }
@@ -143,9 +147,9 @@ mod tests {
     use super::super::testing::{MIB, guest, of_class, pool, view};
     use super::*;
 
-    fn by(plan: &Plan, wanted: &str) -> Option<i64> {
+    fn by(plan: &BalancePlan, wanted: &str) -> Option<i64> {
         plan.actions.iter().find_map(|action| match action {
-            Action::Resize { key, from_bytes, to_bytes, .. } if key == wanted => {
+            BalanceAction::Resize { key, from_bytes, to_bytes, .. } if key == wanted => {
                 Some((*to_bytes as i64 - *from_bytes as i64) / MIB as i64)
             }
             _ => None,
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn takes_shrink_as_pressure_begins_and_gives_are_in_proportion_to_it() {
         let of = |psi| {
-            let plan = Squeeze::new(BalanceConfig::default()).decide(&view(
+            let plan = SqueezePolicy::new(BalanceConfig::default()).decide(&view(
                 0,
                 pool(10_000, 9000),
                 vec![squeezed("a", psi)],
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn after_pressure_a_guest_rests_and_each_rest_is_longer() {
-        let mut policy = Squeeze::new(BalanceConfig::default());
+        let mut policy = SqueezePolicy::new(BalanceConfig::default());
         let mut at = |second, psi| {
             by(&policy.decide(&view(second, pool(10_000, 9000), vec![squeezed("a", psi)])), "a")
                 .unwrap_or(0)
@@ -193,7 +197,8 @@ mod tests {
     fn a_guest_of_a_higher_class_needs_less_pressure() {
         let gold = of_class(squeezed("gold", 0.5), "gold", 100);
         let bronze = of_class(squeezed("bronze", 0.5), "bronze", 1);
-        let plan = Squeeze::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![bronze, gold]));
+        let plan =
+            SqueezePolicy::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![bronze, gold]));
         assert!(by(&plan, "gold").unwrap() > 0 && by(&plan, "bronze").unwrap() < 0);
     }
 
@@ -201,14 +206,14 @@ mod tests {
     fn a_guest_with_all_its_memory_and_pressure_is_left_alone() {
         let mut it = guest("a", 1000, 300);
         it.inside.major_faults_per_second = Some(500.0);
-        let plan = Squeeze::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![it]));
+        let plan = SqueezePolicy::new(BalanceConfig::default()).decide(&view(0, pool(10_000, 9000), vec![it]));
         assert_eq!(by(&plan, "a"), None);
     }
 
     #[test]
     fn while_the_pool_is_short_nothing_is_squeezed() {
         let gold = of_class(guest("gold", 1000, 900), "gold", 100);
-        let plan = Squeeze::new(BalanceConfig::default()).decide(&view(
+        let plan = SqueezePolicy::new(BalanceConfig::default()).decide(&view(
             0,
             pool(1000, 50),
             vec![gold, guest("silver", 1000, 900)],

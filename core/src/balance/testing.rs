@@ -1,6 +1,6 @@
 //! Guests and pools for tests.
 
-use super::{Class, GuestView, Inside, PoolView, View};
+use super::{BalanceView, GuestClass, GuestView, PoolView, ReportedFigures};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -9,11 +9,11 @@ pub fn guest(key: &str, whole: u64, available: u64) -> GuestView {
     GuestView {
         key: key.to_owned(),
         name: key.to_owned(),
-        class: Class { name: "silver".to_owned(), weight: 10 },
+        class: GuestClass { name: "silver".to_owned(), weight: 10 },
         given_bytes: whole * MIB,
         whole_bytes: whole * MIB,
         resident_bytes: whole * MIB,
-        inside: Inside { available_bytes: Some(available * MIB), ..Inside::default() },
+        inside: ReportedFigures { available_bytes: Some(available * MIB), ..ReportedFigures::default() },
         floor_bytes: 0,
         ceiling_bytes: whole * MIB,
         step_bytes: MIB,
@@ -27,7 +27,7 @@ pub fn guest(key: &str, whole: u64, available: u64) -> GuestView {
 }
 
 pub fn of_class(mut it: GuestView, name: &str, weight: u32) -> GuestView {
-    it.class = Class { name: name.to_owned(), weight };
+    it.class = GuestClass { name: name.to_owned(), weight };
     it
 }
 
@@ -41,6 +41,6 @@ pub fn pool(size: u64, available: u64) -> PoolView {
     }
 }
 
-pub fn view(second: u64, pool: PoolView, guests: Vec<GuestView>) -> View {
-    View { now: std::time::Duration::from_secs(second), pool, guests }
+pub fn view(second: u64, pool: PoolView, guests: Vec<GuestView>) -> BalanceView {
+    BalanceView { now: std::time::Duration::from_secs(second), pool, guests }
 }

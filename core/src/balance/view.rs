@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The class of a guest: guests of a class with more weight get memory first and give it last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Class {
+pub struct GuestClass {
     /// The name: `gold`, `silver`, `bronze`, or another one that the operator chose.
     pub name: String,
     /// The rank of the class. Classes of one weight are equals.
@@ -21,7 +21,7 @@ pub struct GuestView {
     /// The guest's name, which need not be unique.
     pub name: String,
     /// The guest's class.
-    pub class: Class,
+    pub class: GuestClass,
     /// The memory that its hypervisor lets it have now.
     pub given_bytes: u64,
     /// The memory that it was started with: the natural ceiling.
@@ -29,7 +29,7 @@ pub struct GuestView {
     /// The memory that the host spends on it.
     pub resident_bytes: u64,
     /// The figures that it reports. A guest may lie, or report none.
-    pub inside: Inside,
+    pub inside: ReportedFigures,
     /// The operator's floor.
     pub floor_bytes: u64,
     /// The operator's ceiling, or the whole without one.
@@ -61,7 +61,7 @@ impl GuestView {
 /// The figures that a guest reports. `None`: there is no source for that figure.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Inside {
+pub struct ReportedFigures {
     /// Memory that can be had without swapping, by the guest kernel's estimate: `MemAvailable`.
     pub available_bytes: Option<u64>,
     /// The guest's unused memory.
@@ -100,7 +100,7 @@ pub struct PoolView {
 
 /// The pool and all its guests at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct View {
+pub struct BalanceView {
     /// Time since boot.
     pub now: Duration,
     /// The pool at that moment.

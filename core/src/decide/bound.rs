@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Decision, History, Limits};
-use crate::knobs::{Knob, Knobs};
+use super::{PassHistory, PolicyDecision, PolicyLimits};
+use crate::knobs::{Knob, KnobSettings};
 
-impl Limits {
+impl PolicyLimits {
     /// Brings a decision within the limits, and adds what was changed to its reason.
     ///
     /// * `run` is 0 or 1: unmerging everything is a person's decision.
@@ -14,7 +14,7 @@ impl Limits {
     ///   also where the decision leaves one of them as it is. While the kernel's advisor is on, it sets `pages_to_scan`
     ///   itself.
     #[must_use]
-    pub fn bound(&self, mut decision: Decision, history: &History, now: &Knobs) -> Decision {
+    pub fn bound(&self, mut decision: PolicyDecision, history: &PassHistory, now: &KnobSettings) -> PolicyDecision {
         let wanted = decision.knobs.clone();
         let knobs = &mut decision.knobs;
         for knob in Knob::ALL.into_iter().filter(|knob| knob.needs_nothing_merged()) {
@@ -23,7 +23,7 @@ impl Limits {
         if knobs.get(Knob::Run).is_some_and(|run| run > 1) {
             knobs.set(Knob::Run, 0);
         }
-        let then = |knobs: &Knobs, knob| knobs.get(knob).or(now.get(knob));
+        let then = |knobs: &KnobSettings, knob| knobs.get(knob).or(now.get(knob));
         let runs = then(knobs, Knob::Run) == Some(1);
         // Settings that are not named and within the limits stay unnamed.
         let mut hold = |knob, value: u64| {
@@ -40,7 +40,8 @@ impl Limits {
             hold(Knob::PagesToScan, named_or_now(Knob::PagesToScan).unwrap_or(0).min(most));
         }
         if *knobs != wanted {
-            let held = knobs.iter().filter(|(knob, value)| wanted.get(*knob) != Some(*value)).collect::<Knobs>();
+            let held =
+                knobs.iter().filter(|(knob, value)| wanted.get(*knob) != Some(*value)).collect::<KnobSettings>();
             decision.reason.text.push_str(&format!(" (limits: {held})"));
         }
         decision
@@ -58,7 +59,7 @@ impl Limits {
     }
 
     /// The most pages that a batch may have at the present cost of a visit when ksmd sleeps for `sleep` after it.
-    pub fn max_batch(&self, history: &History, sleep: Duration) -> u64 {
+    pub fn max_batch(&self, history: &PassHistory, sleep: Duration) -> u64 {
         let part = self.max_cpu.part();
         let most = u64::from(self.max_pages_to_scan);
         if part >= 1.0 {
@@ -76,44 +77,45 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decide::{Reason, Share};
+    use crate::decide::{CpuShare, DecisionReason};
 
-    fn decision(knobs: Knobs) -> Decision {
-        Decision::new(knobs, Reason::new("test", "why"), Duration::from_secs(1))
+    fn decision(knobs: KnobSettings) -> PolicyDecision {
+        PolicyDecision::new(knobs, DecisionReason::new("test", "why"), Duration::from_secs(1))
     }
 
     #[test]
     fn a_decision_within_the_limits_is_left_alone() {
-        let wanted = decision(Knobs::none().with(Knob::PagesToScan, 100).with(Knob::SleepMillisecs, 20));
-        let held = Limits::default().bound(wanted.clone(), &History::default(), &Knobs::none());
+        let wanted = decision(KnobSettings::none().with(Knob::PagesToScan, 100).with(Knob::SleepMillisecs, 20));
+        let held = PolicyLimits::default().bound(wanted.clone(), &PassHistory::default(), &KnobSettings::none());
         assert_eq!(held, wanted);
     }
 
     #[test]
     fn a_limited_setting_is_named_in_the_reason() {
-        let limits = Limits { max_pages_to_scan: 1000, ..Limits::default() };
+        let limits = PolicyLimits { max_pages_to_scan: 1000, ..PolicyLimits::default() };
         let held = limits.bound(
-            decision(Knobs::none().with(Knob::PagesToScan, 5000).with(Knob::SleepMillisecs, 20)),
-            &History::default(),
-            &Knobs::none(),
+            decision(KnobSettings::none().with(Knob::PagesToScan, 5000).with(Knob::SleepMillisecs, 20)),
+            &PassHistory::default(),
+            &KnobSettings::none(),
         );
         assert_eq!(held.reason.text, "why (limits: pages_to_scan=1000)");
     }
 
     /// Returns the value of `knob` in force once `held` is written over `now`.
-    fn in_force(held: &Knobs, now: &Knobs, knob: Knob) -> Option<u64> {
+    fn in_force(held: &KnobSettings, now: &KnobSettings, knob: Knob) -> Option<u64> {
         held.get(knob).or(now.get(knob))
     }
 
     #[test]
     fn without_a_sleep_a_limit_still_holds_and_never_becomes_an_empty_batch() {
-        let limits = Limits { max_cpu: Share::new(0.2).unwrap(), ..Limits::default() };
-        let now = Knobs::none().with(Knob::SleepMillisecs, 0).with(Knob::PagesToScan, 1000).with(Knob::Run, 0);
+        let limits = PolicyLimits { max_cpu: CpuShare::new(0.2).unwrap(), ..PolicyLimits::default() };
+        let now =
+            KnobSettings::none().with(Knob::SleepMillisecs, 0).with(Knob::PagesToScan, 1000).with(Knob::Run, 0);
         for wanted in [
-            Knobs::none().with(Knob::Run, 1),
-            Knobs::none().with(Knob::Run, 1).with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 0),
+            KnobSettings::none().with(Knob::Run, 1),
+            KnobSettings::none().with(Knob::Run, 1).with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 0),
         ] {
-            let held = limits.bound(decision(wanted), &History::default(), &now).knobs;
+            let held = limits.bound(decision(wanted), &PassHistory::default(), &now).knobs;
             assert_eq!(held.to_string(), "pages_to_scan=62 sleep_millisecs=1 run=1");
         }
     }
@@ -127,14 +129,14 @@ mod tests {
             most: u32,
             sleep_ms in 0_u32..10_000,
         ) {
-            let limits = Limits {
-                max_cpu: Share::new(f64::from(per_mille) / 1000.0).unwrap(),
+            let limits = PolicyLimits {
+                max_cpu: CpuShare::new(f64::from(per_mille) / 1000.0).unwrap(),
                 max_pages_to_scan: most,
                 min_sleep_milliseconds: sleep_ms,
             };
-            let wanted: Knobs = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
-            let now: Knobs = present.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
-            let history = History::default();
+            let wanted: KnobSettings = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
+            let now: KnobSettings = present.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
+            let history = PassHistory::default();
             let held = limits.bound(decision(wanted), &history, &now).knobs;
             prop_assert!(held.get(Knob::Run).is_none_or(|run| run <= 1));
             prop_assert!(held.get(Knob::MergeAcrossNodes).is_none() && held.get(Knob::MaxPageSharing).is_none());

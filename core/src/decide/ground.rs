@@ -4,35 +4,37 @@
 use std::time::Duration;
 
 use crate::kernel::{AdvisorMode, Ksm};
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 use crate::reading::Reading;
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, TimeSpan};
 
-use super::{Decision, History, Policy, Reason, View};
+use super::{DecisionReason, PassHistory, Policy, PolicyDecision, PolicyView};
 
 /// The interval between two looks at a KSM that can't be controlled.
 const UNUSABLE: Duration = Duration::from_secs(10);
 
 /// Has `policy` decide. Where KSM can't be controlled, the policy is not asked, and nothing is set.
-pub fn decide(policy: &mut dyn Policy, view: &View<'_>) -> Decision {
+pub fn decide(policy: &mut dyn Policy, view: &PolicyView<'_>) -> PolicyDecision {
     match unusable(&view.now.ksm) {
-        Some(reason) => Decision::new(Knobs::none(), reason, UNUSABLE),
+        Some(reason) => PolicyDecision::new(KnobSettings::none(), reason, UNUSABLE),
         None => policy.decide(view),
     }
 }
 
 /// Returns the reason why nothing can be decided about this KSM; `None` if it can be controlled.
-fn unusable(ksm: &Ksm) -> Option<Reason> {
+fn unusable(ksm: &Ksm) -> Option<DecisionReason> {
     match &ksm.run {
         Reading::Value(_) => None,
-        Reading::Absent => Some(Reason::new("no-ksm", "this kernel has no KSM (CONFIG_KSM): nothing to control")),
-        fault => Some(Reason::new("blind", format!("run can't be read: {fault}; nothing is changed"))),
+        Reading::Absent => {
+            Some(DecisionReason::new("no-ksm", "this kernel has no KSM (CONFIG_KSM): nothing to control"))
+        }
+        fault => Some(DecisionReason::new("blind", format!("run can't be read: {fault}; nothing is changed"))),
     }
 }
 
 /// Adds `advisor_mode=none` where it is needed: the kernel refuses `pages_to_scan` while its advisor is on.
 /// Settings that want the advisor on lose their `pages_to_scan` instead.
-pub(super) fn take_over(mut knobs: Knobs, ksm: &Ksm) -> Knobs {
+pub(super) fn take_over(mut knobs: KnobSettings, ksm: &Ksm) -> KnobSettings {
     if knobs.get(Knob::PagesToScan).is_none() {
         return knobs;
     }
@@ -47,10 +49,10 @@ pub(super) fn take_over(mut knobs: Knobs, ksm: &Ksm) -> Knobs {
 }
 
 /// `last pass took 3 min 20 s and saved 12.0 MiB at 3.1 MiB per CPU-second`
-pub(super) fn last_pass(history: &History) -> String {
+pub(super) fn last_pass(history: &PassHistory) -> String {
     let Some(pass) = history.last_pass() else { return "no pass has ended yet".to_owned() };
     let took = pass.took.checked_div(u32::try_from(pass.count).unwrap_or(u32::MAX)).unwrap_or(pass.took);
-    let mut text = format!("last pass took {} and saved {}", Span(took), Bytes::from(pass.saved_bytes));
+    let mut text = format!("last pass took {} and saved {}", TimeSpan(took), Bytes::from(pass.saved_bytes));
     if !pass.ksmd_cpu.is_zero() {
         let per_second = Bytes(pass.yield_per_cpu_second() as i128);
         text.push_str(&format!(" at {per_second} per CPU-second"));
@@ -59,44 +61,47 @@ pub(super) fn last_pass(history: &History) -> String {
 }
 
 /// `ksmd at 12 % of a CPU`, or nothing where that is not known.
-pub(super) fn ksmd_share(history: &History) -> Option<String> {
+pub(super) fn ksmd_share(history: &PassHistory) -> Option<String> {
     history.ksmd_share().map(|share| format!("ksmd at {:.0} % of a CPU", share * 100.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::testing::Host;
+    use crate::decide::testing::PolicyTestHost;
 
     #[test]
     fn a_kernel_without_ksm_and_one_that_hides_it_are_told_apart() {
         assert_eq!(unusable(&Ksm::default()).unwrap().state, "no-ksm");
         let denied = Ksm { run: Reading::Denied, ..Ksm::default() };
         assert_eq!(unusable(&denied).unwrap().to_string(), "blind: run can't be read: denied; nothing is changed");
-        assert_eq!(unusable(&Host::linux_6_18().sample.ksm), None);
+        assert_eq!(unusable(&PolicyTestHost::linux_6_18().sample.ksm), None);
     }
 
     #[test]
     fn the_advisor_is_switched_off_only_where_it_is_on_and_in_the_way() {
-        let wanted = Knobs::none().with(Knob::PagesToScan, 500);
-        let mut ksm = Host::linux_6_18().sample.ksm;
+        let wanted = KnobSettings::none().with(Knob::PagesToScan, 500);
+        let mut ksm = PolicyTestHost::linux_6_18().sample.ksm;
         assert_eq!(take_over(wanted.clone(), &ksm), wanted);
         ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
         assert_eq!(take_over(wanted.clone(), &ksm), wanted.clone().with(Knob::AdvisorMode, 0));
-        assert_eq!(take_over(Knobs::none().with(Knob::Run, 1), &ksm), Knobs::none().with(Knob::Run, 1));
-        assert_eq!(take_over(wanted.clone(), &Host::linux_6_1().sample.ksm), wanted);
+        assert_eq!(
+            take_over(KnobSettings::none().with(Knob::Run, 1), &ksm),
+            KnobSettings::none().with(Knob::Run, 1)
+        );
+        assert_eq!(take_over(wanted.clone(), &PolicyTestHost::linux_6_1().sample.ksm), wanted);
     }
 
     #[test]
     fn pages_to_scan_is_left_to_an_advisor_that_is_wanted() {
-        let wanted = Knobs::none().with(Knob::PagesToScan, 500).with(Knob::AdvisorMode, 1);
-        let left = take_over(wanted, &Host::linux_6_18().sample.ksm);
-        assert_eq!(left, Knobs::none().with(Knob::AdvisorMode, 1));
+        let wanted = KnobSettings::none().with(Knob::PagesToScan, 500).with(Knob::AdvisorMode, 1);
+        let left = take_over(wanted, &PolicyTestHost::linux_6_18().sample.ksm);
+        assert_eq!(left, KnobSettings::none().with(Knob::AdvisorMode, 1));
     }
 
     #[test]
     fn a_pass_is_told_with_what_it_took_saved_and_cost() {
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         host.observe();
         assert_eq!(last_pass(&host.history), "no pass has ended yet");
         host.pass(10, 1000).ksmd_cpu_ms(500).observe();

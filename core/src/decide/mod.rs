@@ -19,22 +19,22 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use advisor::{Advisor, AdvisorConfig};
-pub use fixed::{Fixed, FixedConfig, Preset, UnknownPreset};
+pub use advisor::{AdvisorConfig, AdvisorPolicy};
+pub use fixed::{FixedConfig, FixedPolicy, FixedPreset, UnknownPreset};
 pub use ground::decide;
-pub use ksmtuned::{BadConf, Ksmtuned, KsmtunedConfig, KsmtunedFile};
-pub use profit::{Constants as ProfitConstants, Profit, ProfitConfig};
-pub use prune::{Prunable, Prune, PruneLimits, PruneOrder};
-pub use registry::{Entry, Made, PolicyKind, ReadFile, Settings};
-pub use scan::{OnDemand, ScanConfig};
-pub use score::{Score, ScoreConfig};
+pub use ksmtuned::{BadConf, KsmtunedConfig, KsmtunedFile, KsmtunedPolicy};
+pub use profit::{Constants as ProfitConstants, ProfitConfig, ProfitPolicy};
+pub use prune::{GuestPruner, PrunableGuest, PruneLimits, PruneOrder};
+pub use registry::{Made, PolicyEntry, PolicyKind, PolicySettings, ReadFile};
+pub use scan::{OnDemandPolicy, ScanConfig};
+pub use score::{ScoreConfig, ScorePolicy};
 
 use std::fmt;
 use std::time::Duration;
 
-pub use crate::history::{History, Pass};
-use crate::knobs::Knobs;
-pub use crate::limits::{Limits, Share};
+pub use crate::history::{PassHistory, ScanPass};
+use crate::knobs::KnobSettings;
+pub use crate::limits::{CpuShare, PolicyLimits};
 use crate::sample::Sample;
 
 policies! {
@@ -56,7 +56,7 @@ pub trait Policy: fmt::Debug + Send {
     fn name(&self) -> &'static str;
 
     /// Decides what to do now. Only called where KSM can be controlled: see [`decide()`].
-    fn decide(&mut self, view: &View<'_>) -> Decision;
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision;
 
     /// Returns true if the policy uses [`Sample::page_samples`], which cost reading guests' memory.
     fn wants_page_samples(&self) -> bool {
@@ -71,53 +71,53 @@ pub trait Policy: fmt::Debug + Send {
 
 /// The input of a policy's decision.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct PolicyView<'a> {
     /// The newest sample.
     pub now: &'a Sample,
     /// The history of all samples, the newest included.
-    pub history: &'a History,
+    pub history: &'a PassHistory,
     /// The bounds that the decision will be held to.
-    pub limits: &'a Limits,
+    pub limits: &'a PolicyLimits,
 }
 
 /// A decision: what to do, why, and when to ask again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decision {
+pub struct PolicyDecision {
     /// The settings to bring about; those not named stay.
-    pub knobs: Knobs,
+    pub knobs: KnobSettings,
     /// The reason, for people.
-    pub reason: Reason,
+    pub reason: DecisionReason,
     /// The longest time until the policy is asked again. Events may come earlier.
     pub check_after: Duration,
     /// Passes that ksmd will have completed when it is to rest until the policy is asked again. A host may not have it
-    /// rest ([`Rest`](crate::sample::Rest)).
+    /// rest ([`BoundaryPause`](crate::sample::BoundaryPause)).
     pub rest_after: Option<u64>,
 }
 
-impl Decision {
+impl PolicyDecision {
     /// A decision that has ksmd rest nowhere.
-    pub fn new(knobs: Knobs, reason: Reason, check_after: Duration) -> Self {
+    pub fn new(knobs: KnobSettings, reason: DecisionReason, check_after: Duration) -> Self {
         Self { knobs, reason, check_after, rest_after: None }
     }
 }
 
 /// The reason for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
+pub struct DecisionReason {
     /// The state of the policy in one word: `burst`, `parked`, `boost`. Stable, for machines and columns.
     pub state: &'static str,
     /// The sentence: `last pass saved 1.2 MiB/CPU-s, price 8; next probe in 4 min`.
     pub text: String,
 }
 
-impl Reason {
+impl DecisionReason {
     /// Creates a reason from its state and sentence.
     pub fn new(state: &'static str, text: impl Into<String>) -> Self {
         Self { state, text: text.into() }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for DecisionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.state, self.text)
     }

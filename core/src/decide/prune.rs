@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::guest::GuestId;
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, TimeSpan};
 
 /// The limits of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const RAREST: u32 = 64;
 
 /// A guest with a switch, as seen now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prunable {
+pub struct PrunableGuest {
     /// The guest's first process.
     pub id: GuestId,
     /// Saved less metadata.
@@ -59,14 +59,14 @@ impl fmt::Display for PruneOrder {
 
 /// The state of one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
-    state: State,
+struct PruneRecord {
+    state: PruneState,
     /// The number of times that it was switched off for its losses.
     times: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PruneState {
     /// It pays, or has not been watched for long.
     Fine,
     /// At a loss since this many passes had been made.
@@ -81,12 +81,12 @@ enum State {
 
 /// The pruning of guests: decides over time which are switched.
 #[derive(Debug, Clone)]
-pub struct Prune {
+pub struct GuestPruner {
     limits: PruneLimits,
-    guests: BTreeMap<GuestId, Seen>,
+    guests: BTreeMap<GuestId, PruneRecord>,
 }
 
-impl Prune {
+impl GuestPruner {
     /// Creates the state before the first sample.
     pub fn new(limits: PruneLimits) -> Self {
         Self { limits, guests: BTreeMap::new() }
@@ -94,13 +94,13 @@ impl Prune {
 
     /// Returns the guests to switch. `full_scans` is the kernel's count of passes. Guests that are missing from
     /// `guests` are forgotten.
-    pub fn decide(&mut self, now: Duration, full_scans: u64, guests: &[Prunable]) -> Vec<PruneOrder> {
+    pub fn decide(&mut self, now: Duration, full_scans: u64, guests: &[PrunableGuest]) -> Vec<PruneOrder> {
         let mut before = std::mem::take(&mut self.guests);
         let mut orders = Vec::new();
         for guest in guests {
-            let mut seen = before.remove(&guest.id).unwrap_or(Seen { state: State::Fine, times: 0 });
+            let mut seen = before.remove(&guest.id).unwrap_or(PruneRecord { state: PruneState::Fine, times: 0 });
             if let Some((on, reason)) = self.next(&mut seen, now, full_scans, guest) {
-                seen.state = State::Ordered { on };
+                seen.state = PruneState::Ordered { on };
                 orders.push(PruneOrder { id: guest.id, on, reason });
             }
             self.guests.insert(guest.id, seen);
@@ -109,47 +109,53 @@ impl Prune {
     }
 
     /// Records the outcome of an order.
-    pub fn done(&mut self, id: GuestId, now: Duration, succeeded: bool, obstacle: bool) {
+    pub fn record_outcome(&mut self, id: GuestId, now: Duration, succeeded: bool, obstacle: bool) {
         let Some(seen) = self.guests.get_mut(&id) else { return };
-        let State::Ordered { on } = seen.state else { return };
+        let PruneState::Ordered { on } = seen.state else { return };
         seen.state = match (succeeded, on) {
-            (false, _) => State::Failed(now),
-            (true, true) => State::Fine,
-            (true, false) => State::Off { since: now, for_good: obstacle },
+            (false, _) => PruneState::Failed(now),
+            (true, true) => PruneState::Fine,
+            (true, false) => PruneState::Off { since: now, for_good: obstacle },
         };
     }
 
-    fn next(&self, seen: &mut Seen, now: Duration, full_scans: u64, guest: &Prunable) -> Option<(bool, String)> {
+    fn next(
+        &self,
+        seen: &mut PruneRecord,
+        now: Duration,
+        full_scans: u64,
+        guest: &PrunableGuest,
+    ) -> Option<(bool, String)> {
         let is_offered = guest.offered != Some(false);
         match seen.state {
-            State::Ordered { .. } => return None,
-            State::Off { since, for_good } if guest.offered != Some(true) => {
+            PruneState::Ordered { .. } => return None,
+            PruneState::Off { since, for_good } if guest.offered != Some(true) => {
                 let pause = self.pause(seen.times);
                 if for_good || now.saturating_sub(since) < pause {
                     return None;
                 }
-                return Some((true, format!("it was off for {}; perhaps it pays now", Span(pause))));
+                return Some((true, format!("it was off for {}; perhaps it pays now", TimeSpan(pause))));
             }
-            State::Failed(when) if now.saturating_sub(when) < self.limits.retry => return None,
+            PruneState::Failed(when) if now.saturating_sub(when) < self.limits.retry => return None,
             // It was switched on by hand: it gets another chance.
-            State::Off { .. } | State::Failed(_) => seen.state = State::Fine,
-            State::Fine | State::Losing(_) => {}
+            PruneState::Off { .. } | PruneState::Failed(_) => seen.state = PruneState::Fine,
+            PruneState::Fine | PruneState::Losing(_) => {}
         }
         if !is_offered {
             // Switched off, but not here.
-            seen.state = State::Fine;
+            seen.state = PruneState::Fine;
             return None;
         }
         if let Some(obstacle) = &guest.obstacle {
             return Some((false, format!("its memory can't merge ({obstacle}), so visits to it are wasted")));
         }
         if guest.profit_bytes > -LEAST_LOSS_BYTES {
-            seen.state = State::Fine;
+            seen.state = PruneState::Fine;
             return None;
         }
         match seen.state {
             // The kernel counts from 0 again after everything was unmerged.
-            State::Losing(since) if full_scans >= since => {
+            PruneState::Losing(since) if full_scans >= since => {
                 let passes = full_scans - since;
                 if passes < self.limits.after_passes {
                     return None;
@@ -159,7 +165,7 @@ impl Prune {
                 Some((false, format!("it cost {loss} more than it saved over {passes} passes")))
             }
             _ => {
-                seen.state = State::Losing(full_scans);
+                seen.state = PruneState::Losing(full_scans);
                 None
             }
         }
@@ -179,13 +185,13 @@ mod tests {
 
     const RETRY: Duration = Duration::from_secs(100);
 
-    fn prune() -> Prune {
-        Prune::new(PruneLimits { after_passes: 3, retry: RETRY })
+    fn prune() -> GuestPruner {
+        GuestPruner::new(PruneLimits { after_passes: 3, retry: RETRY })
     }
 
-    fn guest(pid: u32, profit_bytes: i64) -> Prunable {
-        let id = GuestId::of(crate::sample::ProcessId { pid, start_ticks: 1 });
-        Prunable { id, profit_bytes, offered: Some(true), obstacle: None }
+    fn guest(pid: u32, profit_bytes: i64) -> PrunableGuest {
+        let id = GuestId::new(crate::sample::ProcessId { pid, start_ticks: 1 });
+        PrunableGuest { id, profit_bytes, offered: Some(true), obstacle: None }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -193,11 +199,11 @@ mod tests {
     }
 
     /// Decides, carries out at once, and returns what was ordered.
-    fn step(prune: &mut Prune, seconds: u64, scans: u64, guest: &mut Prunable) -> Option<bool> {
+    fn step(prune: &mut GuestPruner, seconds: u64, scans: u64, guest: &mut PrunableGuest) -> Option<bool> {
         let orders = prune.decide(at(seconds), scans, std::slice::from_ref(guest));
         let order = orders.first()?;
         guest.offered = Some(order.on);
-        prune.done(order.id, at(seconds), true, guest.obstacle.is_some());
+        prune.record_outcome(order.id, at(seconds), true, guest.obstacle.is_some());
         Some(order.on)
     }
 
@@ -247,7 +253,7 @@ mod tests {
     #[test]
     fn memory_that_can_not_merge_is_switched_off_at_once_and_for_good() {
         let mut prune = prune();
-        let mut one = Prunable { obstacle: Some("vfio".to_owned()), ..guest(1, 0) };
+        let mut one = PrunableGuest { obstacle: Some("vfio".to_owned()), ..guest(1, 0) };
         assert_eq!(step(&mut prune, 0, 0, &mut one), Some(false));
         assert_eq!(step(&mut prune, 1_000_000, 0, &mut one), None);
     }
@@ -255,10 +261,10 @@ mod tests {
     #[test]
     fn a_guest_without_a_monitor_stays_off_as_it_was_switched() {
         let mut prune = prune();
-        let one = Prunable { offered: None, ..guest(1, -(1 << 20)) };
+        let one = PrunableGuest { offered: None, ..guest(1, -(1 << 20)) };
         prune.decide(at(0), 0, std::slice::from_ref(&one));
         assert_eq!(prune.decide(at(1), 3, std::slice::from_ref(&one)).len(), 1);
-        prune.done(one.id, at(1), true, false);
+        prune.record_outcome(one.id, at(1), true, false);
         for second in 2..100 {
             assert_eq!(prune.decide(at(second), second * 10, std::slice::from_ref(&one)), []);
         }
@@ -268,7 +274,7 @@ mod tests {
     #[test]
     fn a_guest_that_was_switched_by_hand_is_left_as_it_is() {
         let mut prune = prune();
-        let mut off = Prunable { offered: Some(false), ..guest(1, -(1 << 20)) };
+        let mut off = PrunableGuest { offered: Some(false), ..guest(1, -(1 << 20)) };
         for scans in 0..100 {
             assert_eq!(step(&mut prune, scans * 1000, scans, &mut off), None);
         }
@@ -287,7 +293,7 @@ mod tests {
         prune.decide(at(0), 0, std::slice::from_ref(&one));
         assert_eq!(prune.decide(at(1), 5, std::slice::from_ref(&one)).len(), 1);
         assert_eq!(prune.decide(at(2), 9, std::slice::from_ref(&one)), [], "under way");
-        prune.done(one.id, at(3), false, false);
+        prune.record_outcome(one.id, at(3), false, false);
         assert_eq!(prune.decide(at(50), 50, std::slice::from_ref(&one)), []);
         assert_eq!(prune.decide(at(200), 60, std::slice::from_ref(&one)), [], "counts anew");
         assert_eq!(prune.decide(at(201), 63, std::slice::from_ref(&one)).len(), 1);

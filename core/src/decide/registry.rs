@@ -1,7 +1,7 @@
 //! The registry of policies: configuration, command line, lab and documents take the list from here.
 //!
 //! A policy is its folder under `decide/` and its line in `policies!` in `decide/mod.rs`. The folder holds a [`Policy`]
-//! and its settings, which implement [`Settings`].
+//! and its settings, which implement [`PolicySettings`].
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 use super::{NAMES, POLICIES, Policy, PolicyConfig};
 
 /// The settings of a policy, as its `[policy.NAME]` table holds them.
-pub trait Settings: Default + Clone + fmt::Debug + PartialEq {
+pub trait PolicySettings: Default + Clone + fmt::Debug + PartialEq {
     /// The policy's behaviour, in one line of help.
     const HELP: &'static str;
 
@@ -37,7 +37,7 @@ pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
 /// One policy of the registry.
 #[derive(Debug)]
-pub struct Entry {
+pub struct PolicyEntry {
     /// The name in `[policy] kind = "…"`, in `[policy.NAME]` and on the command line.
     pub name: &'static str,
     /// The policy's behaviour, in one line of help.
@@ -53,11 +53,11 @@ pub struct Entry {
 macro_rules! policies {
     ($($name:ident: $settings:ty,)*) => {
         /// The policies, the default first.
-        pub const POLICIES: &[Entry] = &[$(Entry {
+        pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
             name: stringify!($name),
-            help: <$settings as Settings>::HELP,
-            competitors: <$settings as Settings>::COMPETITORS,
-            has_file: <$settings as Settings>::HAS_FILE,
+            help: <$settings as PolicySettings>::HELP,
+            competitors: <$settings as PolicySettings>::COMPETITORS,
+            has_file: <$settings as PolicySettings>::HAS_FILE,
             make: |config, read| config.$name.policy(read),
         },)*];
 
@@ -90,7 +90,7 @@ impl PolicyConfig {
 
 /// A policy by name.
 #[derive(Debug, Clone, Copy)]
-pub struct PolicyKind(&'static Entry);
+pub struct PolicyKind(&'static PolicyEntry);
 
 impl PolicyKind {
     /// Finds the policy of that name.

@@ -5,15 +5,15 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 
 /// Reads a table such as `{ pages_to_scan = 1000, advisor_mode = "none" }`. `true` and `false` are 1 and 0.
 ///
 /// # Errors
 /// A name that is no knob, a value the kernel does not take, a knob that no policy may touch, and
 /// `pages_to_scan` together with the advisor, which the kernel refuses.
-pub(super) fn knobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Knobs, D::Error> {
-    deserializer.deserialize_map(Table)
+pub(super) fn knobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KnobSettings, D::Error> {
+    deserializer.deserialize_map(KnobTableVisitor)
 }
 
 /// Reads one value for `knob`.
@@ -21,20 +21,20 @@ pub(super) fn knobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Knobs,
 /// # Errors
 /// A value the kernel does not take.
 pub(super) fn value<'de, D: Deserializer<'de>>(knob: Knob, deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Setting(knob)).map(Some)
+    deserializer.deserialize_any(KnobValueSeed(knob)).map(Some)
 }
 
-struct Table;
+struct KnobTableVisitor;
 
-impl<'de> Visitor<'de> for Table {
-    type Value = Knobs;
+impl<'de> Visitor<'de> for KnobTableVisitor {
+    type Value = KnobSettings;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table of KSM settings")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Knobs, A::Error> {
-        let mut knobs = Knobs::none();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KnobSettings, A::Error> {
+        let mut knobs = KnobSettings::none();
         while let Some(name) = map.next_key::<String>()? {
             let knob: Knob = name.parse().map_err(A::Error::custom)?;
             if knob.needs_nothing_merged() {
@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for Table {
                     "{knob} can only be changed while nothing is merged, so no policy sets it: use `ksmith set`"
                 )));
             }
-            let value = map.next_value_seed(Setting(knob))?;
+            let value = map.next_value_seed(KnobValueSeed(knob))?;
             if knob == Knob::Run && value > 1 {
                 return Err(A::Error::custom(
                     "run = 2 unmerges everything, which no policy does: use `ksmith unmerge`",
@@ -60,9 +60,9 @@ impl<'de> Visitor<'de> for Table {
 }
 
 /// One value of one knob: a number, a switch, or the word for a mode.
-struct Setting(Knob);
+struct KnobValueSeed(Knob);
 
-impl<'de> serde::de::DeserializeSeed<'de> for Setting {
+impl<'de> serde::de::DeserializeSeed<'de> for KnobValueSeed {
     type Value = u64;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
@@ -70,7 +70,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for Setting {
     }
 }
 
-impl Visitor<'_> for Setting {
+impl Visitor<'_> for KnobValueSeed {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Deserialize)]
-    struct File {
+    struct SettingsFile {
         #[serde(deserialize_with = "knobs")]
-        settings: Knobs,
+        settings: KnobSettings,
     }
 
-    fn read(settings: &str) -> Result<Knobs, String> {
+    fn read(settings: &str) -> Result<KnobSettings, String> {
         toml::from_str(&format!("settings = {{ {settings} }}"))
-            .map(|file: File| file.settings)
+            .map(|file: SettingsFile| file.settings)
             .map_err(|error| error.to_string())
     }
 

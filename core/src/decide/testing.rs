@@ -6,21 +6,21 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::kernel::{AdvisorMode, Ksm, Meminfo};
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 use crate::reading::{Malformed, Reading};
-use crate::sample::{Process, ProcessId, Sample};
+use crate::sample::{ProcessId, ProcessSample, Sample};
 
-use super::{Decision, History, Limits, Policy, View, decide};
+use super::{PassHistory, Policy, PolicyDecision, PolicyLimits, PolicyView, decide};
 
 /// A host that a test prepares the samples of, and that does as a policy decides.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct PolicyTestHost {
     pub sample: Sample,
-    pub history: History,
-    pub limits: Limits,
+    pub history: PassHistory,
+    pub limits: PolicyLimits,
 }
 
-impl Host {
+impl PolicyTestHost {
     /// Linux 6.18 with KSM as it boots (`run` = 0, everything at its default) and 16 GiB, half of it free.
     pub fn linux_6_18() -> Self {
         let ksm = Ksm {
@@ -68,7 +68,7 @@ impl Host {
             ksmd_cpu_ns: zero(),
             ..Sample::default()
         };
-        let mut host = Self { sample, history: History::default(), limits: Limits::default() };
+        let mut host = Self { sample, history: PassHistory::default(), limits: PolicyLimits::default() };
         host.memory(16 << 20, 8 << 20);
         host
     }
@@ -133,16 +133,16 @@ impl Host {
     }
 
     /// Shows the sample to the history and the policy, and does as it decides.
-    pub fn decide(&mut self, policy: &mut dyn Policy) -> Decision {
+    pub fn decide(&mut self, policy: &mut dyn Policy) -> PolicyDecision {
         self.observe();
-        let view = View { now: &self.sample, history: &self.history, limits: &self.limits };
+        let view = PolicyView { now: &self.sample, history: &self.history, limits: &self.limits };
         let decision = decide(policy, &view);
         self.apply(&decision.knobs);
         decision
     }
 
     /// Writes knobs as the kernel would take them.
-    pub fn apply(&mut self, knobs: &Knobs) {
+    pub fn apply(&mut self, knobs: &KnobSettings) {
         for (knob, value) in knobs.iter() {
             assert!(knob.range().contains(&value), "the kernel does not take {knob}={value}");
             let ksm = &mut self.sample.ksm;
@@ -164,21 +164,21 @@ impl Host {
     }
 }
 
-fn process(pid: u32, rss_kib: u64, is_vm: bool) -> Process {
-    Process {
+fn process(pid: u32, rss_kib: u64, is_vm: bool) -> ProcessSample {
+    ProcessSample {
         rss_bytes: rss_kib * 1024,
-        ..Process::new(ProcessId { pid, start_ticks: u64::from(pid) * 10 }, "guest".into(), is_vm)
+        ..ProcessSample::new(ProcessId { pid, start_ticks: u64::from(pid) * 10 }, "guest".into(), is_vm)
     }
 }
 
 /// Every decision that a policy takes over `samples`.
-pub(crate) fn run(policy: &mut dyn Policy, samples: &[Sample], limits: &Limits) -> Vec<Decision> {
-    let mut history = History::default();
+pub(crate) fn run(policy: &mut dyn Policy, samples: &[Sample], limits: &PolicyLimits) -> Vec<PolicyDecision> {
+    let mut history = PassHistory::default();
     samples
         .iter()
         .map(|now| {
             history.push(now);
-            decide(policy, &View { now, history: &history, limits })
+            decide(policy, &PolicyView { now, history: &history, limits })
         })
         .collect()
 }
@@ -189,16 +189,16 @@ pub(crate) fn run(policy: &mut dyn Policy, samples: &[Sample], limits: &Limits) 
 pub(crate) fn holds_for_any(
     make: impl Fn() -> Box<dyn Policy>,
     samples: &[Sample],
-) -> Result<Vec<Decision>, TestCaseError> {
-    let decisions = run(make().as_mut(), samples, &Limits::default());
-    prop_assert_eq!(&run(make().as_mut(), samples, &Limits::default()), &decisions);
+) -> Result<Vec<PolicyDecision>, TestCaseError> {
+    let decisions = run(make().as_mut(), samples, &PolicyLimits::default());
+    prop_assert_eq!(&run(make().as_mut(), samples, &PolicyLimits::default()), &decisions);
     for decision in &decisions {
         sound(decision)?;
     }
     Ok(decisions)
 }
 
-fn sound(decision: &Decision) -> TestCaseResult {
+fn sound(decision: &PolicyDecision) -> TestCaseResult {
     for (knob, value) in decision.knobs.iter() {
         prop_assert!(knob.range().contains(&value), "{}={}", knob, value);
         prop_assert!(!knob.needs_nothing_merged(), "{}", knob);
@@ -267,7 +267,7 @@ fn any_memory() -> impl Strategy<Value = Meminfo> {
     })
 }
 
-fn any_process() -> impl Strategy<Value = Process> {
+fn any_process() -> impl Strategy<Value = ProcessSample> {
     (0_u32..6, prop_oneof![0_u64..1 << 24, 0_u64..1 << 54], any::<bool>())
         .prop_map(|(pid, rss_kib, is_vm)| process(pid, rss_kib, is_vm))
 }

@@ -40,7 +40,7 @@ pub struct Finding {
 
 /// The presence of a ksmith that controls KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Daemon {
+pub enum DaemonPresence {
     /// No ksmith controls KSM.
     #[default]
     Absent,
@@ -52,11 +52,11 @@ pub enum Daemon {
 
 /// The facts that are not in the sample.
 #[derive(Debug, Clone, Default)]
-pub struct Circumstances {
+pub struct HostCircumstances {
     /// The running kernel.
     pub kernel: Option<KernelVersion>,
     /// The presence of a ksmith that controls KSM.
-    pub daemon: Daemon,
+    pub daemon: DaemonPresence,
     /// Other controllers of KSM that run, start at boot or are installed.
     pub others: Vec<FoundController>,
     /// True if settings that an earlier ksmith changed must still be restored.
@@ -78,7 +78,7 @@ pub struct Circumstances {
 }
 
 /// Returns all findings, the worst first.
-pub fn diagnose(sample: &Sample, circumstances: &Circumstances) -> Vec<Finding> {
+pub fn diagnose(sample: &Sample, circumstances: &HostCircumstances) -> Vec<Finding> {
     if let Some(finding) = ksm_itself(sample) {
         let in_its_place = circumstances.others.iter().filter(|found| found.controller.name == UKSM);
         let others = in_its_place.filter_map(|found| others::finding_of(found, circumstances.daemon));

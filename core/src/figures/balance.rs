@@ -1,7 +1,7 @@
 //! Figures of balance: of the pool, of each guest that it may resize, and of what it did.
 
 use super::figure::figures;
-use crate::model::{BalanceReport, Done, GuestRow};
+use crate::model::{BalanceReport, GuestRow, ResizeRecord};
 
 figures! {
     /// Figures of the pool that guests share.
@@ -146,7 +146,7 @@ figures! {
 
 figures! {
     /// Figures of a resize that was done lately.
-    RESIZE of Done {
+    RESIZE of ResizeRecord {
         "key": String, Text State (2 6), "the list of guests",
             "Key of the guest over its life.",
             |done| done.key.clone();

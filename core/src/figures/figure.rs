@@ -2,41 +2,41 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::Value;
-use crate::field::Field;
+use super::FigureScalar;
+use crate::field::FigureDescription;
 
 /// One figure of the model `M`.
 #[derive(Debug)]
-pub struct Figure<M: 'static> {
+pub struct ModelFigure<M: 'static> {
     /// The description of the figure.
-    pub field: Field,
+    pub field: FigureDescription,
     /// The heading of its column in tables of text. `None`: it is not shown there.
     pub heading: Option<&'static str>,
     /// The importance of its column: a terminal that is too narrow for all drops the least important first.
     pub importance: u8,
     /// Reads it from the model.
-    pub read: fn(&M) -> Value,
+    pub read: fn(&M) -> FigureScalar,
 }
 
 /// A figure without its model, for lists, documents and schemas.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct FigureRow {
     /// The description of the figure.
-    pub field: Field,
+    pub field: FigureDescription,
     /// The heading of its column in tables of text.
     pub heading: Option<&'static str>,
 }
 
-impl<M> Figure<M> {
+impl<M> ModelFigure<M> {
     /// Returns the figure without its model.
-    pub const fn row(&self) -> Row {
-        Row { field: self.field, heading: self.heading }
+    pub const fn row(&self) -> FigureRow {
+        FigureRow { field: self.field, heading: self.heading }
     }
 }
 
 /// Finds the figure called `name`, by its key or its heading.
-pub fn find<M>(table: &'static [Figure<M>], name: &str) -> Option<&'static Figure<M>> {
-    let is_called = |figure: &&Figure<M>| figure.field.name == name || figure.heading == Some(name);
+pub fn find<M>(table: &'static [ModelFigure<M>], name: &str) -> Option<&'static ModelFigure<M>> {
+    let is_called = |figure: &&ModelFigure<M>| figure.field.name == name || figure.heading == Some(name);
     table.iter().find(is_called)
 }
 
@@ -55,7 +55,7 @@ pub fn insert(object: &mut Map<String, Json>, key: &str, value: Json) {
 }
 
 /// Returns the figures of a model as a JSON object.
-pub fn object<M>(table: &[Figure<M>], model: &M) -> Map<String, Json> {
+pub fn object<M>(table: &[ModelFigure<M>], model: &M) -> Map<String, Json> {
     let mut whole = Map::new();
     for figure in table {
         insert(&mut whole, figure.field.name, json!((figure.read)(model)));
@@ -71,19 +71,19 @@ macro_rules! figures {
         $source:literal, $help:literal, |$it:ident| $read:expr;
     )*}) => {
         $(#[$doc])*
-        pub const $table: &[$crate::figures::Figure<$model>] = &[$($crate::figures::Figure {
-            field: $crate::field::Field {
+        pub const $table: &[$crate::figures::ModelFigure<$model>] = &[$($crate::figures::ModelFigure {
+            field: $crate::field::FigureDescription {
                 name: $key,
-                unit: $crate::field::Unit::$unit,
-                kind: $crate::field::Kind::$kind,
-                holds: <$held as $crate::figures::Held>::HOLDS,
+                unit: $crate::field::FigureUnit::$unit,
+                kind: $crate::field::FigureKind::$kind,
+                holds: <$held as $crate::figures::FigureValue>::HOLDS,
                 help: $help,
                 source: $source,
                 since: $crate::field::KernelVersion::new($major, $minor),
             },
             importance: 0 $(+ $importance)?,
             heading: { let heading: &[&'static str] = &[$($heading)?]; heading.first().copied() },
-            read: |$it: &$model| $crate::figures::Value::from(Option::<$held>::from($read)),
+            read: |$it: &$model| $crate::figures::FigureScalar::from(Option::<$held>::from($read)),
         },)*];
     };
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{DOMAIN_SHARING, Figure, GUEST, Row, Value};
-use crate::field::{Type, Unit};
+use super::{DOMAIN_SHARING, FigureRow, FigureScalar, GUEST, ModelFigure};
+use crate::field::{FigureType, FigureUnit};
 use crate::guest::Guest;
 use crate::model::GuestsReport;
 
 /// Several guests of one label, summed up.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct GuestGroup {
     /// The label, or `-` for guests without one.
     pub name: String,
     /// The number of guests.
@@ -17,38 +17,40 @@ pub struct Group {
     /// Merged memory that other domains map too, where that was looked up.
     pub across_bytes: Option<u64>,
     /// The sums, in the order of [`summed`].
-    pub sums: Vec<Value>,
+    pub sums: Vec<FigureScalar>,
 }
 
 /// The name of the group of guests without a label.
 pub const NONE: &str = "-";
 
 /// Returns the figures of a guest that can be summed up.
-pub fn summed() -> impl Iterator<Item = &'static Figure<Guest>> {
+pub fn summed() -> impl Iterator<Item = &'static ModelFigure<Guest>> {
     GUEST.iter().filter(|figure| {
-        figure.field.unit == Unit::Bytes && matches!(figure.field.holds, Type::Unsigned | Type::Signed)
+        figure.field.unit == FigureUnit::Bytes
+            && matches!(figure.field.holds, FigureType::Unsigned | FigureType::Signed)
     })
 }
 
-/// Returns the row of [`Group::across_bytes`].
-pub fn across() -> Option<Row> {
-    DOMAIN_SHARING.iter().map(Figure::row).find(|row| row.field.name == "across_bytes")
+/// Returns the row of [`GuestGroup::across_bytes`].
+pub fn across() -> Option<FigureRow> {
+    DOMAIN_SHARING.iter().map(ModelFigure::row).find(|row| row.field.name == "across_bytes")
 }
 
 /// Sorts the guests by a figure, those of equal value by name.
-pub fn sorted<'a>(report: &'a GuestsReport, by: &Figure<Guest>) -> Vec<&'a Guest> {
-    let mut guests: Vec<(Value, &Guest)> = report.guests.iter().map(|guest| ((by.read)(guest), guest)).collect();
+pub fn sorted<'a>(report: &'a GuestsReport, by: &ModelFigure<Guest>) -> Vec<&'a Guest> {
+    let mut guests: Vec<(FigureScalar, &Guest)> =
+        report.guests.iter().map(|guest| ((by.read)(guest), guest)).collect();
     guests.sort_by(|(a, one), (b, other)| a.order(b).then_with(|| one.name.cmp(&other.name)));
     guests.into_iter().map(|(_, guest)| guest).collect()
 }
 
 /// Sums up the guests by a label, in the order of a figure's sums; by name where it has none.
-pub fn groups(report: &GuestsReport, label: &Figure<Guest>, by: &Figure<Guest>) -> Vec<Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+pub fn groups(report: &GuestsReport, label: &ModelFigure<Guest>, by: &ModelFigure<Guest>) -> Vec<GuestGroup> {
+    let mut groups: BTreeMap<String, GuestGroup> = BTreeMap::new();
     let sharing = report.sharing.as_ref().filter(|_| label.field.name == "domain");
     for guest in &report.guests {
         let name = match (label.read)(guest) {
-            Value::Text(name) => name,
+            FigureScalar::Text(name) => name,
             _ => NONE.to_owned(),
         };
         let values = summed().map(|figure| (figure.read)(guest));
@@ -59,12 +61,12 @@ pub fn groups(report: &GuestsReport, label: &Figure<Guest>, by: &Figure<Guest>) 
             }
             None => {
                 let across_bytes = sharing.map(|sharing| sharing.across(guest.domain.as_deref()));
-                let group = Group { name: name.clone(), guests: 1, across_bytes, sums: values.collect() };
+                let group = GuestGroup { name: name.clone(), guests: 1, across_bytes, sums: values.collect() };
                 groups.insert(name, group);
             }
         }
     }
-    let mut groups: Vec<Group> = groups.into_values().collect();
+    let mut groups: Vec<GuestGroup> = groups.into_values().collect();
     if let Some(place) = summed().position(|figure| figure.field.name == by.field.name) {
         // Stable: groups of equal sums stay in the order of their names.
         groups.sort_by(|a, b| match (a.sums.get(place), b.sums.get(place)) {

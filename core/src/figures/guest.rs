@@ -1,8 +1,8 @@
 //! Figures of a guest.
 
-use super::Figure;
+use super::ModelFigure;
 use super::figure::figures;
-use crate::field::Unit;
+use crate::field::FigureUnit;
 use crate::guest::Guest;
 
 figures! {
@@ -84,6 +84,6 @@ figures! {
 }
 
 /// Returns the figures by which guests can be grouped.
-pub fn labels() -> impl Iterator<Item = &'static Figure<Guest>> {
-    GUEST.iter().filter(|figure| figure.field.unit == Unit::Label)
+pub fn labels() -> impl Iterator<Item = &'static ModelFigure<Guest>> {
+    GUEST.iter().filter(|figure| figure.field.unit == FigureUnit::Label)
 }

@@ -1,15 +1,15 @@
 //! Figures of the host.
 
 use super::figure::figures;
-use super::{Figure, Row, Value};
-use crate::account::Totals;
-use crate::field::Field;
+use super::{FigureRow, FigureScalar, ModelFigure};
+use crate::account::HostTotals;
+use crate::field::FigureDescription;
 use crate::kernel::FIELDS;
-use crate::model::{GuestsReport, Status};
+use crate::model::{GuestsReport, StatusReport};
 
 figures! {
     /// Figures of the host beside the files of `/sys/kernel/mm/ksm`.
-    HOST of Status {
+    HOST of StatusReport {
         "page_size": u64, Bytes State (2 6), "sysconf(_SC_PAGESIZE)",
             "The host's base page size.",
             |status| status.sample.page_size;
@@ -27,7 +27,7 @@ figures! {
             };
         "overhead_bytes": u64, Bytes Gauge (2 6), "64 * (pages_shared + pages_sharing + pages_unshared + pages_volatile)",
             "KSM's own metadata: 64 bytes for each page that it tracks.",
-            |status| status.sample.ksm.shows_tracked().then(|| Totals::of(&status.sample).overhead_bytes);
+            |status| status.sample.ksm.shows_tracked().then(|| HostTotals::from_sample(&status.sample).overhead_bytes);
         "profit_bytes": i64, Bytes Gauge (2 6), "saved_bytes - overhead_bytes",
             "Memory saved less KSM's metadata; negative when KSM costs memory.",
             |status| {
@@ -38,7 +38,7 @@ figures! {
             |status| known(status, |totals| totals.exposure_bytes);
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",
-            |status| Totals::of(&status.sample).headroom_bytes;
+            |status| HostTotals::from_sample(&status.sample).headroom_bytes;
         "memory_pressure_percent": f64, Percent Gauge (4 20), "/proc/pressure/memory: some avg10",
             "Part of the last ten seconds in which some work waited for memory.",
             |status| status.sample.memory_pressure.value().map(|pressure| f64::from(pressure.some.avg10));
@@ -58,8 +58,8 @@ figures! {
 }
 
 /// Reads a figure of the host's totals, if KSM's counters of merged pages can be read.
-fn known<T>(status: &Status, read: impl Fn(Totals) -> T) -> Option<T> {
-    let totals = Totals::of(&status.sample);
+fn known<T>(status: &StatusReport, read: impl Fn(HostTotals) -> T) -> Option<T> {
+    let totals = HostTotals::from_sample(&status.sample);
     (!totals.is_unknown).then(|| read(totals))
 }
 
@@ -83,7 +83,7 @@ figures! {
 }
 
 /// Figures of the host that `guests` shows too, under the same keys.
-pub const HOST_IN_GUESTS: &[Figure<GuestsReport>] = &[
+pub const HOST_IN_GUESTS: &[ModelFigure<GuestsReport>] = &[
     again("saved_bytes", |report| (!report.is_unknown).then_some(report.saved_bytes).into()),
     again("profit_bytes", |report| (!report.is_unknown).then_some(report.profit_bytes).into()),
     again("unattributed_bytes", |report| (!report.is_unknown).then_some(report.unattributed_bytes).into()),
@@ -91,12 +91,12 @@ pub const HOST_IN_GUESTS: &[Figure<GuestsReport>] = &[
 ];
 
 /// Creates a figure of [`HOST`] that is read from another model.
-const fn again<M>(key: &'static str, read: fn(&M) -> Value) -> Figure<M> {
+const fn again<M>(key: &'static str, read: fn(&M) -> FigureScalar) -> ModelFigure<M> {
     let mut at = 0;
     while !is_same(HOST[at].field.name.as_bytes(), key.as_bytes()) {
         at += 1;
     }
-    Figure { field: HOST[at].field, heading: None, importance: 0, read }
+    ModelFigure { field: HOST[at].field, heading: None, importance: 0, read }
 }
 
 const fn is_same(a: &[u8], b: &[u8]) -> bool {
@@ -108,17 +108,15 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Returns all figures of the host with their values: the files of KSM first.
-pub fn host(status: &Status) -> impl Iterator<Item = (Field, Value)> {
-    let of_ksm = status
-        .sample
-        .ksm
-        .entries()
-        .map(|(field, reading)| (*field, reading.value().map_or(Value::Unknown, |value| Value::from(*value))));
+pub fn host(status: &StatusReport) -> impl Iterator<Item = (FigureDescription, FigureScalar)> {
+    let of_ksm = status.sample.ksm.entries().map(|(field, reading)| {
+        (*field, reading.value().map_or(FigureScalar::Unknown, |value| FigureScalar::from(*value)))
+    });
     of_ksm.chain(HOST.iter().map(|figure| (figure.field, (figure.read)(status))))
 }
 
 /// Returns the rows of [`host`].
-pub fn rows() -> impl Iterator<Item = Row> {
-    let of_ksm = FIELDS.iter().map(|field| Row { field: *field, heading: None });
-    of_ksm.chain(HOST.iter().map(Figure::row))
+pub fn rows() -> impl Iterator<Item = FigureRow> {
+    let of_ksm = FIELDS.iter().map(|field| FigureRow { field: *field, heading: None });
+    of_ksm.chain(HOST.iter().map(ModelFigure::row))
 }

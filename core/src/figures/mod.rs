@@ -18,11 +18,11 @@ mod value;
 
 pub use balance::{BALANCED_GUEST, POOL, RESIZE};
 pub use domain::{DOMAIN, DOMAIN_SHARING};
-pub use figure::{Figure, Row, find, insert, object};
-pub use group::{Group, NONE, across, groups, sorted, summed};
+pub use figure::{FigureRow, ModelFigure, find, insert, object};
+pub use group::{GuestGroup, NONE, across, groups, sorted, summed};
 pub use guest::{GUEST, labels};
 pub use host::{EFFICIENCY, HOST, HOST_IN_GUESTS, host, rows as host_rows};
 pub use process::PROCESS;
 pub use reference::reference;
 pub use running::{BALANCE, CONTROLLER, HISTORY, POLICY, SKETCH};
-pub use value::{Held, Value};
+pub use value::{FigureScalar, FigureValue};

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{
-    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, HISTORY, POLICY, POOL,
-    PROCESS, RESIZE, Row, SKETCH, host,
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, FigureRow, GUEST, HISTORY,
+    ModelFigure, POLICY, POOL, PROCESS, RESIZE, SKETCH, host,
 };
 
 /// A part of the page: its heading, where the figures are shown, and the figures.
-type Section = (&'static str, &'static str, Vec<Row>);
+type Section = (&'static str, &'static str, Vec<FigureRow>);
 
-fn rows<M>(table: &'static [Figure<M>]) -> Vec<Row> {
-    table.iter().map(Figure::row).collect()
+fn rows<M>(table: &'static [ModelFigure<M>]) -> Vec<FigureRow> {
+    table.iter().map(ModelFigure::row).collect()
 }
 
 fn sections() -> [Section; 10] {
-    let host = host::rows().chain(EFFICIENCY.iter().map(Figure::row)).collect();
-    let domain = DOMAIN.iter().map(Figure::row).chain(DOMAIN_SHARING.iter().map(Figure::row)).collect();
-    let policy = POLICY.iter().map(Figure::row).chain(BALANCE.iter().map(Figure::row)).collect();
+    let host = host::rows().chain(EFFICIENCY.iter().map(ModelFigure::row)).collect();
+    let domain = DOMAIN.iter().map(ModelFigure::row).chain(DOMAIN_SHARING.iter().map(ModelFigure::row)).collect();
+    let policy = POLICY.iter().map(ModelFigure::row).chain(BALANCE.iter().map(ModelFigure::row)).collect();
     [
         ("Host", "`ksmith status`, `ksmith guests`", host),
         ("Process", "`processes` of `ksmith status`", rows(PROCESS)),
@@ -51,7 +51,7 @@ pub fn reference() -> String {
             "\n## {heading}\n\nIn {place}.\n\n| key | unit | kind | since | source | meaning |\n|---|---|---|---|---|---|\n"
         );
         let mut seen = BTreeSet::new();
-        for Row { field, .. } in rows {
+        for FigureRow { field, .. } in rows {
             if seen.insert(field.name) {
                 let (unit, kind) = (field.unit.word(), field.kind.word());
                 let _ = writeln!(
@@ -73,7 +73,7 @@ mod tests {
     fn every_figure_has_a_sentence_of_help_and_a_source() {
         for (heading, _, rows) in sections() {
             assert!(!rows.is_empty(), "{heading}");
-            for Row { field, .. } in rows {
+            for FigureRow { field, .. } in rows {
                 let starts_well = field.help.chars().next().is_some_and(|c| !c.is_lowercase());
                 assert!(starts_well && field.help.ends_with('.'), "{}: {:?}", field.name, field.help);
                 assert!(field.help.split(' ').count() <= 25 && !field.source.is_empty(), "{}", field.name);

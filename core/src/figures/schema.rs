@@ -2,19 +2,19 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::Row;
-use crate::field::{Field, Type};
+use super::FigureRow;
+use crate::field::{FigureDescription, FigureType};
 
 /// The dialect of the schemas.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// The schema of one figure. `null` stands for an unknown value, or one that this kernel lacks.
-pub fn figure(field: &Field) -> Json {
+pub fn figure(field: &FigureDescription) -> Json {
     let word = match field.holds {
-        Type::Unsigned | Type::Signed => "integer",
-        Type::Real => "number",
-        Type::Flag => "boolean",
-        Type::Text => "string",
+        FigureType::Unsigned | FigureType::Signed => "integer",
+        FigureType::Real => "number",
+        FigureType::Flag => "boolean",
+        FigureType::Text => "string",
     };
     let mut whole = json!({
         "description": field.help,
@@ -24,14 +24,17 @@ pub fn figure(field: &Field) -> Json {
         "x-source": field.source,
         "x-since": field.since.to_string(),
     });
-    if field.holds == Type::Unsigned {
+    if field.holds == FigureType::Unsigned {
         whole["minimum"] = json!(0);
     }
     whole
 }
 
 /// The schema of an object: its figures, and its other keys. All of them are always there.
-pub fn object(rows: impl IntoIterator<Item = Row>, others: impl IntoIterator<Item = (&'static str, Json)>) -> Json {
+pub fn object(
+    rows: impl IntoIterator<Item = FigureRow>,
+    others: impl IntoIterator<Item = (&'static str, Json)>,
+) -> Json {
     let mut properties = Map::new();
     for row in rows {
         add(&mut properties, row.field.name, figure(&row.field));

@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use crate::field::Type;
+use crate::field::FigureType;
 use crate::kernel;
 
 /// The value of a figure at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum FigureScalar {
     /// The value is unknown, or this kernel lacks the figure.
     Unknown,
     /// A whole number from 0.
@@ -26,19 +26,19 @@ pub enum Value {
 }
 
 /// A Rust type that a figure can hold.
-pub trait Held: Sized {
+pub trait FigureValue: Sized {
     /// The type of the figure.
-    const HOLDS: Type;
+    const HOLDS: FigureType;
     /// Converts it to the value of the figure.
-    fn value(self) -> Value;
+    fn value(self) -> FigureScalar;
 }
 
 macro_rules! held {
     ($($type:ty => $variant:ident),*) => {$(
-        impl Held for $type {
-            const HOLDS: Type = Type::$variant;
-            fn value(self) -> Value {
-                Value::$variant(self)
+        impl FigureValue for $type {
+            const HOLDS: FigureType = FigureType::$variant;
+            fn value(self) -> FigureScalar {
+                FigureScalar::$variant(self)
             }
         }
     )*};
@@ -46,23 +46,23 @@ macro_rules! held {
 
 held!(u64 => Unsigned, i64 => Signed, f64 => Real, bool => Flag, String => Text);
 
-impl<T: Held> From<Option<T>> for Value {
+impl<T: FigureValue> From<Option<T>> for FigureScalar {
     fn from(held: Option<T>) -> Self {
-        held.map_or(Self::Unknown, Held::value)
+        held.map_or(Self::Unknown, FigureValue::value)
     }
 }
 
-impl From<kernel::Value> for Value {
-    fn from(value: kernel::Value) -> Self {
+impl From<kernel::KsmValue> for FigureScalar {
+    fn from(value: kernel::KsmValue) -> Self {
         match value {
-            kernel::Value::Unsigned(value) => Self::Unsigned(value),
-            kernel::Value::Signed(value) => Self::Signed(value),
-            kernel::Value::Advisor(mode) => Self::Text(mode.word().to_owned()),
+            kernel::KsmValue::Unsigned(value) => Self::Unsigned(value),
+            kernel::KsmValue::Signed(value) => Self::Signed(value),
+            kernel::KsmValue::Advisor(mode) => Self::Text(mode.word().to_owned()),
         }
     }
 }
 
-impl Value {
+impl FigureScalar {
     /// Returns the number, if it is one.
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -108,26 +108,33 @@ mod tests {
     #[test]
     fn large_numbers_come_first_and_unknown_values_last() {
         let mut values = [
-            Value::Unknown,
-            Value::Unsigned(1),
-            Value::Unsigned(3),
-            Value::Unknown,
-            Value::Unsigned(u64::MAX),
-            Value::Unsigned(u64::MAX - 1),
+            FigureScalar::Unknown,
+            FigureScalar::Unsigned(1),
+            FigureScalar::Unsigned(3),
+            FigureScalar::Unknown,
+            FigureScalar::Unsigned(u64::MAX),
+            FigureScalar::Unsigned(u64::MAX - 1),
         ];
-        values.sort_by(Value::order);
-        let numbers = [u64::MAX, u64::MAX - 1, 3, 1].map(Value::Unsigned);
+        values.sort_by(FigureScalar::order);
+        let numbers = [u64::MAX, u64::MAX - 1, 3, 1].map(FigureScalar::Unsigned);
         assert_eq!(values[..4], numbers);
-        assert_eq!(values[4..], [Value::Unknown, Value::Unknown]);
-        let mut texts = [Value::Text("b".to_owned()), Value::Unknown, Value::Text("a".to_owned())];
-        texts.sort_by(Value::order);
-        assert_eq!(texts, [Value::Text("a".to_owned()), Value::Text("b".to_owned()), Value::Unknown]);
+        assert_eq!(values[4..], [FigureScalar::Unknown, FigureScalar::Unknown]);
+        let mut texts =
+            [FigureScalar::Text("b".to_owned()), FigureScalar::Unknown, FigureScalar::Text("a".to_owned())];
+        texts.sort_by(FigureScalar::order);
+        assert_eq!(
+            texts,
+            [FigureScalar::Text("a".to_owned()), FigureScalar::Text("b".to_owned()), FigureScalar::Unknown]
+        );
     }
 
     #[test]
     fn a_sum_with_an_unknown_part_is_unknown() {
-        assert_eq!(Value::Signed(-1).plus(&Value::Signed(3)), Value::Signed(2));
-        assert_eq!(Value::Unsigned(u64::MAX).plus(&Value::Unsigned(3)), Value::Unsigned(u64::MAX));
-        assert_eq!(Value::Unknown.plus(&Value::Unsigned(3)), Value::Unknown);
+        assert_eq!(FigureScalar::Signed(-1).plus(&FigureScalar::Signed(3)), FigureScalar::Signed(2));
+        assert_eq!(
+            FigureScalar::Unsigned(u64::MAX).plus(&FigureScalar::Unsigned(3)),
+            FigureScalar::Unsigned(u64::MAX)
+        );
+        assert_eq!(FigureScalar::Unknown.plus(&FigureScalar::Unsigned(3)), FigureScalar::Unknown);
     }
 }

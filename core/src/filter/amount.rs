@@ -1,18 +1,18 @@
 //! Exact numbers as people write them.
 
 use crate::amount::{byte_factor, number};
-use crate::field::Unit;
-use crate::figures::Value;
+use crate::field::FigureUnit;
+use crate::figures::FigureScalar;
 
 /// A number in millionths of its base unit: every whole number of 64 bits is exact, with six decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Amount(i128);
+pub struct ExactNumber(i128);
 
 const MILLION: i128 = 1_000_000;
 
-impl Amount {
+impl ExactNumber {
     /// Parses `12`, `-1.5`, and for bytes also `100MiB`, `1.5 G` or `4k`, all in powers of 1024.
-    pub fn parse(text: &str, unit: Unit) -> Option<Self> {
+    pub fn parse(text: &str, unit: FigureUnit) -> Option<Self> {
         let (is_negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text),
@@ -23,12 +23,12 @@ impl Amount {
     }
 
     /// Converts the value of a figure, if it is a number.
-    pub fn of(value: &Value) -> Option<Self> {
+    pub fn from_scalar(value: &FigureScalar) -> Option<Self> {
         match value {
-            Value::Unsigned(value) => Some(Self(i128::from(*value) * MILLION)),
-            Value::Signed(value) => Some(Self(i128::from(*value) * MILLION)),
+            FigureScalar::Unsigned(value) => Some(Self(i128::from(*value) * MILLION)),
+            FigureScalar::Signed(value) => Some(Self(i128::from(*value) * MILLION)),
             // A cast of a float saturates.
-            Value::Real(value) if !value.is_nan() => Some(Self((value * MILLION as f64).round() as i128)),
+            FigureScalar::Real(value) if !value.is_nan() => Some(Self((value * MILLION as f64).round() as i128)),
             _ => None,
         }
     }
@@ -36,18 +36,18 @@ impl Amount {
 
 /// Returns true if the word is a unit of bytes.
 pub fn is_unit(word: &str) -> bool {
-    factor(word, Unit::Bytes).is_some()
+    factor(word, FigureUnit::Bytes).is_some()
 }
 
 /// Returns the factor of a unit that stands behind a number.
-fn factor(suffix: &str, unit: Unit) -> Option<i128> {
+fn factor(suffix: &str, unit: FigureUnit) -> Option<i128> {
     if suffix.is_empty() {
         return Some(1);
     }
-    if unit == Unit::Percent && suffix == "%" {
+    if unit == FigureUnit::Percent && suffix == "%" {
         return Some(1);
     }
-    if !matches!(unit, Unit::Bytes | Unit::BytesPerSecond) {
+    if !matches!(unit, FigureUnit::Bytes | FigureUnit::BytesPerSecond) {
         return None;
     }
     byte_factor(suffix)

@@ -4,22 +4,22 @@ use super::FilterError;
 
 /// One token: a word, a sign or quoted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct FilterToken {
     /// The position, counted in characters from 1.
     pub at: usize,
     /// The kind of token, with its text.
-    pub what: What,
+    pub what: TokenKind,
 }
 
 /// The kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum TokenKind {
     /// A word without quotes.
     Word(String),
     /// Text in double quotes, without them.
     Quoted(String),
     /// The sign of a comparison.
-    Operator(Operator),
+    Operator(ComparisonOperator),
     /// An opening parenthesis.
     Open,
     /// A closing parenthesis.
@@ -28,7 +28,7 @@ pub enum What {
 
 /// The sign of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
+pub enum ComparisonOperator {
     /// `=`: the figure is equal.
     Equal,
     /// `!=`: the figure is not equal.
@@ -47,7 +47,7 @@ pub enum Operator {
     Unlike,
 }
 
-impl What {
+impl TokenKind {
     /// Returns the token for a message, much as it was written.
     pub fn shown(&self) -> String {
         match self {
@@ -60,7 +60,7 @@ impl What {
     }
 }
 
-impl Operator {
+impl ComparisonOperator {
     /// Returns the sign as it is written.
     pub fn sign(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ pub fn beginning(text: &str) -> String {
 }
 
 /// Splits a filter into its tokens.
-pub fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
+pub fn tokens(text: &str) -> Result<Vec<FilterToken>, FilterError> {
     let mut found = Vec::new();
     let mut left = text.chars().zip(1..).peekable();
     while let Some((character, at)) = left.next() {
@@ -91,34 +91,34 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
         };
         let what = match character {
             _ if character.is_whitespace() => continue,
-            '(' => What::Open,
-            ')' => What::Close,
+            '(' => TokenKind::Open,
+            ')' => TokenKind::Close,
             '=' => {
                 is_followed_by(&mut left, '=');
-                What::Operator(Operator::Equal)
+                TokenKind::Operator(ComparisonOperator::Equal)
             }
-            '~' => What::Operator(Operator::Like),
-            '<' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtMost),
-            '<' => What::Operator(Operator::Less),
-            '>' if is_followed_by(&mut left, '=') => What::Operator(Operator::AtLeast),
-            '>' => What::Operator(Operator::Greater),
-            '!' if is_followed_by(&mut left, '=') => What::Operator(Operator::Unequal),
-            '!' if is_followed_by(&mut left, '~') => What::Operator(Operator::Unlike),
+            '~' => TokenKind::Operator(ComparisonOperator::Like),
+            '<' if is_followed_by(&mut left, '=') => TokenKind::Operator(ComparisonOperator::AtMost),
+            '<' => TokenKind::Operator(ComparisonOperator::Less),
+            '>' if is_followed_by(&mut left, '=') => TokenKind::Operator(ComparisonOperator::AtLeast),
+            '>' => TokenKind::Operator(ComparisonOperator::Greater),
+            '!' if is_followed_by(&mut left, '=') => TokenKind::Operator(ComparisonOperator::Unequal),
+            '!' if is_followed_by(&mut left, '~') => TokenKind::Operator(ComparisonOperator::Unlike),
             '!' => {
                 return Err(FilterError { at, why: "`!` stands before `=` or `~`; the opposite is `not`".into() });
             }
-            '"' => {
-                What::Quoted(quoted(&mut left).ok_or_else(|| FilterError { at, why: "a quote has no end".into() })?)
-            }
+            '"' => TokenKind::Quoted(
+                quoted(&mut left).ok_or_else(|| FilterError { at, why: "a quote has no end".into() })?,
+            ),
             first => {
                 let mut word = String::from(first);
                 while let Some((next, _)) = left.next_if(|(next, _)| is_of_word(*next)) {
                     word.push(next);
                 }
-                What::Word(word)
+                TokenKind::Word(word)
             }
         };
-        found.push(Token { at, what });
+        found.push(FilterToken { at, what });
     }
     Ok(found)
 }

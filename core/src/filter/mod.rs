@@ -26,19 +26,19 @@ mod test;
 #[cfg(test)]
 mod tests;
 
-use crate::figures::Figure;
-use test::Test;
+use crate::figures::ModelFigure;
+use test::FigureTest;
 
 /// A filter over rows of the model `M`.
 #[derive(Debug)]
-pub struct Filter<M: 'static>(Expression<M>);
+pub struct FigureFilter<M: 'static>(FilterExpression<M>);
 
 #[derive(Debug)]
-enum Expression<M: 'static> {
-    Compare(&'static Figure<M>, Test),
-    Not(Box<Expression<M>>),
-    All(Vec<Expression<M>>),
-    Any(Vec<Expression<M>>),
+enum FilterExpression<M: 'static> {
+    Compare(&'static ModelFigure<M>, FigureTest),
+    Not(Box<FilterExpression<M>>),
+    All(Vec<FilterExpression<M>>),
+    Any(Vec<FilterExpression<M>>),
 }
 
 /// The error of a text that is no filter, with its position.
@@ -51,12 +51,12 @@ pub struct FilterError {
     pub why: String,
 }
 
-impl<M> Filter<M> {
+impl<M> FigureFilter<M> {
     /// Parses a filter over the figures of `table`.
     ///
     /// # Errors
     /// The text is no filter: the error names the position and what is known.
-    pub fn parse(text: &str, table: &'static [Figure<M>]) -> Result<Self, FilterError> {
+    pub fn parse(text: &str, table: &'static [ModelFigure<M>]) -> Result<Self, FilterError> {
         parser::parse(text, table).map(Self)
     }
 
@@ -66,7 +66,7 @@ impl<M> Filter<M> {
     }
 }
 
-impl<M> Expression<M> {
+impl<M> FilterExpression<M> {
     fn fits(&self, row: &M) -> bool {
         match self {
             Self::Compare(figure, test) => test.passes(&(figure.read)(row)),

@@ -4,20 +4,20 @@ use std::cmp::Ordering;
 
 use wildmatch::WildMatch;
 
-use super::amount::{Amount, is_unit};
-use super::lexer::{Operator, Token, What, beginning, tokens};
-use super::test::Test;
-use super::{Expression, FilterError};
-use crate::field::{Field, Type, Unit};
-use crate::figures::{Figure, find};
+use super::amount::{ExactNumber, is_unit};
+use super::lexer::{ComparisonOperator, FilterToken, TokenKind, beginning, tokens};
+use super::test::FigureTest;
+use super::{FilterError, FilterExpression};
+use crate::field::{FigureDescription, FigureType, FigureUnit};
+use crate::figures::{ModelFigure, find};
 
 /// The deepest nesting of parentheses and `not`. More is refused, so that the stack does not overflow.
 const DEEPEST: usize = 64;
 
 /// Parses an expression over the figures of `table`.
-pub fn parse<M>(text: &str, table: &'static [Figure<M>]) -> Result<Expression<M>, FilterError> {
+pub fn parse<M>(text: &str, table: &'static [ModelFigure<M>]) -> Result<FilterExpression<M>, FilterError> {
     let end = text.chars().count() + 1;
-    let mut parser = Parser { tokens: tokens(text)?, next: 0, end, table };
+    let mut parser = FilterParser { tokens: tokens(text)?, next: 0, end, table };
     let whole = parser.any(0)?;
     match parser.peek() {
         None => Ok(whole),
@@ -25,26 +25,27 @@ pub fn parse<M>(text: &str, table: &'static [Figure<M>]) -> Result<Expression<M>
     }
 }
 
-struct Parser<M: 'static> {
-    tokens: Vec<Token>,
+struct FilterParser<M: 'static> {
+    tokens: Vec<FilterToken>,
     next: usize,
     end: usize,
-    table: &'static [Figure<M>],
+    table: &'static [ModelFigure<M>],
 }
 
-impl<M> Parser<M> {
-    fn peek(&self) -> Option<&Token> {
+impl<M> FilterParser<M> {
+    fn peek(&self) -> Option<&FilterToken> {
         self.tokens.get(self.next)
     }
 
-    fn take(&mut self) -> Option<Token> {
+    fn next_token(&mut self) -> Option<FilterToken> {
         let token = self.tokens.get(self.next).cloned();
         self.next += 1;
         token
     }
 
     fn takes_word(&mut self, wanted: &str) -> bool {
-        let is_there = matches!(self.peek(), Some(Token { what: What::Word(word), .. }) if word == wanted);
+        let is_there =
+            matches!(self.peek(), Some(FilterToken { what: TokenKind::Word(word), .. }) if word == wanted);
         self.next += usize::from(is_there);
         is_there
     }
@@ -53,53 +54,53 @@ impl<M> Parser<M> {
         Err(FilterError { at, why: why.into() })
     }
 
-    fn any(&mut self, depth: usize) -> Result<Expression<M>, FilterError> {
+    fn any(&mut self, depth: usize) -> Result<FilterExpression<M>, FilterError> {
         let mut parts = vec![self.all(depth)?];
         while self.takes_word("or") {
             parts.push(self.all(depth)?);
         }
-        Ok(Expression::Any(parts))
+        Ok(FilterExpression::Any(parts))
     }
 
-    fn all(&mut self, depth: usize) -> Result<Expression<M>, FilterError> {
+    fn all(&mut self, depth: usize) -> Result<FilterExpression<M>, FilterError> {
         let mut parts = vec![self.term(depth)?];
         while self.takes_word("and") {
             parts.push(self.term(depth)?);
         }
-        Ok(Expression::All(parts))
+        Ok(FilterExpression::All(parts))
     }
 
-    fn term(&mut self, depth: usize) -> Result<Expression<M>, FilterError> {
-        let Some(token) = self.take() else {
+    fn term(&mut self, depth: usize) -> Result<FilterExpression<M>, FilterError> {
+        let Some(token) = self.next_token() else {
             return self.refuse(self.end, "a comparison is missing, such as saved>1G");
         };
         if depth > DEEPEST {
             return self.refuse(token.at, format!("more than {DEEPEST} parentheses or `not` in each other"));
         }
         match token.what {
-            What::Open => {
+            TokenKind::Open => {
                 let inner = self.any(depth + 1)?;
-                match self.take() {
-                    Some(Token { what: What::Close, .. }) => Ok(inner),
+                match self.next_token() {
+                    Some(FilterToken { what: TokenKind::Close, .. }) => Ok(inner),
                     Some(other) => self.refuse(other.at, format!("{} stands where `)` would", other.what.shown())),
                     None => self.refuse(self.end, format!("the parenthesis at character {} has no end", token.at)),
                 }
             }
-            What::Word(word) if word == "not" => Ok(Expression::Not(Box::new(self.term(depth + 1)?))),
-            What::Word(word) => self.comparison(&word, token.at),
+            TokenKind::Word(word) if word == "not" => Ok(FilterExpression::Not(Box::new(self.term(depth + 1)?))),
+            TokenKind::Word(word) => self.comparison(&word, token.at),
             other => self.refuse(token.at, format!("{} stands where the name of a figure would", other.shown())),
         }
     }
 
-    fn comparison(&mut self, name: &str, at: usize) -> Result<Expression<M>, FilterError> {
+    fn comparison(&mut self, name: &str, at: usize) -> Result<FilterExpression<M>, FilterError> {
         let Some(figure) = find(self.table, name) else {
             let known: Vec<&str> = self.table.iter().map(|figure| figure.field.name).collect();
             let name = beginning(name);
             return self.refuse(at, format!("there is no figure `{name}`; known are {}", known.join(", ")));
         };
-        let Some(Token { what: What::Operator(operator), at: sign_at }) = self.peek().cloned() else {
+        let Some(FilterToken { what: TokenKind::Operator(operator), at: sign_at }) = self.peek().cloned() else {
             return match figure.field.holds {
-                Type::Flag => Ok(Expression::Compare(figure, Test::Flag(true))),
+                FigureType::Flag => Ok(FilterExpression::Compare(figure, FigureTest::Flag(true))),
                 _ => self.refuse(
                     at + name.chars().count(),
                     format!("{name} needs a comparison, such as {}", example(&figure.field)),
@@ -107,14 +108,14 @@ impl<M> Parser<M> {
             };
         };
         self.next += 1;
-        let Some(value) = self.take() else { return self.refuse(self.end, "the value is missing") };
+        let Some(value) = self.next_token() else { return self.refuse(self.end, "the value is missing") };
         let test = match &value.what {
-            What::Word(word) if word == "-" => Some(Test::Unknown),
-            What::Word(word) => {
+            TokenKind::Word(word) if word == "-" => Some(FigureTest::Unknown),
+            TokenKind::Word(word) => {
                 let text = self.with_unit(word, figure.field.unit);
                 test(&figure.field, operator, &text)
             }
-            What::Quoted(text) => test(&figure.field, operator, text),
+            TokenKind::Quoted(text) => test(&figure.field, operator, text),
             other => return self.refuse(value.at, format!("{} stands where a value would", other.shown())),
         };
         let Some(test) = test else {
@@ -123,9 +124,9 @@ impl<M> Parser<M> {
                 .refuse(value.at, format!("{shown} is no value of {name}, which is compared as in {example}"));
         };
         let has_sign = match (&test, operator) {
-            (Test::Number(..), Operator::Like | Operator::Unlike) => false,
-            (Test::Number(..), _) | (_, Operator::Equal | Operator::Unequal) => true,
-            (Test::Pattern(_), Operator::Like | Operator::Unlike) => true,
+            (FigureTest::Number(..), ComparisonOperator::Like | ComparisonOperator::Unlike) => false,
+            (FigureTest::Number(..), _) | (_, ComparisonOperator::Equal | ComparisonOperator::Unequal) => true,
+            (FigureTest::Pattern(_), ComparisonOperator::Like | ComparisonOperator::Unlike) => true,
             _ => false,
         };
         if !has_sign {
@@ -133,20 +134,22 @@ impl<M> Parser<M> {
             return self
                 .refuse(sign_at, format!("`{sign}` does not go with {name}, which is compared as in {example}"));
         }
-        Ok(Expression::Compare(
+        Ok(FilterExpression::Compare(
             figure,
             match operator {
-                Operator::Unequal | Operator::Unlike => Test::Not(Box::new(test)),
+                ComparisonOperator::Unequal | ComparisonOperator::Unlike => FigureTest::Not(Box::new(test)),
                 _ => test,
             },
         ))
     }
 
     /// Returns the number with the unit that stands apart from it: `100 MiB`.
-    fn with_unit(&mut self, word: &str, unit: Unit) -> String {
+    fn with_unit(&mut self, word: &str, unit: FigureUnit) -> String {
         let is_number = word.ends_with(|c: char| c.is_ascii_digit());
         match self.peek() {
-            Some(Token { what: What::Word(next), .. }) if unit == Unit::Bytes && is_number && is_unit(next) => {
+            Some(FilterToken { what: TokenKind::Word(next), .. })
+                if unit == FigureUnit::Bytes && is_number && is_unit(next) =>
+            {
                 let whole = format!("{word}{next}");
                 self.next += 1;
                 whole
@@ -157,39 +160,39 @@ impl<M> Parser<M> {
 }
 
 /// Makes the test of a value as it was written; `None` if the figure has no such value.
-fn test(field: &Field, operator: Operator, text: &str) -> Option<Test> {
+fn test(field: &FigureDescription, operator: ComparisonOperator, text: &str) -> Option<FigureTest> {
     use Ordering::{Equal, Greater, Less};
 
     match field.holds {
-        Type::Unsigned | Type::Signed | Type::Real => {
+        FigureType::Unsigned | FigureType::Signed | FigureType::Real => {
             let orderings: &[Ordering] = match operator {
-                Operator::Less => &[Less],
-                Operator::AtMost => &[Less, Equal],
-                Operator::Greater => &[Greater],
-                Operator::AtLeast => &[Greater, Equal],
+                ComparisonOperator::Less => &[Less],
+                ComparisonOperator::AtMost => &[Less, Equal],
+                ComparisonOperator::Greater => &[Greater],
+                ComparisonOperator::AtLeast => &[Greater, Equal],
                 _ => &[Equal],
             };
-            Some(Test::Number(orderings, Amount::parse(text, field.unit)?))
+            Some(FigureTest::Number(orderings, ExactNumber::parse(text, field.unit)?))
         }
-        Type::Flag => match text {
-            "yes" | "true" => Some(Test::Flag(true)),
-            "no" | "false" => Some(Test::Flag(false)),
+        FigureType::Flag => match text {
+            "yes" | "true" => Some(FigureTest::Flag(true)),
+            "no" | "false" => Some(FigureTest::Flag(false)),
             _ => None,
         },
-        Type::Text if matches!(operator, Operator::Like | Operator::Unlike) => {
-            Some(Test::Pattern(WildMatch::new(text)))
+        FigureType::Text if matches!(operator, ComparisonOperator::Like | ComparisonOperator::Unlike) => {
+            Some(FigureTest::Pattern(WildMatch::new(text)))
         }
-        Type::Text => Some(Test::Text(text.to_owned())),
+        FigureType::Text => Some(FigureTest::Text(text.to_owned())),
     }
 }
 
 /// Returns a comparison of the figure as an example.
-fn example(field: &Field) -> String {
+fn example(field: &FigureDescription) -> String {
     let name = field.name;
     match (field.holds, field.unit) {
-        (Type::Flag, _) => format!("{name}=yes"),
-        (Type::Text, _) => format!("{name}=word or {name}~word*"),
-        (_, Unit::Bytes | Unit::BytesPerSecond) => format!("{name}>100MiB"),
+        (FigureType::Flag, _) => format!("{name}=yes"),
+        (FigureType::Text, _) => format!("{name}=word or {name}~word*"),
+        (_, FigureUnit::Bytes | FigureUnit::BytesPerSecond) => format!("{name}>100MiB"),
         _ => format!("{name}>10"),
     }
 }

@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 
 use wildmatch::WildMatch;
 
-use super::amount::Amount;
-use crate::figures::Value;
+use super::amount::ExactNumber;
+use crate::figures::FigureScalar;
 
 /// A test of a figure: the value to compare it with.
 #[derive(Debug)]
-pub enum Test {
+pub enum FigureTest {
     /// A number, by the orderings that pass.
-    Number(&'static [Ordering], Amount),
+    Number(&'static [Ordering], ExactNumber),
     /// Text that is equal.
     Text(String),
     /// A pattern with `*` and `?`.
@@ -21,21 +21,21 @@ pub enum Test {
     /// The unknown value.
     Unknown,
     /// The opposite of a test.
-    Not(Box<Test>),
+    Not(Box<FigureTest>),
 }
 
-impl Test {
+impl FigureTest {
     /// Returns true if the value passes.
-    pub fn passes(&self, value: &Value) -> bool {
+    pub fn passes(&self, value: &FigureScalar) -> bool {
         match (self, value) {
             (Self::Not(test), value) => !test.passes(value),
-            (Self::Unknown, value) => *value == Value::Unknown,
+            (Self::Unknown, value) => *value == FigureScalar::Unknown,
             (Self::Number(orderings, amount), value) => {
-                Amount::of(value).is_some_and(|value| orderings.contains(&value.cmp(amount)))
+                ExactNumber::from_scalar(value).is_some_and(|value| orderings.contains(&value.cmp(amount)))
             }
-            (Self::Text(text), Value::Text(value)) => text == value,
-            (Self::Pattern(pattern), Value::Text(value)) => pattern.matches(value),
-            (Self::Flag(flag), Value::Flag(value)) => flag == value,
+            (Self::Text(text), FigureScalar::Text(value)) => text == value,
+            (Self::Pattern(pattern), FigureScalar::Text(value)) => pattern.matches(value),
+            (Self::Flag(flag), FigureScalar::Flag(value)) => flag == value,
             _ => false,
         }
     }

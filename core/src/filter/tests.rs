@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
-use super::Filter;
+use super::FigureFilter;
 use crate::figures::GUEST;
-use crate::guest::{Figures, Guest, Kind};
+use crate::guest::{Guest, GuestKind, GuestMemoryFigures};
 use crate::sample::ProcessId;
 
 fn guest(name: &str, kind: &str, saved: u64) -> Guest {
@@ -10,7 +10,7 @@ fn guest(name: &str, kind: &str, saved: u64) -> Guest {
         name: name.to_owned(),
         uuid: None,
         is_verified: name == "web1",
-        kind: Kind::new(kind),
+        kind: GuestKind::new(kind),
         manager: None,
         number: None,
         processes: vec![ProcessId { pid: 7, start_ticks: 1 }],
@@ -26,7 +26,7 @@ fn guest(name: &str, kind: &str, saved: u64) -> Guest {
         has_remaining_mergeable: false,
         folded_bytes: None,
         obstacle: None,
-        figures: Figures { saved_bytes: saved, profit_bytes: -5, ..Figures::default() },
+        figures: GuestMemoryFigures { saved_bytes: saved, profit_bytes: -5, ..GuestMemoryFigures::default() },
         errors: Vec::new(),
     }
 }
@@ -36,12 +36,12 @@ fn guests() -> [Guest; 3] {
 }
 
 fn fitting(filter: &str) -> Vec<String> {
-    let filter = Filter::parse(filter, GUEST).unwrap();
+    let filter = FigureFilter::parse(filter, GUEST).unwrap();
     guests().into_iter().filter(|guest| filter.fits(guest)).map(|guest| guest.name).collect()
 }
 
 fn fault(filter: &str) -> (usize, String) {
-    let error = Filter::parse(filter, GUEST).expect_err(filter);
+    let error = FigureFilter::parse(filter, GUEST).expect_err(filter);
     (error.at, error.why)
 }
 
@@ -164,9 +164,9 @@ fn almost() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in prop_oneof![any::<String>(), almost()]) {
-        match Filter::parse(&text, GUEST) {
+        match FigureFilter::parse(&text, GUEST) {
             Ok(filter) => {
-                let opposite = Filter::parse(&format!("not ({text})"), GUEST).unwrap();
+                let opposite = FigureFilter::parse(&format!("not ({text})"), GUEST).unwrap();
                 for guest in guests() {
                     prop_assert_ne!(filter.fits(&guest), opposite.fits(&guest));
                 }
@@ -178,7 +178,7 @@ proptest! {
     #[test]
     fn comparisons_are_those_of_numbers(saved in any::<u64>(), other in any::<u64>()) {
         let guest = guest("a", "qemu", saved);
-        let fits = |sign: &str| Filter::parse(&format!("saved_bytes{sign}{other}"), GUEST).unwrap().fits(&guest);
+        let fits = |sign: &str| FigureFilter::parse(&format!("saved_bytes{sign}{other}"), GUEST).unwrap().fits(&guest);
         prop_assert_eq!(fits("<"), saved < other);
         prop_assert_eq!(fits("<="), saved <= other);
         prop_assert_eq!(fits(">"), saved > other);
@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn every_text_is_found_in_quotes(name in "[a-z\\\\\" *]{0,12}") {
         let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
-        let filter = Filter::parse(&format!("name=\"{quoted}\""), GUEST).unwrap();
+        let filter = FigureFilter::parse(&format!("name=\"{quoted}\""), GUEST).unwrap();
         prop_assert!(filter.fits(&guest(&name, "qemu", 0)));
     }
 }

@@ -7,7 +7,7 @@ use super::belief::{FIRST_PAUSE, FoldBelief, expectation, pass_cpu_seconds};
 use super::budget::FoldBudget;
 use super::{FoldLook, FoldPass};
 use crate::sample::ProcessId;
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, TimeSpan};
 
 /// CPU time that a step needs at least.
 const LEAST_CPU_SECONDS: f64 = 0.02;
@@ -223,10 +223,10 @@ impl FoldPolicy {
             "{} came free in {} for {} of CPU, {} huge pages were split",
             Bytes::from(pass.freed_bytes),
             belief.name,
-            Span(Duration::try_from_secs_f64(pass.cpu_seconds).unwrap_or_default()),
+            TimeSpan(Duration::try_from_secs_f64(pass.cpu_seconds).unwrap_or_default()),
             pass.split_pages
         );
-        self.note("folded", text);
+        self.add_note("folded", text);
     }
 
     /// Records that a process can't be read or folded, and the reason. It rests.
@@ -239,7 +239,7 @@ impl FoldPolicy {
         }
         if self.said_failures.insert(why.to_owned()) {
             let text = format!("{} is not folded: {why}", belief.name);
-            self.note("refused", text);
+            self.add_note("refused", text);
         }
     }
 
@@ -247,8 +247,8 @@ impl FoldPolicy {
     pub fn record_silence(&mut self, at: Duration, id: ProcessId) {
         let Some(belief) = self.beliefs.get_mut(&id) else { return };
         let pause = belief.see_silence(at);
-        let text = format!("{} does not let its memory be read; next look in {}", belief.name, Span(pause));
-        self.note("silent", text);
+        let text = format!("{} does not let its memory be read; next look in {}", belief.name, TimeSpan(pause));
+        self.add_note("silent", text);
     }
 
     /// Records that a process has ended.
@@ -269,10 +269,10 @@ impl FoldPolicy {
             belief.name,
             expected.foldable_percent,
             Bytes::from(expected.gain_bytes as u64),
-            Span(Duration::try_from_secs_f64(expected.cpu_seconds).unwrap_or_default()),
+            TimeSpan(Duration::try_from_secs_f64(expected.cpu_seconds).unwrap_or_default()),
         );
         self.has_said_idle = false;
-        self.note("fold", text);
+        self.add_note("fold", text);
     }
 
     /// Notes once that all processes were looked at and none is worth folding.
@@ -288,11 +288,11 @@ impl FoldPolicy {
             format!("at most {} of {} would come free", Bytes::from(most.gain_bytes as u64), belief.name)
         });
         let text = format!("nothing is worth folding in {} processes: {most}", self.beliefs.len());
-        self.note("idle", text);
+        self.add_note("idle", text);
     }
 
     /// Adds a note.
-    pub fn note(&mut self, state: &'static str, text: String) {
+    pub fn add_note(&mut self, state: &'static str, text: String) {
         if self.notes.len() >= MOST_NOTES {
             self.notes.remove(0);
         }

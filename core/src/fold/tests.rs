@@ -20,7 +20,7 @@ fn candidate(pid: u32, rss_mib: u64) -> FoldCandidate {
 }
 
 /// A look at so many MiB of huge pages, of which `percent` hold zeros in one half.
-fn look(huge_mib: u64, percent: u64) -> FoldLook {
+fn fold_look(huge_mib: u64, percent: u64) -> FoldLook {
     FoldLook {
         huge_bytes: huge_mib * MIB,
         huge_page_bytes: 2 * MIB,
@@ -58,7 +58,7 @@ fn wait(policy: &mut FoldPolicy, at: u64) -> u64 {
 fn a_process_with_zeros_is_looked_at_and_then_folded_with_a_reason() {
     let mut policy = policy();
     assert_eq!(policy.next_step(seconds(1000)), FoldStep::Look { id: process(1) });
-    policy.record_look(seconds(1000), process(1), look(1000, 34), 0, Duration::from_millis(10));
+    policy.record_look(seconds(1000), process(1), fold_look(1000, 34), 0, Duration::from_millis(10));
     let step = policy.next_step(seconds(1000));
     assert!(
         matches!(step, FoldStep::Fold { id, cpu_limit } if id == process(1) && cpu_limit == seconds(6)),
@@ -82,7 +82,7 @@ fn what_yields_nothing_is_looked_at_less_and_less_and_said_once() {
     let mut waits = Vec::new();
     for _ in 0..9 {
         assert_eq!(policy.next_step(seconds(at)), FoldStep::Look { id: process(1) });
-        policy.record_look(seconds(at), process(1), look(1000, 1), 0, Duration::from_millis(10));
+        policy.record_look(seconds(at), process(1), fold_look(1000, 1), 0, Duration::from_millis(10));
         waits.push(wait(&mut policy, at));
         at += waits.last().unwrap();
     }
@@ -93,7 +93,7 @@ fn what_yields_nothing_is_looked_at_less_and_less_and_said_once() {
     // More resident memory brings the look forward, and more huge memory ends the back-off.
     policy.set_candidates(seconds(at - 600), &[candidate(1, 600)]);
     assert_eq!(policy.next_step(seconds(at - 600)), FoldStep::Look { id: process(1) });
-    policy.record_look(seconds(at - 600), process(1), look(1200, 1), 0, Duration::from_millis(10));
+    policy.record_look(seconds(at - 600), process(1), fold_look(1200, 1), 0, Duration::from_millis(10));
     assert_eq!(wait(&mut policy, at - 600), 10);
     assert!(states(&mut policy).is_empty());
 }
@@ -102,16 +102,16 @@ fn what_yields_nothing_is_looked_at_less_and_less_and_said_once() {
 fn a_pass_that_frees_nothing_is_followed_by_a_rest_in_which_figures_are_kept_up() {
     let mut policy = policy();
     policy.next_step(seconds(1000));
-    policy.record_look(seconds(1000), process(1), look(1000, 50), 0, Duration::from_millis(10));
+    policy.record_look(seconds(1000), process(1), fold_look(1000, 50), 0, Duration::from_millis(10));
     assert!(matches!(policy.next_step(seconds(1000)), FoldStep::Fold { .. }));
     let pinned = FoldPass { looked_bytes: 1000 * MIB, cpu_seconds: 0.3, ..FoldPass::default() };
     policy.record_pass(seconds(1000), process(1), &pinned);
     policy.next_step(seconds(1010));
-    policy.record_look(seconds(1010), process(1), look(1000, 50), MIB, Duration::from_millis(10));
+    policy.record_look(seconds(1010), process(1), fold_look(1000, 50), MIB, Duration::from_millis(10));
     assert!(matches!(policy.next_step(seconds(1010)), FoldStep::Fold { .. }), "the first rest is over");
     policy.record_pass(seconds(1010), process(1), &pinned);
     policy.next_step(seconds(1020));
-    policy.record_look(seconds(1020), process(1), look(1000, 50), MIB, Duration::from_millis(10));
+    policy.record_look(seconds(1020), process(1), fold_look(1000, 50), MIB, Duration::from_millis(10));
     assert_eq!(wait(&mut policy, 1020), 10, "folded memory is looked at, and nothing is folded");
 }
 
@@ -121,7 +121,7 @@ fn the_best_process_is_folded_first_after_all_were_looked_at() {
     policy.set_candidates(seconds(5), &[1, 2, 3].map(|pid| candidate(pid, 500)));
     for (pid, percent) in [(1, 30), (2, 90), (3, 1)] {
         assert_eq!(policy.next_step(seconds(5)), FoldStep::Look { id: process(pid) });
-        policy.record_look(seconds(5), process(pid), look(1000, percent), 0, Duration::from_millis(10));
+        policy.record_look(seconds(5), process(pid), fold_look(1000, percent), 0, Duration::from_millis(10));
     }
     for pid in [2, 1] {
         assert!(matches!(policy.next_step(seconds(5)), FoldStep::Fold { id, .. } if id == process(pid)));
@@ -143,7 +143,13 @@ fn the_budget_holds_in_the_long_run() {
             FoldStep::Look { id } => {
                 // Its memory grows all the time, and is full of zeros.
                 looked += seconds(1);
-                policy.record_look(at, id, look(1000 + 200 * looked.as_secs(), 90), 0, Duration::from_millis(20));
+                policy.record_look(
+                    at,
+                    id,
+                    fold_look(1000 + 200 * looked.as_secs(), 90),
+                    0,
+                    Duration::from_millis(20),
+                );
                 policy.charge(Duration::from_millis(20));
                 used += 0.02;
             }
@@ -196,12 +202,12 @@ fn nothing_is_folded_while_folding_is_off() {
     let mut policy = FoldPolicy::new(FoldTerms { may_fold: false, ..TERMS });
     policy.set_candidates(seconds(1), &[candidate(1, 500)]);
     assert_eq!(policy.next_step(seconds(1)), FoldStep::Look { id: process(1) });
-    policy.record_look(seconds(1), process(1), look(1000, 90), 100 * MIB, Duration::from_millis(10));
+    policy.record_look(seconds(1), process(1), fold_look(1000, 90), 100 * MIB, Duration::from_millis(10));
     assert_eq!(wait(&mut policy, 1), 10);
     assert!(states(&mut policy).is_empty());
     policy.configure(TERMS);
     assert_eq!(policy.next_step(seconds(2)), FoldStep::Look { id: process(1) });
-    policy.record_look(seconds(2), process(1), look(1000, 90), 100 * MIB, Duration::from_millis(10));
+    policy.record_look(seconds(2), process(1), fold_look(1000, 90), 100 * MIB, Duration::from_millis(10));
     assert!(matches!(policy.next_step(seconds(2)), FoldStep::Fold { .. }));
 }
 

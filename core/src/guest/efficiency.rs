@@ -6,7 +6,7 @@ use crate::kernel::Ksm;
 
 /// The efficiency of merging in three ratios. `None` where the divisor is 0 or this kernel lacks a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Efficiency {
+pub struct MergeEfficiency {
     /// `pages_sharing` / `pages_shared`.
     pub sharing_per_shared: Option<f64>,
     /// `pages_unshared` / `pages_sharing`.
@@ -15,9 +15,9 @@ pub struct Efficiency {
     pub volatile_part: Option<f64>,
 }
 
-impl Efficiency {
+impl MergeEfficiency {
     /// Computes the ratios from the kernel's counters.
-    pub fn of(ksm: &Ksm) -> Self {
+    pub fn from_ksm(ksm: &Ksm) -> Self {
         let ratio = |a: Option<u64>, b: Option<u64>| match (a?, b?) {
             (_, 0) => None,
             (a, b) => Some(a as f64 / b as f64),
@@ -42,15 +42,19 @@ mod tests {
     #[test]
     fn ratios_are_those_of_the_counters() {
         let mut ksm = Ksm { pages_shared: Reading::Value(10), pages_sharing: Reading::Value(40), ..Ksm::default() };
-        assert_eq!(Efficiency::of(&ksm), Efficiency { sharing_per_shared: Some(4.0), ..Efficiency::default() });
+        assert_eq!(
+            MergeEfficiency::from_ksm(&ksm),
+            MergeEfficiency { sharing_per_shared: Some(4.0), ..MergeEfficiency::default() }
+        );
         (ksm.pages_unshared, ksm.pages_volatile) = (Reading::Value(20), Reading::Value(30));
-        let Efficiency { sharing_per_shared, unshared_per_sharing, volatile_part } = Efficiency::of(&ksm);
+        let MergeEfficiency { sharing_per_shared, unshared_per_sharing, volatile_part } =
+            MergeEfficiency::from_ksm(&ksm);
         assert_eq!([sharing_per_shared, unshared_per_sharing, volatile_part], [Some(4.0), Some(0.5), Some(0.3)]);
     }
 
     #[test]
     fn nothing_merged_has_no_ratio() {
         let ksm = Ksm { pages_shared: Reading::Value(0), pages_sharing: Reading::Value(0), ..Ksm::default() };
-        assert_eq!(Efficiency::of(&ksm), Efficiency::default());
+        assert_eq!(MergeEfficiency::from_ksm(&ksm), MergeEfficiency::default());
     }
 }

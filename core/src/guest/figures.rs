@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::Share;
+use crate::account::ProcessShare;
 use crate::kernel::{RMAP_ITEM_BYTES, SmapsRollup};
-use crate::sample::Process;
+use crate::sample::ProcessSample;
 
 /// A guest's figures in bytes, summed over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct GuestMemoryFigures {
     /// Resident; merged pages count in full, and what its processes share counts in each.
     pub rss_bytes: u64,
-    /// The sums of `smaps_rollup`, as in [`Memory`]. `None`: not asked for, or not shown to us.
+    /// The sums of `smaps_rollup`, as in [`RollupFigures`]. `None`: not asked for, or not shown to us.
     #[serde(flatten)]
-    pub memory: Memory,
+    pub memory: RollupFigures,
     /// Pages that KSM merged, zero pages included: what is mapped, not what is saved.
     pub merged_bytes: u64,
     /// Of these, pages that map the kernel's zero page.
@@ -35,7 +35,7 @@ pub struct Figures {
 /// other process maps, and shared, as `ps_mem` prints it, is the difference: this guest's part of what it shares. The
 /// zero pages that KSM maps count nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Memory {
+pub struct RollupFigures {
     /// Resident, each page divided by the number of its mappings.
     pub pss_bytes: Option<u64>,
     /// Mapped by no other process.
@@ -44,9 +44,9 @@ pub struct Memory {
     pub shared_bytes: Option<u64>,
 }
 
-impl Memory {
+impl RollupFigures {
     /// Converts the kernel's sums.
-    pub fn of(sums: &SmapsRollup) -> Self {
+    pub fn from_rollup(sums: &SmapsRollup) -> Self {
         let shared = sums.pss.zip(sums.private).map(|(pss, private)| pss.saturating_sub(private));
         Self { pss_bytes: sums.pss, private_bytes: sums.private, shared_bytes: shared }
     }
@@ -63,7 +63,7 @@ impl Memory {
     }
 }
 
-impl Figures {
+impl GuestMemoryFigures {
     /// Returns a figure of merging, if KSM's counters can be read.
     pub fn known<T>(&self, figure: T) -> Option<T> {
         (!self.is_unknown).then_some(figure)
@@ -75,8 +75,8 @@ impl Figures {
         self.profit_bytes = self.profit_bytes.saturating_add_unsigned(saved_bytes);
     }
 
-    /// Adds a process with its share of the host's savings. Its [`Memory`] is added apart.
-    pub fn add(&mut self, process: &Process, share: &Share, page_size: u64) {
+    /// Adds a process with its share of the host's savings. Its [`RollupFigures`] is added apart.
+    pub fn add(&mut self, process: &ProcessSample, share: &ProcessShare, page_size: u64) {
         let metadata = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
         self.rss_bytes = self.rss_bytes.saturating_add(process.rss_bytes);
         self.merged_bytes = self.merged_bytes.saturating_add(share.merged_bytes);
@@ -94,17 +94,22 @@ mod tests {
 
     #[test]
     fn private_and_shared_are_the_pss() {
-        let memory = Memory::of(&SmapsRollup { pss: Some(100), private: Some(60), ..SmapsRollup::default() });
+        let memory = RollupFigures::from_rollup(&SmapsRollup {
+            pss: Some(100),
+            private: Some(60),
+            ..SmapsRollup::default()
+        });
         assert_eq!((memory.private_bytes, memory.shared_bytes), (Some(60), Some(40)));
         // The kernel rounds each: private may come out a little larger.
-        let memory = Memory::of(&SmapsRollup { pss: Some(59), private: Some(60), ..SmapsRollup::default() });
+        let memory =
+            RollupFigures::from_rollup(&SmapsRollup { pss: Some(59), private: Some(60), ..SmapsRollup::default() });
         assert_eq!(memory.shared_bytes, Some(0));
     }
 
     #[test]
     fn a_sum_with_an_unknown_part_is_unknown() {
-        let known = Memory { pss_bytes: Some(1), private_bytes: Some(1), shared_bytes: Some(0) };
+        let known = RollupFigures { pss_bytes: Some(1), private_bytes: Some(1), shared_bytes: Some(0) };
         assert_eq!(known.plus(known).pss_bytes, Some(2));
-        assert_eq!(known.plus(Memory::default()), Memory::default());
+        assert_eq!(known.plus(RollupFigures::default()), RollupFigures::default());
     }
 }

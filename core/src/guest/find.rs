@@ -1,13 +1,13 @@
 //! Search for the guest that a person names: the one convention for naming a guest, in every command.
 
-use super::{Guest, Kind};
+use super::{Guest, GuestKind};
 
 /// The ways to name a guest, for the help of commands.
 pub const WAYS: &str = "name, UUID, PID, kind:name or VMID, such as web, 4242, qemu:web, 104 or proxmox:104";
 
 /// The error of a search that did not find exactly one guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotOne {
+pub enum FindGuestError {
     /// None has this name, UUID or PID.
     #[error("there is no guest {0:?}: `ksmith guests` lists them; name one by name, UUID, PID, kind:name or VMID")]
     None(String),
@@ -22,7 +22,7 @@ pub enum NotOne {
 }
 
 /// The properties by which a guest can be named.
-pub trait Named {
+pub trait NamedGuest {
     /// Returns the guest's name, which need not be unique.
     fn name(&self) -> &str;
     /// Returns the kind of the guest.
@@ -45,7 +45,7 @@ pub trait Named {
     }
 }
 
-impl Named for Guest {
+impl NamedGuest for Guest {
     fn name(&self) -> &str {
         &self.name
     }
@@ -87,17 +87,23 @@ impl Named for Guest {
 ///
 /// # Errors
 /// There is none, or several have this name.
-pub fn find<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Result<&'a G, NotOne> {
+pub fn find<'a, G: NamedGuest>(
+    guests: impl IntoIterator<Item = &'a G>,
+    wanted: &str,
+) -> Result<&'a G, FindGuestError> {
     let found = find_all(guests, wanted);
     match found[..] {
-        [] => Err(NotOne::None(wanted.to_owned())),
+        [] => Err(FindGuestError::None(wanted.to_owned())),
         [guest] => Ok(guest),
-        _ => Err(NotOne::Several { wanted: wanted.to_owned(), which: found.into_iter().map(describe).collect() }),
+        _ => Err(FindGuestError::Several {
+            wanted: wanted.to_owned(),
+            which: found.into_iter().map(describe).collect(),
+        }),
     }
 }
 
 /// Returns all guests that [`find`] would choose from.
-pub fn find_all<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Vec<&'a G> {
+pub fn find_all<'a, G: NamedGuest>(guests: impl IntoIterator<Item = &'a G>, wanted: &str) -> Vec<&'a G> {
     let guests: Vec<&G> = guests.into_iter().collect();
     let uuid = |guest: &G| guest.uuid().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
     let number = wanted.parse::<u32>().ok();
@@ -106,7 +112,7 @@ pub fn find_all<'a, G: Named>(guests: impl IntoIterator<Item = &'a G>, wanted: &
     let pid = |guest: &G| number.is_some_and(|pid| guest.has_pid(pid)) || guest.is_verified() && vmid(guest);
     let key = |guest: &G| guest.key() == wanted;
     let name = |guest: &G| guest.name() == wanted;
-    let given = |guest: &G| name(guest) && guest.kind() != Kind::PROCESS.word();
+    let given = |guest: &G| name(guest) && guest.kind() != GuestKind::PROCESS.word();
     let (kind, rest) = wanted.split_once(':').unwrap_or_default();
     let of_kind = |guest: &G| !kind.is_empty() && guest.kind() == kind && guest.name() == rest;
     let of_manager =
@@ -140,7 +146,7 @@ fn is_number(text: &str, number: u32) -> bool {
 
 /// Describes a guest so that it differs from others of its name: `qemu:web pid 12 (uuid …, proxmox:104)`, or by its
 /// key where no PID is known.
-pub fn describe<G: Named>(guest: &G) -> String {
+pub fn describe<G: NamedGuest>(guest: &G) -> String {
     let uuid = guest.uuid().map(|uuid| format!("uuid {uuid}"));
     let number = guest.number().map(|(manager, vmid)| format!("{manager}:{vmid}"));
     let more = uuid.into_iter().chain(number).collect::<Vec<_>>().join(", ");
@@ -166,19 +172,19 @@ mod tests {
         assert_eq!(pid("0E1A-FF"), Ok(10));
         assert_eq!(pid("11"), Ok(11));
         assert_eq!(pid("12"), Ok(13));
-        assert_eq!(pid("mail"), Err(NotOne::None("mail".to_owned())));
+        assert_eq!(pid("mail"), Err(FindGuestError::None("mail".to_owned())));
     }
 
     #[test]
     fn a_given_name_comes_before_that_of_a_program() {
-        let machine = Guest { kind: Kind::new("qemu"), ..named("web", 11, None) };
+        let machine = Guest { kind: GuestKind::new("qemu"), ..named("web", 11, None) };
         assert_eq!(find(&[named("web", 10, None), machine], "web").unwrap().id().pid(), 11);
     }
 
     #[test]
     fn a_guest_that_only_claims_a_name_or_uuid_never_stands_in_the_way() {
-        let verified = Guest { is_verified: true, kind: Kind::new("qemu"), ..named("web", 10, Some("aa")) };
-        let claims = Guest { kind: Kind::new("qemu"), ..named("web", 11, Some("aa")) };
+        let verified = Guest { is_verified: true, kind: GuestKind::new("qemu"), ..named("web", 10, Some("aa")) };
+        let claims = Guest { kind: GuestKind::new("qemu"), ..named("web", 11, Some("aa")) };
         let guests = [claims.clone(), verified];
         assert_eq!(find(&guests, "web").unwrap().id().pid(), 10);
         assert_eq!(find(&guests, "aa").unwrap().id().pid(), 10);
@@ -196,13 +202,13 @@ mod tests {
 
     #[test]
     fn a_kind_tells_guests_of_one_name_apart() {
-        let kind = |word, pid| Guest { kind: Kind::new(word), ..named("web", pid, None) };
+        let kind = |word, pid| Guest { kind: GuestKind::new(word), ..named("web", pid, None) };
         let guests = [kind("qemu", 10), kind("container", 11), named("web", 12, None), named("a:b", 13, None)];
         let pid = |wanted| find(&guests, wanted).map(|guest| guest.id().pid());
         assert_eq!([pid("qemu:web"), pid("container:web"), pid("process:web")], [Ok(10), Ok(11), Ok(12)]);
         let key = guests[1].id().to_string();
         assert_eq!([pid("a:b"), pid("process:a:b"), pid(&key)], [Ok(13), Ok(13), Ok(11)]);
-        assert_eq!(pid("uml:web"), Err(NotOne::None("uml:web".to_owned())));
+        assert_eq!(pid("uml:web"), Err(FindGuestError::None("uml:web".to_owned())));
         let error = pid("web").unwrap_err().to_string();
         assert!(error.contains("qemu:web pid 10, container:web pid 11"), "{error}");
     }
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn a_guest_of_proxmox_is_found_by_its_vmid_and_one_that_is_also_a_pid_is_asked_back() {
         let of_proxmox = |name, pid, vmid, is_verified| Guest {
-            kind: Kind::new("qemu"),
+            kind: GuestKind::new("qemu"),
             manager: Some("proxmox".to_owned()),
             number: Some(vmid),
             is_verified,
@@ -220,8 +226,8 @@ mod tests {
         let pid = |guests: &[Guest], wanted| find(guests, wanted).map(|guest| guest.id().pid());
         assert_eq!(pid(&guests, "104"), Ok(2000));
         assert_eq!(pid(&guests, "proxmox:105"), Ok(2001));
-        assert_eq!(pid(&guests, "qemu:104"), Err(NotOne::None("qemu:104".to_owned())));
-        assert_eq!(pid(&guests, "libvirt:104"), Err(NotOne::None("libvirt:104".to_owned())));
+        assert_eq!(pid(&guests, "qemu:104"), Err(FindGuestError::None("qemu:104".to_owned())));
+        assert_eq!(pid(&guests, "libvirt:104"), Err(FindGuestError::None("libvirt:104".to_owned())));
         let [web, db] = guests;
         let claims = of_proxmox("claims", 2002, 104, false);
         assert_eq!(pid(&[claims.clone(), web.clone()], "104"), Ok(2000), "a VMID that is only claimed");

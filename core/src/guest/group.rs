@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{Figures, Guest, Identity, Kind, Memory};
-use crate::account::{self, Share};
-use crate::sample::{Process, ProcessId, Sample};
+use super::{Guest, GuestKind, GuestMemoryFigures, ProcessIdentity, RollupFigures};
+use crate::account::{self, ProcessShare};
+use crate::sample::{ProcessId, ProcessSample, Sample};
 
 /// The key of a group of processes that are one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum GuestGroupKey {
     /// One service or container.
     Unit(String),
     /// This process and, for some kinds, its children.
@@ -16,7 +16,7 @@ enum Key {
 }
 
 /// A process, its identity if known, and its share of the savings.
-type Part<'a> = (&'a Process, Option<&'a Identity>, Share);
+type Part<'a> = (&'a ProcessSample, Option<&'a ProcessIdentity>, ProcessShare);
 
 /// Groups the processes of a sample into guests, in the order of their first processes in it.
 ///
@@ -24,12 +24,15 @@ type Part<'a> = (&'a Process, Option<&'a Identity>, Share);
 /// exactly the host's `saved_bytes`.
 ///
 /// `identity` returns the identity of a process; one that it does not know counts as a plain process.
-pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Identity>) -> (Vec<Guest>, u64) {
+pub fn group<'a>(
+    sample: &Sample,
+    identity: impl Fn(&ProcessId) -> Option<&'a ProcessIdentity>,
+) -> (Vec<Guest>, u64) {
     let (shares, unattributed) = account::shares(sample);
-    let by_pid: HashMap<u32, (&Process, Option<&Identity>)> =
+    let by_pid: HashMap<u32, (&ProcessSample, Option<&ProcessIdentity>)> =
         sample.processes.iter().map(|process| (process.id.pid, (process, identity(&process.id)))).collect();
-    let mut groups: Vec<(Key, Vec<Part>)> = Vec::new();
-    let mut places: HashMap<Key, usize> = HashMap::new();
+    let mut groups: Vec<(GuestGroupKey, Vec<Part>)> = Vec::new();
+    let mut places: HashMap<GuestGroupKey, usize> = HashMap::new();
     for (process, share) in sample.processes.iter().zip(shares) {
         let known = identity(&process.id);
         let key = key(process, known, &by_pid);
@@ -47,8 +50,10 @@ pub fn group<'a>(sample: &Sample, identity: impl Fn(&ProcessId) -> Option<&'a Id
 
 /// Makes one guest of its processes. The first process of user-mode Linux, or the oldest of a service, identifies it,
 /// and not the one with the lowest PID: after PIDs wrap around, a child's is lower than its parent's.
-fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
-    parts.sort_by_key(|(process, ..)| (*key != Key::Process(process.id), process.id.start_ticks, process.id.pid));
+fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
+    parts.sort_by_key(|(process, ..)| {
+        (*key != GuestGroupKey::Process(process.id), process.id.start_ticks, process.id.pid)
+    });
     let (first, known, _) = parts.first()?;
     let mut guest = of_first(first, *known);
     for (process, known, share) in parts {
@@ -58,7 +63,7 @@ fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
         guest.uid = guest.uid.filter(|uid| known.and_then(|known| known.uid) == Some(*uid));
         match known {
             // It has a share of the savings; everything else was counted with its parent.
-            Some(Identity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
+            Some(ProcessIdentity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
             _ => guest.figures.add(process, &share, page_size),
         }
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
@@ -69,17 +74,25 @@ fn guest(key: &Key, mut parts: Vec<Part>, page_size: u64) -> Option<Guest> {
     Some(guest)
 }
 
-fn key(process: &Process, known: Option<&Identity>, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> Key {
+fn key(
+    process: &ProcessSample,
+    known: Option<&ProcessIdentity>,
+    all: &HashMap<u32, (&ProcessSample, Option<&ProcessIdentity>)>,
+) -> GuestGroupKey {
     match known {
-        Some(Identity { unit: Some(unit), .. }) => Key::Unit(unit.clone()),
-        Some(known) if known.includes_children => Key::Process(root_of(process, known, all)),
-        _ => Key::Process(process.id),
+        Some(ProcessIdentity { unit: Some(unit), .. }) => GuestGroupKey::Unit(unit.clone()),
+        Some(known) if known.includes_children => GuestGroupKey::Process(root_of(process, known, all)),
+        _ => GuestGroupKey::Process(process.id),
     }
 }
 
 /// Returns the first process of a guest that includes its children: the topmost parent of the same kind, name and
 /// user.
-fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Option<&Identity>)>) -> ProcessId {
+fn root_of(
+    process: &ProcessSample,
+    known: &ProcessIdentity,
+    all: &HashMap<u32, (&ProcessSample, Option<&ProcessIdentity>)>,
+) -> ProcessId {
     let (mut at, mut parent) = (process.id, known.parent);
     // A table read over a while may name parents in a circle.
     for _ in 0..all.len() {
@@ -95,13 +108,13 @@ fn root_of(process: &Process, known: &Identity, all: &HashMap<u32, (&Process, Op
     at
 }
 
-fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
+fn of_first(process: &ProcessSample, known: Option<&ProcessIdentity>) -> Guest {
     let known = known.cloned();
     Guest {
         name: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.name.clone()),
         uuid: known.as_ref().and_then(|known| known.uuid.clone()),
         is_verified: known.as_ref().is_some_and(|known| known.is_verified),
-        kind: known.as_ref().map_or(Kind::PROCESS, |known| known.kind),
+        kind: known.as_ref().map_or(GuestKind::PROCESS, |known| known.kind),
         manager: known.as_ref().and_then(|known| known.manager).map(str::to_owned),
         number: known.as_ref().and_then(|known| known.number),
         processes: Vec::new(),
@@ -116,7 +129,7 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
         offered: None,
         has_remaining_mergeable: false,
         obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
-        figures: Figures::default(),
+        figures: GuestMemoryFigures::default(),
         folded_bytes: None,
         errors: Vec::new(),
     }
@@ -124,8 +137,8 @@ fn of_first(process: &Process, known: Option<&Identity>) -> Guest {
 
 impl Guest {
     /// Sets the sum of its processes' `smaps_rollup`. `None` for one makes the sum unknown.
-    pub fn set_memory(&mut self, of_processes: impl IntoIterator<Item = Option<Memory>>) {
-        let sum = of_processes.into_iter().map(Option::unwrap_or_default).reduce(Memory::plus);
+    pub fn set_memory(&mut self, of_processes: impl IntoIterator<Item = Option<RollupFigures>>) {
+        let sum = of_processes.into_iter().map(Option::unwrap_or_default).reduce(RollupFigures::plus);
         self.figures.memory = sum.unwrap_or_default();
     }
 }
@@ -135,7 +148,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::account::Totals;
+    use crate::account::HostTotals;
     use crate::kernel::KsmStat;
     use crate::reading::Reading;
 
@@ -146,34 +159,35 @@ pub(super) mod tests {
         guest
     }
 
-    fn process(pid: u32, merging: u64) -> Process {
-        Process {
+    fn process(pid: u32, merging: u64) -> ProcessSample {
+        ProcessSample {
             rss_bytes: 4096,
             ksm: KsmStat { merging_pages: Some(merging), rmap_items: Some(merging), ..KsmStat::default() },
-            ..Process::new(ProcessId { pid, start_ticks: 1 }, "p".into(), false)
+            ..ProcessSample::new(ProcessId { pid, start_ticks: 1 }, "p".into(), false)
         }
     }
 
-    fn plain(name: &str) -> Identity {
-        Identity { parent: 1, ..Identity::plain(name) }
+    fn plain(name: &str) -> ProcessIdentity {
+        ProcessIdentity { parent: 1, ..ProcessIdentity::plain(name) }
     }
 
-    fn of_service(program: &str, service: &str) -> Identity {
+    fn of_service(program: &str, service: &str) -> ProcessIdentity {
         let unit = Some(format!("/system.slice/{service}.service"));
-        Identity { name: service.to_owned(), kind: Kind::new("service"), unit, ..plain(program) }
+        ProcessIdentity { name: service.to_owned(), kind: GuestKind::new("service"), unit, ..plain(program) }
     }
 
-    fn uml(parent: u32) -> Identity {
-        Identity { kind: Kind::new("uml"), includes_children: true, parent, ..plain("u") }
+    fn uml(parent: u32) -> ProcessIdentity {
+        ProcessIdentity { kind: GuestKind::new("uml"), includes_children: true, parent, ..plain("u") }
     }
 
-    fn grouped(processes: &[(u32, Identity)]) -> Vec<(String, Vec<u32>)> {
+    fn grouped(processes: &[(u32, ProcessIdentity)]) -> Vec<(String, Vec<u32>)> {
         let sample = Sample {
             page_size: 4096,
             processes: processes.iter().map(|(pid, _)| process(*pid, 1)).collect(),
             ..Sample::default()
         };
-        let table: HashMap<u32, &Identity> = processes.iter().map(|(pid, identity)| (*pid, identity)).collect();
+        let table: HashMap<u32, &ProcessIdentity> =
+            processes.iter().map(|(pid, identity)| (*pid, identity)).collect();
         let (guests, _) = group(&sample, |id| table.get(&id.pid).copied());
         let pids = |guest: &Guest| guest.processes.iter().map(|id| id.pid).collect();
         guests.iter().map(|guest| (guest.name.clone(), pids(guest))).collect()
@@ -189,7 +203,7 @@ pub(super) mod tests {
 
     #[test]
     fn guests_of_one_name_stay_apart() {
-        let vm = || Identity { kind: Kind::new("qemu"), ..plain("web") };
+        let vm = || ProcessIdentity { kind: GuestKind::new("qemu"), ..plain("web") };
         assert_eq!(grouped(&[(10, vm()), (11, vm())]).len(), 2);
         // Two user-mode Linuxes of the same name, each with a child; the second one's came to be its first.
         let found = grouped(&[(10, uml(1)), (11, uml(10)), (20, uml(1)), (21, uml(20)), (22, uml(21))]);
@@ -216,7 +230,7 @@ pub(super) mod tests {
         sample.processes = vec![process(10, 100), process(11, 100)];
         sample.ksm.pages_sharing = Reading::Value(100);
         let first = of_service("p", "a");
-        let twin = Identity { is_twin: true, parent: 10, ..of_service("p", "a") };
+        let twin = ProcessIdentity { is_twin: true, parent: 10, ..of_service("p", "a") };
         let (guests, rest) = group(&sample, |id| Some(if id.pid == 10 { &first } else { &twin }));
         let figures = guests[0].figures;
         assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
@@ -225,14 +239,14 @@ pub(super) mod tests {
 
     #[test]
     fn a_guest_with_a_process_of_another_user_is_of_no_user_and_not_verified() {
-        let of = |uid| Identity {
+        let of = |uid| ProcessIdentity {
             uid: Some(uid),
             is_verified: true,
             user: Some("root".to_owned()),
             ..of_service("p", "a")
         };
         let sample = Sample { page_size: 4096, processes: vec![process(5, 1), process(6, 1)], ..Sample::default() };
-        let grouped = |second: Identity| {
+        let grouped = |second: ProcessIdentity| {
             let first = of(0);
             let (guests, _) = group(&sample, |id| Some(if id.pid == 5 { &first } else { &second }));
             assert_eq!(guests.len(), 1);
@@ -240,13 +254,13 @@ pub(super) mod tests {
         };
         assert_eq!(grouped(of(0)), (Some("root".to_owned()), true));
         assert_eq!(grouped(of(7)), (None, true));
-        assert_eq!(grouped(Identity { uid: None, ..of(0) }), (None, true), "a set-user-ID program");
-        assert_eq!(grouped(Identity { is_verified: false, ..of(0) }), (Some("root".to_owned()), false));
+        assert_eq!(grouped(ProcessIdentity { uid: None, ..of(0) }), (None, true), "a set-user-ID program");
+        assert_eq!(grouped(ProcessIdentity { is_verified: false, ..of(0) }), (Some("root".to_owned()), false));
     }
 
     #[test]
     fn a_child_of_another_user_is_not_part_of_a_user_mode_linux() {
-        let of = |uid, parent| Identity { uid: Some(uid), ..uml(parent) };
+        let of = |uid, parent| ProcessIdentity { uid: Some(uid), ..uml(parent) };
         assert_eq!(grouped(&[(10, of(1, 1)), (11, of(1, 10)), (12, of(2, 10))]).len(), 2);
     }
 
@@ -259,7 +273,7 @@ pub(super) mod tests {
     fn an_unknown_process_is_a_guest_too() {
         let sample = Sample { page_size: 4096, processes: vec![process(5, 1)], ..Sample::default() };
         let (guests, _) = group(&sample, |_| None);
-        assert_eq!((guests[0].name.as_str(), guests[0].kind, guests[0].id().pid()), ("p", Kind::PROCESS, 5));
+        assert_eq!((guests[0].name.as_str(), guests[0].kind, guests[0].id().pid()), ("p", GuestKind::PROCESS, 5));
     }
 
     proptest! {
@@ -272,7 +286,7 @@ pub(super) mod tests {
             sample.ksm.pages_shared = Reading::Value(shared);
             sample.ksm.pages_sharing = Reading::Value(sharing);
             sample.ksm.ksm_zero_pages = Reading::Value(zero.cast_signed());
-            let units: Vec<Identity> = (0..4).map(|n| of_service("p", &n.to_string())).collect();
+            let units: Vec<ProcessIdentity> = (0..4).map(|n| of_service("p", &n.to_string())).collect();
             for (n, (merging, zero, _)) in shape.iter().enumerate() {
                 let mut process = process(n as u32, *merging);
                 process.ksm.zero_pages = Some(*zero);
@@ -281,7 +295,7 @@ pub(super) mod tests {
             let of = |id: &ProcessId| shape.get(id.pid as usize).and_then(|(_, _, unit)| units.get(*unit));
             let (guests, rest) = group(&sample, of);
             let saved: u64 = guests.iter().map(|guest| guest.figures.saved_bytes).sum();
-            prop_assert_eq!(saved + rest, Totals::of(&sample).saved_bytes);
+            prop_assert_eq!(saved + rest, HostTotals::from_sample(&sample).saved_bytes);
             let processes: usize = guests.iter().map(|guest| guest.processes.len()).sum();
             prop_assert_eq!(processes, sample.processes.len());
             let merged: u64 = guests.iter().map(|guest| guest.figures.merged_bytes).sum();

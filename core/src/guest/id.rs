@@ -16,7 +16,7 @@ pub struct GuestId(ProcessId);
 
 impl GuestId {
     /// Creates the identity of the guest that has this first process.
-    pub const fn of(first: ProcessId) -> Self {
+    pub const fn new(first: ProcessId) -> Self {
         Self(first)
     }
 
@@ -76,13 +76,13 @@ impl<'de> Deserialize<'de> for GuestId {
         /// The accepted forms: the text, and the fields of the process as older files have them.
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum GuestIdForm {
             Text(String),
             Fields(ProcessId),
         }
-        match Form::deserialize(deserializer)? {
-            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
-            Form::Fields(first) => Ok(Self(first)),
+        match GuestIdForm::deserialize(deserializer)? {
+            GuestIdForm::Text(text) => text.parse().map_err(serde::de::Error::custom),
+            GuestIdForm::Fields(first) => Ok(Self(first)),
         }
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_and_json_keep_the_identity(pid: u32, start_ticks: u64) {
-            let id = GuestId::of(ProcessId { pid, start_ticks });
+            let id = GuestId::new(ProcessId { pid, start_ticks });
             prop_assert_eq!(id.to_string().parse::<GuestId>().unwrap(), id);
             let text = serde_json::to_string(&id).unwrap();
             prop_assert_eq!(serde_json::from_str::<GuestId>(&text).unwrap(), id);

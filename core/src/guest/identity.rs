@@ -1,14 +1,14 @@
 //! The identity of a process: facts that do not change while it runs its program.
 
-use super::Kind;
+use super::GuestKind;
 
 /// The identity of one process. Its own claims may be false: unless verified, they only name and describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The guest's name as far as this process shows it.
     pub name: String,
     /// The kind of guest that the process belongs to.
-    pub kind: Kind,
+    pub kind: GuestKind,
     /// The manager that started the guest, as far as that shows: `libvirt`, `proxmox`, `kubernetes`.
     pub manager: Option<&'static str>,
     /// The number by which the manager's users know the guest: the VMID of Proxmox VE.
@@ -40,12 +40,12 @@ pub struct Identity {
     pub obstacle: Option<&'static str>,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Creates the identity of a process of which only its program's name is known.
     pub fn plain(program: &str) -> Self {
         Self {
             name: program.to_owned(),
-            kind: Kind::PROCESS,
+            kind: GuestKind::PROCESS,
             manager: None,
             number: None,
             program: program.to_owned(),

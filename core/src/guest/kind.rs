@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 ///
 /// The words are those of the registry of hypervisors. Any word is accepted, so that a new kind changes nothing here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind([u8; Kind::LONGEST]);
+pub struct GuestKind([u8; GuestKind::LONGEST]);
 
-impl Kind {
+impl GuestKind {
     /// A process that is part of nothing larger.
     pub const PROCESS: Self = Self::new("process");
 
@@ -34,25 +34,25 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for GuestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for GuestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kind({})", self.word())
     }
 }
 
-impl Serialize for Kind {
+impl Serialize for GuestKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.word())
     }
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for GuestKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         let is_word = !word.is_empty()
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_kind_is_its_word_in_json() {
-        let kind: Kind = serde_json::from_str("\"cloud-hypervisor\"").unwrap();
+        let kind: GuestKind = serde_json::from_str("\"cloud-hypervisor\"").unwrap();
         assert_eq!((kind.word(), format!("{kind:>18}")), ("cloud-hypervisor", "  cloud-hypervisor".to_owned()));
         assert_eq!(serde_json::to_string(&kind).unwrap(), "\"cloud-hypervisor\"");
-        assert_eq!(kind, Kind::new("cloud-hypervisor"));
+        assert_eq!(kind, GuestKind::new("cloud-hypervisor"));
         for bad in ["\"\"", "\"QEMU\"", "\"a b\"", "\"a-word-of-more-than-24-bytes\"", "7"] {
-            assert!(serde_json::from_str::<Kind>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<GuestKind>(bad).is_err(), "{bad}");
         }
     }
 }

@@ -9,13 +9,13 @@ mod id;
 mod identity;
 mod kind;
 
-pub use efficiency::Efficiency;
-pub use figures::{Figures, Memory};
-pub use find::{Named, NotOne, WAYS, describe, find, find_all};
+pub use efficiency::MergeEfficiency;
+pub use figures::{GuestMemoryFigures, RollupFigures};
+pub use find::{FindGuestError, NamedGuest, WAYS, describe, find, find_all};
 pub use group::group;
 pub use id::{BadGuestId, GuestId};
-pub use identity::Identity;
-pub use kind::Kind;
+pub use identity::ProcessIdentity;
+pub use kind::GuestKind;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct Guest {
     #[serde(default)]
     pub is_verified: bool,
     /// The kind of the guest.
-    pub kind: Kind,
+    pub kind: GuestKind,
     /// The manager that started it, as far as that shows: `libvirt`, `proxmox`, `kubernetes`.
     #[serde(default)]
     pub manager: Option<String>,
@@ -67,7 +67,7 @@ pub struct Guest {
     /// The lasting reason why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// The memory that it uses, saves and costs.
-    pub figures: Figures,
+    pub figures: GuestMemoryFigures,
     /// Zeros that folding returned in its processes, not part of `saved_bytes`; `None` if none was examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
@@ -78,7 +78,7 @@ pub struct Guest {
 impl Guest {
     /// Returns the identity of the guest as long as it lives: its first process.
     pub fn id(&self) -> GuestId {
-        GuestId::of(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))
+        GuestId::new(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))
     }
 
     /// Returns its name with its first PID, for messages: names need not be unique.

@@ -11,13 +11,13 @@ const ALLOWANCE: f64 = 3600.0 * PART;
 
 /// The CPU time that was spent, and the part of it that is not paid off.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Account {
+pub(super) struct SketchAccount {
     unpaid: f64,
     spent: f64,
     at: Duration,
 }
 
-impl Account {
+impl SketchAccount {
     /// Pays off what the time since has earned.
     pub fn follow(&mut self, at: Duration) {
         let seconds = at.saturating_sub(std::mem::replace(&mut self.at, at)).as_secs_f64();

@@ -19,14 +19,14 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::account::Account;
-use crate::kernel::Run;
+use self::account::SketchAccount;
+use crate::kernel::RunState;
 use crate::reading::Reading;
-use crate::sample::{GuestSketch, ProcessId, ReadPage, Sample, Seen, SketchedPage, Sketches};
+use crate::sample::{ContentBloomFilter, GuestSketch, HostSketches, ProcessId, ReadPage, Sample, SketchedPage};
 
 /// The next action of the owner of a [`SketchKeeper`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum SketchRequest {
     /// Do nothing now.
     Nothing,
     /// Read [`GuestSketch::pages_to_read`] pages of this guest, drawn at random.
@@ -37,7 +37,7 @@ pub enum Request {
 
 /// The state of one guest.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct SketchedGuest {
     sketch: Option<Arc<GuestSketch>>,
     /// The time when it was read, or could not be; `None` if it is still to be read.
     read_at: Option<Duration>,
@@ -69,8 +69,8 @@ const CHANGED: f64 = 1.0 / 32.0;
 /// Decides what is read, and keeps the sketches.
 #[derive(Debug, Clone, Default)]
 pub struct SketchKeeper {
-    guests: BTreeMap<ProcessId, Known>,
-    account: Account,
+    guests: BTreeMap<ProcessId, SketchedGuest>,
+    account: SketchAccount,
     /// The number and the time of the last sample.
     sample: u64,
     at: Duration,
@@ -86,7 +86,7 @@ pub struct SketchKeeper {
     /// True if memory changes, as far as is known.
     changes: bool,
     page_size: u64,
-    published: Option<Arc<Sketches>>,
+    published: Option<Arc<HostSketches>>,
 }
 
 impl SketchKeeper {
@@ -99,10 +99,10 @@ impl SketchKeeper {
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
         if full_scans != self.full_scans {
             let is_clean =
-                sample.ksm.smart_scan.get().unwrap_or(0) == 0 && sample.ksm.run_state() == Some(Run::Running);
+                sample.ksm.smart_scan.get().unwrap_or(0) == 0 && sample.ksm.run_state() == Some(RunState::Running);
             if is_clean {
                 let began = self.ended_at;
-                let has_visited = |known: &&mut Known| known.read_at.is_some_and(|at| at <= began);
+                let has_visited = |known: &&mut SketchedGuest| known.read_at.is_some_and(|at| at <= began);
                 self.guests.values_mut().filter(has_visited).for_each(|known| known.is_met = true);
             }
             (self.full_scans, self.ended_at) = (full_scans, sample.at);
@@ -111,7 +111,7 @@ impl SketchKeeper {
             Reading::Value(samples) => f64::from(samples.changed) >= f64::from(samples.pages) * CHANGED,
             _ => true,
         };
-        let bytes = |process: &crate::sample::Process| {
+        let bytes = |process: &crate::sample::ProcessSample| {
             process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         for process in sample.processes.iter().filter(|process| process.may_merge()) {
@@ -125,9 +125,9 @@ impl SketchKeeper {
     }
 
     /// Returns the next request, as long as the account allows it.
-    pub fn next_request(&mut self) -> Request {
+    pub fn next_request(&mut self) -> SketchRequest {
         if !self.account.allows() {
-            return Request::Nothing;
+            return SketchRequest::Nothing;
         }
         let is_passed = self.looked_scans != self.full_scans;
         let newest = self.newest.take();
@@ -138,14 +138,14 @@ impl SketchKeeper {
         };
         if !places.is_empty() {
             self.looking = is_passed.then_some(self.full_scans);
-            return Request::Look(places);
+            return SketchRequest::Look(places);
         }
         if is_passed {
             self.looked_scans = self.full_scans;
             self.publish();
         }
         let due = self.guests.iter().rev().find(|(id, known)| known.is_due(id.age(self.at))).map(|(id, _)| *id);
-        due.or_else(|| self.renewable()).map_or(Request::Nothing, Request::Read)
+        due.or_else(|| self.renewable()).map_or(SketchRequest::Nothing, SketchRequest::Read)
     }
 
     /// The guest with the oldest sketch, if that may be renewed.
@@ -160,10 +160,10 @@ impl SketchKeeper {
     }
 
     /// Records the sketch of a guest; `None` if it can't be read. `cpu_seconds` is the cost of that.
-    pub fn read(&mut self, id: ProcessId, sketch: Option<GuestSketch>, cpu_seconds: f64) {
+    pub fn record_sketch(&mut self, id: ProcessId, sketch: Option<GuestSketch>, cpu_seconds: f64) {
         self.account.charge(cpu_seconds);
         if let Some(known) = self.guests.get_mut(&id) {
-            *known = Known {
+            *known = SketchedGuest {
                 sketch: sketch.map(Arc::new),
                 read_at: Some(self.at),
                 read_bytes: known.bytes[0],
@@ -176,11 +176,11 @@ impl SketchKeeper {
     }
 
     /// Records the pages that were looked at again, those of each guest by their places; `None` if the page is gone.
-    pub fn looked(&mut self, pages: &[(ProcessId, FxHashMap<u64, Option<ReadPage>>)], cpu_seconds: f64) {
+    pub fn record_pages(&mut self, pages: &[(ProcessId, FxHashMap<u64, Option<ReadPage>>)], cpu_seconds: f64) {
         self.account.charge(cpu_seconds);
         for (id, pages) in pages {
             if let Some(sketch) = self.guests.get_mut(id).and_then(|known| known.sketch.as_mut()) {
-                *sketch = Arc::new(sketch.looked_again(pages));
+                *sketch = Arc::new(sketch.with_second_reading(pages));
             }
         }
         self.looked_scans = self.looking.take().unwrap_or(self.looked_scans);
@@ -192,7 +192,8 @@ impl SketchKeeper {
         let sketched = || self.guests.iter().filter_map(|(id, known)| Some((id, known, known.sketch.as_ref()?)));
         // The guest that holds a content. `None`: more than one does.
         let mut holders: FxHashMap<u64, Option<ProcessId>> = FxHashMap::default();
-        let mut seen = Seen::expecting(sketched().map(|(_, _, sketch)| sketch.kept().len()).sum());
+        let mut seen =
+            ContentBloomFilter::with_capacity(sketched().map(|(_, _, sketch)| sketch.kept().len()).sum());
         sketched().for_each(|(_, _, sketch)| sketch.kept().iter().for_each(|page| seen.add(page.content())));
         let may_be_common = |page: &&SketchedPage| seen.may_be_twice(page.content());
         for (id, _, sketch) in sketched().filter(|(_, known, _)| !known.is_met) {
@@ -240,12 +241,12 @@ impl SketchKeeper {
 
     fn publish(&mut self) {
         let guests: Vec<_> = self.guests.values().filter_map(|known| known.sketch.clone()).collect();
-        let sketches = Sketches { guests, full_scans: self.looked_scans, page_size: self.page_size };
+        let sketches = HostSketches { guests, full_scans: self.looked_scans, page_size: self.page_size };
         self.published = (!sketches.guests.is_empty()).then(|| Arc::new(sketches));
     }
 
     /// The sketches as they are now.
-    pub fn sketches(&self) -> Reading<Arc<Sketches>> {
+    pub fn sketches(&self) -> Reading<Arc<HostSketches>> {
         self.published.clone().map_or(Reading::Absent, Reading::Value)
     }
 
@@ -255,7 +256,7 @@ impl SketchKeeper {
     }
 }
 
-impl Known {
+impl SketchedGuest {
     /// Returns true if it is to be read: it never was, or has grown and grows no more. `age`: the time since it
     /// started.
     fn is_due(&self, age: Duration) -> bool {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::account::shares;
 use crate::kernel::{Ksm, KsmStat};
-use crate::sample::{Process, ProcessId, Sample};
+use crate::sample::{ProcessId, ProcessSample, Sample};
 
 /// One process of the job at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct JobProcess {
     /// The identity of the process.
     pub id: ProcessId,
     /// The program's name.
@@ -26,7 +26,7 @@ pub struct Seen {
 
 /// The job at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct Moment {
+pub struct JobMoment {
     /// Since the job's start.
     pub age: Duration,
     /// Bytes in a page.
@@ -34,18 +34,18 @@ pub struct Moment {
     /// The host's KSM.
     pub ksm: Ksm,
     /// The job's processes.
-    pub processes: Vec<Seen>,
+    pub processes: Vec<JobProcess>,
 }
 
 /// A figure over time, which holds from each look to the next.
 #[derive(Debug, Clone, Copy, Default)]
-struct Course {
+struct TimeWeightedFigure {
     now: u64,
     peak: u64,
     byte_seconds: f64,
 }
 
-impl Course {
+impl TimeWeightedFigure {
     fn pass(&mut self, seconds: f64) {
         self.byte_seconds += self.now as f64 * seconds;
     }
@@ -62,20 +62,20 @@ impl Course {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct ProcessAccount {
     name: Arc<str>,
-    held: Course,
-    saved: Course,
+    held: TimeWeightedFigure,
+    saved: TimeWeightedFigure,
     merge_any: Option<bool>,
     has_opted_in: bool,
 }
 
 /// The accounting of a job while it runs.
 #[derive(Debug, Clone, Default)]
-pub struct Accounting {
-    entries: BTreeMap<ProcessId, Entry>,
-    held: Course,
-    saved: Course,
+pub struct JobAccounting {
+    entries: BTreeMap<ProcessId, ProcessAccount>,
+    held: TimeWeightedFigure,
+    saved: TimeWeightedFigure,
     last: Duration,
 }
 
@@ -113,17 +113,17 @@ pub struct JobTotals {
     pub processes: Vec<ProcessTotals>,
 }
 
-impl Accounting {
+impl JobAccounting {
     /// Records a moment. Moments must be in the order of time.
-    pub fn record(&mut self, moment: &Moment) {
+    pub fn record(&mut self, moment: &JobMoment) {
         self.pass(moment.age);
         let mut left: Vec<ProcessId> = self.entries.keys().copied().collect();
         for (seen, saved) in moment.processes.iter().zip(saved_bytes(moment)) {
             left.retain(|id| *id != seen.id);
-            let entry = self.entries.entry(seen.id).or_insert_with(|| Entry {
+            let entry = self.entries.entry(seen.id).or_insert_with(|| ProcessAccount {
                 name: Arc::clone(&seen.name),
-                held: Course::default(),
-                saved: Course::default(),
+                held: TimeWeightedFigure::default(),
+                saved: TimeWeightedFigure::default(),
                 merge_any: None,
                 has_opted_in: false,
             });
@@ -139,7 +139,7 @@ impl Accounting {
                 entry.saved.set(0);
             }
         }
-        let sum = |of: fn(&Entry) -> u64| self.entries.values().map(of).fold(0, u64::saturating_add);
+        let sum = |of: fn(&ProcessAccount) -> u64| self.entries.values().map(of).fold(0, u64::saturating_add);
         let (held, saved) = (sum(|entry| entry.held.now), sum(|entry| entry.saved.now));
         self.held.set(held);
         self.saved.set(saved);
@@ -155,7 +155,7 @@ impl Accounting {
     pub fn finish(mut self, age: Duration) -> JobTotals {
         self.pass(age);
         let seconds = self.last.as_secs_f64();
-        let process = |(id, entry): (&ProcessId, &Entry)| ProcessTotals {
+        let process = |(id, entry): (&ProcessId, &ProcessAccount)| ProcessTotals {
             id: *id,
             name: Arc::clone(&entry.name),
             peak_held_bytes: entry.held.peak,
@@ -186,8 +186,11 @@ impl Accounting {
 }
 
 /// Returns the savings of each process at this moment. Other merged memory on the host takes its part.
-pub fn saved_bytes(moment: &Moment) -> Vec<u64> {
-    let process = |seen: &Seen| Process { ksm: seen.ksm, ..Process::new(seen.id, Arc::clone(&seen.name), false) };
+pub fn saved_bytes(moment: &JobMoment) -> Vec<u64> {
+    let process = |seen: &JobProcess| ProcessSample {
+        ksm: seen.ksm,
+        ..ProcessSample::new(seen.id, Arc::clone(&seen.name), false)
+    };
     let sample = Sample {
         page_size: moment.page_size,
         ksm: moment.ksm.clone(),
@@ -205,8 +208,8 @@ mod tests {
     use super::*;
     use crate::reading::Reading;
 
-    fn seen(pid: u32, held_bytes: u64, merging: u64) -> Seen {
-        Seen {
+    fn seen(pid: u32, held_bytes: u64, merging: u64) -> JobProcess {
+        JobProcess {
             id: ProcessId { pid, start_ticks: 1 },
             name: "rank".into(),
             held_bytes: Some(held_bytes),
@@ -214,15 +217,15 @@ mod tests {
         }
     }
 
-    fn moment(second: u64, shared: u64, sharing: u64, processes: Vec<Seen>) -> Moment {
+    fn moment(second: u64, shared: u64, sharing: u64, processes: Vec<JobProcess>) -> JobMoment {
         let ksm =
             Ksm { pages_shared: Reading::Value(shared), pages_sharing: Reading::Value(sharing), ..Ksm::default() };
-        Moment { age: Duration::from_secs(second), page_size: 4096, ksm, processes }
+        JobMoment { age: Duration::from_secs(second), page_size: 4096, ksm, processes }
     }
 
     #[test]
     fn averages_are_over_time_and_peaks_at_one_moment() {
-        let mut accounting = Accounting::default();
+        let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 0, 0, vec![seen(1, 1000, 0)]));
         accounting.record(&moment(6, 10, 10, vec![seen(1, 3000, 10), seen(2, 500, 10)]));
         accounting.record(&moment(8, 10, 10, vec![seen(2, 700, 10)]));
@@ -237,22 +240,22 @@ mod tests {
 
     #[test]
     fn merged_memory_of_others_is_not_the_jobs() {
-        let mut accounting = Accounting::default();
+        let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 100, 300, vec![seen(1, 0, 40)]));
         assert_eq!(accounting.saved_bytes(), 30 * 4096);
     }
 
     #[test]
     fn a_figure_that_was_not_read_holds() {
-        let mut accounting = Accounting::default();
+        let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 0, 0, vec![seen(1, 1000, 0)]));
-        accounting.record(&moment(5, 0, 0, vec![Seen { held_bytes: None, ..seen(1, 0, 0) }]));
+        accounting.record(&moment(5, 0, 0, vec![JobProcess { held_bytes: None, ..seen(1, 0, 0) }]));
         assert_eq!(accounting.finish(Duration::from_secs(10)).mean_held_bytes, 1000);
     }
 
     #[test]
     fn one_look_suffices() {
-        let mut accounting = Accounting::default();
+        let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 1, 1, vec![seen(1, 1000, 2)]));
         let totals = accounting.finish(Duration::ZERO);
         assert_eq!((totals.mean_held_bytes, totals.mean_saved_bytes), (1000, 4096));
@@ -260,10 +263,10 @@ mod tests {
 
     #[test]
     fn an_opt_in_that_was_lost_shows() {
-        let mut accounting = Accounting::default();
+        let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 0, 0, vec![seen(1, 0, 0)]));
         let lost = KsmStat { merge_any: Some(false), ..KsmStat::default() };
-        accounting.record(&moment(1, 0, 0, vec![Seen { ksm: lost, ..seen(1, 0, 0) }]));
+        accounting.record(&moment(1, 0, 0, vec![JobProcess { ksm: lost, ..seen(1, 0, 0) }]));
         let process = accounting.finish(Duration::from_secs(2)).processes.remove(0);
         assert_eq!((process.merge_any, process.has_opted_in), (Some(false), true));
     }
@@ -273,7 +276,7 @@ mod tests {
         fn the_processes_averages_add_up_to_the_jobs(
             rows in prop::collection::vec((0_u64..1000, prop::collection::vec(0_u64..1 << 20, 3)), 1..20)
         ) {
-            let mut accounting = Accounting::default();
+            let mut accounting = JobAccounting::default();
             let mut second = 0;
             for (step, pages) in rows {
                 second += step;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// A token bucket for each user. It is full at first.
 #[derive(Debug, Clone)]
-pub struct Allowance {
+pub struct UserAllowance {
     capacity: f64,
     per_second: f64,
     /// The tokens left, and their time. A full bucket needs no entry.
     left: BTreeMap<u32, (Duration, f64)>,
 }
 
-impl Allowance {
+impl UserAllowance {
     /// Creates buckets of `capacity` that fill in `period`.
     pub fn new(capacity: f64, period: Duration) -> Self {
         Self { capacity, per_second: capacity / period.as_secs_f64().max(f64::MIN_POSITIVE), left: BTreeMap::new() }
@@ -39,7 +39,7 @@ impl Allowance {
     }
 
     /// Takes `cost` if `user` has as many tokens, and returns true if it did.
-    pub fn take(&mut self, user: u32, now: Duration, cost: f64) -> bool {
+    pub fn take_tokens(&mut self, user: u32, now: Duration, cost: f64) -> bool {
         let has = self.left(user, now) >= cost;
         if has {
             self.charge(user, now, cost);
@@ -70,21 +70,21 @@ mod tests {
 
     #[test]
     fn tokens_come_back_with_time() {
-        let mut budget = Allowance::new(60.0, HOUR);
+        let mut budget = UserAllowance::new(60.0, HOUR);
         let at = Duration::from_secs;
         assert_eq!(budget.left(7, at(0)), 60.0);
         budget.charge(7, at(0), 90.0);
         assert_eq!(budget.left(7, at(0)), -30.0);
         assert_eq!(budget.left(8, at(0)), 60.0, "users have buckets of their own");
         assert_eq!(budget.wait(7, at(0), 0.0), Some(at(1800)));
-        assert!(!budget.take(7, at(1200), 1.0));
-        assert!(budget.take(7, at(1860), 1.0));
+        assert!(!budget.take_tokens(7, at(1200), 1.0));
+        assert!(budget.take_tokens(7, at(1860), 1.0));
         assert_eq!(budget.wait(7, at(0), 61.0), None);
     }
 
     #[test]
     fn full_buckets_are_forgotten() {
-        let mut rate = Allowance::new(10.0, Duration::from_secs(1));
+        let mut rate = UserAllowance::new(10.0, Duration::from_secs(1));
         (0..1000).for_each(|user| rate.charge(user, Duration::from_secs(u64::from(user) * 2), 1.0));
         assert!(rate.left.len() <= 1);
     }
@@ -94,11 +94,11 @@ mod tests {
         fn no_user_takes_more_than_the_capacity_and_what_filled_it(
             wishes in prop::collection::vec((0_u64..1000, 0.0_f64..30.0), 0..100)
         ) {
-            let mut budget = Allowance::new(60.0, HOUR);
+            let mut budget = UserAllowance::new(60.0, HOUR);
             let (mut now, mut taken) = (Duration::ZERO, 0.0);
             for (wait, wish) in wishes {
                 now += Duration::from_secs(wait);
-                if budget.take(1, now, wish) {
+                if budget.take_tokens(1, now, wish) {
                     taken += wish;
                 }
                 prop_assert!(taken <= 60.0 + now.as_secs_f64() * 60.0 / 3600.0 + 1e-6);

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Program;
+use super::ProgramKind;
 
 /// A way to opt in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum OptInMethod {
     /// `prctl(PR_SET_MEMORY_MERGE)`: all memory, now and later, of this process and its children.
     Prctl,
     /// `libksmith.so` by `LD_PRELOAD`: it marks memory as the program obtains it.
@@ -18,7 +18,7 @@ pub enum Method {
     None,
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for OptInMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Prctl => "prctl",
@@ -31,7 +31,7 @@ impl fmt::Display for Method {
 /// The memory that is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ranges {
+pub enum MarkedRanges {
     /// All memory is marked.
     All,
     /// The ranges that the daemon finds worth merging.
@@ -42,7 +42,7 @@ pub enum Ranges {
 
 /// The means that this host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Support {
+pub struct OptInSupport {
     /// The kernel knows the prctl, and keeps it over exec (6.7).
     pub has_prctl: bool,
     /// The library was found.
@@ -51,18 +51,18 @@ pub struct Support {
 
 /// The user's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct OptInRequest {
     /// The only method allowed.
-    pub method: Option<Method>,
+    pub method: Option<OptInMethod>,
     /// The memory to mark.
-    pub ranges: Ranges,
+    pub ranges: MarkedRanges,
     /// True if zero pages are to be folded. The library then asks for huge pages too, where it can be loaded.
     pub folds: bool,
 }
 
 /// The reason why a program can't be opted in, with the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum OptInRefusal {
     /// The prctl was requested for ranges.
     #[error("prctl marks all memory at once: only the library can mark ranges; use --preload, or --ranges all")]
     RangesNeedLibrary,
@@ -90,20 +90,26 @@ pub enum Refusal {
 ///
 /// # Errors
 /// Neither method is possible.
-pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Method, Refusal> {
+pub fn choose_method(
+    asked: OptInRequest,
+    program: &ProgramKind,
+    support: OptInSupport,
+) -> Result<OptInMethod, OptInRefusal> {
     let by_library = || match program {
-        Program::Static => Err(Refusal::Static),
-        Program::Go => Err(Refusal::Go),
-        _ if !support.has_library => Err(Refusal::NoLibrary),
-        _ => Ok(Method::Preload),
+        ProgramKind::Static => Err(OptInRefusal::Static),
+        ProgramKind::Go => Err(OptInRefusal::Go),
+        _ if !support.has_library => Err(OptInRefusal::NoLibrary),
+        _ => Ok(OptInMethod::Preload),
     };
-    let by_prctl = || if support.has_prctl { Ok(Method::Prctl) } else { Err(Refusal::NoPrctl) };
+    let by_prctl = || if support.has_prctl { Ok(OptInMethod::Prctl) } else { Err(OptInRefusal::NoPrctl) };
     match (asked.method, asked.ranges) {
-        (Some(Method::Prctl), Ranges::Guided | Ranges::None) => Err(Refusal::RangesNeedLibrary),
-        (Some(Method::Prctl), Ranges::All) => by_prctl(),
-        (None, Ranges::All) if asked.folds => by_library().or_else(|why| by_prctl().map_err(|_| why)),
-        (None, Ranges::All) if support.has_prctl => Ok(Method::Prctl),
-        (None, Ranges::None) if asked.folds => Ok(by_library().unwrap_or(Method::None)),
+        (Some(OptInMethod::Prctl), MarkedRanges::Guided | MarkedRanges::None) => {
+            Err(OptInRefusal::RangesNeedLibrary)
+        }
+        (Some(OptInMethod::Prctl), MarkedRanges::All) => by_prctl(),
+        (None, MarkedRanges::All) if asked.folds => by_library().or_else(|why| by_prctl().map_err(|_| why)),
+        (None, MarkedRanges::All) if support.has_prctl => Ok(OptInMethod::Prctl),
+        (None, MarkedRanges::None) if asked.folds => Ok(by_library().unwrap_or(OptInMethod::None)),
         _ => by_library(),
     }
 }
@@ -112,63 +118,72 @@ pub fn choose(asked: Asked, program: &Program, support: Support) -> Result<Metho
 mod tests {
     use super::*;
 
-    const BOTH: Support = Support { has_prctl: true, has_library: true };
-    const OLD: Support = Support { has_prctl: false, has_library: true };
+    const BOTH: OptInSupport = OptInSupport { has_prctl: true, has_library: true };
+    const OLD: OptInSupport = OptInSupport { has_prctl: false, has_library: true };
 
-    fn asked(method: Option<Method>, ranges: Ranges) -> Asked {
-        Asked { method, ranges, folds: false }
+    fn asked(method: Option<OptInMethod>, ranges: MarkedRanges) -> OptInRequest {
+        OptInRequest { method, ranges, folds: false }
     }
 
     #[test]
     fn prctl_goes_first_and_the_library_where_it_must() {
-        let any = asked(None, Ranges::All);
-        assert_eq!(choose(any, &Program::Static, BOTH), Ok(Method::Prctl));
-        assert_eq!(choose(any, &Program::Dynamic, OLD), Ok(Method::Preload));
-        assert_eq!(choose(asked(None, Ranges::Guided), &Program::Dynamic, BOTH), Ok(Method::Preload));
-        assert_eq!(choose(asked(Some(Method::Preload), Ranges::All), &Program::Dynamic, BOTH), Ok(Method::Preload));
+        let any = asked(None, MarkedRanges::All);
+        assert_eq!(choose_method(any, &ProgramKind::Static, BOTH), Ok(OptInMethod::Prctl));
+        assert_eq!(choose_method(any, &ProgramKind::Dynamic, OLD), Ok(OptInMethod::Preload));
+        assert_eq!(
+            choose_method(asked(None, MarkedRanges::Guided), &ProgramKind::Dynamic, BOTH),
+            Ok(OptInMethod::Preload)
+        );
+        assert_eq!(
+            choose_method(asked(Some(OptInMethod::Preload), MarkedRanges::All), &ProgramKind::Dynamic, BOTH),
+            Ok(OptInMethod::Preload)
+        );
     }
 
     #[test]
     fn folding_takes_the_library_where_it_can_and_works_without() {
-        let folds = |method, ranges| Asked { folds: true, ..asked(method, ranges) };
+        let folds = |method, ranges| OptInRequest { folds: true, ..asked(method, ranges) };
         for (ranges, program, support, method) in [
-            (Ranges::All, Program::Dynamic, BOTH, Ok(Method::Preload)),
-            (Ranges::All, Program::Static, BOTH, Ok(Method::Prctl)),
-            (Ranges::All, Program::Static, OLD, Err(Refusal::Static)),
-            (Ranges::None, Program::Dynamic, BOTH, Ok(Method::Preload)),
-            (Ranges::None, Program::Go, OLD, Ok(Method::None)),
-            (Ranges::Guided, Program::Static, BOTH, Err(Refusal::Static)),
+            (MarkedRanges::All, ProgramKind::Dynamic, BOTH, Ok(OptInMethod::Preload)),
+            (MarkedRanges::All, ProgramKind::Static, BOTH, Ok(OptInMethod::Prctl)),
+            (MarkedRanges::All, ProgramKind::Static, OLD, Err(OptInRefusal::Static)),
+            (MarkedRanges::None, ProgramKind::Dynamic, BOTH, Ok(OptInMethod::Preload)),
+            (MarkedRanges::None, ProgramKind::Go, OLD, Ok(OptInMethod::None)),
+            (MarkedRanges::Guided, ProgramKind::Static, BOTH, Err(OptInRefusal::Static)),
         ] {
-            assert_eq!(choose(folds(None, ranges), &program, support), method, "{ranges:?} {program:?}");
+            assert_eq!(choose_method(folds(None, ranges), &program, support), method, "{ranges:?} {program:?}");
         }
-        assert_eq!(choose(folds(Some(Method::Prctl), Ranges::All), &Program::Dynamic, BOTH), Ok(Method::Prctl));
+        assert_eq!(
+            choose_method(folds(Some(OptInMethod::Prctl), MarkedRanges::All), &ProgramKind::Dynamic, BOTH),
+            Ok(OptInMethod::Prctl)
+        );
     }
 
     #[test]
     fn each_refusal_says_what_to_do() {
-        let preload = asked(Some(Method::Preload), Ranges::All);
-        let prctl = asked(Some(Method::Prctl), Ranges::All);
+        let preload = asked(Some(OptInMethod::Preload), MarkedRanges::All);
+        let prctl = asked(Some(OptInMethod::Prctl), MarkedRanges::All);
         for (asked, program, support, refusal, remedy) in [
-            (preload, Program::Static, BOTH, Refusal::Static, "--prctl"),
-            (preload, Program::Go, BOTH, Refusal::Go, "--prctl"),
-            (prctl, Program::Dynamic, OLD, Refusal::NoPrctl, "--preload"),
+            (preload, ProgramKind::Static, BOTH, OptInRefusal::Static, "--prctl"),
+            (preload, ProgramKind::Go, BOTH, OptInRefusal::Go, "--prctl"),
+            (prctl, ProgramKind::Dynamic, OLD, OptInRefusal::NoPrctl, "--preload"),
             (
                 preload,
-                Program::Dynamic,
-                Support { has_library: false, ..BOTH },
-                Refusal::NoLibrary,
+                ProgramKind::Dynamic,
+                OptInSupport { has_library: false, ..BOTH },
+                OptInRefusal::NoLibrary,
                 "KSMITH_PRELOAD",
             ),
             (
-                asked(Some(Method::Prctl), Ranges::Guided),
-                Program::Dynamic,
+                asked(Some(OptInMethod::Prctl), MarkedRanges::Guided),
+                ProgramKind::Dynamic,
                 BOTH,
-                Refusal::RangesNeedLibrary,
+                OptInRefusal::RangesNeedLibrary,
                 "--preload",
             ),
-            (asked(None, Ranges::All), Program::Go, OLD, Refusal::Go, "6.7"),
+            (asked(None, MarkedRanges::All), ProgramKind::Go, OLD, OptInRefusal::Go, "6.7"),
         ] {
-            assert_eq!(choose(asked, &program, support), Err(refusal));
+            assert_eq!(choose_method(asked, &program, support), Err(refusal));
             assert!(refusal.to_string().contains(remedy), "{refusal}");
         }
     }

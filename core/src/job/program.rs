@@ -6,7 +6,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 
 /// A program by its first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Program {
+pub enum ProgramKind {
     /// An ELF program with an interpreter (`PT_INTERP`), which heeds `LD_PRELOAD`.
     Dynamic,
     /// An ELF program without one: nothing is ever loaded into it.
@@ -28,7 +28,7 @@ const GO_BUILD_ID: NoteType = NoteType(4);
 /// Program headers that are looked at. The kernel takes no program with more than 64 KiB of them.
 const MOST_HEADERS: usize = 2048;
 
-impl Program {
+impl ProgramKind {
     /// Recognises a program by the beginning of its file: 64 KiB suffice, since linkers put the program headers
     /// and notes in front. Bytes that are missing count as not there.
     pub fn recognise(head: &[u8]) -> Self {
@@ -48,7 +48,7 @@ impl Program {
 }
 
 /// The kind of an ELF program, of either byte order. Notes that are not among the bytes count as not there.
-fn kind<E: FileHeader<Endian = Endianness>>(head: &[u8]) -> object::Result<Program> {
+fn kind<E: FileHeader<Endian = Endianness>>(head: &[u8]) -> object::Result<ProgramKind> {
     let header = E::parse(head)?;
     let endian = header.endian()?;
     let segments = header.program_headers(endian, head)?;
@@ -63,13 +63,13 @@ fn kind<E: FileHeader<Endian = Endianness>>(head: &[u8]) -> object::Result<Progr
         None
     };
     Ok(if segments.iter().any(|segment| is_go(segment).is_some()) {
-        Program::Go
+        ProgramKind::Go
     } else if segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP) {
-        Program::Dynamic
+        ProgramKind::Dynamic
     } else if segments.is_empty() {
-        Program::Other
+        ProgramKind::Other
     } else {
-        Program::Static
+        ProgramKind::Static
     })
 }
 
@@ -101,7 +101,7 @@ mod tests {
         bytes
     }
 
-    fn note(name: &[u8; 4], kind: u32, content: &[u8]) -> Vec<u8> {
+    fn elf_note(name: &[u8; 4], kind: u32, content: &[u8]) -> Vec<u8> {
         let mut note = Vec::new();
         note.extend(4_u32.to_le_bytes());
         note.extend(u32::try_from(content.len()).unwrap().to_le_bytes());
@@ -114,18 +114,21 @@ mod tests {
 
     #[test]
     fn the_interpreter_tells_dynamic_from_static() {
-        assert_eq!(Program::recognise(&elf(&[(PT_LOAD, b""), (PT_INTERP, b"/lib/ld.so\0")])), Program::Dynamic);
-        assert_eq!(Program::recognise(&elf(&[(PT_LOAD, b"")])), Program::Static);
+        assert_eq!(
+            ProgramKind::recognise(&elf(&[(PT_LOAD, b""), (PT_INTERP, b"/lib/ld.so\0")])),
+            ProgramKind::Dynamic
+        );
+        assert_eq!(ProgramKind::recognise(&elf(&[(PT_LOAD, b"")])), ProgramKind::Static);
     }
 
     #[test]
     fn go_is_known_by_its_note_with_and_without_a_c_library() {
-        let gnu = note(b"GNU\0", 3, b"abcdefg");
-        let go = note(b"Go\0\0", GO_BUILD_ID.0, b"id");
+        let gnu = elf_note(b"GNU\0", 3, b"abcdefg");
+        let go = elf_note(b"Go\0\0", GO_BUILD_ID.0, b"id");
         let notes = [gnu.clone(), go].concat();
-        assert_eq!(Program::recognise(&elf(&[(PT_NOTE, &notes)])), Program::Go);
-        assert_eq!(Program::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &notes)])), Program::Go);
-        assert_eq!(Program::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &gnu)])), Program::Dynamic);
+        assert_eq!(ProgramKind::recognise(&elf(&[(PT_NOTE, &notes)])), ProgramKind::Go);
+        assert_eq!(ProgramKind::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &notes)])), ProgramKind::Go);
+        assert_eq!(ProgramKind::recognise(&elf(&[(PT_INTERP, b"/ld\0"), (PT_NOTE, &gnu)])), ProgramKind::Dynamic);
     }
 
     /// First pages of what Go 1.26's linker made, stripped: by itself, with a C library, and position-independent.
@@ -135,19 +138,19 @@ mod tests {
         let cgo = include_bytes!("../../../testdata/programs/go-cgo");
         let pie = include_bytes!("../../../testdata/programs/go-pie");
         for (name, head) in [("static", &static_[..]), ("cgo", cgo), ("pie", pie)] {
-            assert_eq!(Program::recognise(head), Program::Go, "{name}");
+            assert_eq!(ProgramKind::recognise(head), ProgramKind::Go, "{name}");
         }
     }
 
     #[test]
     fn a_script_names_its_interpreter() {
-        let script = |text: &str| Program::recognise(text.as_bytes());
+        let script = |text: &str| ProgramKind::recognise(text.as_bytes());
         assert_eq!(
             script("#! /usr/bin/env python3\nimport os\n"),
-            Program::Script { interpreter: "/usr/bin/env".to_owned() }
+            ProgramKind::Script { interpreter: "/usr/bin/env".to_owned() }
         );
-        assert_eq!(script("#!\n"), Program::Other);
-        assert_eq!(script("text"), Program::Other);
+        assert_eq!(script("#!\n"), ProgramKind::Other);
+        assert_eq!(script("text"), ProgramKind::Other);
     }
 
     proptest! {
@@ -157,7 +160,7 @@ mod tests {
                 bytes[..4].copy_from_slice(b"\x7fELF");
                 (bytes[4], bytes[5], bytes[6]) = (1 + bytes[4] % 2, 1 + bytes[5] % 2, 1);
             }
-            let _ = Program::recognise(&bytes);
+            let _ = ProgramKind::recognise(&bytes);
         }
     }
 }

@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Finds the end of one job's start.
 #[derive(Debug, Clone, Default)]
-pub struct Settled {
+pub struct StartDetector {
     seen: VecDeque<(Duration, u64)>,
     is_over: bool,
 }
 
-impl Settled {
+impl StartDetector {
     /// Records the RSS at a job's age. Returns `true` once: when the start ends.
-    pub fn look(&mut self, age: Duration, rss_bytes: u64) -> bool {
+    pub fn record_rss(&mut self, age: Duration, rss_bytes: u64) -> bool {
         if self.is_over {
             return false;
         }
@@ -52,8 +52,8 @@ mod tests {
 
     /// The age in milliseconds at which the start is over, for memory as a function of age, looked at each 100 ms.
     fn over(memory: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut settled = Settled::default();
-        (0..200_000).step_by(100).find(|&ms| settled.look(Duration::from_millis(ms), memory(ms)))
+        let mut settled = StartDetector::default();
+        (0..200_000).step_by(100).find(|&ms| settled.record_rss(Duration::from_millis(ms), memory(ms)))
     }
 
     #[test]
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn it_is_over_once() {
-        let mut settled = Settled::default();
-        let ends = (0..100).filter(|i| settled.look(Duration::from_secs(*i), 1 << 30)).count();
+        let mut settled = StartDetector::default();
+        let ends = (0..100).filter(|i| settled.record_rss(Duration::from_secs(*i), 1 << 30)).count();
         assert_eq!(ends, 1);
     }
 }

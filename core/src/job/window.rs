@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// A sliding window for each user: no period of the given length has more than so many.
 #[derive(Debug, Clone)]
-pub struct Window {
+pub struct UserWindow {
     most: u64,
     period: Duration,
     /// Times and counts, the oldest first.
     taken: BTreeMap<u32, VecDeque<(Duration, u64)>>,
 }
 
-impl Window {
+impl UserWindow {
     /// Allows `most` in any `period`.
     pub fn new(most: u64, period: Duration) -> Self {
         Self { most, period, taken: BTreeMap::new() }
@@ -44,7 +44,7 @@ impl Window {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn take(&mut self, user: u32, now: Duration, count: u64) -> Result<(), Option<Duration>> {
+    pub fn take_count(&mut self, user: u32, now: Duration, count: u64) -> Result<(), Option<Duration>> {
         self.forget(now);
         self.check(user, now, count)?;
         self.taken.entry(user).or_default().push_back((now, count));
@@ -90,30 +90,30 @@ mod tests {
 
     #[test]
     fn a_user_waits_for_its_oldest_to_leave_the_window() {
-        let mut passes = Window::new(4, HOUR);
+        let mut passes = UserWindow::new(4, HOUR);
         let at = Duration::from_secs;
-        assert_eq!(passes.take(7, at(0), 3), Ok(()));
-        assert_eq!(passes.take(7, at(600), 2), Err(Some(at(3000))));
-        assert_eq!(passes.take(8, at(600), 4), Ok(()), "users have windows of their own");
-        assert_eq!(passes.take(7, at(700), 5), Err(None), "more than any hour has");
-        assert_eq!(passes.take(7, at(3600), 2), Ok(()));
+        assert_eq!(passes.take_count(7, at(0), 3), Ok(()));
+        assert_eq!(passes.take_count(7, at(600), 2), Err(Some(at(3000))));
+        assert_eq!(passes.take_count(8, at(600), 4), Ok(()), "users have windows of their own");
+        assert_eq!(passes.take_count(7, at(700), 5), Err(None), "more than any hour has");
+        assert_eq!(passes.take_count(7, at(3600), 2), Ok(()));
         passes.give_back(7, 1);
-        assert_eq!(passes.take(7, at(3700), 3), Ok(()));
-        assert_eq!(passes.take(7, at(3700), 1), Err(Some(at(3500))));
+        assert_eq!(passes.take_count(7, at(3700), 3), Ok(()));
+        assert_eq!(passes.take_count(7, at(3700), 1), Err(Some(at(3500))));
     }
 
     proptest! {
         #[test]
         fn no_hour_has_more_than_allowed(wishes in prop::collection::vec((0_u64..1500, 1_u64..6), 0..60)) {
-            let mut passes = Window::new(8, HOUR);
+            let mut passes = UserWindow::new(8, HOUR);
             let (mut now, mut granted) = (Duration::ZERO, Vec::new());
             for (wait, wish) in wishes {
                 now += Duration::from_secs(wait);
-                match passes.take(1, now, wish) {
+                match passes.take_count(1, now, wish) {
                     Ok(()) => granted.push((now, wish)),
                     Err(wait) => {
                         let wait = wait.unwrap();
-                        prop_assert!(passes.clone().take(1, now + wait, wish).is_ok(), "it was told to come then");
+                        prop_assert!(passes.clone().take_count(1, now + wait, wish).is_ok(), "it was told to come then");
                     }
                 }
                 let hour = granted.iter().filter(|(then, _)| now - *then < HOUR);

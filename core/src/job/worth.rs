@@ -6,7 +6,7 @@
 
 /// A range of memory with the number of its pages and of those with an equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stretch {
+pub struct MemoryStretch {
     /// The first address.
     pub start: u64,
     /// Address behind the last.
@@ -17,7 +17,7 @@ pub struct Stretch {
     pub equal: u64,
 }
 
-impl Stretch {
+impl MemoryStretch {
     /// Equal pages in a thousand.
     pub fn permille(&self) -> u64 {
         (self.equal * 1000).checked_div(self.pages).unwrap_or(0)
@@ -33,8 +33,8 @@ impl Stretch {
 /// Chooses the stretches with at least `worth_permille` equal pages, joined where they touch; at most `most` of them.
 ///
 /// `all` must be in the order of addresses.
-pub fn worth(all: &[Stretch], worth_permille: u64, most: usize) -> Vec<Stretch> {
-    let mut chosen: Vec<Stretch> = Vec::new();
+pub fn choose_stretches(all: &[MemoryStretch], worth_permille: u64, most: usize) -> Vec<MemoryStretch> {
+    let mut chosen: Vec<MemoryStretch> = Vec::new();
     for stretch in all.iter().filter(|stretch| stretch.equal > 0 && stretch.permille() >= worth_permille) {
         match chosen.last_mut() {
             Some(last) if last.end == stretch.start => last.join(stretch),
@@ -48,13 +48,13 @@ pub fn worth(all: &[Stretch], worth_permille: u64, most: usize) -> Vec<Stretch> 
 }
 
 /// Joins across the narrowest gaps until `most` are left.
-fn close_gaps(chosen: &mut Vec<Stretch>, most: usize) {
+fn close_gaps(chosen: &mut Vec<MemoryStretch>, most: usize) {
     let mut gaps: Vec<u64> = chosen.windows(2).map(|pair| pair[1].start - pair[0].end).collect();
     let excess = chosen.len() - most;
     gaps.sort_unstable();
     let widest = gaps.get(excess - 1).copied().unwrap_or(u64::MAX);
     let mut left = excess;
-    let mut joined: Vec<Stretch> = Vec::with_capacity(most);
+    let mut joined: Vec<MemoryStretch> = Vec::with_capacity(most);
     for stretch in chosen.iter() {
         match joined.last_mut() {
             Some(last) if left > 0 && stretch.start - last.end <= widest => {
@@ -72,14 +72,14 @@ fn close_gaps(chosen: &mut Vec<Stretch>, most: usize) {
 /// Of very large memory only a part of the contents is counted, but with all their copies: a sample of pages would find
 /// hardly any pair.
 #[derive(Debug, Clone, Default)]
-pub struct Census {
+pub struct ContentCensus {
     seen: Vec<u64>,
     shift: u32,
 }
 
-impl Census {
+impl ContentCensus {
     /// Creates a census of about `pages` pages that remembers about `most` of them.
-    pub fn of(pages: u64, most: u64) -> Self {
+    pub fn new(pages: u64, most: u64) -> Self {
         let parts = pages.div_ceil(most.max(1)).next_power_of_two();
         Self { seen: Vec::new(), shift: parts.trailing_zeros() }
     }
@@ -116,7 +116,7 @@ impl Census {
 
 /// The pages of a range as they are read, for a census that is not closed yet.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct RangeTally {
     pages: u64,
     /// The number of pages with the content of the page before, known without a census.
     repeats: u64,
@@ -124,9 +124,9 @@ pub struct Tally {
     counted: Vec<u64>,
 }
 
-impl Tally {
+impl RangeTally {
     /// Adds a page, and counts it in the census.
-    pub fn add(&mut self, fingerprint: u64, census: &mut Census) {
+    pub fn add(&mut self, fingerprint: u64, census: &mut ContentCensus) {
         census.add(fingerprint);
         self.pages += 1;
         if self.last.replace(fingerprint) == Some(fingerprint) {
@@ -142,7 +142,7 @@ impl Tally {
     }
 
     /// Estimates how many of them have an equal, after the census is closed. Exact if the census counts all contents.
-    pub fn equal(&self, census: &Census) -> u64 {
+    pub fn equal(&self, census: &ContentCensus) -> u64 {
         let found = self.counted.iter().filter(|fingerprint| census.is_equal(**fingerprint)).count() as u64;
         let others = self.pages - self.repeats;
         let scaled = (others * found).checked_div(self.counted.len() as u64);
@@ -157,33 +157,33 @@ mod tests {
 
     use super::*;
 
-    fn stretch(index: u64, equal: u64) -> Stretch {
-        Stretch { start: index * 0x1000, end: (index + 1) * 0x1000, pages: 100, equal }
+    fn stretch(index: u64, equal: u64) -> MemoryStretch {
+        MemoryStretch { start: index * 0x1000, end: (index + 1) * 0x1000, pages: 100, equal }
     }
 
     #[test]
     fn stretches_that_touch_are_one_range_and_poor_ones_are_left_out() {
         let all = [stretch(0, 90), stretch(1, 10), stretch(2, 4), stretch(3, 0), stretch(5, 5)];
-        let ranges = worth(&all, 50, 100);
+        let ranges = choose_stretches(&all, 50, 100);
         assert_eq!(ranges.len(), 2);
         assert_eq!((ranges[0].start, ranges[0].end, ranges[0].permille()), (0, 0x2000, 500));
         assert_eq!(ranges[1].start, 0x5000);
-        assert!(worth(&[stretch(0, 0)], 0, 10).is_empty(), "without equal pages nothing is worth it");
+        assert!(choose_stretches(&[stretch(0, 0)], 0, 10).is_empty(), "without equal pages nothing is worth it");
     }
 
     #[test]
     fn the_narrowest_gaps_are_closed_first() {
         let all = [stretch(0, 50), stretch(2, 50), stretch(10, 50)];
-        let ranges = worth(&all, 50, 2);
+        let ranges = choose_stretches(&all, 50, 2);
         assert_eq!((ranges[0].start, ranges[0].end, ranges[1].start), (0, 0x3000, 0xa000));
-        assert_eq!(worth(&all, 50, 1).len(), 1);
+        assert_eq!(choose_stretches(&all, 50, 1).len(), 1);
     }
 
-    fn equal(census: &mut Census, memories: &[Vec<u64>]) -> Vec<u64> {
-        let tallies: Vec<Tally> = memories
+    fn equal(census: &mut ContentCensus, memories: &[Vec<u64>]) -> Vec<u64> {
+        let tallies: Vec<RangeTally> = memories
             .iter()
             .map(|memory| {
-                let mut tally = Tally::default();
+                let mut tally = RangeTally::default();
                 memory.iter().for_each(|fingerprint| tally.add(*fingerprint, census));
                 tally
             })
@@ -199,14 +199,14 @@ mod tests {
 
     #[test]
     fn a_census_of_everything_is_exact() {
-        let mut census = Census::of(1000, 1000);
+        let mut census = ContentCensus::new(1000, 1000);
         assert_eq!(census.shift(), 0);
         assert_eq!(equal(&mut census, &[vec![3, 4, 5], vec![4, 6], vec![7, 7, 7]]), [1, 1, 3]);
     }
 
     #[test]
     fn a_census_of_a_part_is_near() {
-        let mut census = Census::of(64_000, 8000);
+        let mut census = ContentCensus::new(64_000, 8000);
         assert_eq!(census.shift(), 3);
         // Half of the first is in the second.
         let found = equal(&mut census, &[hashes(0, 20_000), hashes(10_000, 44_000), vec![u64::MAX; 1000]]);
@@ -221,8 +221,8 @@ mod tests {
             equal in prop::collection::vec(0_u64..100, 0..80), gaps in prop::collection::vec(0_u64..5, 80), most in 1_usize..20
         ) {
             let mut index = 0;
-            let all: Vec<Stretch> = equal.iter().zip(gaps).map(|(equal, gap)| { index += 1 + gap; stretch(index, *equal) }).collect();
-            let ranges = worth(&all, 50, most);
+            let all: Vec<MemoryStretch> = equal.iter().zip(gaps).map(|(equal, gap)| { index += 1 + gap; stretch(index, *equal) }).collect();
+            let ranges = choose_stretches(&all, 50, most);
             prop_assert!(ranges.len() <= most);
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
             for rich in all.iter().filter(|stretch| stretch.permille() >= 50) {

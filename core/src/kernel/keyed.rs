@@ -3,7 +3,7 @@
 use crate::reading::Malformed;
 
 /// One line `key value [unit]`, with an optional colon behind the key.
-pub(super) struct Line<'a> {
+pub(super) struct KeyedLine<'a> {
     pub number: usize,
     pub key: &'a str,
     pub rest: &'a str,
@@ -11,16 +11,16 @@ pub(super) struct Line<'a> {
 
 /// Splits the lines of `text` after their key. A line that was cut off after its key has an empty rest, which is
 /// no number. Headings and flags of newer kernels have keys that no caller looks up.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = KeyedLine<'_>> {
     text.lines().enumerate().map(|(index, line)| {
         let line = line.trim_end();
         let (key, rest) = line.split_once([' ', '\t', ':']).unwrap_or((line, ""));
         let rest = rest.trim_start_matches([' ', '\t', ':']);
-        Line { number: index + 1, key, rest }
+        KeyedLine { number: index + 1, key, rest }
     })
 }
 
-impl Line<'_> {
+impl KeyedLine<'_> {
     /// Parses the value as a plain unsigned number.
     pub(super) fn unsigned(&self) -> Result<u64, Malformed> {
         super::unsigned(self.rest).ok_or_else(|| self.malformed("an unsigned number"))

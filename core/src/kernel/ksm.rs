@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::field::{Field, KernelVersion, Kind, Type, Unit};
+use crate::field::{FigureDescription, FigureKind, FigureType, FigureUnit, KernelVersion};
 use crate::reading::{Malformed, Reading};
 
 /// Bytes of kernel memory that KSM spends on each page it has looked at: `sizeof(struct ksm_rmap_item)` on
@@ -14,14 +14,14 @@ use crate::reading::{Malformed, Reading};
 pub const RMAP_ITEM_BYTES: u64 = 64;
 
 /// The source of the files' text: a live directory, a captured one, or a test's table.
-pub trait Files {
+pub trait KsmFileSource {
     /// Reads the text of the file called `name` in the KSM directory.
     fn text(&mut self, name: &'static str) -> Reading<&str>;
 }
 
 /// The value of one KSM file, for code that walks all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value {
+pub enum KsmValue {
     /// A count, a number of pages or a switch.
     Unsigned(u64),
     /// `general_profit`, in bytes: negative when KSM costs more memory than it saves.
@@ -30,7 +30,7 @@ pub enum Value {
     Advisor(AdvisorMode),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for KsmValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsigned(value) => value.fmt(f),
@@ -40,7 +40,7 @@ impl fmt::Display for Value {
     }
 }
 
-impl Serialize for Value {
+impl Serialize for KsmValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Unsigned(value) => serializer.serialize_u64(*value),
@@ -53,7 +53,7 @@ impl Serialize for Value {
 /// The state of `run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Run {
+pub enum RunState {
     /// 0: ksmd sleeps, what is merged stays merged.
     Stopped,
     /// 1: ksmd scans.
@@ -89,36 +89,36 @@ impl fmt::Display for AdvisorMode {
 }
 
 /// Types that one KSM file can hold.
-trait Parse: Sized + Copy {
-    const HOLDS: Type;
+trait KsmFileType: Sized + Copy {
+    const HOLDS: FigureType;
     fn parse(text: &str) -> Result<Self, Malformed>;
-    fn value(self) -> Value;
+    fn value(self) -> KsmValue;
 }
 
-impl Parse for u64 {
-    const HOLDS: Type = Type::Unsigned;
+impl KsmFileType for u64 {
+    const HOLDS: FigureType = FigureType::Unsigned;
 
     fn parse(text: &str) -> Result<Self, Malformed> {
         super::number(text)
     }
-    fn value(self) -> Value {
-        Value::Unsigned(self)
+    fn value(self) -> KsmValue {
+        KsmValue::Unsigned(self)
     }
 }
 
-impl Parse for i64 {
-    const HOLDS: Type = Type::Signed;
+impl KsmFileType for i64 {
+    const HOLDS: FigureType = FigureType::Signed;
 
     fn parse(text: &str) -> Result<Self, Malformed> {
         super::signed(text.trim()).ok_or_else(|| Malformed::new(1, "a signed number", text))
     }
-    fn value(self) -> Value {
-        Value::Signed(self)
+    fn value(self) -> KsmValue {
+        KsmValue::Signed(self)
     }
 }
 
-impl Parse for AdvisorMode {
-    const HOLDS: Type = Type::Text;
+impl KsmFileType for AdvisorMode {
+    const HOLDS: FigureType = FigureType::Text;
 
     /// The kernel lists all modes and puts the chosen one in brackets: `[none] scan-time`.
     fn parse(text: &str) -> Result<Self, Malformed> {
@@ -129,8 +129,8 @@ impl Parse for AdvisorMode {
             _ => Err(Malformed::new(1, "[none] or [scan-time]", text)),
         }
     }
-    fn value(self) -> Value {
-        Value::Advisor(self)
+    fn value(self) -> KsmValue {
+        KsmValue::Advisor(self)
     }
 }
 
@@ -143,11 +143,11 @@ macro_rules! ksm_files {
         }
 
         /// One row per file of `/sys/kernel/mm/ksm`, in the order of [`Ksm`]'s fields.
-        pub const FIELDS: &[Field] = &[$(Field {
+        pub const FIELDS: &[FigureDescription] = &[$(FigureDescription {
             name: stringify!($name),
-            unit: Unit::$unit,
-            kind: Kind::$kind,
-            holds: <$type as Parse>::HOLDS,
+            unit: FigureUnit::$unit,
+            kind: FigureKind::$kind,
+            holds: <$type as KsmFileType>::HOLDS,
             help: $help,
             source: concat!("/sys/kernel/mm/ksm/", stringify!($name)),
             since: KernelVersion::new($major, $minor),
@@ -155,15 +155,15 @@ macro_rules! ksm_files {
 
         impl Ksm {
             /// Reads and parses every file.
-            pub fn read(files: &mut impl Files) -> Self {
+            pub fn read(files: &mut impl KsmFileSource) -> Self {
                 Self {
-                    $($name: files.text(stringify!($name)).and_then(<$type as Parse>::parse),)*
+                    $($name: files.text(stringify!($name)).and_then(<$type as KsmFileType>::parse),)*
                 }
             }
 
             /// Returns all readings, each with its row of [`FIELDS`].
-            pub fn entries(&self) -> impl Iterator<Item = (&'static Field, Reading<Value>)> {
-                FIELDS.iter().zip([$(self.$name.as_ref().map(|value| Parse::value(*value)),)*])
+            pub fn entries(&self) -> impl Iterator<Item = (&'static FigureDescription, Reading<KsmValue>)> {
+                FIELDS.iter().zip([$(self.$name.as_ref().map(|value| KsmFileType::value(*value)),)*])
             }
         }
     };
@@ -198,11 +198,11 @@ ksm_files! {
 
 impl Ksm {
     /// Returns the state of `run`; `None` if it is unreadable or not 0, 1 or 2.
-    pub fn run_state(&self) -> Option<Run> {
+    pub fn run_state(&self) -> Option<RunState> {
         match self.run.get()? {
-            0 => Some(Run::Stopped),
-            1 => Some(Run::Running),
-            2 => Some(Run::Unmerged),
+            0 => Some(RunState::Stopped),
+            1 => Some(RunState::Running),
+            2 => Some(RunState::Unmerged),
             _ => None,
         }
     }
@@ -262,22 +262,22 @@ mod tests {
 
     use super::*;
 
-    pub(crate) struct Table(pub HashMap<&'static str, &'static str>);
+    pub(crate) struct FileTable(pub HashMap<&'static str, &'static str>);
 
-    impl Files for Table {
+    impl KsmFileSource for FileTable {
         fn text(&mut self, name: &'static str) -> Reading<&str> {
             self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(*text))
         }
     }
 
-    fn table<const N: usize>(rows: [(&'static str, &'static str); N]) -> Table {
-        Table(HashMap::from(rows))
+    fn table<const N: usize>(rows: [(&'static str, &'static str); N]) -> FileTable {
+        FileTable(HashMap::from(rows))
     }
 
     #[test]
     fn an_old_kernels_missing_files_are_absent_and_not_zero() {
         let ksm = Ksm::read(&mut table([("run", "1\n"), ("pages_sharing", "7\n")]));
-        assert_eq!(ksm.run_state(), Some(Run::Running));
+        assert_eq!(ksm.run_state(), Some(RunState::Running));
         assert_eq!(ksm.smart_scan, Reading::Absent);
         assert_eq!(ksm.saved_pages(), 7);
     }
@@ -302,7 +302,7 @@ mod tests {
         let ksm = Ksm::read(&mut table([("stable_node_dups", "3"), ("run", "2")]));
         let found: Vec<_> =
             ksm.entries().filter_map(|(field, reading)| Some((field.name, *reading.value()?))).collect();
-        assert_eq!(found, [("run", Value::Unsigned(2)), ("stable_node_dups", Value::Unsigned(3))]);
+        assert_eq!(found, [("run", KsmValue::Unsigned(2)), ("stable_node_dups", KsmValue::Unsigned(3))]);
     }
 
     #[test]

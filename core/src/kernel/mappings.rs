@@ -8,7 +8,7 @@ use crate::reading::Malformed;
 
 /// One mapping of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Mapping {
+pub struct ProcessMapping {
     /// Address of the first byte.
     pub start: u64,
     /// Address behind the last.
@@ -20,12 +20,12 @@ pub struct Mapping {
     /// The mapped file's path, a name in brackets, or nothing.
     pub path: String,
     /// Figures of `smaps`, if that file was read.
-    pub figures: Option<Figures>,
+    pub figures: Option<SmapsFigures>,
 }
 
 /// The figures and flags that `smaps` adds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct SmapsFigures {
     /// Number of resident bytes, without huge pages of hugetlbfs.
     pub rss: u64,
     /// Bytes resident that are anonymous: merged pages included, the kernel's zero page not.
@@ -44,7 +44,7 @@ pub struct Figures {
 
 /// The reason why KSM does not merge a mapping's pages, or those of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ineligible {
+pub enum IneligibleReason {
     /// A shared mapping: memfd, virtiofs, vhost-user, the RAM of user-mode Linux.
     Shared,
     /// Huge pages of hugetlbfs.
@@ -61,7 +61,7 @@ pub enum Ineligible {
     Forked,
 }
 
-impl Ineligible {
+impl IneligibleReason {
     /// Each reason.
     pub const ALL: [Self; 7] =
         [Self::Shared, Self::Hugetlb, Self::File, Self::Device, Self::Vfio, Self::NotMergeable, Self::Forked];
@@ -93,7 +93,7 @@ impl Ineligible {
     }
 }
 
-impl Mapping {
+impl ProcessMapping {
     /// Parses either file.
     ///
     /// # Errors
@@ -132,17 +132,17 @@ impl Mapping {
     /// have none: pages that the process has written to are anonymous.
     ///
     /// Source: `vma_ksm_compatible` in `mm/ksm.c`. Direct access (DAX) has no flag: its usual paths stand for it.
-    pub fn ineligible(&self) -> Option<Ineligible> {
+    pub fn ineligible(&self) -> Option<IneligibleReason> {
         let has = |flag: &[u8; 2]| self.figures.as_ref().is_some_and(|figures| figures.flags.contains(flag));
         let is_named = |name: &str| self.path.starts_with(name);
         if has(b"ht") || is_named("/anon_hugepage") {
-            Some(Ineligible::Hugetlb)
+            Some(IneligibleReason::Hugetlb)
         } else if [b"io", b"pf", b"mm", b"de", b"dp"].into_iter().any(has)
             || ["[vvar", "[vdso", "[vsyscall", "/dev/dax", "/dev/vfio", "anon_inode:"].into_iter().any(is_named)
         {
-            Some(Ineligible::Device)
+            Some(IneligibleReason::Device)
         } else if self.is_shared {
-            Some(Ineligible::Shared)
+            Some(IneligibleReason::Shared)
         } else {
             None
         }
@@ -154,9 +154,9 @@ impl Mapping {
     }
 }
 
-impl Figures {
+impl SmapsFigures {
     fn read(&mut self, index: usize, line: &str) -> Result<(), Malformed> {
-        let add = |sum: &mut u64, line: &keyed::Line<'_>| -> Result<(), Malformed> {
+        let add = |sum: &mut u64, line: &keyed::KeyedLine<'_>| -> Result<(), Malformed> {
             *sum = sum.saturating_add(line.kib()?);
             Ok(())
         };
@@ -210,9 +210,15 @@ VmFlags: rd mr pf io de dd sd
 
     #[test]
     fn each_mapping_has_its_reason() {
-        let mappings = Mapping::parse_all(SMAPS).unwrap();
-        let reasons: Vec<_> = mappings.iter().map(Mapping::ineligible).collect();
-        let wanted = [None, None, Some(Ineligible::Shared), Some(Ineligible::Hugetlb), Some(Ineligible::Device)];
+        let mappings = ProcessMapping::parse_all(SMAPS).unwrap();
+        let reasons: Vec<_> = mappings.iter().map(ProcessMapping::ineligible).collect();
+        let wanted = [
+            None,
+            None,
+            Some(IneligibleReason::Shared),
+            Some(IneligibleReason::Hugetlb),
+            Some(IneligibleReason::Device),
+        ];
         assert_eq!(reasons, wanted);
         assert_eq!(mappings[0].path, "/usr/bin/a name with spaces");
         assert_eq!(mappings[1].is_mergeable(), Some(true));
@@ -222,30 +228,30 @@ VmFlags: rd mr pf io de dd sd
         assert_eq!((merged(0), merged(1)), (None, Some(0)));
         assert_eq!(mappings[1].end - mappings[1].start, 1 << 30);
         assert!(mappings[1].is_accessible);
-        assert!(!Mapping::parse_all("1000-2000 ---p 0 0:0 0\n").unwrap()[0].is_accessible);
+        assert!(!ProcessMapping::parse_all("1000-2000 ---p 0 0:0 0\n").unwrap()[0].is_accessible);
     }
 
     #[test]
     fn maps_has_the_same_headings_and_no_figures() {
         let headings: String = SMAPS.lines().filter(|line| line.contains('-')).map(|l| format!("{l}\n")).collect();
-        let mappings = Mapping::parse_all(&headings).unwrap();
+        let mappings = ProcessMapping::parse_all(&headings).unwrap();
         assert_eq!(mappings.len(), 5);
         assert_eq!(mappings[1].is_mergeable(), None);
-        assert_eq!(mappings[4].ineligible(), Some(Ineligible::Device));
+        assert_eq!(mappings[4].ineligible(), Some(IneligibleReason::Device));
     }
 
     #[test]
     fn nonsense_is_malformed_at_its_line() {
-        assert_eq!(Mapping::parse_all("Rss: 4 kB\n").unwrap_err().line, 1);
-        assert_eq!(Mapping::parse_all("1-2 rw-p 0 0:0 0\nRss: x kB\n").unwrap_err().line, 2);
-        assert_eq!(Mapping::parse_all("2-1 rw-p 0 0:0 0\n").unwrap_err().line, 1);
-        assert_eq!(Mapping::parse_all("").unwrap(), []);
+        assert_eq!(ProcessMapping::parse_all("Rss: 4 kB\n").unwrap_err().line, 1);
+        assert_eq!(ProcessMapping::parse_all("1-2 rw-p 0 0:0 0\nRss: x kB\n").unwrap_err().line, 2);
+        assert_eq!(ProcessMapping::parse_all("2-1 rw-p 0 0:0 0\n").unwrap_err().line, 1);
+        assert_eq!(ProcessMapping::parse_all("").unwrap(), []);
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "([0-9a-f]{1,17}-[0-9a-f]{1,17} [rwxsp-]{4}|Rss:|VmFlags:|[A-Za-z_]{1,9}: ?[0-9]{0,20} ?kB|\\PC{0,9}|\n){0,20}") {
-            let _ = Mapping::parse_all(&text);
+            let _ = ProcessMapping::parse_all(&text);
         }
     }
 }

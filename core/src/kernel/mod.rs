@@ -21,15 +21,15 @@ mod smaps_rollup;
 mod vmstat;
 
 pub use cmdline::CommandLine;
-pub use ksm::{AdvisorMode, FIELDS, Files, Ksm, RMAP_ITEM_BYTES, Run, Value};
+pub use ksm::{AdvisorMode, FIELDS, Ksm, KsmFileSource, KsmValue, RMAP_ITEM_BYTES, RunState};
 pub use ksm_stat::{KsmStat, merging_pages};
-pub use mappings::{Figures, Ineligible, Mapping};
+pub use mappings::{IneligibleReason, ProcessMapping, SmapsFigures};
 pub use meminfo::Meminfo;
 pub use numa_maps::{bound_nodes, nodes};
 pub use pagemap::{FrameFlags, PageEntry};
 pub use pid_stat::{PidStat, is_asleep};
 pub use proc_stat::CpuTimes;
-pub use psi::{Psi, Stall};
+pub use psi::{Psi, StallTimes};
 pub use schedstat::cpu_ns;
 pub use smaps::says_mergeable;
 pub use smaps_rollup::SmapsRollup;

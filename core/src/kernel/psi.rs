@@ -6,7 +6,7 @@ use crate::reading::Malformed;
 
 /// One line of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Stall {
+pub struct StallTimes {
     /// Per cent of the last 10 s in which work waited.
     pub avg10: f32,
     /// Microseconds waited since boot.
@@ -17,7 +17,7 @@ pub struct Stall {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Psi {
     /// At least one task waited.
-    pub some: Stall,
+    pub some: StallTimes,
 }
 
 impl Psi {
@@ -33,7 +33,7 @@ impl Psi {
     }
 }
 
-fn stall(line: usize, text: &str) -> Result<Stall, Malformed> {
+fn stall(line: usize, text: &str) -> Result<StallTimes, Malformed> {
     let malformed = || Malformed::new(line, "avg10=N avg60=N avg300=N total=N", text);
     let (mut avg10, mut total_us) = (None, None);
     for word in text.split_ascii_whitespace() {
@@ -48,7 +48,7 @@ fn stall(line: usize, text: &str) -> Result<Stall, Malformed> {
         }
     }
     match (avg10, total_us) {
-        (Some(avg10), Some(total_us)) => Ok(Stall { avg10, total_us }),
+        (Some(avg10), Some(total_us)) => Ok(StallTimes { avg10, total_us }),
         _ => Err(malformed()),
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         let text = "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let psi = Psi::parse(text).unwrap();
-        assert_eq!(psi.some, Stall { avg10: 1.5, total_us: 12_345 });
+        assert_eq!(psi.some, StallTimes { avg10: 1.5, total_us: 12_345 });
     }
 
     #[test]

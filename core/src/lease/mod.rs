@@ -8,7 +8,7 @@
 //! while it scans. A value that came back before ksmd ran would not be heard either: the values count up, and each
 //! comes again only after all the others.
 //!
-//! A long batch is made in parts ([`Parts`]), so that ksmd never has long to go when nothing wakes it any more.
+//! A long batch is made in parts ([`BatchParts`]), so that ksmd never has long to go when nothing wakes it any more.
 
 mod pacer;
 mod terms;
@@ -16,7 +16,7 @@ mod waker;
 
 use std::time::Duration;
 
-pub use pacer::{Asleep, Pacer, Step};
+pub use pacer::{PacerStep, SleepingKsmd, WakePacer};
 pub use terms::LeaseTerms;
 pub use waker::{KsmdWaker, ends_lease};
 
@@ -48,7 +48,7 @@ const FREE_SHARE: f64 = 0.01;
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The value of `sleep_millisecs` that wakes a ksmd which sleeps for `value`. After any other value it begins a lease.
-pub fn next(value: u64) -> u64 {
+pub fn next_value(value: u64) -> u64 {
     if is_leased(value) { FIRST + (value - FIRST + 1) % VALUES } else { FIRST }
 }
 
@@ -59,19 +59,19 @@ pub fn is_leased(sleep_ms: u64) -> bool {
 
 /// A batch in equal parts. ksmd is woken for each, and sleeps only after the last part and at the end of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parts {
+pub struct BatchParts {
     /// Pages in a part.
     pub pages: u64,
     /// Parts in a batch.
     pub count: u64,
 }
 
-impl Parts {
+impl BatchParts {
     /// A batch that is made in one piece.
     pub const WHOLE: Self = Self { pages: 0, count: 1 };
 
     /// Divides a batch. Each part may get larger by a sixteenth, since only some sizes are used.
-    pub fn of(pages_to_scan: u64) -> Self {
+    pub fn from_batch(pages_to_scan: u64) -> Self {
         let count = pages_to_scan.div_ceil(LONGEST_PART).max(1);
         let pages = pages_to_scan.div_ceil(count);
         Self { pages: round_up(pages).min(LONGEST_PART), count }
@@ -86,7 +86,7 @@ fn round_up(pages: u64) -> u64 {
 
 /// The settings that decide how much CPU ksmd uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
+pub struct ScanRate {
     /// True if `run` is 1.
     pub runs: bool,
     /// True if the kernel's advisor sets the pages.
@@ -97,7 +97,7 @@ pub struct Rate {
     pub sleep_ms: u64,
 }
 
-impl Rate {
+impl ScanRate {
     /// Returns true if ksmd could use more than 1 % of a CPU, or a batch is a long one.
     ///
     /// `share = batch / (batch + sleep)`, at 10 us a page. The kernel's advisor may set any batch.
@@ -110,8 +110,8 @@ impl Rate {
     }
 
     /// The parts of a batch. What the kernel's advisor sets is not divided.
-    pub fn parts(&self) -> Parts {
-        if self.is_advised { Parts::WHOLE } else { Parts::of(self.pages_to_scan) }
+    pub fn parts(&self) -> BatchParts {
+        if self.is_advised { BatchParts::WHOLE } else { BatchParts::from_batch(self.pages_to_scan) }
     }
 
     /// The sleep after a batch.
@@ -133,8 +133,8 @@ impl Rate {
 mod tests {
     use super::*;
 
-    fn rate(pages_to_scan: u64, sleep_ms: u64) -> Rate {
-        Rate { runs: true, is_advised: false, pages_to_scan, sleep_ms }
+    fn rate(pages_to_scan: u64, sleep_ms: u64) -> ScanRate {
+        ScanRate { runs: true, is_advised: false, pages_to_scan, sleep_ms }
     }
 
     #[test]
@@ -144,18 +144,18 @@ mod tests {
         {
             assert_eq!(rate(pages, sleep).needs_lease(), needs, "{pages} pages, {sleep} ms");
         }
-        assert!(!Rate { runs: false, ..rate(1_000_000, 0) }.needs_lease());
-        assert!(Rate { is_advised: true, ..rate(1, 1_000_000) }.needs_lease(), "the advisor may set any batch");
+        assert!(!ScanRate { runs: false, ..rate(1_000_000, 0) }.needs_lease());
+        assert!(ScanRate { is_advised: true, ..rate(1, 1_000_000) }.needs_lease(), "the advisor may set any batch");
     }
 
     #[test]
     fn each_value_wakes_ksmd_and_comes_again_after_all_others() {
         assert!(!is_leased(20) && !is_leased(0) && !is_leased(u64::MAX));
-        let (mut value, mut count) = (next(20), 0_u64);
+        let (mut value, mut count) = (next_value(20), 0_u64);
         let first = value;
         loop {
             assert!(is_leased(value));
-            let after = next(value);
+            let after = next_value(value);
             assert_ne!(after, value);
             value = after;
             count += 1;
@@ -170,19 +170,19 @@ mod tests {
     #[test]
     fn a_batch_is_divided_into_parts_that_are_short_and_make_it_whole() {
         for pages in [0, 1, 100, 4900, LONGEST_PART, LONGEST_PART + 1, 625_000, u64::from(u32::MAX)] {
-            let parts = Parts::of(pages);
+            let parts = BatchParts::from_batch(pages);
             let made = parts.pages * parts.count;
             let most = pages + pages / 16 + parts.count;
             assert!(parts.pages <= LONGEST_PART && (pages..=most).contains(&made), "{pages}: {parts:?}");
         }
-        assert_eq!(Parts::of(1250), Parts { pages: 1280, count: 1 });
-        assert_eq!(Rate { is_advised: true, ..rate(625_000, 20) }.parts().count, 1);
+        assert_eq!(BatchParts::from_batch(1250), BatchParts { pages: 1280, count: 1 });
+        assert_eq!(ScanRate { is_advised: true, ..rate(625_000, 20) }.parts().count, 1);
     }
 
     #[test]
     fn parts_have_few_sizes() {
         let sizes: std::collections::BTreeSet<u64> =
-            (1..=LONGEST_PART).map(|pages| Parts::of(pages).pages).collect();
+            (1..=LONGEST_PART).map(|pages| BatchParts::from_batch(pages).pages).collect();
         assert!(sizes.len() < 150, "{}", sizes.len());
     }
 

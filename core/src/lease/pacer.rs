@@ -29,7 +29,7 @@ const SHORTEST_BATCH: Duration = Duration::from_micros(300);
 
 /// The state of a ksmd that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asleep {
+pub struct SleepingKsmd {
     /// Its CPU time.
     pub cpu_ns: u64,
     /// Passes that it has completed.
@@ -38,7 +38,7 @@ pub struct Asleep {
 
 /// The next step after a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PacerStep {
     /// Look again after this time.
     Look(Duration),
     /// Wake ksmd now, and look again after this time.
@@ -47,7 +47,7 @@ pub enum Step {
 
 /// The rhythm of one ksmd: when it was woken, how long its batches take, and how long it is to sleep.
 #[derive(Debug, Clone)]
-pub struct Pacer {
+pub struct WakePacer {
     sleep: Duration,
     /// Parts that a batch is made in.
     parts: u64,
@@ -55,9 +55,9 @@ pub struct Pacer {
     left: u64,
     /// The duration of the last part.
     took: Duration,
-    woken: Option<At>,
+    woken: Option<SleepObservation>,
     /// The moment at which ksmd was first seen asleep since.
-    ended: Option<At>,
+    ended: Option<SleepObservation>,
     /// The time when it was last seen at work.
     worked: Duration,
     /// Consecutive wake-ups in which ksmd did nothing: no process offers memory.
@@ -72,12 +72,12 @@ pub struct Pacer {
 
 /// A ksmd that slept at a moment.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct SleepObservation {
     at: Duration,
-    ksmd: Asleep,
+    ksmd: SleepingKsmd,
 }
 
-impl Pacer {
+impl WakePacer {
     /// A pacer for a ksmd that makes each batch in so many parts, and is to sleep so long after it. The first sleep
     /// begins when ksmd is first seen asleep.
     pub fn new(sleep: Duration, parts: u64) -> Self {
@@ -127,13 +127,13 @@ impl Pacer {
     /// Records a look: `None` is a ksmd at work. ksmd is woken no earlier than its sleep after the end of its batch,
     /// but for the next part of its batch in the same pass. That end is where ksmd's CPU time puts it, and not before
     /// ksmd was seen at work. The time that it waited for a CPU otherwise counts as slept.
-    pub fn look(&mut self, at: Duration, ksmd: Option<Asleep>) -> Step {
+    pub fn record_look(&mut self, at: Duration, ksmd: Option<SleepingKsmd>) -> PacerStep {
         let Some(ksmd) = ksmd else {
             self.worked = at;
             self.ended = None;
             self.is_resting = false;
             self.wakes_at_once = false;
-            return Step::Look(self.until_next(at));
+            return PacerStep::Look(self.until_next(at));
         };
         let ended = match self.ended {
             Some(ended) if ended.ksmd.cpu_ns == ksmd.cpu_ns => ended.at,
@@ -141,35 +141,35 @@ impl Pacer {
             Some(_) => {
                 self.left = 0;
                 self.is_resting = false;
-                self.ended.insert(At { at, ksmd }).at
+                self.ended.insert(SleepObservation { at, ksmd }).at
             }
             None => {
                 self.is_resting = self.has_come_to_rest(ksmd);
-                let at = self.learn(At { at, ksmd });
-                self.ended.insert(At { at, ksmd }).at
+                let at = self.learn(SleepObservation { at, ksmd });
+                self.ended.insert(SleepObservation { at, ksmd }).at
             }
         };
         if self.is_resting {
-            return Step::Look(RESTING);
+            return PacerStep::Look(RESTING);
         }
         let due = ended.saturating_add(self.sleep_after_part()).saturating_add(self.back_off());
         if at < due && !self.wakes_at_once {
-            return Step::Look(due - at);
+            return PacerStep::Look(due - at);
         }
         self.left = if self.left > 0 && !self.wakes_at_once { self.left - 1 } else { self.parts - 1 };
-        self.woken = Some(At { at, ksmd });
+        self.woken = Some(SleepObservation { at, ksmd });
         self.ended = None;
         self.wakes_at_once = false;
         let first = match self.sleep_after_part() {
             Duration::ZERO => self.took.mul_f64(FIRST_LOOK),
             sleep => self.took.saturating_add(sleep / INTO_SLEEP),
         };
-        Step::Wake(first.clamp(SHORTEST_BATCH, LONGEST))
+        PacerStep::Wake(first.clamp(SHORTEST_BATCH, LONGEST))
     }
 
     /// Returns true if the part that has ended has brought ksmd to the end where it is to rest. The end of a pass cuts
     /// a part short.
-    fn has_come_to_rest(&self, now: Asleep) -> bool {
+    fn has_come_to_rest(&self, now: SleepingKsmd) -> bool {
         let before = self.woken.map(|woken| woken.ksmd.full_scans).or(self.completed);
         before
             .zip(self.rest_after)
@@ -178,7 +178,7 @@ impl Pacer {
 
     /// Records that ksmd was first seen asleep: the part that it was woken for ended between the look before and this
     /// one. Returns the time of that end.
-    fn learn(&mut self, now: At) -> Duration {
+    fn learn(&mut self, now: SleepObservation) -> Duration {
         let Some(woken) = self.woken else { return now.at };
         let is_pass_over = now.ksmd.full_scans != woken.ksmd.full_scans;
         let has_worked = self.worked > woken.at || now.ksmd.cpu_ns != woken.ksmd.cpu_ns;
@@ -232,12 +232,12 @@ mod tests {
 
     /// The record of a ksmd over a second: its sleeps, and the number of looks at it. A sleep is marked if the part
     /// before it was the last of a batch or ended a pass.
-    struct Played {
+    struct PacerRecord {
         sleeps: Vec<(Duration, bool)>,
         looks: u32,
     }
 
-    impl Played {
+    impl PacerRecord {
         fn idle(&self) -> Duration {
             self.sleeps.iter().skip(2).map(|(sleep, _)| *sleep).sum()
         }
@@ -245,21 +245,21 @@ mod tests {
 
     /// A ksmd that is woken by a pacer. Its parts last as long as they are told to, and end a pass now and then.
     fn play(
-        mut pacer: Pacer,
+        mut pacer: WakePacer,
         parts: u64,
         part: impl Fn(usize) -> Duration,
         ends_pass: impl Fn(usize) -> bool,
-    ) -> Played {
+    ) -> PacerRecord {
         let (mut now, mut until) = (us(1), us(0));
-        let mut ksmd = Asleep { cpu_ns: 0, full_scans: 0 };
-        let mut played = Played { sleeps: Vec::new(), looks: 0 };
+        let mut ksmd = SleepingKsmd { cpu_ns: 0, full_scans: 0 };
+        let mut played = PacerRecord { sleeps: Vec::new(), looks: 0 };
         let (mut made, mut is_over) = (0, true);
         while now < Duration::from_secs(1) {
             played.looks += 1;
             let is_asleep = now >= until;
-            match pacer.look(now, is_asleep.then_some(ksmd)) {
-                Step::Look(after) => now += after,
-                Step::Wake(after) => {
+            match pacer.record_look(now, is_asleep.then_some(ksmd)) {
+                PacerStep::Look(after) => now += after,
+                PacerStep::Wake(after) => {
                     assert!(is_asleep, "a ksmd at work does not hear it");
                     played.sleeps.push((now - until, is_over));
                     let count = played.sleeps.len();
@@ -275,8 +275,8 @@ mod tests {
         played
     }
 
-    fn undivided(sleep: Duration, batch: impl Fn(usize) -> Duration) -> Played {
-        play(Pacer::new(sleep, 1), 1, batch, |_| false)
+    fn undivided(sleep: Duration, batch: impl Fn(usize) -> Duration) -> PacerRecord {
+        play(WakePacer::new(sleep, 1), 1, batch, |_| false)
     }
 
     #[test]
@@ -298,94 +298,94 @@ mod tests {
 
     #[test]
     fn a_ksmd_without_work_is_left_alone() {
-        let Played { sleeps, looks } = undivided(us(0), |_| us(0));
+        let PacerRecord { sleeps, looks } = undivided(us(0), |_| us(0));
         assert!(sleeps.len() < 30 && looks < 60, "{} wakings, {looks} looks", sleeps.len());
     }
 
-    fn asleep(at: Duration) -> Option<Asleep> {
-        Some(Asleep { cpu_ns: at.as_nanos() as u64, full_scans: 0 })
+    fn asleep(at: Duration) -> Option<SleepingKsmd> {
+        Some(SleepingKsmd { cpu_ns: at.as_nanos() as u64, full_scans: 0 })
     }
 
     #[test]
     fn another_sleep_wakes_at_once_and_the_same_does_not() {
-        let mut pacer = Pacer::new(us(500_000), 1);
+        let mut pacer = WakePacer::new(us(500_000), 1);
         let since = asleep(us(1));
-        assert_eq!(pacer.look(us(1), since), Step::Look(us(500_000)));
+        assert_eq!(pacer.record_look(us(1), since), PacerStep::Look(us(500_000)));
         pacer.set(us(500_000), 1);
-        assert_eq!(pacer.look(us(1001), since), Step::Look(us(499_000)));
+        assert_eq!(pacer.record_look(us(1001), since), PacerStep::Look(us(499_000)));
         pacer.set(us(100_000), 1);
-        assert!(matches!(pacer.look(us(4000), since), Step::Wake(_)));
+        assert!(matches!(pacer.record_look(us(4000), since), PacerStep::Wake(_)));
         let since = asleep(us(6000));
-        assert_eq!(pacer.look(us(6000), since), Step::Look(us(100_000)));
+        assert_eq!(pacer.record_look(us(6000), since), PacerStep::Look(us(100_000)));
         // A ksmd at work does not hear it, and sleeps after its batch for as long as it is to now.
-        assert!(matches!(pacer.look(us(106_000), since), Step::Wake(_)));
+        assert!(matches!(pacer.record_look(us(106_000), since), PacerStep::Wake(_)));
         pacer.set(us(50_000), 1);
-        assert!(matches!(pacer.look(us(107_000), None), Step::Look(_)));
-        assert_eq!(pacer.look(us(108_000), asleep(us(108_000))), Step::Look(us(50_000)));
+        assert!(matches!(pacer.record_look(us(107_000), None), PacerStep::Look(_)));
+        assert_eq!(pacer.record_look(us(108_000), asleep(us(108_000))), PacerStep::Look(us(50_000)));
     }
 
     #[test]
     fn a_ksmd_that_another_has_woken_sleeps_anew() {
-        let mut pacer = Pacer::new(us(500_000), 1);
-        assert_eq!(pacer.look(us(0), asleep(us(0))), Step::Look(us(500_000)));
+        let mut pacer = WakePacer::new(us(500_000), 1);
+        assert_eq!(pacer.record_look(us(0), asleep(us(0))), PacerStep::Look(us(500_000)));
         // A process that offers memory has it scan, and it is asleep again by the time that it is looked at.
         let since = asleep(us(499_000));
-        assert_eq!(pacer.look(us(500_000), since), Step::Look(us(500_000)));
-        assert!(matches!(pacer.look(us(1_000_000), since), Step::Wake(_)));
+        assert_eq!(pacer.record_look(us(500_000), since), PacerStep::Look(us(500_000)));
+        assert!(matches!(pacer.record_look(us(1_000_000), since), PacerStep::Wake(_)));
     }
 
-    fn at_pass(at: Duration, full_scans: u64) -> Option<Asleep> {
-        Some(Asleep { cpu_ns: at.as_nanos() as u64, full_scans })
+    fn at_pass(at: Duration, full_scans: u64) -> Option<SleepingKsmd> {
+        Some(SleepingKsmd { cpu_ns: at.as_nanos() as u64, full_scans })
     }
 
     #[test]
     fn ksmd_rests_where_it_is_told_to_until_it_is_told_what_comes_next() {
-        let mut pacer = Pacer::new(us(0), 1);
+        let mut pacer = WakePacer::new(us(0), 1);
         pacer.rest_after(Some(5));
-        assert!(matches!(pacer.look(us(1), at_pass(us(1), 3)), Step::Wake(_)));
-        assert!(matches!(pacer.look(us(2000), at_pass(us(2000), 4)), Step::Wake(_)), "not this pass");
-        assert!(matches!(pacer.look(us(3000), None), Step::Look(_)));
-        assert_eq!(pacer.look(us(4000), at_pass(us(3900), 5)), Step::Look(RESTING));
+        assert!(matches!(pacer.record_look(us(1), at_pass(us(1), 3)), PacerStep::Wake(_)));
+        assert!(matches!(pacer.record_look(us(2000), at_pass(us(2000), 4)), PacerStep::Wake(_)), "not this pass");
+        assert!(matches!(pacer.record_look(us(3000), None), PacerStep::Look(_)));
+        assert_eq!(pacer.record_look(us(4000), at_pass(us(3900), 5)), PacerStep::Look(RESTING));
         assert!(pacer.is_resting());
-        assert_eq!(pacer.look(us(900_000), at_pass(us(3900), 5)), Step::Look(RESTING));
+        assert_eq!(pacer.record_look(us(900_000), at_pass(us(3900), 5)), PacerStep::Look(RESTING));
         pacer.rest_after(Some(6));
         assert!(!pacer.is_resting());
-        assert!(matches!(pacer.look(us(900_100), at_pass(us(3900), 5)), Step::Wake(_)));
-        assert_eq!(pacer.look(us(903_000), at_pass(us(903_000), 6)), Step::Look(RESTING));
+        assert!(matches!(pacer.record_look(us(900_100), at_pass(us(3900), 5)), PacerStep::Wake(_)));
+        assert_eq!(pacer.record_look(us(903_000), at_pass(us(903_000), 6)), PacerStep::Look(RESTING));
     }
 
     #[test]
     fn a_ksmd_that_was_past_that_end_does_not_rest_in_the_middle_of_a_pass() {
-        let mut pacer = Pacer::new(us(0), 1).since(Some(5));
+        let mut pacer = WakePacer::new(us(0), 1).since(Some(5));
         pacer.rest_after(Some(5));
-        assert!(matches!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Wake(_)));
-        assert!(matches!(pacer.look(us(2000), at_pass(us(2000), 5)), Step::Wake(_)));
+        assert!(matches!(pacer.record_look(us(1000), at_pass(us(1000), 5)), PacerStep::Wake(_)));
+        assert!(matches!(pacer.record_look(us(2000), at_pass(us(2000), 5)), PacerStep::Wake(_)));
         // It is seen for the first time after the end: where it stands is not known.
-        let mut pacer = Pacer::new(us(0), 1);
+        let mut pacer = WakePacer::new(us(0), 1);
         pacer.rest_after(Some(5));
-        assert!(matches!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Wake(_)));
+        assert!(matches!(pacer.record_look(us(1000), at_pass(us(1000), 5)), PacerStep::Wake(_)));
     }
 
     #[test]
     fn a_pass_that_ends_in_the_first_batch_of_a_lease_ends_where_ksmd_rests() {
-        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        let mut pacer = WakePacer::new(us(0), 1).since(Some(4));
         pacer.rest_after(Some(5));
-        assert!(matches!(pacer.look(us(500), None), Step::Look(_)));
-        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
+        assert!(matches!(pacer.record_look(us(500), None), PacerStep::Look(_)));
+        assert_eq!(pacer.record_look(us(1000), at_pass(us(1000), 5)), PacerStep::Look(RESTING));
     }
 
     #[test]
     fn a_ksmd_that_another_has_woken_does_not_rest() {
-        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        let mut pacer = WakePacer::new(us(0), 1).since(Some(4));
         pacer.rest_after(Some(5));
-        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
+        assert_eq!(pacer.record_look(us(1000), at_pass(us(1000), 5)), PacerStep::Look(RESTING));
         // It was woken and sleeps again, or is at work still.
-        assert!(matches!(pacer.look(us(2000), at_pass(us(1900), 5)), Step::Wake(_)));
+        assert!(matches!(pacer.record_look(us(2000), at_pass(us(1900), 5)), PacerStep::Wake(_)));
         assert!(!pacer.is_resting());
-        let mut pacer = Pacer::new(us(0), 1).since(Some(4));
+        let mut pacer = WakePacer::new(us(0), 1).since(Some(4));
         pacer.rest_after(Some(5));
-        assert_eq!(pacer.look(us(1000), at_pass(us(1000), 5)), Step::Look(RESTING));
-        assert!(matches!(pacer.look(us(2000), None), Step::Look(_)));
+        assert_eq!(pacer.record_look(us(1000), at_pass(us(1000), 5)), PacerStep::Look(RESTING));
+        assert!(matches!(pacer.record_look(us(2000), None), PacerStep::Look(_)));
         assert!(!pacer.is_resting());
     }
 
@@ -398,7 +398,7 @@ mod tests {
             pass in 1_usize..7,
         ) {
             let ends_pass = |n: usize| n.is_multiple_of(pass);
-            let pacer = Pacer::new(us(sleep_us), parts);
+            let pacer = WakePacer::new(us(sleep_us), parts);
             let played = play(pacer, parts, |n| us(lengths[n % lengths.len()]), ends_pass);
             for (n, (sleep, is_over)) in played.sleeps.iter().enumerate() {
                 prop_assert!(!is_over || *sleep >= us(sleep_us), "{sleep:?} at {n}");

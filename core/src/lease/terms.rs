@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Asleep, GRACE, Pacer, Rate, Step, next};
-use crate::sample::Rest;
+use super::{GRACE, PacerStep, ScanRate, SleepingKsmd, WakePacer, next_value};
+use crate::sample::BoundaryPause;
 
 /// The longest time that a lease is held for.
 const LONGEST_HOLD: Duration = Duration::from_secs(3600);
@@ -15,8 +15,8 @@ const SHORTEST_LOOK: Duration = Duration::from_micros(1);
 /// A lease in force. Times are those of one clock that never steps.
 #[derive(Debug)]
 pub struct LeaseTerms {
-    pacer: Pacer,
-    rate: Rate,
+    pacer: WakePacer,
+    rate: ScanRate,
     /// The value of `sleep_millisecs` that was written last.
     value: u64,
     /// The time until which ksmd is woken.
@@ -29,13 +29,13 @@ pub struct LeaseTerms {
 impl LeaseTerms {
     /// Begins a lease at a rate, for [`GRACE`]. `sleep_millisecs` has the value `value`, and ksmd had completed so many
     /// passes by then.
-    pub fn new(rate: Rate, value: u64, completed: Option<u64>, now: Duration) -> Self {
-        let pacer = Pacer::new(rate.sleep(), rate.parts().count).since(completed);
+    pub fn new(rate: ScanRate, value: u64, completed: Option<u64>, now: Duration) -> Self {
+        let pacer = WakePacer::new(rate.sleep(), rate.parts().count).since(completed);
         Self { pacer, rate, value, until: now + GRACE, due: now, is_broken: false }
     }
 
     /// The rate that was decided on.
-    pub fn rate(&self) -> Rate {
+    pub fn rate(&self) -> ScanRate {
         self.rate
     }
 
@@ -46,7 +46,7 @@ impl LeaseTerms {
 
     /// Sets the rate at which ksmd scans. With another sleep it is woken at once, as when `sleep_millisecs` is
     /// written.
-    pub fn set_rate(&mut self, rate: Rate, now: Duration) {
+    pub fn set_rate(&mut self, rate: ScanRate, now: Duration) {
         if std::mem::replace(&mut self.rate, rate) != rate {
             self.pacer.set(rate.sleep(), rate.parts().count);
             self.due = now;
@@ -75,11 +75,11 @@ impl LeaseTerms {
     }
 
     /// The state of ksmd's rest at the end of a pass.
-    pub fn rest(&self) -> Rest {
+    pub fn rest(&self) -> BoundaryPause {
         match () {
-            () if self.is_broken => Rest::Unavailable,
-            () if self.pacer.is_resting() => Rest::Resting,
-            () => Rest::Possible,
+            () if self.is_broken => BoundaryPause::Unavailable,
+            () if self.pacer.is_resting() => BoundaryPause::Resting,
+            () => BoundaryPause::Possible,
         }
     }
 
@@ -100,13 +100,13 @@ impl LeaseTerms {
         &mut self,
         at: Duration,
         now: Duration,
-        ksmd: Option<Asleep>,
+        ksmd: Option<SleepingKsmd>,
         wake: impl FnOnce(u64, u64) -> bool,
     ) -> bool {
         let was_resting = self.pacer.is_resting();
-        let after = match self.pacer.look(at, ksmd) {
-            Step::Look(after) => after,
-            Step::Wake(after) => {
+        let after = match self.pacer.record_look(at, ksmd) {
+            PacerStep::Look(after) => after,
+            PacerStep::Wake(after) => {
                 if self.until > now {
                     self.wake_ksmd(wake);
                 }
@@ -118,7 +118,7 @@ impl LeaseTerms {
     }
 
     fn wake_ksmd(&mut self, wake: impl FnOnce(u64, u64) -> bool) {
-        let value = next(self.value);
+        let value = next_value(self.value);
         if wake(self.value, value) {
             self.value = value;
         } else {
@@ -132,18 +132,18 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const ENDLESS: Rate = Rate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
+    const ENDLESS: ScanRate = ScanRate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
 
     fn terms() -> LeaseTerms {
-        LeaseTerms::new(ENDLESS, next(0), Some(3), Duration::ZERO)
+        LeaseTerms::new(ENDLESS, next_value(0), Some(3), Duration::ZERO)
     }
 
-    fn asleep(full_scans: u64) -> Option<Asleep> {
-        Some(Asleep { cpu_ns: full_scans, full_scans })
+    fn asleep(full_scans: u64) -> Option<SleepingKsmd> {
+        Some(SleepingKsmd { cpu_ns: full_scans, full_scans })
     }
 
     /// One look, and the value that ksmd was woken by.
-    fn look(terms: &mut LeaseTerms, at: Duration, ksmd: Option<Asleep>) -> (bool, Option<u64>) {
+    fn look_once(terms: &mut LeaseTerms, at: Duration, ksmd: Option<SleepingKsmd>) -> (bool, Option<u64>) {
         let mut woken_by = None;
         terms.begin_look();
         let comes_to_rest = terms.end_look(at, at, ksmd, |_, to| {
@@ -157,12 +157,16 @@ mod tests {
     fn ksmd_is_woken_while_the_lease_is_held_and_no_longer() {
         let mut terms = terms();
         assert_eq!(terms.next_look(Duration::ZERO), Some(Duration::ZERO));
-        let (_, first) = look(&mut terms, Duration::ZERO, asleep(3));
-        assert_eq!(first, Some(next(next(0))));
-        assert_eq!((terms.next_look(GRACE), look(&mut terms, GRACE, asleep(4)).1), (None, None), "it has run out");
+        let (_, first) = look_once(&mut terms, Duration::ZERO, asleep(3));
+        assert_eq!(first, Some(next_value(next_value(0))));
+        assert_eq!(
+            (terms.next_look(GRACE), look_once(&mut terms, GRACE, asleep(4)).1),
+            (None, None),
+            "it has run out"
+        );
         terms.hold(SECOND, 2 * SECOND);
         assert_eq!(terms.next_look(2 * SECOND), Some(2 * SECOND), "held again, ksmd is looked at once");
-        assert_eq!(look(&mut terms, 2 * SECOND, asleep(5)).1, first.map(next));
+        assert_eq!(look_once(&mut terms, 2 * SECOND, asleep(5)).1, first.map(next_value));
         terms.suspend(2 * SECOND);
         assert_eq!(terms.next_look(2 * SECOND), None);
     }
@@ -171,7 +175,7 @@ mod tests {
     fn what_is_changed_during_a_look_is_looked_at_right_after_it() {
         let mut terms = terms();
         terms.begin_look();
-        terms.set_rate(Rate { sleep_ms: 20, ..ENDLESS }, SECOND / 4);
+        terms.set_rate(ScanRate { sleep_ms: 20, ..ENDLESS }, SECOND / 4);
         terms.end_look(Duration::ZERO, SECOND / 2, None, |_, _| true);
         assert_eq!(terms.next_look(SECOND / 2), Some(SECOND / 4));
     }
@@ -180,12 +184,18 @@ mod tests {
     fn a_rest_is_told_once_and_ends_with_the_next_decision() {
         let mut terms = terms();
         terms.rest_after(Some(4), Duration::ZERO);
-        assert_eq!((look(&mut terms, Duration::ZERO, asleep(3)).0, terms.rest()), (false, Rest::Possible));
-        assert_eq!((look(&mut terms, SECOND / 4, asleep(4)), terms.rest()), ((true, None), Rest::Resting));
-        assert_eq!(look(&mut terms, SECOND / 2, asleep(4)), (false, None));
+        assert_eq!(
+            (look_once(&mut terms, Duration::ZERO, asleep(3)).0, terms.rest()),
+            (false, BoundaryPause::Possible)
+        );
+        assert_eq!(
+            (look_once(&mut terms, SECOND / 4, asleep(4)), terms.rest()),
+            ((true, None), BoundaryPause::Resting)
+        );
+        assert_eq!(look_once(&mut terms, SECOND / 2, asleep(4)), (false, None));
         terms.rest_after(Some(5), SECOND / 2);
-        assert_eq!((terms.rest(), terms.next_look(SECOND / 2)), (Rest::Possible, Some(SECOND / 2)));
-        assert!(look(&mut terms, SECOND / 2, asleep(4)).1.is_some());
+        assert_eq!((terms.rest(), terms.next_look(SECOND / 2)), (BoundaryPause::Possible, Some(SECOND / 2)));
+        assert!(look_once(&mut terms, SECOND / 2, asleep(4)).1.is_some());
     }
 
     #[test]
@@ -194,6 +204,6 @@ mod tests {
         terms.begin_look();
         terms.end_look(Duration::ZERO, Duration::ZERO, asleep(3), |_, _| false);
         assert!(terms.is_broken());
-        assert_eq!((terms.rest(), terms.next_look(Duration::ZERO)), (Rest::Unavailable, None));
+        assert_eq!((terms.rest(), terms.next_look(Duration::ZERO)), (BoundaryPause::Unavailable, None));
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{LeaseTerms, Rate, is_leased, next};
+use super::{LeaseTerms, ScanRate, is_leased, next_value};
 use crate::kernel::Ksm;
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 use crate::reading::Reading;
-use crate::sample::Rest;
+use crate::sample::BoundaryPause;
 
 /// The port of the lease: KSM's files, and what wakes ksmd while a lease is in force. The live kernel and the simulated
 /// one have one each.
@@ -33,8 +33,8 @@ pub trait KsmdWaker {
     /// It can't be written.
     fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Self::Change>, Self::Error>;
 
-    /// Brings settings about as they are, in the order of [`Knobs::writes`].
-    fn apply(&mut self, knobs: &Knobs) -> (Vec<Self::Change>, Vec<Self::Error>);
+    /// Brings settings about as they are, in the order of [`KnobSettings::writes`].
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<Self::Change>, Vec<Self::Error>);
 
     /// True if there is a ksmd that can be woken.
     fn can_wake(&mut self) -> bool;
@@ -43,7 +43,7 @@ pub trait KsmdWaker {
     ///
     /// # Errors
     /// Nothing can wake it.
-    fn begin_lease(&mut self, rate: Rate, value: u64) -> Result<(), Self::Error>;
+    fn begin_lease(&mut self, rate: ScanRate, value: u64) -> Result<(), Self::Error>;
 
     /// Calls `act` with the lease in force and the time. `None` if none is.
     fn with_lease<T>(&mut self, act: impl FnOnce(&mut LeaseTerms, Duration) -> T) -> Option<T>;
@@ -58,7 +58,7 @@ pub trait KsmdWaker {
     ///
     /// At no moment in between is ksmd free to use more: a lease begins before a batch grows, and ends after it has
     /// shrunk.
-    fn apply_leased(&mut self, knobs: &Knobs) -> (Vec<Self::Change>, Vec<Self::Error>) {
+    fn apply_leased(&mut self, knobs: &KnobSettings) -> (Vec<Self::Change>, Vec<Self::Error>) {
         let Some(rate) = rate_with(self, knobs) else { return self.apply(knobs) };
         let (mut changes, mut plain) = (Vec::new(), knobs.clone());
         if rate.needs_lease() {
@@ -98,7 +98,7 @@ pub trait KsmdWaker {
     /// # Errors
     /// A setting can't be read or written.
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Result<(), Self::Error> {
-        let Some(rate) = rate_with(self, &Knobs::none()) else { return Ok(()) };
+        let Some(rate) = rate_with(self, &KnobSettings::none()) else { return Ok(()) };
         let was_leased = leased_rate(self).is_some();
         if rate.needs_lease() {
             ensure_lease(self, rate)?;
@@ -120,7 +120,7 @@ pub trait KsmdWaker {
     }
 
     /// The state of ksmd's rest at the end of a pass.
-    fn rest(&mut self) -> Rest {
+    fn rest(&mut self) -> BoundaryPause {
         self.with_lease(|lease, _| lease.rest()).unwrap_or_default()
     }
 
@@ -138,12 +138,12 @@ pub trait KsmdWaker {
 }
 
 /// The rate that was decided on, of the lease in force.
-fn leased_rate<W: KsmdWaker + ?Sized>(waker: &mut W) -> Option<Rate> {
+fn leased_rate<W: KsmdWaker + ?Sized>(waker: &mut W) -> Option<ScanRate> {
     waker.with_lease(|lease, _| lease.rate())
 }
 
 /// The rate of ksmd once `knobs` are brought about. `None` where settings may not be leased or a file is missing.
-fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &Knobs) -> Option<Rate> {
+fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &KnobSettings) -> Option<ScanRate> {
     if !waker.may_lease() {
         return None;
     }
@@ -151,7 +151,7 @@ fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &Knobs) -> Option<Rate
     let now = |knob| waker.get(knob).ok().flatten();
     let (sleep_ms, pages) = (now(Knob::SleepMillisecs), now(Knob::PagesToScan));
     let (sleep_ms, pages) = leased.map_or((sleep_ms, pages), |rate| rate.decided(sleep_ms, pages));
-    Some(Rate {
+    Some(ScanRate {
         runs: knobs.get(Knob::Run).or_else(|| now(Knob::Run))? == 1,
         is_advised: knobs.get(Knob::AdvisorMode).or_else(|| now(Knob::AdvisorMode)) == Some(1),
         pages_to_scan: knobs.get(Knob::PagesToScan).or(pages)?,
@@ -160,13 +160,13 @@ fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &Knobs) -> Option<Rate
 }
 
 /// Begins a lease unless one is in force, where ksmd can be woken.
-fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: Rate) -> Result<Option<W::Change>, W::Error> {
+fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: ScanRate) -> Result<Option<W::Change>, W::Error> {
     let now = waker.get(Knob::SleepMillisecs)?.unwrap_or(0);
     let is_whole = waker.with_lease(|lease, _| !lease.is_broken()).unwrap_or(false);
     if is_whole && is_leased(now) || !waker.can_wake() {
         return Ok(None);
     }
-    let value = next(now);
+    let value = next_value(now);
     let change = waker.set(Knob::SleepMillisecs, value)?;
     waker.begin_lease(rate, value)?;
     Ok(change)
@@ -185,7 +185,7 @@ pub fn ends_lease(knob: Knob, value: u64) -> bool {
 }
 
 /// Sets the batch, unless the kernel's advisor does.
-fn set_pages(knobs: &mut Knobs, rate: &Rate, pages: u64) {
+fn set_pages(knobs: &mut KnobSettings, rate: &ScanRate, pages: u64) {
     if !rate.is_advised {
         knobs.set(Knob::PagesToScan, pages);
     }

@@ -30,7 +30,7 @@ pub struct BalanceReport {
     /// The steps requested of merging, with their reasons.
     pub merging: Vec<(KsmStep, String)>,
     /// The recent resizes, the newest first.
-    pub recent: Vec<Done>,
+    pub recent: Vec<ResizeRecord>,
 }
 
 /// One guest with what is planned for it.
@@ -53,7 +53,7 @@ pub struct GuestRow {
 
 /// One resize of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub struct ResizeRecord {
     /// The guest's key.
     pub key: String,
     /// The guest's name.
@@ -72,7 +72,7 @@ pub struct Done {
     pub reason: String,
 }
 
-impl Done {
+impl ResizeRecord {
     /// Returns true if the outcome is known.
     pub fn is_over(&self) -> bool {
         self.got_bytes.is_some() || self.error.is_some()

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::Totals;
-use crate::decide::domains::Sharing;
-use crate::guest::{Efficiency, Guest};
+use crate::account::HostTotals;
+use crate::decide::domains::CrossDomainSharing;
+use crate::guest::{Guest, MergeEfficiency};
 use crate::sample::Sample;
 
 /// All guests at one moment, with the host's figures of the same moment.
@@ -22,14 +22,14 @@ pub struct GuestsReport {
     #[serde(default)]
     pub is_unknown: bool,
     /// The host's ratios.
-    pub efficiency: Efficiency,
+    pub efficiency: MergeEfficiency,
     /// Merged pages of the host that writes broke since boot.
     pub cow_ksm: Option<u64>,
     /// The recent rate at which writes broke merged pages of the host, per second.
     pub cow_ksm_per_second: Option<f64>,
     /// The memory that domains share with each other now, where that was looked up.
     #[serde(default)]
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<CrossDomainSharing>,
     /// Faults, one sentence each.
     pub errors: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub struct GuestsReport {
 impl GuestsReport {
     /// Makes a report of the guests of `sample`.
     pub fn new(sample: &Sample, guests: Vec<Guest>, unattributed_bytes: u64) -> Self {
-        let totals = Totals::of(sample);
+        let totals = HostTotals::from_sample(sample);
         let hidden = sample.hidden_processes;
         let errors = (hidden > 0).then(|| {
             format!("{hidden} processes do not show their KSM figures to this user; run as root to see all")
@@ -48,7 +48,7 @@ impl GuestsReport {
             saved_bytes: totals.saved_bytes,
             profit_bytes: totals.profit_bytes,
             is_unknown: totals.is_unknown,
-            efficiency: Efficiency::of(&sample.ksm),
+            efficiency: MergeEfficiency::from_ksm(&sample.ksm),
             cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
             cow_ksm_per_second: None,
             sharing: None,

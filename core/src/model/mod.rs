@@ -6,8 +6,8 @@ mod history;
 mod sketch;
 mod status;
 
-pub use balance::{BalanceReport, BalanceStatus, Done, GuestRow};
+pub use balance::{BalanceReport, BalanceStatus, GuestRow, ResizeRecord};
 pub use guests::GuestsReport;
 pub use history::HistoryStatus;
 pub use sketch::SketchStatus;
-pub use status::{DaemonStatus, ProcessStatus, Status};
+pub use status::{DaemonStatus, ProcessStatus, StatusReport};

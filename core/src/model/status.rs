@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{BalanceStatus, HistoryStatus, SketchStatus};
-use crate::account::{self, Share};
+use crate::account::{self, ProcessShare};
 use crate::decide::domains::DomainsReport;
 use crate::reading::Reading;
 use crate::sample::Sample;
@@ -13,7 +13,7 @@ const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// Everything that `ksmith status` shows, as the daemon sends it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct StatusReport {
     /// The newest sample.
     pub sample: Sample,
     /// Per cent of one CPU that ksmd uses. `None` where it can't be measured.
@@ -64,10 +64,10 @@ pub struct ProcessStatus {
     /// Resident bytes; merged pages count in full.
     pub rss_bytes: u64,
     /// Its part of what the host saves.
-    pub share: Share,
+    pub share: ProcessShare,
 }
 
-impl Status {
+impl StatusReport {
     /// The processes with their shares, and the bytes saved in processes that hide their figures.
     pub fn processes(&self) -> (Vec<ProcessStatus>, u64) {
         let (shares, unattributed) = account::shares(&self.sample);

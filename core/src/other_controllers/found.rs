@@ -6,7 +6,7 @@ use super::{HandOver, OtherController};
 
 /// The state of a service at boot, as systemd has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtBoot {
+pub enum BootState {
     /// It starts the service.
     Enabled,
     /// It starts the service for this boot only.
@@ -25,12 +25,12 @@ pub struct ServiceState {
     /// True if it is active now.
     pub is_active: bool,
     /// Its state at boot.
-    pub at_boot: AtBoot,
+    pub at_boot: BootState,
 }
 
 /// The active profiles of tuned, some of which touch KSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Profile {
+pub struct TunedProfile {
     /// The names of the profiles, in the order in which tuned applies them.
     pub active: Vec<String>,
     /// The options that touch KSM, each with its section.
@@ -45,7 +45,7 @@ pub struct Profile {
 
 /// A profile of tuned that includes the active ones and leaves KSM alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replacement {
+pub struct ReplacementProfile {
     /// Name of the new profile.
     pub name: String,
     /// Directory of the new profile.
@@ -54,7 +54,7 @@ pub struct Replacement {
     pub text: String,
 }
 
-impl Profile {
+impl TunedProfile {
     /// Returns the names as tuned-adm accepts them.
     pub fn names(&self) -> String {
         self.active.join(" ")
@@ -62,7 +62,7 @@ impl Profile {
 
     /// Returns the profile to put in the place of the active ones. `None` where they set KSM by a script, which can't
     /// be dropped in parts, or where tuned applies them after any other.
-    pub fn replacement(&self) -> Option<Replacement> {
+    pub fn replacement(&self) -> Option<ReplacementProfile> {
         if self.is_post_loaded || self.options.iter().any(|(section, _)| section == "script") {
             return None;
         }
@@ -72,11 +72,11 @@ impl Profile {
             let options: Vec<&str> = of_section.iter().map(|(_, option)| option.as_str()).collect();
             text.push_str(&format!("[{}]\ndrop={}\n", of_section[0].0, options.join(",")));
         }
-        Some(Replacement { directory: format!("{}/{name}", self.directory), name, text })
+        Some(ReplacementProfile { directory: format!("{}/{name}", self.directory), name, text })
     }
 
     fn commands_over(&self) -> Vec<String> {
-        let Some(Replacement { name, directory, text }) = self.replacement() else {
+        let Some(ReplacementProfile { name, directory, text }) = self.replacement() else {
             return vec!["tuned-adm list".to_owned(), "tuned-adm profile OTHER".to_owned()];
         };
         vec![
@@ -104,7 +104,7 @@ pub struct FoundController {
     /// The PIDs of its processes.
     pub pids: Vec<u32>,
     /// The profile of tuned.
-    pub profile: Option<Profile>,
+    pub profile: Option<TunedProfile>,
     /// Its services on this host.
     pub states: Vec<ServiceState>,
     /// True if something that is neither process nor service is switched on: the kernel's own.
@@ -119,7 +119,7 @@ impl FoundController {
 
     /// Returns true if it starts at boot.
     pub fn starts_at_boot(&self) -> bool {
-        self.states.iter().any(|state| state.at_boot == AtBoot::Enabled)
+        self.states.iter().any(|state| state.at_boot == BootState::Enabled)
     }
 
     /// Returns true if it writes to KSM now or after the next boot.
@@ -130,7 +130,7 @@ impl FoundController {
     /// Returns the commands to hand over to ksmith.
     pub fn commands_over(&self) -> Vec<String> {
         let to_stop = || {
-            let services = self.services_where(|state| state.is_active || state.at_boot == AtBoot::Enabled);
+            let services = self.services_where(|state| state.is_active || state.at_boot == BootState::Enabled);
             list(services.into_iter().rev())
         };
         match self.controller.hand_over {
@@ -138,17 +138,17 @@ impl FoundController {
             HandOver::Commands { over, .. } => over.iter().map(ToString::to_string).collect(),
             HandOver::Services => vec![format!("systemctl disable --now {}", to_stop())],
             HandOver::Masks { .. } => vec![format!("systemctl mask --now {}", to_stop())],
-            HandOver::Profile { .. } => self.profile.as_ref().map(Profile::commands_over).unwrap_or_default(),
+            HandOver::Profile { .. } => self.profile.as_ref().map(TunedProfile::commands_over).unwrap_or_default(),
         }
     }
 
     /// Returns the commands to hand back, to the present state.
     pub fn commands_back(&self) -> Vec<String> {
-        let is_enabled = |state: &ServiceState| state.at_boot == AtBoot::Enabled;
+        let is_enabled = |state: &ServiceState| state.at_boot == BootState::Enabled;
         match self.controller.hand_over {
             HandOver::Nothing => Vec::new(),
             HandOver::Commands { back, .. } => back.iter().map(ToString::to_string).collect(),
-            HandOver::Profile { .. } => self.profile.as_ref().map(Profile::commands_back).unwrap_or_default(),
+            HandOver::Profile { .. } => self.profile.as_ref().map(TunedProfile::commands_back).unwrap_or_default(),
             HandOver::Services if self.states.is_empty() => {
                 vec![format!("systemctl enable --now {}", list(self.controller.services.iter().copied()))]
             }
@@ -159,7 +159,8 @@ impl FoundController {
                 [both, enable, start].into_iter().flatten().collect()
             }
             HandOver::Masks { .. } => {
-                let masked = list(self.services_where(|s| s.is_active || s.at_boot == AtBoot::Enabled).into_iter());
+                let masked =
+                    list(self.services_where(|s| s.is_active || s.at_boot == BootState::Enabled).into_iter());
                 let start = self.command("start", |state| state.is_active);
                 [Some(format!("systemctl unmask {masked}")), start].into_iter().flatten().collect()
             }
@@ -174,7 +175,7 @@ impl FoundController {
     }
 
     /// Returns a further note on handing over, if there is one.
-    pub fn note(&self) -> Option<&'static str> {
+    pub fn hand_over_note(&self) -> Option<&'static str> {
         match self.controller.hand_over {
             HandOver::Commands { note, .. } | HandOver::Masks { note } => Some(note),
             HandOver::Profile { note } => {

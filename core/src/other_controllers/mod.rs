@@ -5,7 +5,7 @@
 mod found;
 mod table;
 
-pub use found::{AtBoot, FoundController, Profile, Replacement, ServiceState};
+pub use found::{BootState, FoundController, ReplacementProfile, ServiceState, TunedProfile};
 pub use table::OTHER_CONTROLLERS;
 
 /// One kind of controller.
@@ -24,7 +24,7 @@ pub struct OtherController {
     /// A file that only this controller's package installs, where two share program and services.
     pub package: Option<&'static str>,
     /// Its conflict with ksmith.
-    pub conflict: Conflict,
+    pub conflict: ControllerConflict,
     /// True if its process can be stopped for a while and go on.
     pub can_be_paused: bool,
     /// The way in which it hands over.
@@ -33,7 +33,7 @@ pub struct OtherController {
 
 /// The conflict between a controller and ksmith.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conflict {
+pub enum ControllerConflict {
     /// It undoes what ksmith sets, so that no daemon starts beside it without `--take-over`.
     Certain,
     /// It may, by a configuration that this host does not show.

@@ -1,6 +1,6 @@
 //! The table itself: a row for each controller that is known.
 
-use super::{Conflict, HandOver, OtherController, name};
+use super::{ControllerConflict, HandOver, OtherController, name};
 
 /// The table of all controllers. Where two rows fit, the first one counts.
 pub const OTHER_CONTROLLERS: &[OtherController] = &[
@@ -11,7 +11,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["ksmtuned"],
         services: &["ksmtuned.service"],
         package: Some("usr/share/doc/ksm-control-daemon"),
-        conflict: Conflict::Certain,
+        conflict: ControllerConflict::Certain,
         can_be_paused: true,
         hand_over: HandOver::Services,
     },
@@ -22,7 +22,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["ksmtuned"],
         services: &["ksmtuned.service"],
         package: None,
-        conflict: Conflict::Certain,
+        conflict: ControllerConflict::Certain,
         can_be_paused: true,
         hand_over: HandOver::Services,
     },
@@ -33,7 +33,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &[],
         services: &["ksm.service"],
         package: None,
-        conflict: Conflict::AtStart,
+        conflict: ControllerConflict::AtStart,
         can_be_paused: false,
         hand_over: HandOver::Services,
     },
@@ -45,7 +45,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["momd"],
         services: &["mom-vdsm.service", "momd.service"],
         package: None,
-        conflict: Conflict::Certain,
+        conflict: ControllerConflict::Certain,
         can_be_paused: true,
         // vdsmd has Wants=mom-vdsm.service.
         hand_over: HandOver::Masks {
@@ -60,7 +60,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["tuned"],
         services: &["tuned.service"],
         package: None,
-        conflict: Conflict::Certain,
+        conflict: ControllerConflict::Certain,
         // It answers requests over D-Bus, which would hang.
         can_be_paused: false,
         hand_over: HandOver::Profile {
@@ -76,7 +76,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["virt-handler"],
         services: &[],
         package: None,
-        conflict: Conflict::Possible,
+        conflict: ControllerConflict::Possible,
         // Its probes of liveness would end it.
         can_be_paused: false,
         hand_over: HandOver::Commands {
@@ -98,7 +98,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &["uksmd"],
         services: &["uksmd.service"],
         package: None,
-        conflict: Conflict::Certain,
+        conflict: ControllerConflict::Certain,
         // systemd's watchdog would end it.
         can_be_paused: false,
         hand_over: HandOver::Services,
@@ -110,7 +110,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &[],
         services: &[],
         package: None,
-        conflict: Conflict::InPlaceOfKsm,
+        conflict: ControllerConflict::InPlaceOfKsm,
         can_be_paused: false,
         hand_over: HandOver::Commands {
             over: &["echo 0 > /sys/kernel/mm/uksm/run"],
@@ -125,7 +125,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         programs: &[],
         services: &[],
         package: None,
-        conflict: Conflict::None,
+        conflict: ControllerConflict::None,
         can_be_paused: false,
         hand_over: HandOver::Nothing,
     },

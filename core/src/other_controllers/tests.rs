@@ -1,6 +1,6 @@
 use super::*;
 
-fn found(name: &str, states: &[(&'static str, bool, AtBoot)]) -> FoundController {
+fn found(name: &str, states: &[(&'static str, bool, BootState)]) -> FoundController {
     let state = |&(service, is_active, at_boot): &_| ServiceState { service, is_active, at_boot };
     FoundController {
         controller: row(name).unwrap(),
@@ -11,8 +11,8 @@ fn found(name: &str, states: &[(&'static str, bool, AtBoot)]) -> FoundController
     }
 }
 
-fn profile(names: &[&str], sections: &[(&str, &str)]) -> Profile {
-    Profile {
+fn profile(names: &[&str], sections: &[(&str, &str)]) -> TunedProfile {
+    TunedProfile {
         active: names.iter().map(ToString::to_string).collect(),
         options: sections.iter().map(|(section, option)| (section.to_string(), option.to_string())).collect(),
         is_automatic: false,
@@ -31,7 +31,7 @@ fn each_row_says_what_it_does_and_how_it_hands_over_both_ways() {
         assert!(row.does.len() > 40, "{}", row.name);
         assert_eq!(found.commands_over().is_empty(), is_nothing, "{}", row.name);
         assert_eq!(found.commands_back().is_empty(), is_nothing, "{}", row.name);
-        assert!(row.settings.is_empty() == (row.conflict == Conflict::InPlaceOfKsm), "{}", row.name);
+        assert!(row.settings.is_empty() == (row.conflict == ControllerConflict::InPlaceOfKsm), "{}", row.name);
         let by_services = matches!(row.hand_over, HandOver::Services | HandOver::Masks { .. });
         assert!(!by_services || !row.services.is_empty(), "{}", row.name);
     }
@@ -39,7 +39,7 @@ fn each_row_says_what_it_does_and_how_it_hands_over_both_ways() {
 
 #[test]
 fn handing_back_restores_what_was_enabled_and_what_ran() {
-    use AtBoot::{Disabled, Enabled};
+    use BootState::{Disabled, Enabled};
     for (is_active, at_boot, back) in [
         (true, Enabled, &["systemctl enable --now ksmtuned"][..]),
         (false, Enabled, &["systemctl enable ksmtuned"]),
@@ -55,7 +55,7 @@ fn handing_back_restores_what_was_enabled_and_what_ran() {
 
 #[test]
 fn what_another_unit_wants_is_masked_and_unmasked() {
-    use AtBoot::{Disabled, Enabled};
+    use BootState::{Disabled, Enabled};
     let service = "mom-vdsm.service";
     for (is_active, at_boot, back) in [
         (true, Enabled, &["systemctl unmask mom-vdsm", "systemctl start mom-vdsm"][..]),
@@ -65,7 +65,7 @@ fn what_another_unit_wants_is_masked_and_unmasked() {
         let found = found("momd", &[(service, is_active, at_boot)]);
         assert_eq!(found.commands_over(), ["systemctl mask --now mom-vdsm"]);
         assert_eq!(found.commands_back(), back, "{is_active} {at_boot:?}");
-        assert!(found.is_handed_over_by_setup() && found.note().is_some());
+        assert!(found.is_handed_over_by_setup() && found.hand_over_note().is_some());
     }
 }
 
@@ -79,13 +79,13 @@ fn a_profile_of_tuned_is_replaced_by_one_that_leaves_ksm_alone() {
     let over = ["mkdir -p /etc/tuned/rt-ksmith", made, "tuned-adm profile rt-ksmith"];
     assert_eq!(of_tuned.commands_over(), over);
     assert_eq!(of_tuned.commands_back(), ["tuned-adm profile rt", "rm -r /etc/tuned/rt-ksmith"]);
-    assert!(of_tuned.is_handed_over_by_setup() && of_tuned.note().is_none());
+    assert!(of_tuned.is_handed_over_by_setup() && of_tuned.hand_over_note().is_none());
     assert!(
         !FoundController { pids: Vec::new(), ..of_tuned }.is_handed_over_by_setup(),
         "tuned-adm asks the daemon"
     );
     // All that are active are included, and tuned chooses again where it had chosen.
-    let several = Profile {
+    let several = TunedProfile {
         is_automatic: true,
         directory: "/etc/tuned/profiles".to_owned(),
         ..profile(&["base", "rt"], &[("sysfs", "/a%")])
@@ -101,10 +101,10 @@ fn a_profile_of_tuned_is_replaced_by_one_that_leaves_ksm_alone() {
 
 #[test]
 fn a_profile_that_can_not_be_replaced_is_left_to_a_person() {
-    let post_loaded = Profile { is_post_loaded: true, ..profile(&["rt"], &OPTIONS) };
+    let post_loaded = TunedProfile { is_post_loaded: true, ..profile(&["rt"], &OPTIONS) };
     for profile in [profile(&["rt"], &[("script", "script"), ("vm", "c")]), post_loaded] {
         let found = FoundController { profile: Some(profile), pids: vec![40], ..found(name::TUNED, &[]) };
-        assert!(!found.is_handed_over_by_setup() && found.note().is_some());
+        assert!(!found.is_handed_over_by_setup() && found.hand_over_note().is_some());
         assert_eq!(found.commands_over()[1], "tuned-adm profile OTHER");
         assert_eq!(found.commands_back(), ["tuned-adm profile rt"]);
     }

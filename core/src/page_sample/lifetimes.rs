@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::{Entry, Fingerprint};
+use super::{PageFingerprint, SampleEntry};
 use crate::sample::LASTING;
 
-impl Entry {
+impl SampleEntry {
     /// Records since when the page holds its content, and for how long it held the one before. Must be called before
-    /// [`Entry::follow_frame`].
-    pub(super) fn follow_content(&mut self, fingerprint: Option<Fingerprint>, at: Duration) {
-        let Some(Fingerprint { content, frame, .. }) = fingerprint else {
+    /// [`SampleEntry::follow_frame`].
+    pub(super) fn follow_content(&mut self, fingerprint: Option<PageFingerprint>, at: Duration) {
+        let Some(PageFingerprint { content, frame, .. }) = fingerprint else {
             self.since = None;
             return;
         };

@@ -16,25 +16,25 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
-pub use self::part::Part;
-use self::slots::Slots;
-use crate::kernel::Run;
+pub use self::part::SamplePart;
+use self::slots::RecurringMatches;
+use crate::kernel::RunState;
 use crate::sample::{PageSamples, Sample};
 
 /// The fingerprint of a page: its content and its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint {
+pub struct PageFingerprint {
     /// The guest, by a number that differs for different guests.
     pub guest: u32,
     /// Equal for equal contents, different for different ones.
     pub content: u64,
     /// The frame that it lies in.
-    pub frame: Frame,
+    pub frame: FrameKind,
 }
 
 /// The kind of frame that a page lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frame {
+pub enum FrameKind {
     /// A frame of its own.
     Own,
     /// A merged frame.
@@ -46,7 +46,7 @@ pub enum Frame {
     Shared,
 }
 
-impl Frame {
+impl FrameKind {
     fn is_merged(self) -> bool {
         self != Self::Own
     }
@@ -54,20 +54,20 @@ impl Frame {
 
 /// A request of a [`PageSampler`] to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub enum PageSampleRequest {
     /// Do nothing now.
     Nothing,
     /// Read all sampled pages again.
     Read,
     /// Read this part of the sampled pages.
-    ReadPart(Part),
+    ReadPart(SamplePart),
     /// Draw new pages and read them.
     Draw,
 }
 
 /// One sampled page. A content is `None` where it could not be read.
 #[derive(Debug, Clone, Copy, Default)]
-struct Entry {
+struct SampleEntry {
     /// Content when the last complete clean pass began.
     baseline: Option<u64>,
     /// Content at the last end of a pass, or when ksmd was last started.
@@ -78,7 +78,7 @@ struct Entry {
     /// The guest that it belongs to.
     guest: u32,
     /// The frame that it lies in. `None` if it could not be read.
-    frame: Option<Frame>,
+    frame: Option<FrameKind>,
     /// The most pages that were seen to share its content.
     most: u32,
     /// True if it was merged and has been written to since.
@@ -108,7 +108,7 @@ struct Entry {
 /// Decides when pages are read, and counts what they show.
 #[derive(Debug, Clone, Default)]
 pub struct PageSampler {
-    entries: Vec<Entry>,
+    entries: Vec<SampleEntry>,
     /// Contents that were merged at the end of a clean pass.
     merged: FxHashSet<u64>,
     /// Of these, contents that always find a page to merge with.
@@ -119,9 +119,9 @@ pub struct PageSampler {
     /// `None` once the middle is read, and where the kernel does not tell.
     began: Option<(Duration, u64)>,
     /// The boundary that the next reading is for.
-    at: Option<Boundary>,
+    at: Option<PassBoundary>,
     /// The processes when the pages were drawn.
-    drawn: Population,
+    drawn: MergeablePopulation,
     drawn_at: Duration,
     read_at: Duration,
     interval: Duration,
@@ -133,7 +133,7 @@ pub struct PageSampler {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Boundary {
+enum PassBoundary {
     /// A pass that visited every page has ended.
     CleanEnd,
     /// Another pass has ended.
@@ -146,7 +146,7 @@ enum Boundary {
 
 /// The processes with mergeable memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Population {
+struct MergeablePopulation {
     /// Sum over the processes' ids: differs when one starts or ends.
     ids: u64,
     bytes: u64,
@@ -183,9 +183,9 @@ impl PageSampler {
     }
 
     /// Returns the next request, given the rest of this sample.
-    pub fn next(&mut self, sample: &Sample) -> Request {
+    pub fn next_request(&mut self, sample: &Sample) -> PageSampleRequest {
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
-        let runs = sample.ksm.run_state() == Some(Run::Running);
+        let runs = sample.ksm.run_state() == Some(RunState::Running);
         let has_ended = full_scans != self.full_scans;
         let starts = runs && !self.ran;
         (self.full_scans, self.ran) = (full_scans, runs);
@@ -193,36 +193,36 @@ impl PageSampler {
         if has_ended || starts {
             self.began = sample.ksm.passed_pages().map(|passed| (sample.at, passed));
             self.at = Some(match () {
-                () if !has_ended => Boundary::Start,
-                () if is_clean => Boundary::CleanEnd,
-                () => Boundary::OtherEnd,
+                () if !has_ended => PassBoundary::Start,
+                () if is_clean => PassBoundary::CleanEnd,
+                () => PassBoundary::OtherEnd,
             });
             self.interval = SOONEST;
         } else if runs && is_clean && self.is_middle(sample) {
             self.began = None;
-            self.at = Some(Boundary::Middle);
-            return Request::Read;
+            self.at = Some(PassBoundary::Middle);
+            return PageSampleRequest::Read;
         }
         let is_due = !runs && sample.at.saturating_sub(self.read_at) >= self.interval.max(SOONEST);
         if self.at.is_none() && !is_due {
             let may_read_part =
                 !runs && sample.at.saturating_sub(self.read_at.max(self.part_read_at)) >= PART_PAUSE;
             return if may_read_part && !self.entries.is_empty() {
-                Request::ReadPart(Part::nth(self.parts_read, self.entries.len()))
+                PageSampleRequest::ReadPart(SamplePart::nth(self.parts_read, self.entries.len()))
             } else {
-                Request::Nothing
+                PageSampleRequest::Nothing
             };
         }
-        let population = Population::of(sample);
+        let population = MergeablePopulation::from_sample(sample);
         let is_outgrown = population.ids != self.drawn.ids
             || population.bytes.abs_diff(self.drawn.bytes) > self.drawn.bytes / OUTGROWN;
         let may_draw = self.drawn_at.is_zero() || sample.at.saturating_sub(self.drawn_at) >= DRAW_PAUSE;
         if is_outgrown && may_draw && population.bytes > 0 {
             self.drawn = population;
             self.drawn_at = sample.at;
-            return Request::Draw;
+            return PageSampleRequest::Draw;
         }
-        if self.entries.is_empty() { Request::Nothing } else { Request::Read }
+        if self.entries.is_empty() { PageSampleRequest::Nothing } else { PageSampleRequest::Read }
     }
 
     /// Returns true if half of a long pass is over for the first time.
@@ -235,17 +235,22 @@ impl PageSampler {
     }
 
     /// Records the fingerprints of newly drawn pages.
-    pub fn drawn(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
-        let entry = |fingerprint: Option<Fingerprint>| {
+    pub fn record_drawn(&mut self, fingerprints: impl IntoIterator<Item = Option<PageFingerprint>>, at: Duration) {
+        let entry = |fingerprint: Option<PageFingerprint>| {
             let content = fingerprint.map(|fingerprint| fingerprint.content);
             let merged = fingerprint.is_some_and(|fingerprint| fingerprint.frame.is_merged());
-            let mut entry =
-                Entry { baseline: content, boundary: content, last: content, merged, ..Entry::default() };
+            let mut entry = SampleEntry {
+                baseline: content,
+                boundary: content,
+                last: content,
+                merged,
+                ..SampleEntry::default()
+            };
             entry.follow_frame(fingerprint);
             entry
         };
         let fingerprints: Vec<_> = fingerprints.into_iter().collect();
-        if self.at == Some(Boundary::CleanEnd) {
+        if self.at == Some(PassBoundary::CleanEnd) {
             fingerprints.iter().for_each(|fingerprint| remember(&mut self.merged, *fingerprint));
         }
         self.entries = fingerprints.into_iter().map(entry).collect();
@@ -256,12 +261,12 @@ impl PageSampler {
     /// stable, have changed, or some that were changing are stable.
     pub fn read_part(
         &mut self,
-        part: Part,
-        fingerprints: impl IntoIterator<Item = Option<Fingerprint>>,
+        part: SamplePart,
+        fingerprints: impl IntoIterator<Item = Option<PageFingerprint>>,
         at: Duration,
     ) -> bool {
-        let entries = part.of(&self.entries);
-        let is_news = |(entry, fingerprint): &(&Entry, Option<Fingerprint>)| {
+        let entries = part.select(&self.entries);
+        let is_news = |(entry, fingerprint): &(&SampleEntry, Option<PageFingerprint>)| {
             let is_same = fingerprint.map(|fingerprint| fingerprint.content) == entry.last;
             if is_same { entry.changed && !entry.stable } else { !entry.changed || entry.stable }
         };
@@ -272,31 +277,31 @@ impl PageSampler {
     }
 
     /// Records the fingerprints of all pages, in the order in which they were drawn.
-    pub fn read(&mut self, fingerprints: impl IntoIterator<Item = Option<Fingerprint>>, at: Duration) {
-        if self.at == Some(Boundary::Middle) {
+    pub fn record_read(&mut self, fingerprints: impl IntoIterator<Item = Option<PageFingerprint>>, at: Duration) {
+        if self.at == Some(PassBoundary::Middle) {
             self.at = None;
             let entries = self.entries.iter_mut().zip(fingerprints);
             return entries
                 .for_each(|(entry, fingerprint)| entry.midway = change_since(entry.boundary, fingerprint));
         }
         for (entry, fingerprint) in self.entries.iter_mut().zip(fingerprints) {
-            if self.at == Some(Boundary::CleanEnd) {
+            if self.at == Some(PassBoundary::CleanEnd) {
                 remember(&mut self.merged, fingerprint);
             }
             let is_merged = fingerprint.is_some_and(|fingerprint| fingerprint.frame.is_merged());
             if let Some(boundary) = self.at {
-                entry.follow_changes(fingerprint.filter(|_| boundary != Boundary::Start));
+                entry.follow_changes(fingerprint.filter(|_| boundary != PassBoundary::Start));
             }
             entry.follow_content(fingerprint, at);
             entry.follow_frame(fingerprint);
             let fingerprint = fingerprint.map(|fingerprint| fingerprint.content);
             match self.at {
-                Some(Boundary::CleanEnd) => {
+                Some(PassBoundary::CleanEnd) => {
                     (entry.baseline, entry.boundary) = (entry.boundary, fingerprint);
                     entry.merged = is_merged;
                 }
-                Some(Boundary::OtherEnd | Boundary::Start) => entry.boundary = fingerprint,
-                Some(Boundary::Middle) | None => {}
+                Some(PassBoundary::OtherEnd | PassBoundary::Start) => entry.boundary = fingerprint,
+                Some(PassBoundary::Middle) | None => {}
             }
             // A page that was written to is unmerged even if it holds the same again.
             let is_other =
@@ -341,8 +346,8 @@ impl PageSampler {
     }
 
     fn counts(&self, at: Duration) -> PageSamples {
-        let count = |is: fn(&Entry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
-        let Slots { matches_merged, matches_unmerged, mutual, lifetime } = self.slots(at);
+        let count = |is: fn(&SampleEntry) -> bool| self.entries.iter().filter(|entry| is(entry)).count() as u32;
+        let RecurringMatches { matches_merged, matches_unmerged, mutual, lifetime } = self.slots(at);
         PageSamples {
             pages: count(|entry| entry.last.is_some()),
             changed: count(|entry| entry.changed),
@@ -364,10 +369,10 @@ impl PageSampler {
     }
 }
 
-impl Entry {
+impl SampleEntry {
     /// Records at the end of a pass whether the page changes all the time. Before ksmd was started no pass was under
     /// way, and the last one may have ended hours ago: then `fingerprint` is `None`.
-    fn follow_changes(&mut self, fingerprint: Option<Fingerprint>) {
+    fn follow_changes(&mut self, fingerprint: Option<PageFingerprint>) {
         let midway = self.midway.take();
         let differs = change_since(self.boundary, fingerprint).is_some();
         let differed = std::mem::replace(&mut self.differed, differs);
@@ -376,14 +381,14 @@ impl Entry {
 }
 
 /// Returns the content of an unmerged page, if that was another before.
-fn change_since(before: Option<u64>, now: Option<Fingerprint>) -> Option<u64> {
+fn change_since(before: Option<u64>, now: Option<PageFingerprint>) -> Option<u64> {
     let now = now.filter(|now| !now.frame.is_merged())?;
     before.filter(|before| *before != now.content).map(|_| now.content)
 }
 
 /// Remembers a content that is merged.
-fn remember(merged: &mut FxHashSet<u64>, fingerprint: Option<Fingerprint>) {
-    if let Some(Fingerprint { content, frame, .. }) = fingerprint
+fn remember(merged: &mut FxHashSet<u64>, fingerprint: Option<PageFingerprint>) {
+    if let Some(PageFingerprint { content, frame, .. }) = fingerprint
         && frame.is_merged()
         && merged.len() < REMEMBERED
     {
@@ -391,8 +396,8 @@ fn remember(merged: &mut FxHashSet<u64>, fingerprint: Option<Fingerprint>) {
     }
 }
 
-impl Population {
-    fn of(sample: &Sample) -> Self {
+impl MergeablePopulation {
+    fn from_sample(sample: &Sample) -> Self {
         let processes = sample.processes.iter().filter(|process| process.may_merge());
         processes.fold(Self::default(), |sum, process| Self {
             ids: sum.ids.wrapping_add(u64::from(process.id.pid) << 32 ^ process.id.start_ticks),

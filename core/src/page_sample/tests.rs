@@ -2,36 +2,36 @@
 
 use super::*;
 use crate::reading::Reading;
-use crate::sample::{LASTING, Process, ProcessId};
+use crate::sample::{LASTING, ProcessId, ProcessSample};
 
 fn sample(seconds: u64, run: u64, full_scans: u64) -> Sample {
     let mut sample = Sample { at: Duration::from_secs(seconds), page_size: 4096, ..Sample::default() };
     sample.ksm.run = Reading::Value(run);
     sample.ksm.full_scans = Reading::Value(full_scans);
     sample.ksm.smart_scan = Reading::Value(0);
-    sample.processes.push(Process {
+    sample.processes.push(ProcessSample {
         rss_bytes: 1 << 30,
-        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
+        ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
 }
 
 /// Contents over 100 are merged.
-fn print(content: u64) -> Option<Fingerprint> {
+fn print(content: u64) -> Option<PageFingerprint> {
     lying(content, content > 100)
 }
 
-fn lying(content: u64, is_merged: bool) -> Option<Fingerprint> {
-    Some(Fingerprint { guest: 1, content, frame: if is_merged { Frame::Shared } else { Frame::Own } })
+fn lying(content: u64, is_merged: bool) -> Option<PageFingerprint> {
+    Some(PageFingerprint { guest: 1, content, frame: if is_merged { FrameKind::Shared } else { FrameKind::Own } })
 }
 
 /// Runs one turn in which four pages hold these contents.
-fn turn(sampler: &mut PageSampler, sample: &Sample, fingerprints: [u64; 4]) -> Request {
-    let request = sampler.next(sample);
+fn turn(sampler: &mut PageSampler, sample: &Sample, fingerprints: [u64; 4]) -> PageSampleRequest {
+    let request = sampler.next_request(sample);
     match request {
-        Request::Nothing | Request::ReadPart(_) => {}
-        Request::Read => sampler.read(fingerprints.map(print), sample.at),
-        Request::Draw => sampler.drawn(fingerprints.map(print), sample.at),
+        PageSampleRequest::Nothing | PageSampleRequest::ReadPart(_) => {}
+        PageSampleRequest::Read => sampler.record_read(fingerprints.map(print), sample.at),
+        PageSampleRequest::Draw => sampler.record_drawn(fingerprints.map(print), sample.at),
     }
     request
 }
@@ -43,13 +43,13 @@ fn counts(sampler: &PageSampler) -> (u32, u32) {
 #[test]
 fn a_page_that_changed_since_the_last_clean_pass_began_counts_and_is_stable_when_read_twice() {
     let mut sampler = PageSampler::default();
-    assert_eq!(turn(&mut sampler, &sample(10, 1, 0), [1, 2, 3, 4]), Request::Draw);
-    assert_eq!(turn(&mut sampler, &sample(11, 1, 0), [0; 4]), Request::Nothing, "nothing has ended");
+    assert_eq!(turn(&mut sampler, &sample(10, 1, 0), [1, 2, 3, 4]), PageSampleRequest::Draw);
+    assert_eq!(turn(&mut sampler, &sample(11, 1, 0), [0; 4]), PageSampleRequest::Nothing, "nothing has ended");
     // The first page changed in the first pass, the second in the last: only that was perhaps not visited since.
-    assert_eq!(turn(&mut sampler, &sample(12, 1, 1), [9, 2, 3, 4]), Request::Read);
+    assert_eq!(turn(&mut sampler, &sample(12, 1, 1), [9, 2, 3, 4]), PageSampleRequest::Read);
     turn(&mut sampler, &sample(14, 1, 2), [9, 8, 3, 4]);
     assert_eq!(counts(&sampler), (1, 0));
-    assert_eq!(turn(&mut sampler, &sample(14, 0, 2), [0; 4]), Request::Nothing, "too soon");
+    assert_eq!(turn(&mut sampler, &sample(14, 0, 2), [0; 4]), PageSampleRequest::Nothing, "too soon");
     turn(&mut sampler, &sample(16, 0, 2), [9, 8, 7, 4]);
     assert_eq!(counts(&sampler), (2, 1));
     turn(&mut sampler, &sample(22, 0, 2), [9, 8, 7, 4]);
@@ -106,19 +106,23 @@ fn a_page_that_changes_in_both_halves_of_a_long_clean_pass_is_changing() {
     };
     let changing = |sampler: &PageSampler| sampler.page_samples().map(|it| (it.changing, it.reads));
     turn(&mut sampler, &passing(10, 0, 0), [1, 2, 3, 4]);
-    assert_eq!(turn(&mut sampler, &passing(11, 0, 499), [0; 4]), Request::Nothing, "not the middle");
-    assert_eq!(turn(&mut sampler, &passing(13, 0, 500), [11, 12, 103, 4]), Request::Read);
+    assert_eq!(turn(&mut sampler, &passing(11, 0, 499), [0; 4]), PageSampleRequest::Nothing, "not the middle");
+    assert_eq!(turn(&mut sampler, &passing(13, 0, 500), [11, 12, 103, 4]), PageSampleRequest::Read);
     assert_eq!(changing(&sampler), Some((0, 1)), "that is known at the end");
-    assert_eq!(turn(&mut sampler, &passing(15, 0, 700), [0; 4]), Request::Nothing, "it was read once");
+    assert_eq!(turn(&mut sampler, &passing(15, 0, 700), [0; 4]), PageSampleRequest::Nothing, "it was read once");
     turn(&mut sampler, &passing(18, 1, 1000), [21, 12, 23, 4]);
     assert_eq!(changing(&sampler), Some((1, 2)), "the third was merged in the middle");
-    assert_eq!(turn(&mut sampler, &passing(19, 1, 1900), [0; 4]), Request::Nothing, "the pass is a short one");
+    assert_eq!(
+        turn(&mut sampler, &passing(19, 1, 1900), [0; 4]),
+        PageSampleRequest::Nothing,
+        "the pass is a short one"
+    );
     turn(&mut sampler, &passing(20, 2, 2000), [21, 22, 33, 4]);
     assert_eq!(changing(&sampler), Some((2, 3)), "two passes in a row");
     let mut smart = passing(25, 2, 2800);
     smart.ksm.smart_scan = Reading::Value(1);
-    assert_eq!(turn(&mut sampler, &smart, [0; 4]), Request::Nothing);
-    assert_eq!(turn(&mut sampler, &passing(26, 2, 2800), [21, 32, 33, 4]), Request::Read);
+    assert_eq!(turn(&mut sampler, &smart, [0; 4]), PageSampleRequest::Nothing);
+    assert_eq!(turn(&mut sampler, &passing(26, 2, 2800), [21, 32, 33, 4]), PageSampleRequest::Read);
     let mut parked = passing(27, 2, 2800);
     parked.ksm.run = Reading::Value(0);
     turn(&mut sampler, &parked, [21, 32, 33, 4]);
@@ -129,23 +133,25 @@ fn a_page_that_changes_in_both_halves_of_a_long_clean_pass_is_changing() {
 #[test]
 fn reading_a_part_calls_for_reading_all_when_pages_change_and_when_they_are_stable() {
     let mut sampler = PageSampler::default();
-    sampler.next(&sample(10, 1, 0));
-    sampler.drawn((0..64).map(print), Duration::from_secs(10));
+    sampler.next_request(&sample(10, 1, 0));
+    sampler.record_drawn((0..64).map(print), Duration::from_secs(10));
     let mut seconds = 10;
     // Nothing changes, so looks are ever farther apart.
     while sampler.interval < LATEST {
         seconds += 10;
-        assert_eq!(sampler.next(&sample(seconds, 0, 0)), Request::Read);
-        sampler.read((0..64).map(print), Duration::from_secs(seconds));
+        assert_eq!(sampler.next_request(&sample(seconds, 0, 0)), PageSampleRequest::Read);
+        sampler.record_read((0..64).map(print), Duration::from_secs(seconds));
     }
     let mut part = |sampler: &mut PageSampler, changed: u64| {
         seconds += 1;
-        let Request::ReadPart(part) = sampler.next(&sample(seconds, 0, 0)) else { panic!("no reading of a part") };
+        let PageSampleRequest::ReadPart(part) = sampler.next_request(&sample(seconds, 0, 0)) else {
+            panic!("no reading of a part")
+        };
         let fingerprints = (0..64).map(|page| print(page + changed * 100));
-        let some = part.of(fingerprints.clone());
+        let some = part.select(fingerprints.clone());
         let is_time = sampler.read_part(part, some, Duration::from_secs(seconds));
         if is_time {
-            sampler.read(fingerprints, Duration::from_secs(seconds));
+            sampler.record_read(fingerprints, Duration::from_secs(seconds));
         }
         is_time
     };
@@ -201,7 +207,7 @@ fn a_content_that_is_merged_when_pages_are_drawn_after_a_clean_pass_is_known() {
         sample.processes[0].rss_bytes *= 2;
         sample
     };
-    assert_eq!(turn(&mut sampler, &grown(12, 1), [101, 2, 3, 4]), Request::Draw);
+    assert_eq!(turn(&mut sampler, &grown(12, 1), [101, 2, 3, 4]), PageSampleRequest::Draw);
     turn(&mut sampler, &grown(20, 0), [5, 101, 3, 4]);
     turn(&mut sampler, &grown(30, 0), [5, 101, 3, 4]);
     let seen = sampler.page_samples().unwrap();
@@ -217,40 +223,40 @@ fn a_page_that_was_written_to_and_holds_the_same_again_has_reverted() {
     turn(&mut sampler, &sample(14, 1, 2), [101, 102, 1, 4]);
     assert_eq!(counts(&sampler), (0, 0));
     for at in [20, 30].map(Duration::from_secs) {
-        sampler.next(&Sample { at, ..sample(0, 0, 2) });
+        sampler.next_request(&Sample { at, ..sample(0, 0, 2) });
         let apart = lying(101, false);
-        sampler.read([apart, print(102), print(1), print(4)], at);
+        sampler.record_read([apart, print(102), print(1), print(4)], at);
     }
     let seen = sampler.page_samples().unwrap();
     assert_eq!((seen.changed, seen.stable, seen.recurring, seen.reverted), (1, 1, 1, 1));
 }
 
 /// Returns the matches of six pages, three of each of two guests that shared them in pairs, once they hold these.
-fn slots(frames: [(u64, Frame); 6]) -> (u32, u32, u32, u32) {
+fn slots(frames: [(u64, FrameKind); 6]) -> (u32, u32, u32, u32) {
     let mut sampler = PageSampler::default();
-    let all = |pages: [(u64, Frame); 6]| {
+    let all = |pages: [(u64, FrameKind); 6]| {
         let guests = [1, 1, 1, 2, 2, 2].into_iter().zip(pages);
-        guests.map(|(guest, (content, frame))| Some(Fingerprint { guest, content, frame })).collect::<Vec<_>>()
+        guests.map(|(guest, (content, frame))| Some(PageFingerprint { guest, content, frame })).collect::<Vec<_>>()
     };
-    let shared = [101, 102, 103, 101, 102, 103].map(|content| (content, Frame::Merged { mappings: 2 }));
-    sampler.next(&sample(10, 1, 0));
-    sampler.drawn(all(shared), Duration::from_secs(10));
+    let shared = [101, 102, 103, 101, 102, 103].map(|content| (content, FrameKind::Merged { mappings: 2 }));
+    sampler.next_request(&sample(10, 1, 0));
+    sampler.record_drawn(all(shared), Duration::from_secs(10));
     for (seconds, full_scans) in [(12, 1), (14, 2)] {
-        sampler.next(&sample(seconds, 1, full_scans));
-        sampler.read(all(shared), Duration::from_secs(seconds));
+        sampler.next_request(&sample(seconds, 1, full_scans));
+        sampler.record_read(all(shared), Duration::from_secs(seconds));
     }
     for seconds in [20, 30] {
-        sampler.next(&sample(seconds, 0, 2));
-        sampler.read(all(frames), Duration::from_secs(seconds));
+        sampler.next_request(&sample(seconds, 0, 2));
+        sampler.record_read(all(frames), Duration::from_secs(seconds));
     }
     sampler.page_samples().map(|it| (it.recurring, it.matches_merged, it.matches_unmerged, it.mutual)).unwrap()
 }
 
 #[test]
 fn recurring_pages_match_merged_pages_or_unmerged_ones_or_none() {
-    let own = |content| (content, Frame::Own);
-    let lone = |content| (content, Frame::Merged { mappings: 1 });
-    let both = |content| (content, Frame::Merged { mappings: 2 });
+    let own = |content| (content, FrameKind::Own);
+    let lone = |content| (content, FrameKind::Merged { mappings: 1 });
+    let both = |content| (content, FrameKind::Merged { mappings: 2 });
     let stayed = [own(101), own(102), own(103), lone(101), lone(102), lone(103)];
     assert_eq!(slots(stayed), (3, 3, 0, 0));
     let is_away = [own(101), own(102), own(103), own(7), own(8), own(9)];
@@ -263,9 +269,9 @@ fn recurring_pages_match_merged_pages_or_unmerged_ones_or_none() {
 
 #[test]
 fn of_three_pages_that_shared_a_frame_two_show_that_one_has_left() {
-    let mut entry = Entry::default();
+    let mut entry = SampleEntry::default();
     let mut lies = |content, mappings| {
-        entry.follow_frame(Some(Fingerprint { guest: 1, content, frame: Frame::Merged { mappings } }));
+        entry.follow_frame(Some(PageFingerprint { guest: 1, content, frame: FrameKind::Merged { mappings } }));
         entry.last = Some(content);
         entry.free_partners()
     };
@@ -283,10 +289,10 @@ fn zeros_always_match_and_so_does_every_content_where_the_kernel_tells_no_mappin
     for (seconds, full_scans) in [(10, 0), (12, 1), (14, 2)] {
         turn(&mut sampler, &sample(seconds, 1, full_scans), [101, 102, 103, 4]);
     }
-    let seen = |sampler: &mut PageSampler, now: u64, fingerprints: [Option<Fingerprint>; 4]| {
+    let seen = |sampler: &mut PageSampler, now: u64, fingerprints: [Option<PageFingerprint>; 4]| {
         for seconds in [now, now + 10] {
-            sampler.next(&sample(seconds, 0, 2));
-            sampler.read(fingerprints, Duration::from_secs(seconds));
+            sampler.next_request(&sample(seconds, 0, 2));
+            sampler.record_read(fingerprints, Duration::from_secs(seconds));
         }
         sampler.page_samples().map(|it| (it.recurring, it.matches_merged)).unwrap()
     };
@@ -306,10 +312,10 @@ fn merged_pages_of_unknown_contents_are_counted() {
         turn(&mut sampler, &sample(seconds, 0, 2), [5, 6, 7, 104]);
     }
     let look = |sampler: &mut PageSampler, seconds, full_scans, is_merged: [bool; 4]| {
-        sampler.next(&sample(seconds, 1, full_scans));
+        sampler.next_request(&sample(seconds, 1, full_scans));
         let fingerprints = [5, 6, 8, 104].into_iter().zip(is_merged);
         let fingerprints = fingerprints.map(|(content, is_merged)| lying(content, is_merged));
-        sampler.read(fingerprints, Duration::from_secs(seconds));
+        sampler.record_read(fingerprints, Duration::from_secs(seconds));
         sampler.page_samples().map(|it| (it.unknown_tried, it.unknown_merged)).unwrap()
     };
     assert_eq!(look(&mut sampler, 31, 2, [false, false, false, true]), (2, 0), "the third has changed again");
@@ -326,9 +332,9 @@ fn lifetime(reads: &[(u64, u64, (u64, bool))]) -> Vec<Option<u64>> {
     let look = |&(seconds, full_scans, (content, is_merged)): &(u64, u64, (u64, bool))| {
         let sample = sample(seconds, u64::from(seconds < 16), full_scans);
         let fingerprints = [lying(content, is_merged), lying(101, true), print(3), print(4)];
-        match sampler.next(&sample) {
-            Request::Draw => sampler.drawn(fingerprints, sample.at),
-            _ => sampler.read(fingerprints, sample.at),
+        match sampler.next_request(&sample) {
+            PageSampleRequest::Draw => sampler.record_drawn(fingerprints, sample.at),
+            _ => sampler.record_read(fingerprints, sample.at),
         }
         sampler.page_samples().unwrap().lifetime.map(|lifetime| lifetime.as_secs())
     };
@@ -362,21 +368,26 @@ fn a_content_that_is_written_again_has_ended_too() {
 #[test]
 fn a_page_without_a_match_does_not_count_for_the_lifetime() {
     let now = Duration::from_secs(100);
-    let recurring = |content, lived: Option<u64>| Entry {
+    let recurring = |content, lived: Option<u64>| SampleEntry {
         recurring: true,
         last: Some(content),
-        frame: Some(Frame::Own),
+        frame: Some(FrameKind::Own),
         lived: lived.map(Duration::from_secs),
         since: Some(now),
-        ..Entry::default()
+        ..SampleEntry::default()
     };
-    let host = Entry { last: Some(101), frame: Some(Frame::Merged { mappings: 1 }), most: 1, ..Entry::default() };
-    let lifetime = |entries: &[Entry]| {
+    let host = SampleEntry {
+        last: Some(101),
+        frame: Some(FrameKind::Merged { mappings: 1 }),
+        most: 1,
+        ..SampleEntry::default()
+    };
+    let lifetime = |entries: &[SampleEntry]| {
         let slots = PageSampler { entries: entries.to_vec(), ..PageSampler::default() }.slots(now);
         (slots.matches_merged, slots.lifetime.map(|lifetime| lifetime.as_secs()))
     };
     assert_eq!(lifetime(&[host, recurring(101, None), recurring(101, Some(5))]), (2, Some(25)));
-    let none = Entry { frame: Some(Frame::Own), last: Some(102), ..Entry::default() };
+    let none = SampleEntry { frame: Some(FrameKind::Own), last: Some(102), ..SampleEntry::default() };
     assert_eq!(lifetime(&[none, recurring(103, Some(5))]), (0, None));
 }
 
@@ -406,22 +417,22 @@ fn other_processes_have_other_samples() {
     turn(&mut sampler, &sample(10, 0, 0), [1, 2, 3, 4]);
     let mut grown = sample(20, 0, 0);
     grown.processes[0].rss_bytes = (1 << 30) + (1 << 28);
-    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), Request::Draw);
+    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), PageSampleRequest::Draw);
     grown.at = Duration::from_secs(30);
-    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), Request::Read);
+    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), PageSampleRequest::Read);
     grown.at = Duration::from_secs(40);
     grown.processes[0].id.start_ticks = 2;
-    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), Request::Draw);
+    assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), PageSampleRequest::Draw);
 }
 
 #[test]
 fn a_page_that_cannot_be_read_is_not_counted() {
     let mut sampler = PageSampler::default();
     assert_eq!(sampler.page_samples(), None);
-    sampler.next(&sample(10, 0, 0));
-    sampler.drawn([print(1), None, print(3)], Duration::from_secs(10));
-    sampler.next(&sample(20, 0, 0));
-    sampler.read([None, print(2), print(4)], Duration::from_secs(20));
+    sampler.next_request(&sample(10, 0, 0));
+    sampler.record_drawn([print(1), None, print(3)], Duration::from_secs(10));
+    sampler.next_request(&sample(20, 0, 0));
+    sampler.record_read([None, print(2), print(4)], Duration::from_secs(20));
     let seen = sampler.page_samples().unwrap();
     assert_eq!((seen.pages, seen.changed, seen.stable), (2, 1, 0));
 }

@@ -138,7 +138,7 @@ impl GuestSketch {
     /// Updates the kept pages at some places by a second reading. A page that holds another content, or that is gone
     /// (`None`), is dropped.
     #[must_use]
-    pub fn looked_again(&self, now: &rustc_hash::FxHashMap<u64, Option<ReadPage>>) -> Self {
+    pub fn with_second_reading(&self, now: &rustc_hash::FxHashMap<u64, Option<ReadPage>>) -> Self {
         let look = |page: &SketchedPage| match now.get(&page.place()) {
             None => Some(*page),
             Some(read) => {
@@ -220,7 +220,7 @@ mod tests {
         let mut sketch = GuestSketch::new(ID, 4);
         (0..4).for_each(|place| sketch.add(page(place, place + 1, 0)));
         let now = [(0, Some(page(0, 1, 2))), (1, Some(page(1, 9, 0))), (2, None)].into_iter().collect();
-        let again = sketch.looked_again(&now);
+        let again = sketch.with_second_reading(&now);
         let kept: Vec<_> = again.kept().iter().map(|page| (page.place(), page.mappings())).collect();
         assert_eq!(kept, [(0, 2), (3, 0)]);
     }

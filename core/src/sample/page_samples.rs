@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::Span;
+use crate::units::TimeSpan;
 
 /// The lifetime from which contents count in full.
 pub const LASTING: Duration = Duration::from_secs(45);
@@ -72,7 +72,7 @@ impl PageSamples {
     pub fn in_words(&self) -> String {
         let finding = self.matches_merged.saturating_add(self.matches_unmerged);
         let lifetime_part = match self.lifetime {
-            Some(lifetime) if lifetime < LASTING => format!(", though perhaps for {} only", Span(lifetime)),
+            Some(lifetime) if lifetime < LASTING => format!(", though perhaps for {} only", TimeSpan(lifetime)),
             _ => String::new(),
         };
         format!(

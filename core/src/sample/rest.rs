@@ -2,7 +2,7 @@
 
 /// ksmd's pause at a pass boundary, before it has visited anything of the next pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Rest {
+pub enum BoundaryPause {
     /// ksmd can't pause: it is not woken under a lease.
     #[default]
     Unavailable,

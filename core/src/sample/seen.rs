@@ -6,14 +6,14 @@ const BITS: usize = 8;
 
 /// A Bloom filter of contents with one hash: it has false positives and no false negatives.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ContentBloomFilter {
     once: Vec<u64>,
     twice: Vec<u64>,
 }
 
-impl Seen {
+impl ContentBloomFilter {
     /// Creates an empty filter for so many contents.
-    pub fn expecting(contents: usize) -> Self {
+    pub fn with_capacity(contents: usize) -> Self {
         let words = (contents * BITS / 64).next_power_of_two();
         Self { once: vec![0; words], twice: vec![0; words] }
     }
@@ -50,13 +50,13 @@ mod tests {
 
     #[test]
     fn what_was_seen_once_and_twice_is_told_and_little_else() {
-        let mut seen = Seen::expecting(10_000);
+        let mut seen = ContentBloomFilter::with_capacity(10_000);
         (0..10_000).chain(0..100).for_each(|number| seen.add(mix(number)));
         assert!((0..10_000).all(|number| seen.may_be_once(mix(number))));
         assert!((0..100).all(|number| seen.may_be_twice(mix(number))));
         let twice = (100..10_000).filter(|number| seen.may_be_twice(mix(*number))).count();
         let once = (10_000..20_000).filter(|number| seen.may_be_once(mix(*number))).count();
         assert!(twice < 9_900 / 5 && once < 10_000 / 5, "{twice} {once}");
-        assert!(!Seen::expecting(0).may_be_once(7));
+        assert!(!ContentBloomFilter::with_capacity(0).may_be_once(7));
     }
 }

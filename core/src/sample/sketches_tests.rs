@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::{Estimate, GuestSketch, Matches, ProcessId, ReadPage, Sketches};
-use crate::sketch::{Positions, mix};
+use super::{ByteEstimate, GuestSketch, HostSketches, ProcessId, ReadPage, SketchMatches};
+use crate::sketch::{SamplePositions, mix};
 
 fn id(number: u64) -> ProcessId {
     ProcessId { pid: number as u32 + 1, start_ticks: 1 }
@@ -19,7 +19,7 @@ type Pages = Vec<(u64, u64)>;
 fn sketch(number: u64, pages: &Pages, read: u64, seed: u64) -> GuestSketch {
     let all = pages.len() as u64;
     let mut sketch = GuestSketch::new(id(number), all);
-    for place in Positions::new(seed, number, all, read as f64 / all as f64) {
+    for place in SamplePositions::new(seed, number, all, read as f64 / all as f64) {
         let (content, mappings) = pages[place as usize];
         let fingerprint = if content == 0 { 0 } else { mix(content ^ mix(seed)) };
         sketch.add(ReadPage { place, fingerprint, mappings });
@@ -28,10 +28,10 @@ fn sketch(number: u64, pages: &Pages, read: u64, seed: u64) -> GuestSketch {
 }
 
 /// Makes the sketches of these guests, reading so many pages of each.
-fn sketches(guests: &[Pages], read: u64, seed: u64) -> Sketches {
+fn sketches(guests: &[Pages], read: u64, seed: u64) -> HostSketches {
     let numbered = guests.iter().enumerate();
     let guests = numbered.map(|(number, pages)| Arc::new(sketch(number as u64, pages, read, seed))).collect();
-    Sketches { guests, full_scans: 0, page_size: 1 }
+    HostSketches { guests, full_scans: 0, page_size: 1 }
 }
 
 /// Counts the true classes: of guests from `first_new` on, against those before.
@@ -53,11 +53,11 @@ fn truth(guests: &[Pages], first_new: usize) -> [f64; 3] {
     counts
 }
 
-fn is_near(estimate: Estimate, truth: f64, one: f64) -> bool {
+fn is_near(estimate: ByteEstimate, truth: f64, one: f64) -> bool {
     (estimate.bytes - truth).abs() <= 5.0 * estimate.error + 3.0 * one
 }
 
-fn classes(found: &Matches) -> [Estimate; 3] {
+fn classes(found: &SketchMatches) -> [ByteEstimate; 3] {
     [found.merged, found.unmerged, found.new]
 }
 

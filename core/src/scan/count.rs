@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Ksmd;
+use super::KsmdState;
 
 /// Pages by which the tracked pages must have grown for ksmd to have reached new memory.
 const REACHED: u64 = 64;
@@ -15,7 +15,7 @@ const WORK_NS: u64 = 1_000_000;
 
 /// The start of the counting of passes: the start of a scan, or the last growth of memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Count {
+pub(super) struct PassCount {
     /// True if ksmd stood between two passes.
     pub(super) is_aligned: bool,
     pub(super) full_scans: u64,
@@ -28,8 +28,8 @@ pub(super) struct Count {
     pub(super) expects_new: bool,
 }
 
-impl Count {
-    pub(super) fn begin(is_aligned: bool, new_pages: u64, now: &Ksmd) -> Self {
+impl PassCount {
+    pub(super) fn begin(is_aligned: bool, new_pages: u64, now: &KsmdState) -> Self {
         Self {
             is_aligned,
             full_scans: now.full_scans,
@@ -48,17 +48,17 @@ impl Count {
     }
 
     /// Passes that have ended since.
-    pub(super) fn ends(&self, now: &Ksmd) -> u64 {
+    pub(super) fn ends(&self, now: &KsmdState) -> u64 {
         now.full_scans.saturating_sub(self.full_scans)
     }
 
     /// Returns true if ksmd has reached memory that it did not track.
-    pub(super) fn has_reached_new(&self, now: &Ksmd) -> bool {
+    pub(super) fn has_reached_new(&self, now: &KsmdState) -> bool {
         now.tracked_of_living > self.tracked_of_living.saturating_add(REACHED)
     }
 
     /// Visits until every page has been visited `passes` times. `None` before Linux 6.6.
-    pub(super) fn visits_left(&self, passes: u64, now: &Ksmd) -> Option<u64> {
+    pub(super) fn visits_left(&self, passes: u64, now: &KsmdState) -> Option<u64> {
         let done = now.visited?.saturating_sub(self.visited);
         // In the first pass most new pages are not tracked yet. Pages that merged with the zero page were visited and are
         // tracked no more.
@@ -70,21 +70,21 @@ impl Count {
 
 /// The state of ksmd when it last made progress.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moved {
+pub(super) struct KsmdProgress {
     at: Duration,
     figures: (u64, u64, u64),
 }
 
-impl Moved {
-    pub(super) fn of(now: &Ksmd) -> Self {
+impl KsmdProgress {
+    pub(super) fn from_ksmd(now: &KsmdState) -> Self {
         // Before Linux 6.6, which counts no visits, CPU time stands for them.
         let worked = now.visited.unwrap_or(now.cpu_ns.unwrap_or(0) / WORK_NS);
         Self { at: now.at, figures: (now.full_scans, worked, now.tracked) }
     }
 
     /// Records progress. Returns true if there was none for too long.
-    pub(super) fn is_stalled(&mut self, now: &Ksmd) -> bool {
-        let here = Self::of(now);
+    pub(super) fn is_stalled(&mut self, now: &KsmdState) -> bool {
+        let here = Self::from_ksmd(now);
         if here.figures != self.figures {
             *self = here;
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Ksmd;
-use crate::knobs::{Knob, Knobs};
+use super::KsmdState;
+use crate::knobs::{Knob, KnobSettings};
 
 /// A batch can't be interrupted, and writing `run` waits for its end: it should stay imperceptible.
 const BATCH: Duration = Duration::from_millis(5);
@@ -26,18 +26,18 @@ const MOST_INTEGRAL_ERROR: f64 = 0.2;
 
 /// The regulator of ksmd's CPU share.
 #[derive(Debug, Clone, Default)]
-pub struct Duty {
+pub struct DutyRegulator {
     /// The batch in force.
-    batch: Option<Batch>,
+    batch: Option<PacedBatch>,
     /// The time when the knobs last changed: a share measured across that moment says nothing of the new batch.
     changed: Duration,
     /// The error of ksmd's CPU time since it was started.
-    state: ControllerState,
+    state: IntegralController,
 }
 
 /// A batch and the sleep after it.
 #[derive(Debug, Clone, Copy)]
-struct Batch {
+struct PacedBatch {
     pages: f64,
     sleep_ms: f64,
     cost_ns: f64,
@@ -46,16 +46,16 @@ struct Batch {
 /// The state of an integral controller. Each measurement is rough (a few batches, the last cut off anywhere) and comes
 /// after the cost of a visit has changed; their sum is exact.
 #[derive(Debug, Clone, Copy, Default)]
-struct ControllerState {
+struct IntegralController {
     /// Time and CPU time at the last sample, and the share intended from there on.
     last: Option<(Duration, u64, f64)>,
     /// CPU-seconds intended minus CPU-seconds used.
     integral_error: f64,
 }
 
-impl ControllerState {
+impl IntegralController {
     /// Records the time since the last sample, and returns the share that corrects the error: `share + integral_error`.
-    fn aim(&mut self, share: f64, now: &Ksmd) -> f64 {
+    fn aim(&mut self, share: f64, now: &KsmdState) -> f64 {
         let Some(cpu_ns) = now.cpu_ns else { return share };
         if let Some((at, before_ns, meant)) = self.last.replace((now.at, cpu_ns, share)) {
             let had = cpu_ns.saturating_sub(before_ns) as f64 / 1e9;
@@ -66,18 +66,18 @@ impl ControllerState {
     }
 }
 
-impl Duty {
+impl DutyRegulator {
     /// Forgets the batch and the error: ksmd was stopped.
     pub fn reset(&mut self) {
         self.batch = None;
-        self.state = ControllerState::default();
+        self.state = IntegralController::default();
     }
 
     /// The knobs that hold ksmd to `share` of a CPU (over 0, at most 1).
     ///
     /// `batch_ns = share / (1 - share) * (sleep_ns + oversleep_ns)`, since `share = batch / (batch + sleep)`. A visit
     /// that merges costs five times one that does not, and ksmd sleeps longer than told: both are as measured last.
-    pub fn knobs(&mut self, share: f64, now: &Ksmd) -> Knobs {
+    pub fn knobs(&mut self, share: f64, now: &KsmdState) -> KnobSettings {
         let whole = BATCH.as_nanos() as f64 / now.ns_per_page.max(1.0);
         if share >= NO_SLEEP && now.min_sleep_milliseconds == 0 {
             self.reset();
@@ -96,13 +96,13 @@ impl Duty {
         if self.batch.is_none_or(|batch| (batch.pages, batch.sleep_ms) != (pages, sleep_ms)) {
             self.changed = now.at;
         }
-        self.batch = Some(Batch { pages, sleep_ms, cost_ns });
+        self.batch = Some(PacedBatch { pages, sleep_ms, cost_ns });
         settings(pages, sleep_ms as u64)
     }
 
     /// The cost of a visit. Before Linux 6.6, which counts no visits, it is derived from the measured share of the
     /// batch in force, as if ksmd slept no longer than told.
-    fn cost_ns(&self, now: &Ksmd) -> f64 {
+    fn cost_ns(&self, now: &KsmdState) -> f64 {
         let Some(batch) = self.batch.filter(|_| now.visited.is_none()) else {
             return now.ns_per_page.max(1.0);
         };
@@ -115,7 +115,7 @@ impl Duty {
 
     /// The knobs for the last `left` visits of a pass: one batch, which the pass's end cuts short, and then a sleep
     /// in which ksmd can be stopped right there.
-    pub fn last_batch(&mut self, left: u64, min_sleep_milliseconds: u32) -> Knobs {
+    pub fn last_batch(&mut self, left: u64, min_sleep_milliseconds: u32) -> KnobSettings {
         self.batch = None;
         let sleep_ms = LAST_SLEEP_MS.max(min_sleep_milliseconds.into());
         settings(last_batch_pages(left) as f64, sleep_ms)
@@ -150,15 +150,15 @@ fn steady(current: f64, wanted: f64) -> f64 {
     if (wanted - current).abs() <= TOLERANCE * current { current } else { wanted }
 }
 
-fn settings(batch: f64, sleep_ms: u64) -> Knobs {
-    Knobs::none().with(Knob::PagesToScan, (batch as u64).max(1)).with(Knob::SleepMillisecs, sleep_ms)
+fn settings(batch: f64, sleep_ms: u64) -> KnobSettings {
+    KnobSettings::none().with(Knob::PagesToScan, (batch as u64).max(1)).with(Knob::SleepMillisecs, sleep_ms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::History;
-    use crate::limits::Limits;
+    use crate::history::PassHistory;
+    use crate::limits::PolicyLimits;
     use crate::reading::Reading;
     use crate::sample::Sample;
 
@@ -173,8 +173,8 @@ mod tests {
         cost_ns: impl Fn(u32) -> f64,
     ) -> Vec<f64> {
         const EIGHTH_NS: f64 = 125e6;
-        let (mut duty, mut history) = (Duty::default(), History::default());
-        let (mut cpu, mut visited, mut set) = (0.0, 0.0, Knobs::none());
+        let (mut duty, mut history) = (DutyRegulator::default(), PassHistory::default());
+        let (mut cpu, mut visited, mut set) = (0.0, 0.0, KnobSettings::none());
         let one = |eighth: u32| {
             let mut sample = Sample { at: Duration::from_millis(125) * eighth, ..Sample::default() };
             sample.ksmd_cpu_ns = Reading::Value(cpu as u64);
@@ -186,7 +186,7 @@ mod tests {
                 sample.ksm.pages_scanned = Reading::Value(visited as u64);
             }
             history.push(&sample);
-            set = duty.knobs(meant(eighth), &Ksmd::of(&sample, &history, &Limits::default()));
+            set = duty.knobs(meant(eighth), &KsmdState::from_sample(&sample, &history, &PolicyLimits::default()));
             let batch = set.get(Knob::PagesToScan).unwrap() as f64 * cost_ns(eighth);
             let sleep = set.get(Knob::SleepMillisecs).unwrap() as f64 * 1e6;
             let share = batch / (batch + sleep + if sleep > 0.0 { oversleeps_ns } else { 0.0 });
@@ -233,9 +233,10 @@ mod tests {
 
     #[test]
     fn a_sleep_that_has_to_be_leaves_the_rest_of_a_whole_cpu() {
-        let limits = Limits { min_sleep_milliseconds: 1, ..Limits::default() };
+        let limits = PolicyLimits { min_sleep_milliseconds: 1, ..PolicyLimits::default() };
         let now = Sample { ksmd_cpu_ns: Reading::Value(0), ..Sample::default() };
-        let knobs = Duty::default().knobs(1.0, &Ksmd::of(&now, &History::default(), &limits));
+        let knobs =
+            DutyRegulator::default().knobs(1.0, &KsmdState::from_sample(&now, &PassHistory::default(), &limits));
         // 4 us a page.
         let batch_ms = knobs.get(Knob::PagesToScan).unwrap() as f64 * 0.004;
         assert_eq!(knobs.get(Knob::SleepMillisecs), Some(1));
@@ -244,9 +245,9 @@ mod tests {
 
     #[test]
     fn the_last_batch_covers_what_is_left_and_stays_within_what_the_kernel_takes() {
-        let knobs = Duty::default().last_batch(1000, 200);
+        let knobs = DutyRegulator::default().last_batch(1000, 200);
         assert_eq!((knobs.get(Knob::PagesToScan), knobs.get(Knob::SleepMillisecs)), (Some(1762), Some(200)));
-        let knobs = Duty::default().last_batch(u64::MAX, 200);
+        let knobs = DutyRegulator::default().last_batch(u64::MAX, 200);
         assert!(knobs.get(Knob::PagesToScan).unwrap() <= u64::from(u32::MAX));
     }
 

@@ -4,7 +4,7 @@ use crate::units::Bytes;
 
 /// The pages that the passes of a scan visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coverage {
+pub enum ScanCoverage {
     /// The pages that `smart_scan` does not skip.
     Smart,
     /// The pages that `smart_scan` does not skip until ksmd reaches new memory, and from there on all pages.
@@ -13,7 +13,7 @@ pub enum Coverage {
     All,
 }
 
-impl Coverage {
+impl ScanCoverage {
     /// Returns true if at least the last pass visits every page.
     pub fn is_clean(self) -> bool {
         self != Self::Smart
@@ -24,7 +24,7 @@ impl Coverage {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScanJob {
     /// The pages that are visited.
-    pub coverage: Coverage,
+    pub coverage: ScanCoverage,
     /// Visits to each page. An unmerged page merges on the second visit that finds it unchanged.
     pub passes: u64,
     /// Pages that appeared since the last scan.
@@ -43,7 +43,7 @@ impl ScanJob {
     /// A job that visits all pages so many times, with all the CPU that the limits allow.
     pub fn all_pages(passes: u64) -> Self {
         Self {
-            coverage: Coverage::All,
+            coverage: ScanCoverage::All,
             passes,
             new_pages: 0,
             busy_share: 1.0,
@@ -65,14 +65,14 @@ impl ScanJob {
 
 /// The savings and the cost of a scan so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Outcome {
+pub struct ScanOutcome {
     /// Bytes newly saved; negative when more were unshared.
     pub saved_bytes: i64,
     /// CPU time of ksmd, in seconds.
     pub cpu_seconds: f64,
 }
 
-impl Outcome {
+impl ScanOutcome {
     /// Bytes newly saved per second of CPU time of ksmd.
     pub fn yield_per_cpu_second(&self) -> f64 {
         self.saved_bytes as f64 / self.cpu_seconds.max(1e-6)
@@ -86,7 +86,7 @@ impl Outcome {
 
 /// The progress of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum ScanStatus {
     /// Pages are left to visit.
     Running,
     /// Every page has been visited as often as the job says.
@@ -99,11 +99,11 @@ pub enum Status {
 
 /// The report on a scan at one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Report {
+pub struct ScanReport {
     /// The progress of the scan.
-    pub status: Status,
+    pub status: ScanStatus,
     /// The savings and the cost so far.
-    pub outcome: Outcome,
+    pub outcome: ScanOutcome,
     /// True if it ends in the middle of a pass: ksmd is back where the scan began.
     pub ends_midway: bool,
     /// Pages that the pass which ended last has left in no tree.

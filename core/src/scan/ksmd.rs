@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::history::History;
-use crate::kernel::Run;
-use crate::limits::Limits;
-use crate::sample::{Rest, Sample};
+use crate::history::PassHistory;
+use crate::kernel::RunState;
+use crate::limits::PolicyLimits;
+use crate::sample::{BoundaryPause, Sample};
 
 /// The state of ksmd that a scan depends on, derived once from a sample, the history and the limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ksmd {
+pub struct KsmdState {
     /// The time of the sample.
     pub at: Duration,
     /// The duration of taking the sample.
@@ -21,7 +21,7 @@ pub struct Ksmd {
     /// True if `smart_scan` is on.
     pub is_smart: bool,
     /// The state of ksmd's rest at the end of a pass.
-    pub rest: Rest,
+    pub rest: BoundaryPause,
     /// The sleep after each batch.
     pub sleep: Duration,
     /// Pages in a batch.
@@ -70,9 +70,9 @@ pub struct Ksmd {
     pub cpu_stall_percent: Option<f32>,
 }
 
-impl Ksmd {
+impl KsmdState {
     /// Derives ksmd's state from the newest sample.
-    pub fn of(now: &Sample, history: &History, limits: &Limits) -> Self {
+    pub fn from_sample(now: &Sample, history: &PassHistory, limits: &PolicyLimits) -> Self {
         let ksm = &now.ksm;
         let visited = ksm.pages_scanned.get();
         let tracked = ksm.tracked_pages();
@@ -82,7 +82,7 @@ impl Ksmd {
             at: now.at,
             took: now.took,
             page_size: now.page_size,
-            runs: ksm.run_state() == Some(Run::Running),
+            runs: ksm.run_state() == Some(RunState::Running),
             is_smart: ksm.smart_scan.get().unwrap_or(0) != 0,
             rest: now.rest,
             sleep: Duration::from_millis(ksm.sleep_millisecs.get().unwrap_or(0)),
@@ -119,7 +119,7 @@ impl Ksmd {
 /// `seconds = tracked_pages * seconds_per_visit`, with the cost per visit of the last clean passes. The cost of the
 /// last visits is not used: a visit to a merged page costs a twentieth of another, and each kind comes in long runs.
 /// Before the first clean pass: `seconds = unmerged_pages * ns_per_page`.
-fn clean_pass_seconds(sample: &Sample, history: &History) -> f64 {
+fn clean_pass_seconds(sample: &Sample, history: &PassHistory) -> f64 {
     let ksm = &sample.ksm;
     let (seconds, visited) = history.clean_passes().fold((0.0, 0.0), |(seconds, visited), pass| {
         (seconds + pass.ksmd_cpu.as_secs_f64(), visited + pass.visited.unwrap_or(0) as f64)
@@ -142,7 +142,7 @@ mod tests {
         let changing = |page_samples| {
             let mut sample = Sample { page_samples, ..Sample::default() };
             sample.ksm.pages_unshared = Reading::Value(10_000);
-            Ksmd::of(&sample, &History::default(), &Limits::default()).changing
+            KsmdState::from_sample(&sample, &PassHistory::default(), &PolicyLimits::default()).changing
         };
         let samples = PageSamples { pages: 500, changing: 10, ..PageSamples::default() };
         assert_eq!(changing(Reading::Value(samples)), 200);

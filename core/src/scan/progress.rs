@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::count::{Count, Moved};
-use super::pass_end::{Boundary, Glimpse, PassEnd};
-use super::{Coverage, Ksmd, Outcome, Report, ScanJob, Status, duty};
-use crate::sample::Rest;
+use super::count::{KsmdProgress, PassCount};
+use super::pass_end::{KsmdGlimpse, PassEnd, ScanBoundary};
+use super::{KsmdState, ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus, duty};
+use crate::sample::BoundaryPause;
 
 /// The cost of skipping an old page, in nanoseconds.
 const SKIP_NS: f64 = 150.0;
@@ -13,23 +13,23 @@ const SKIP_NS: f64 = 150.0;
 /// Upper bound on old pages skipped per sample interval plus write latency.
 const SKIPPED_AT_ONCE: u64 = 50_000;
 
-/// The shortest interval between two looks, but for [`Scan::skipping`].
+/// The shortest interval between two looks, but for [`ScanProgress::skipping`].
 pub(super) const CLOSE: Duration = Duration::from_millis(20);
 
 /// The time before its expected end at which a pass is given its last batch.
 const APPROACH: Duration = Duration::from_millis(60);
 
-/// A scan that a [`super::Scanner`] has started.
+/// A scan that a [`super::KsmScanner`] has started.
 #[derive(Debug, Clone, Copy)]
-pub struct Scan {
+pub struct ScanProgress {
     pub(super) job: ScanJob,
     began: Duration,
     cpu_ns: Option<u64>,
     saved_bytes: u64,
     visited: u64,
-    count: Count,
-    moved: Moved,
-    seen: Glimpse,
+    count: PassCount,
+    moved: KsmdProgress,
+    seen: KsmdGlimpse,
     /// The first pass for which `smart_scan` is off from beginning to end.
     clean_from: Option<u64>,
     /// The last end of a pass, and the one before.
@@ -45,22 +45,22 @@ pub struct Scan {
     awaits_rest: bool,
 }
 
-impl Scan {
+impl ScanProgress {
     /// Starts a scan. `is_aligned`: ksmd stands between two passes.
-    pub(super) fn begin(job: ScanJob, is_aligned: bool, now: &Ksmd) -> Self {
-        let seen = Glimpse::of(now);
+    pub(super) fn begin(job: ScanJob, is_aligned: bool, now: &KsmdState) -> Self {
+        let seen = KsmdGlimpse::from_ksmd(now);
         // ksmd is not started before everything is set.
         let is_set = !now.runs || !now.is_smart;
-        let is_clean = job.coverage == Coverage::All && is_set;
-        let end = PassEnd::of(now, false, seen.passed);
+        let is_clean = job.coverage == ScanCoverage::All && is_set;
+        let end = PassEnd::from_ksmd(now, false, seen.passed);
         let scan = Self {
             job,
             began: now.at,
             cpu_ns: now.cpu_ns,
             saved_bytes: now.saved_bytes,
             visited: now.visited.unwrap_or(0),
-            count: Count::begin(is_aligned, job.new_pages, now),
-            moved: Moved::of(now),
+            count: PassCount::begin(is_aligned, job.new_pages, now),
+            moved: KsmdProgress::from_ksmd(now),
             seen,
             clean_from: is_clean.then(|| seen.full_scans.saturating_add(u64::from(!is_aligned))),
             end,
@@ -79,9 +79,9 @@ impl Scan {
     }
 
     /// Replaces the job and begins the counting of passes anew, as when memory has grown. Outcome and cost go on.
-    pub fn extend(&mut self, job: ScanJob, now: &Ksmd) {
+    pub fn extend(&mut self, job: ScanJob, now: &KsmdState) {
         self.job = job;
-        self.count = Count::begin(false, job.new_pages, now);
+        self.count = PassCount::begin(false, job.new_pages, now);
         self.early = None;
         // If `full_scans` was reset, what was known of passes is void.
         self.clean_from = self.clean_from.filter(|from| *from <= self.count.full_scans.saturating_add(1));
@@ -90,7 +90,7 @@ impl Scan {
     /// Returns true if all passes for memory that is new by now are still ahead. Either ksmd is in the rest of a pass
     /// that had begun before. Or it is in the first and has not reached the processes that were new when that began,
     /// which are last in it. `is_of_last`: only these have grown.
-    pub fn has_all_ahead(&self, is_of_last: bool, now: &Ksmd) -> bool {
+    pub fn has_all_ahead(&self, is_of_last: bool, now: &KsmdState) -> bool {
         let is_unreached = || is_of_last && !self.count.has_reached_new(now);
         self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
     }
@@ -102,7 +102,7 @@ impl Scan {
     }
 
     /// Records the next sample, and reports.
-    pub fn observe(&mut self, now: &Ksmd) -> Report {
+    pub fn observe(&mut self, now: &KsmdState) -> ScanReport {
         self.follow(now);
         if let Some(least_yield) =
             self.job.least_yield.filter(|_| self.job.coverage.is_clean() && !self.awaits_rest)
@@ -110,14 +110,14 @@ impl Scan {
             self.may_end_early(least_yield, now);
         }
         let status = match () {
-            () if now.full_scans < self.count.full_scans => Status::Lost,
-            () if self.awaits_rest => Status::Running,
-            () if self.is_done(now) => Status::Done,
-            () if self.moved.is_stalled(now) => Status::Stalled,
-            () => Status::Running,
+            () if now.full_scans < self.count.full_scans => ScanStatus::Lost,
+            () if self.awaits_rest => ScanStatus::Running,
+            () if self.is_done(now) => ScanStatus::Done,
+            () if self.moved.is_stalled(now) => ScanStatus::Stalled,
+            () => ScanStatus::Running,
         };
         self.asked = self.rest_after(now);
-        Report {
+        ScanReport {
             status,
             outcome: self.outcome(now),
             ends_midway: !self.is_past_last_pass(now),
@@ -125,8 +125,8 @@ impl Scan {
         }
     }
 
-    fn follow(&mut self, now: &Ksmd) {
-        let (before, seen) = (self.seen, Glimpse::of(now));
+    fn follow(&mut self, now: &KsmdState) {
+        let (before, seen) = (self.seen, KsmdGlimpse::from_ksmd(now));
         // When exactly the setting took hold is not known, and passes may be short: only what samples show counts.
         self.clean_from = match self.clean_from {
             _ if now.is_smart => None,
@@ -138,17 +138,17 @@ impl Scan {
             if self.count.is_aligned && self.count.expects_new && self.count.ends(now) == 1 {
                 self.count.is_aligned = self.count.has_reached_new(now);
             }
-            let mut end = PassEnd::of(now, seen.is_at_end(&before), before.passed);
+            let mut end = PassEnd::from_ksmd(now, seen.is_at_end(&before), before.passed);
             if self.count.is_aligned || before.full_scans > self.count.full_scans {
                 // The sample came late, but a pass passes each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.tracked));
             }
             self.before = std::mem::replace(&mut self.end, end);
-        } else if self.awaits_rest && now.rest == Rest::Resting {
-            self.end = PassEnd::of(now, true, before.passed);
+        } else if self.awaits_rest && now.rest == BoundaryPause::Resting {
+            self.end = PassEnd::from_ksmd(now, true, before.passed);
         }
         let has_come_there = seen.full_scans != before.full_scans && self.asked == Some(seen.full_scans);
-        self.awaits_rest = has_come_there && now.rest == Rest::Possible;
+        self.awaits_rest = has_come_there && now.rest == BoundaryPause::Possible;
         self.seen = seen;
     }
 
@@ -156,12 +156,12 @@ impl Scan {
     ///
     /// After growth the count begins anew in the middle of a pass, often when most new pages have been visited. If the
     /// first whole pass from there finds nearly all pages in a tree, another pass would not merge more.
-    fn may_end_early(&mut self, least_yield: f64, now: &Ksmd) {
+    fn may_end_early(&mut self, least_yield: f64, now: &KsmdState) {
         let few = (now.clean_pass_seconds * least_yield) as u64 / now.page_size.max(1);
         self.may_be_shorter = true;
         let first = self.count.full_scans.saturating_add(u64::from(!self.count.is_aligned));
         let is_whole = |pass: u64| self.clean_from.is_some_and(|from| from <= pass) && pass >= first;
-        if now.rest == Rest::Resting {
+        if now.rest == BoundaryPause::Resting {
             // What the pass that has ended leaves is known.
             let ended = now.full_scans.checked_sub(1);
             self.early = ended.filter(|ended| is_whole(*ended) && self.before.leaves_stable(0, now) <= few);
@@ -181,14 +181,14 @@ impl Scan {
     }
 
     /// The place where ksmd stands, if it stands between two passes.
-    pub(super) fn boundary(&self) -> Option<Boundary> {
+    pub(super) fn boundary(&self) -> Option<ScanBoundary> {
         self.end.boundary(self.seen.full_scans)
     }
 
     /// Returns true if `smart_scan` may skip old pages: in the first pass, until ksmd reaches memory that it did not
     /// track when the scan began, or may do so before the next sample. New processes are last in a pass that begins
     /// after they came.
-    pub(super) fn may_skip(&self, now: &Ksmd) -> bool {
+    pub(super) fn may_skip(&self, now: &KsmdState) -> bool {
         let reaches_new = self.count.is_aligned && self.left_in_pass(now).is_none_or(|left| left < SKIPPED_AT_ONCE);
         self.count.ends(now) == 0 && !reaches_new && !self.count.has_reached_new(now)
     }
@@ -197,7 +197,7 @@ impl Scan {
     ///
     /// In the rest of a pass that had begun before, it is not known when that is. Then old pages are skipped for a
     /// small part of a pass at most.
-    pub(super) fn skipping(&self, share: f64, now: &Ksmd) -> Duration {
+    pub(super) fn skipping(&self, share: f64, now: &KsmdState) -> Duration {
         const SOONEST: Duration = Duration::from_millis(5);
         const LATEST: Duration = Duration::from_millis(250);
         const PART_OF_PASS: f64 = 1.0 / 8.0;
@@ -210,11 +210,11 @@ impl Scan {
     }
 
     /// Returns true if `smart_scan` was still on at the last sample, although no page is to be skipped any more.
-    pub(super) fn skips(&self, now: &Ksmd) -> bool {
+    pub(super) fn skips(&self, now: &KsmdState) -> bool {
         now.is_smart && self.began != now.at
     }
 
-    fn is_last_pass(&self, now: &Ksmd) -> bool {
+    fn is_last_pass(&self, now: &KsmdState) -> bool {
         self.last_pass().is_some_and(|last| now.full_scans >= last)
     }
 
@@ -232,7 +232,7 @@ impl Scan {
 
     /// Passes that ksmd will have completed when it is to rest: with the last pass, or with the next one that may be
     /// the last.
-    pub(super) fn rest_after(&self, now: &Ksmd) -> Option<u64> {
+    pub(super) fn rest_after(&self, now: &KsmdState) -> Option<u64> {
         if self.awaits_rest {
             return Some(now.full_scans);
         }
@@ -242,8 +242,8 @@ impl Scan {
 
     /// Visits left in the last pass where that is about to end, and ksmd does not rest there: it is to be stopped right
     /// there.
-    pub(super) fn approach(&self, share: f64, now: &Ksmd) -> Option<u64> {
-        if now.rest != Rest::Unavailable || !self.is_last_pass(now) || self.is_done(now) {
+    pub(super) fn approach(&self, share: f64, now: &KsmdState) -> Option<u64> {
+        if now.rest != BoundaryPause::Unavailable || !self.is_last_pass(now) || self.is_done(now) {
             return None;
         }
         let left = self.left_in_pass(now)?;
@@ -252,34 +252,34 @@ impl Scan {
     }
 
     /// The least cost of passing a page: in smart passes all pages that are left may be skipped.
-    fn least_ns_per_page(&self, now: &Ksmd) -> f64 {
+    fn least_ns_per_page(&self, now: &KsmdState) -> f64 {
         if self.job.coverage.is_clean() { now.ns_per_page } else { SKIP_NS.min(now.ns_per_page) }
     }
 
     /// Pages that ksmd has yet to pass in the pass under way. `None` before Linux 6.6.
-    fn left_in_pass(&self, now: &Ksmd) -> Option<u64> {
+    fn left_in_pass(&self, now: &KsmdState) -> Option<u64> {
         let done = now.passed?.saturating_sub(self.end.passed);
         Some(now.tracked.saturating_sub(done))
     }
 
-    fn is_done(&self, now: &Ksmd) -> bool {
+    fn is_done(&self, now: &KsmdState) -> bool {
         let is_single = self.job.passes == 1 && !self.job.needs_whole_pass;
         self.is_past_last_pass(now) || self.count.ends(now) == 1 && is_single && self.has_gone_round(now)
     }
 
-    fn is_past_last_pass(&self, now: &Ksmd) -> bool {
+    fn is_past_last_pass(&self, now: &KsmdState) -> bool {
         self.last_pass().is_some_and(|last| now.full_scans > last)
     }
 
     /// Returns true if ksmd is back where the count began, having visited every page on the way.
-    fn has_gone_round(&self, now: &Ksmd) -> bool {
+    fn has_gone_round(&self, now: &KsmdState) -> bool {
         let is_clean = self.clean_from.is_some_and(|from| from <= self.count.full_scans.saturating_add(1));
         is_clean && self.count.visits_left(self.job.passes, now) == Some(0)
     }
 
     /// Returns the outcome so far. If the CPU time of ksmd cannot be read it is `visits * ns_per_page`, and before
     /// Linux 6.6 the whole time.
-    fn outcome(&self, now: &Ksmd) -> Outcome {
+    fn outcome(&self, now: &KsmdState) -> ScanOutcome {
         let gained = i128::from(now.saved_bytes) - i128::from(self.saved_bytes);
         let visits = now.visited.map(|visited| visited.saturating_sub(self.visited));
         let cpu_ns = match (self.cpu_ns, now.cpu_ns, visits) {
@@ -287,30 +287,32 @@ impl Scan {
             (_, _, Some(visits)) => visits as f64 * now.ns_per_page,
             _ => now.at.saturating_sub(self.began).as_nanos() as f64,
         };
-        Outcome { saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX), cpu_seconds: cpu_ns / 1e9 }
+        ScanOutcome { saved_bytes: i64::try_from(gained).unwrap_or(i64::MAX), cpu_seconds: cpu_ns / 1e9 }
     }
 
     /// Returns the time to the next look: at the expected end, so that ksmd does not run on into another pass, but
     /// often enough to hold the CPU share.
-    pub(super) fn check_after(&self, share: f64, now: &Ksmd) -> Duration {
+    pub(super) fn check_after(&self, share: f64, now: &KsmdState) -> Duration {
         if self.awaits_rest {
             return CLOSE;
         }
         let latest = duty::look_after(share);
         let Some(visits) = self.count.visits_left(self.job.passes, now) else { return latest };
-        let span = |visits: u64| take(visits, now.ns_per_page, share);
+        let span = |visits: u64| passing_time(visits, now.ns_per_page, share);
         let left = match self.left_in_pass(now) {
             // ksmd waits there.
-            Some(left) if now.rest != Rest::Unavailable && (self.may_be_shorter || self.is_last_pass(now)) => {
+            Some(left)
+                if now.rest != BoundaryPause::Unavailable && (self.may_be_shorter || self.is_last_pass(now)) =>
+            {
                 span(left).max(often(now))
             }
             Some(left) if self.is_last_pass(now) => {
-                take(left, self.least_ns_per_page(now), share).saturating_sub(APPROACH).min(span(visits))
+                passing_time(left, self.least_ns_per_page(now), share).saturating_sub(APPROACH).min(span(visits))
             }
             // The end of this pass has to be seen soon: the end of the next, which may be the last, is foreseen from it.
             Some(left) if self.may_be_shorter => {
                 // Merged pages cost hardly more than skipped ones.
-                let least = if self.knows_end() { take(left, SKIP_NS, share) } else { Duration::ZERO };
+                let least = if self.knows_end() { passing_time(left, SKIP_NS, share) } else { Duration::ZERO };
                 span(visits).min(least.max(often(now)))
             }
             _ => span(visits),
@@ -325,13 +327,13 @@ impl Scan {
 }
 
 /// The time in which ksmd passes so many pages with this share of a CPU.
-fn take(pages: u64, ns_per_page: f64, share: f64) -> Duration {
+fn passing_time(pages: u64, ns_per_page: f64, share: f64) -> Duration {
     Duration::from_nanos((pages as f64 * ns_per_page / share.max(0.01)) as u64)
 }
 
 /// The shortest interval that costs little, given how long a sample takes. It lets the end of a pass be seen before the
 /// last batch of the next.
-fn often(now: &Ksmd) -> Duration {
+fn often(now: &KsmdState) -> Duration {
     const PART: u32 = 20;
     now.took.saturating_mul(PART).max(APPROACH * 3 / 4)
 }
@@ -339,24 +341,24 @@ fn often(now: &Ksmd) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{History, Limits};
+    use crate::decide::{PassHistory, PolicyLimits};
     use crate::sample::Sample;
 
     #[test]
     fn all_passes_for_new_memory_are_ahead_until_ksmd_may_have_passed_where_it_is() {
-        let now = Ksmd::of(&Sample::default(), &History::default(), &Limits::default());
+        let now = KsmdState::from_sample(&Sample::default(), &PassHistory::default(), &PolicyLimits::default());
         let job = ScanJob {
-            coverage: Coverage::Smart,
+            coverage: ScanCoverage::Smart,
             passes: 2,
             new_pages: 1000,
             busy_share: 1.0,
             needs_whole_pass: false,
             least_yield: None,
         };
-        let next_pass = Ksmd { full_scans: now.full_scans + 1, ..now };
-        let reached = Ksmd { tracked_of_living: now.tracked_of_living + 1000, ..now };
-        let is_ahead = |is_aligned, is_of_last, later: &Ksmd| {
-            Scan::begin(job, is_aligned, &now).has_all_ahead(is_of_last, later)
+        let next_pass = KsmdState { full_scans: now.full_scans + 1, ..now };
+        let reached = KsmdState { tracked_of_living: now.tracked_of_living + 1000, ..now };
+        let is_ahead = |is_aligned, is_of_last, later: &KsmdState| {
+            ScanProgress::begin(job, is_aligned, &now).has_all_ahead(is_of_last, later)
         };
         for (is_of_last, later) in [(false, &now), (false, &reached), (true, &reached)] {
             assert!(is_ahead(false, is_of_last, later), "the passes have not begun");
@@ -365,48 +367,49 @@ mod tests {
         assert!(is_ahead(true, true, &now), "they are last");
         assert!(!is_ahead(true, false, &now), "others may be behind");
         assert!(!is_ahead(true, true, &reached));
-        let mut scan = Scan::begin(job, false, &now);
+        let mut scan = ScanProgress::begin(job, false, &now);
         scan.expect(500);
         assert_eq!(scan.job().new_pages, 1500);
     }
 
     /// A clean job of so many passes over 10,000 pages, and ksmd in the middle of its first pass.
-    fn under_way(passes: u64, least_yield: Option<f64>) -> (Scan, Ksmd) {
-        let now = Ksmd {
+    fn under_way(passes: u64, least_yield: Option<f64>) -> (ScanProgress, KsmdState) {
+        let now = KsmdState {
             full_scans: 7,
             visited: Some(0),
             passed: Some(0),
             tracked: 10_000,
             page_size: 4096,
             clean_pass_seconds: 0.1,
-            ..Ksmd::of(&Sample::default(), &History::default(), &Limits::default())
+            ..KsmdState::from_sample(&Sample::default(), &PassHistory::default(), &PolicyLimits::default())
         };
         let job = ScanJob {
-            coverage: Coverage::All,
+            coverage: ScanCoverage::All,
             passes,
             new_pages: 0,
             busy_share: 1.0,
             needs_whole_pass: true,
             least_yield,
         };
-        let mut scan = Scan::begin(job, true, &now);
-        let middle = at(&now, 7, 5_000, Rest::Possible);
-        assert_eq!(scan.observe(&middle).status, Status::Running);
+        let mut scan = ScanProgress::begin(job, true, &now);
+        let middle = at(&now, 7, 5_000, BoundaryPause::Possible);
+        assert_eq!(scan.observe(&middle).status, ScanStatus::Running);
         (scan, middle)
     }
 
     /// ksmd a little later, after so many visits.
-    fn at(now: &Ksmd, full_scans: u64, visited: u64, rest: Rest) -> Ksmd {
+    fn at(now: &KsmdState, full_scans: u64, visited: u64, rest: BoundaryPause) -> KsmdState {
         let at = now.at + Duration::from_millis(100);
-        Ksmd { at, runs: true, full_scans, visited: Some(visited), passed: Some(visited), rest, ..*now }
+        KsmdState { at, runs: true, full_scans, visited: Some(visited), passed: Some(visited), rest, ..*now }
     }
 
     #[test]
     fn an_end_where_ksmd_rests_is_exact_however_late_it_is_seen() {
         let (mut scan, now) = under_way(1, None);
         assert_eq!((scan.rest_after(&now), scan.approach(1.0, &now)), (Some(8), None), "no close look is needed");
-        let late = Ksmd { at: now.at + Duration::from_secs(60), ..at(&now, 8, 10_000, Rest::Resting) };
-        assert_eq!(scan.observe(&late).status, Status::Done);
+        let late =
+            KsmdState { at: now.at + Duration::from_secs(60), ..at(&now, 8, 10_000, BoundaryPause::Resting) };
+        assert_eq!(scan.observe(&late).status, ScanStatus::Done);
         assert!(scan.boundary().is_some());
     }
 
@@ -414,27 +417,28 @@ mod tests {
     fn an_end_that_the_waking_thread_has_yet_to_see_is_waited_for_once() {
         for comes_to_rest in [true, false] {
             let (mut scan, now) = under_way(1, None);
-            let ended = at(&now, 8, 10_000, Rest::Possible);
-            assert_eq!(scan.observe(&ended).status, Status::Running);
+            let ended = at(&now, 8, 10_000, BoundaryPause::Possible);
+            assert_eq!(scan.observe(&ended).status, ScanStatus::Running);
             assert_eq!(
                 (scan.rest_after(&ended), scan.check_after(1.0, &ended)),
                 (Some(8), CLOSE),
                 "asked for once more"
             );
-            let rest = if comes_to_rest { Rest::Resting } else { Rest::Possible };
-            assert_eq!(scan.observe(&at(&ended, 8, 10_000, rest)).status, Status::Done);
+            let rest = if comes_to_rest { BoundaryPause::Resting } else { BoundaryPause::Possible };
+            assert_eq!(scan.observe(&at(&ended, 8, 10_000, rest)).status, ScanStatus::Done);
             assert_eq!(scan.boundary().is_some(), comes_to_rest);
         }
     }
 
     #[test]
     fn a_scan_that_may_be_shorter_has_ksmd_rest_at_each_end_and_is_over_once_little_is_left() {
-        let left = [(5_000, 0, Status::Running), (0, 0, Status::Done), (5_000, 4_500, Status::Running)];
+        let left = [(5_000, 0, ScanStatus::Running), (0, 0, ScanStatus::Done), (5_000, 4_500, ScanStatus::Running)];
         // What changes all the time is not left to another pass.
-        for (in_no_tree, changing, status) in left.into_iter().chain([(5_000, 4_900, Status::Done)]) {
+        for (in_no_tree, changing, status) in left.into_iter().chain([(5_000, 4_900, ScanStatus::Done)]) {
             let (mut scan, now) = under_way(3, Some(8.0 * 1024.0 * 1024.0));
             assert_eq!(scan.rest_after(&now), Some(8));
-            let ended = Ksmd { in_no_tree: Some(in_no_tree), changing, ..at(&now, 8, 10_000, Rest::Resting) };
+            let ended =
+                KsmdState { in_no_tree: Some(in_no_tree), changing, ..at(&now, 8, 10_000, BoundaryPause::Resting) };
             assert_eq!(scan.observe(&ended).status, status);
             assert_eq!(scan.rest_after(&ended), Some(9));
         }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::duty::{self, Duty};
-use super::pass_end::Boundary;
+use super::duty::{self, DutyRegulator};
+use super::pass_end::ScanBoundary;
 use super::progress::CLOSE;
 use super::share::share;
-use super::{Coverage, Ksmd, Scan, ScanJob};
-use crate::knobs::{Knob, Knobs};
+use super::{KsmdState, ScanCoverage, ScanJob, ScanProgress};
+use crate::knobs::{Knob, KnobSettings};
 
 /// Starts scans, and remembers between them where ksmd stands and how its CPU share is held.
 #[derive(Debug, Clone, Default)]
-pub struct Scanner {
-    duty: Duty,
-    boundary: Option<Boundary>,
+pub struct KsmScanner {
+    duty: DutyRegulator,
+    boundary: Option<ScanBoundary>,
     last_batch: Option<LastBatch>,
 }
 
@@ -28,9 +28,9 @@ struct LastBatch {
 
 /// The settings that carry a scan on, and when they are to be looked at again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct ScanSettings {
     /// The settings of ksmd.
-    pub knobs: Knobs,
+    pub knobs: KnobSettings,
     /// The time to the next look.
     pub check_after: Duration,
     /// Passes that ksmd will have completed when it is to rest.
@@ -41,15 +41,15 @@ pub struct Settings {
     pub visits_all: bool,
 }
 
-impl Scanner {
+impl KsmScanner {
     /// Starts a scan.
-    pub fn start(&mut self, job: ScanJob, now: &Ksmd) -> Scan {
+    pub fn start(&mut self, job: ScanJob, now: &KsmdState) -> ScanProgress {
         self.duty.reset();
-        Scan::begin(job, self.is_between_passes(now), now)
+        ScanProgress::begin(job, self.is_between_passes(now), now)
     }
 
     /// Records that a scan has ended and ksmd is stopped where it stands.
-    pub fn finish(&mut self, scan: &Scan) {
+    pub fn finish(&mut self, scan: &ScanProgress) {
         self.duty.reset();
         self.boundary = scan.boundary();
     }
@@ -60,13 +60,13 @@ impl Scanner {
     }
 
     /// Returns true if ksmd stands between two passes.
-    pub fn is_between_passes(&self, now: &Ksmd) -> bool {
-        Boundary::holds(self.boundary, now)
+    pub fn is_between_passes(&self, now: &KsmdState) -> bool {
+        ScanBoundary::holds(self.boundary, now)
     }
 
     /// Returns true if the pass ends within its last batch. If it has not, ksmd goes on as before: small batches with
     /// long sleeps would take minutes.
-    fn ends_with(&mut self, left: u64, now: &Ksmd) -> bool {
+    fn ends_with(&mut self, left: u64, now: &KsmdState) -> bool {
         let passed = now.passed.unwrap_or(0);
         let batch = self.last_batch.filter(|batch| batch.full_scans == now.full_scans);
         let most = passed.saturating_add(duty::last_batch_pages(left));
@@ -76,14 +76,14 @@ impl Scanner {
     }
 
     /// The settings that carry `scan` on.
-    pub fn settings(&mut self, scan: &Scan, now: &Ksmd) -> Settings {
+    pub fn settings(&mut self, scan: &ScanProgress, now: &KsmdState) -> ScanSettings {
         let share = share(scan.job.busy_share, now);
         let approach = scan.approach(share, now).filter(|left| self.ends_with(*left, now));
         let knobs = match approach {
             Some(left) => self.duty.last_batch(left, now.min_sleep_milliseconds),
             None => self.duty.knobs(share, now),
         };
-        let skips = scan.job.coverage == Coverage::NewThenAll && scan.may_skip(now);
+        let skips = scan.job.coverage == ScanCoverage::NewThenAll && scan.may_skip(now);
         let visits_all = scan.job.coverage.is_clean() && !skips;
         let check_after = match approach {
             _ if skips => scan.skipping(share, now),
@@ -95,6 +95,6 @@ impl Scanner {
         };
         let knobs =
             knobs.with(Knob::AdvisorMode, 0).with(Knob::SmartScan, u64::from(!visits_all)).with(Knob::Run, 1);
-        Settings { knobs, check_after, rest_after: scan.rest_after(now), share, visits_all }
+        ScanSettings { knobs, check_after, rest_after: scan.rest_after(now), share, visits_all }
     }
 }

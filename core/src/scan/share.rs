@@ -1,6 +1,6 @@
 //! The share of a CPU that ksmd may use at the moment.
 
-use super::Ksmd;
+use super::KsmdState;
 
 /// The share moves between its bounds in steps of `1 / STEPS`, since idle time is never quite the same.
 const STEPS: f64 = 20.0;
@@ -18,7 +18,7 @@ const NICE: f64 = 0.1;
 ///
 /// `share = clamp(spare_cpus - RESERVE, busy, max)`, rounded to steps. Time of ksmd itself and of low-priority programs
 /// counts as spare. If work waits for a CPU, and no low-priority programs run, the share is `busy`.
-pub(super) fn share(busy: f64, now: &Ksmd) -> f64 {
+pub(super) fn share(busy: f64, now: &KsmdState) -> f64 {
     let busy = busy.min(now.max_share);
     if now.nice_cpus < NICE && now.cpu_stall_percent.is_some_and(|stall| stall >= PRESSED) {
         return busy;
@@ -32,28 +32,28 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::history::History;
-    use crate::kernel::{CpuTimes, Psi, Stall};
-    use crate::limits::{Limits, Share};
+    use crate::history::PassHistory;
+    use crate::kernel::{CpuTimes, Psi, StallTimes};
+    use crate::limits::{CpuShare, PolicyLimits};
     use crate::reading::Reading;
     use crate::sample::Sample;
 
     #[test]
     fn the_share_is_the_minimum_on_busy_cpus_and_the_limit_on_idle_ones() {
-        let mut history = History::default();
+        let mut history = PassHistory::default();
         let mut now = Sample::default();
         let mut cpu = |busy, nice, idle| {
             let times = CpuTimes { busy_ticks: busy, nice_ticks: nice, idle_ticks: idle, cpus: 2 };
             history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
             history.clone()
         };
-        let limits = Limits { max_cpu: Share::new(0.8).unwrap(), ..Limits::default() };
-        let of = |now: &Sample, history: &History| Ksmd::of(now, history, &limits);
+        let limits = PolicyLimits { max_cpu: CpuShare::new(0.8).unwrap(), ..PolicyLimits::default() };
+        let of = |now: &Sample, history: &PassHistory| KsmdState::from_sample(now, history, &limits);
         cpu(0, 0, 0);
         let (busy, idle, nice) = (cpu(100, 0, 0), cpu(100, 0, 100), cpu(200, 60, 100));
         assert_eq!(share(0.2, &of(&now, &busy)), 0.2);
         assert_eq!(share(0.2, &of(&now, &idle)), 0.8);
-        let some = Stall { avg10: 30.0, ..Stall::default() };
+        let some = StallTimes { avg10: 30.0, ..StallTimes::default() };
         now.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &of(&now, &idle)), 0.2);
         assert_eq!(share(0.2, &of(&now, &nice)), 0.8, "low-priority programs may be those that wait");

@@ -4,7 +4,7 @@
 //! Source: `scan_time_advisor` in `mm/ksm.c` (6.8). As there, all arithmetic is on integers: its truncation shows in
 //! small figures.
 
-use super::settings::Settings;
+use super::settings::KnobValues;
 
 /// The new measurement's weight in the moving average, in per cent.
 const EWMA_WEIGHT: u64 = 30;
@@ -14,21 +14,21 @@ const MIN_CPU: u64 = 10;
 
 /// The advisor's state from pass to pass.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Advisor {
+pub(super) struct SimAdvisor {
     started_ns: u64,
     last_seconds: u64,
     change: u64,
     cpu_ns: u64,
 }
 
-impl Advisor {
+impl SimAdvisor {
     /// Starts a pass.
     pub fn start(&mut self, now_ns: u64) {
         self.started_ns = now_ns;
     }
 
     /// Ends a pass, and returns `pages_to_scan` for the next one.
-    pub fn stop(&mut self, now_ns: u64, cpu_ns: u64, settings: &Settings) -> u64 {
+    pub fn stop(&mut self, now_ns: u64, cpu_ns: u64, settings: &KnobValues) -> u64 {
         let seconds = ((now_ns - self.started_ns) / 1_000_000_000).max(1);
         let cpu_ms = cpu_ns.saturating_sub(self.cpu_ns) / 1_000_000;
         let cpu_percent = (cpu_ms * 100 / (seconds * 1000)).max(1);
@@ -58,10 +58,10 @@ mod tests {
 
     /// The advice after each pass of (pages_to_scan, seconds, CPU seconds).
     fn advice(passes: &[(u64, u64, u64)]) -> Vec<u64> {
-        let mut advisor = Advisor::default();
+        let mut advisor = SimAdvisor::default();
         let (mut now, mut cpu) = (0, 0);
         let follow = passes.iter().map(|&(pages_to_scan, seconds, cpu_seconds)| {
-            let settings = Settings { pages_to_scan, ..Settings::new(KernelVersion::new(6, 18)) };
+            let settings = KnobValues { pages_to_scan, ..KnobValues::new(KernelVersion::new(6, 18)) };
             advisor.start(now);
             now += seconds * SECOND;
             cpu += cpu_seconds * SECOND;
@@ -79,11 +79,11 @@ mod tests {
     /// `advisor_ctx.cpu_time` is 0 at first, and is compared with ksmd's time since boot.
     #[test]
     fn a_ksmd_that_has_worked_before_gets_the_smallest_batches() {
-        let settings = Settings { pages_to_scan: 500, ..Settings::new(KernelVersion::new(6, 18)) };
-        let mut advisor = Advisor::default();
+        let settings = KnobValues { pages_to_scan: 500, ..KnobValues::new(KernelVersion::new(6, 18)) };
+        let mut advisor = SimAdvisor::default();
         advisor.start(0);
         assert_eq!(advisor.stop(SECOND, 600 * SECOND, &settings), 10);
-        let mut fresh = Advisor::default();
+        let mut fresh = SimAdvisor::default();
         fresh.start(0);
         assert_eq!(fresh.stop(SECOND, SECOND / 100, &settings), 5000, "a tenth of a CPU at the least");
     }

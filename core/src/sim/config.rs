@@ -2,9 +2,9 @@
 
 use crate::field::KernelVersion;
 
-/// The host that a [`Machine`](super::Machine) simulates.
+/// The host that a [`SimMachine`](super::SimMachine) simulates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct SimConfig {
     /// Memory in bytes.
     pub total_bytes: u64,
     /// Memory that neither guests nor KSM use, in bytes.
@@ -16,7 +16,7 @@ pub struct Config {
     /// The kernel version, which decides which files there are and how a visit works.
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
-    pub costs: Costs,
+    pub costs: SimCosts,
     /// CPU time that ksmd has used before, in nanoseconds. The kernel's advisor counts all of it in its first
     /// correction.
     pub ksmd_before_ns: u64,
@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 /// A 16 GiB host with two CPUs and Linux 6.18.
-impl Default for Config {
+impl Default for SimConfig {
     fn default() -> Self {
         Self {
             total_bytes: 16 << 30,
@@ -39,7 +39,7 @@ impl Default for Config {
             swap_bytes: 0,
             cpus: 2,
             kernel: KernelVersion::new(6, 18),
-            costs: Costs::default(),
+            costs: SimCosts::default(),
             ksmd_before_ns: 0,
             ksmd_share_permille: 1000,
             run_pages: 1,
@@ -54,7 +54,7 @@ impl Default for Config {
 /// of another host. They leave out that larger trees and long chains make a visit more expensive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Costs {
+pub struct SimCosts {
     /// A visit that ends with a new checksum.
     pub checksum: u64,
     /// A visit that looks in both trees and finds nothing.
@@ -87,7 +87,7 @@ pub struct Costs {
     pub chain: u64,
 }
 
-impl Costs {
+impl SimCosts {
     /// Returns true if a search costs more in larger trees.
     pub(super) fn depend_on_trees(&self) -> bool {
         self.stable_level | self.unstable_level | self.chain != 0
@@ -116,7 +116,7 @@ impl Costs {
     }
 }
 
-impl Default for Costs {
+impl Default for SimCosts {
     fn default() -> Self {
         Self {
             checksum: 1300,

@@ -24,7 +24,7 @@ pub(super) const ZERO_SLOT: u32 = 0;
 
 /// One content of pages.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct ContentSlot {
     id: u64,
     /// Pages that hold it.
     pub refs: u32,
@@ -41,8 +41,8 @@ pub(super) struct Slot {
 
 /// All contents of pages.
 #[derive(Debug, Clone)]
-pub(super) struct Contents {
-    slots: Vec<Slot>,
+pub(super) struct ContentTable {
+    slots: Vec<ContentSlot>,
     free: Vec<u32>,
     by_id: FxHashMap<u64, u32>,
     /// The number of contents so far that one page alone has.
@@ -53,7 +53,7 @@ pub(super) struct Contents {
     savable: u64,
 }
 
-impl Contents {
+impl ContentTable {
     pub fn new() -> Self {
         let mut contents = Self {
             slots: Vec::new(),
@@ -80,7 +80,7 @@ impl Contents {
             content.refs += 1;
             return slot;
         }
-        let new = Slot {
+        let new = ContentSlot {
             id,
             refs: 1,
             sum: checksum(id),
@@ -119,11 +119,11 @@ impl Contents {
         if is_unique(slot) { slot } else { self.slots[slot as usize].sum }
     }
 
-    pub fn get(&self, slot: u32) -> &Slot {
+    pub fn get(&self, slot: u32) -> &ContentSlot {
         &self.slots[slot as usize]
     }
 
-    pub fn get_mut(&mut self, slot: u32) -> &mut Slot {
+    pub fn get_mut(&mut self, slot: u32) -> &mut ContentSlot {
         &mut self.slots[slot as usize]
     }
 
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn equal_contents_share_a_slot_and_unique_ones_never_do() {
-        let mut contents = Contents::new();
+        let mut contents = ContentTable::new();
         let a = contents.acquire(7);
         assert_eq!(contents.acquire(7), a);
         assert_ne!(contents.acquire(8), a);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_slot_of_a_content_that_no_page_holds_is_used_again() {
-        let mut contents = Contents::new();
+        let mut contents = ContentTable::new();
         let a = contents.acquire(7);
         contents.release(a);
         assert_eq!(contents.acquire(8), a);

@@ -1,11 +1,11 @@
 //! The counters that a visit changes, as one value: where ksmd is inside a run of pages, the part of a visit's effect
 //! that has not come about yet is taken off again.
 
-use super::memory::Memory;
+use super::memory::MergeableMemory;
 
 /// Counters of the machine, in runs of pages; or a difference between two states.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(super) struct MachineCounters {
     pub private: i64,
     pub frames: i64,
     pub rmap_items: i64,
@@ -19,14 +19,14 @@ pub(super) struct Totals {
 
 /// Counters of one guest, in the same way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct GuestCounters {
     pub rmap_items: i64,
     pub merging: i64,
     pub zero: i64,
 }
 
-impl Totals {
-    pub fn of(memory: &Memory) -> Self {
+impl MachineCounters {
+    pub fn from_memory(memory: &MergeableMemory) -> Self {
         Self {
             private: memory.private.cast_signed(),
             frames: memory.stable.frames.cast_signed(),
@@ -56,8 +56,8 @@ impl Totals {
     }
 }
 
-impl Own {
-    pub fn of(memory: &Memory, guest: u32) -> Self {
+impl GuestCounters {
+    pub fn from_memory(memory: &MergeableMemory, guest: u32) -> Self {
         let guest = &memory.guests[guest as usize];
         Self {
             rmap_items: guest.rmap_items.cast_signed(),
@@ -78,21 +78,21 @@ impl Own {
 
 /// The run that ksmd is inside of: its state is that after the visit, and `left` of its pages are still to be visited.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Inside {
+pub(super) struct UnfinishedRun {
     pub guest: u32,
     pub run: u32,
     /// Pages of the run that ksmd has not come to.
     pub left: u32,
     /// The cost of each page.
     pub cost_ns: u64,
-    pub step: Step,
+    pub step: ScanStep,
     /// The change that the visit makes; `None` if a write or the end of the guest has settled it.
-    pub change: Option<Change>,
+    pub change: Option<VisitChange>,
 }
 
 /// The kind of one step of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ScanStep {
     /// A visit, which counts towards the batch.
     Visited,
     /// `smart_scan` skips the page.
@@ -103,10 +103,10 @@ pub(super) enum Step {
 
 /// The change that a visit to a run makes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Change {
-    pub totals: Totals,
+pub(super) struct VisitChange {
+    pub totals: MachineCounters,
     /// That of the guest.
-    pub own: Own,
+    pub own: GuestCounters,
     /// The other guest, where the two runs were the first to merge.
     pub partner: Option<u32>,
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// The memory of a guest that comes and goes: page cache, and programs at work now and then. It comes on top of the
-/// guest's [`Plan`](super::Plan), which the guest can't do without.
+/// guest's [`GuestPlan`](super::GuestPlan), which the guest can't do without.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Demand {
+pub struct GuestDemand {
     /// The memory that the guest was started with, in bytes.
     pub whole_bytes: u64,
     /// Files that it reads again and again, in bytes: its own.
@@ -32,7 +32,7 @@ pub struct Demand {
     pub burst_from: Duration,
 }
 
-impl Demand {
+impl GuestDemand {
     /// All memory that comes and goes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.hot_bytes + self.image_files_bytes + self.own_files_bytes + self.bursting_bytes

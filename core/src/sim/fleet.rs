@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{Config, Demand, Machine, PAGE_SIZE, Plan};
+use super::{GuestDemand, GuestPlan, PAGE_SIZE, SimConfig, SimMachine};
 
 /// The guests of one host. Each page of a guest belongs to one part; what is left of its memory is unique.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fleet {
+pub struct SimFleet {
     /// Memory of the host, in bytes.
     pub host_bytes: u64,
     /// The number of images.
@@ -54,7 +54,7 @@ pub struct Fleet {
     pub burst_within: Duration,
     /// The part of the guests that share nothing: what others have in common is unlike any other in them.
     pub strangers: f64,
-    /// The pace of rewriting, and of coming and going, at night: see [`Config::night_permille`].
+    /// The pace of rewriting, and of coming and going, at night: see [`SimConfig::night_permille`].
     pub night_permille: u32,
     /// Time between two starts while the host fills.
     pub start_every: Duration,
@@ -73,7 +73,7 @@ pub struct Fleet {
 
 /// An hour on a host of 16 GiB: guests of 1 to 4 GiB and eight images fill nine tenths of it, and from half an hour on
 /// one leaves and one comes each minute.
-impl Default for Fleet {
+impl Default for SimFleet {
     fn default() -> Self {
         Self {
             host_bytes: 16 << 30,
@@ -110,16 +110,16 @@ impl Default for Fleet {
     }
 }
 
-impl Fleet {
+impl SimFleet {
     /// The host that it runs on, with memory kept in runs of `run_pages` pages.
-    pub fn config(&self, run_pages: u32) -> Config {
+    pub fn config(&self, run_pages: u32) -> SimConfig {
         let night_permille = self.night_permille;
-        Config { total_bytes: self.host_bytes, run_pages, night_permille, ..Config::default() }
+        SimConfig { total_bytes: self.host_bytes, run_pages, night_permille, ..SimConfig::default() }
     }
 
     /// Makes a machine on which the fleet's story begins.
-    pub fn machine(&self, run_pages: u32) -> Machine {
-        let mut machine = Machine::new(self.config(run_pages));
+    pub fn machine(&self, run_pages: u32) -> SimMachine {
+        let mut machine = SimMachine::new(self.config(run_pages));
         self.plans().into_iter().for_each(|plan| machine.start(plan));
         machine
     }
@@ -130,8 +130,8 @@ impl Fleet {
     }
 
     /// The guests' plans, in the order of their starts.
-    pub fn plans(&self) -> Vec<Plan> {
-        let growing = |(plan, demand): (Plan, Demand)| {
+    pub fn plans(&self) -> Vec<GuestPlan> {
+        let growing = |(plan, demand): (GuestPlan, GuestDemand)| {
             let pages = u32::try_from(demand.image_files_bytes / PAGE_SIZE).unwrap_or(u32::MAX);
             if pages > 0 { plan.growing(demand.image_files, pages, demand.files_over) } else { plan }
         };
@@ -139,8 +139,8 @@ impl Fleet {
     }
 
     /// The guests in the order of their starts: what they can't do without, and what comes and goes.
-    pub fn guests(&self) -> Vec<(Plan, Demand)> {
-        let mut dice = Dice(self.seed);
+    pub fn guests(&self) -> Vec<(GuestPlan, GuestDemand)> {
+        let mut dice = SplitMix64(self.seed);
         let mut plans = Vec::new();
         // Of those that run: the place in `plans` and the size.
         let mut living = Vec::new();
@@ -175,12 +175,12 @@ impl Fleet {
         self.night_permille != 1000 && at.as_secs() / (12 * 3600) % 2 == 1
     }
 
-    fn size(&self, dice: &mut Dice) -> u64 {
+    fn size(&self, dice: &mut SplitMix64) -> u64 {
         let choices = u64::from(self.sizes.end().saturating_sub(*self.sizes.start())) + 1;
         (u64::from(*self.sizes.start()) + dice.below(choices)) * self.size_step
     }
 
-    fn plan(&self, number: usize, bytes: u64, at: Duration, dice: &mut Dice) -> (Plan, Demand) {
+    fn plan(&self, number: usize, bytes: u64, at: Duration, dice: &mut SplitMix64) -> (GuestPlan, GuestDemand) {
         let all = u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX);
         let mut left = all;
         let mut part = |share: f64| {
@@ -197,13 +197,13 @@ impl Fleet {
         let is_stranger =
             self.strangers > 0.0 && (dice.below(1 << 20) as f64) < self.strangers * f64::from(1 << 20);
         if is_stranger {
-            let plan = Plan::new(format!("guest-{}", number + 1))
+            let plan = GuestPlan::new(format!("guest-{}", number + 1))
                 .rewritten(rewritten, self.rewritten_every)
                 .unique(all - rewritten)
                 .starting_at(at);
-            return (plan, Demand { whole_bytes: u64::from(all) * PAGE_SIZE, ..Demand::default() });
+            return (plan, GuestDemand { whole_bytes: u64::from(all) * PAGE_SIZE, ..GuestDemand::default() });
         }
-        let plan = Plan::new(format!("guest-{}", number + 1))
+        let plan = GuestPlan::new(format!("guest-{}", number + 1))
             .equal(0, common)
             .equal(of_image, image)
             .zero(zero)
@@ -215,9 +215,9 @@ impl Fleet {
         let plan = if booting > 0 { plan.settling(of_image + images, booting, self.boot) } else { plan };
         let in_bytes = |pages: u32| u64::from(pages) * PAGE_SIZE;
         // Dice of its own, so that these programs change nothing else of the story.
-        let mut own_dice = Dice(self.seed ^ (number as u64 + 1) << 32);
+        let mut own_dice = SplitMix64(self.seed ^ (number as u64 + 1) << 32);
         let burst_every = u64::try_from(self.burst_every.as_millis()).unwrap_or(u64::MAX);
-        let demand = Demand {
+        let demand = GuestDemand {
             whole_bytes: in_bytes(all),
             hot_bytes: in_bytes(hot),
             hot_every: self.hot_every,
@@ -240,9 +240,9 @@ const MOST: usize = 1_000_000;
 
 /// A generator of numbers that look random: SplitMix64.
 #[derive(Debug, Clone)]
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     /// A number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn guests_fill_the_host_and_one_comes_for_each_that_leaves() {
-        let fleet = Fleet { host_bytes: 64 << 30, ..Fleet::default() };
+        let fleet = SimFleet { host_bytes: 64 << 30, ..SimFleet::default() };
         let plans = fleet.plans();
         let running = |at: u64| {
             let at = Duration::from_secs(at);
-            let runs = |plan: &&Plan| plan.starts <= at && plan.stops.is_none_or(|stops| stops > at);
+            let runs = |plan: &&GuestPlan| plan.starts <= at && plan.stops.is_none_or(|stops| stops > at);
             let running: Vec<_> = plans.iter().filter(runs).collect();
             (running.len(), running.iter().map(|plan| plan.pages() * PAGE_SIZE).sum::<u64>() >> 30)
         };
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn boots_settle_and_page_caches_grow() {
-        let fleet = Fleet {
+        let fleet = SimFleet {
             images: 1,
             sizes: 1..=1,
             size_step: 16 << 20,
@@ -287,10 +287,10 @@ mod tests {
             growing: 0.125,
             growing_over: Duration::from_secs(100),
             exchange_every: Duration::ZERO,
-            ..Fleet::default()
+            ..SimFleet::default()
         };
         for run_pages in [1, 16] {
-            let mut machine = Machine::new(fleet.config(run_pages));
+            let mut machine = SimMachine::new(fleet.config(run_pages));
             fleet.plans().into_iter().for_each(|plan| machine.start(plan));
             let mut attainable = |seconds: u64| {
                 machine.advance(Duration::from_secs(seconds).saturating_sub(machine.now()));
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn guests_come_more_rarely_at_night() {
-        let day = Fleet { duration: Duration::from_secs(24 * 3600), ..Fleet::default() };
-        let night = Fleet { night_permille: 100, ..day.clone() };
-        let later = |fleet: &Fleet| {
+        let day = SimFleet { duration: Duration::from_secs(24 * 3600), ..SimFleet::default() };
+        let night = SimFleet { night_permille: 100, ..day.clone() };
+        let later = |fleet: &SimFleet| {
             fleet.plans().iter().filter(|plan| plan.starts >= Duration::from_secs(12 * 3600)).count()
         };
         assert!(later(&day) > 9 * later(&night) && later(&night) > 60, "{} {}", later(&day), later(&night));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        let plans = |seed| Fleet { seed, ..Fleet::default() }.plans();
+        let plans = |seed| SimFleet { seed, ..SimFleet::default() }.plans();
         assert_eq!(plans(1), plans(1));
         assert_ne!(plans(1), plans(2));
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 /// The identity of a guest of one machine. It is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GuestId(pub(super) u32);
+pub struct SimGuestId(pub(super) u32);
 
 /// The state of a page in KSM and in the page table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SimPageState {
     /// A private page without an `rmap_item`.
     New,
     /// A private page with an `rmap_item` in no tree: counts as volatile.
@@ -30,7 +30,7 @@ pub(super) enum State {
     TakenMerged,
 }
 
-impl State {
+impl SimPageState {
     /// Returns true if the page has an `rmap_item`.
     pub fn is_tracked(self) -> bool {
         !matches!(self, Self::New | Self::Zero | Self::Absent)
@@ -49,27 +49,27 @@ impl State {
 
 /// One page, or run of pages with the same fate: 16 bytes, in the order of addresses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Page {
+pub(super) struct SimPage {
     /// The slot of its content.
     pub slot: u32,
     /// The checksum at the last visit, 0 before the first.
     pub sum: u32,
     /// The stable node, where it is merged or diverged.
     pub node: u32,
-    pub state: State,
+    pub state: SimPageState,
     /// The number of times that `smart_scan` considered it.
     pub age: u8,
     /// The number of times that `smart_scan` still skips it.
     pub skips: u8,
 }
 
-impl Page {
+impl SimPage {
     pub fn new(slot: u32) -> Self {
-        Self { slot, sum: 0, node: super::content::NONE, state: State::New, age: 0, skips: 0 }
+        Self { slot, sum: 0, node: super::content::NONE, state: SimPageState::New, age: 0, skips: 0 }
     }
 
     /// Drops the `rmap_item`: the next visit is the first.
-    pub fn forget(&mut self, state: State) {
+    pub fn forget(&mut self, state: SimPageState) {
         *self = Self { state, ..Self::new(self.slot) };
     }
 
@@ -96,10 +96,10 @@ impl Page {
 
 /// A guest and the kernel's figures for its process.
 #[derive(Debug, Clone)]
-pub(super) struct Guest {
+pub(super) struct MachineGuest {
     pub name: Arc<str>,
     /// Its pages, or runs of them. The counts below are in the same unit.
-    pub pages: Vec<Page>,
+    pub pages: Vec<SimPage>,
     pub started_ns: u64,
     /// True if it has ended: its memory is free, and ksmd has not visited it since.
     pub ended: bool,
@@ -115,7 +115,7 @@ pub(super) struct Guest {
     pub absent: u64,
 }
 
-impl Guest {
+impl MachineGuest {
     /// Pages that are there.
     pub fn present(&self) -> u64 {
         self.pages.len() as u64 - self.absent
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn a_page_takes_sixteen_bytes() {
-        assert_eq!(size_of::<Page>(), 16);
+        assert_eq!(size_of::<SimPage>(), 16);
     }
 
     #[test]
     fn an_old_page_is_visited_every_ninth_time() {
-        let mut page = Page::new(0);
+        let mut page = SimPage::new(0);
         let visits: Vec<_> = (0..1000).filter(|_| !page.is_skipped()).collect();
         assert_eq!(visits[..10], [0, 1, 2, 3, 5, 8, 13, 22, 31, 40]);
         assert!(visits[6..].windows(2).all(|pair| pair[1] - pair[0] == 9));

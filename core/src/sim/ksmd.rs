@@ -1,11 +1,11 @@
 //! The state of the scanning thread: its cursor, its activity and its counters.
 
-use super::counters::Inside;
+use super::counters::UnfinishedRun;
 
 /// The place of the walk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
-    /// An index in [`Ksmd::order`].
+pub(super) struct WalkCursor {
+    /// An index in [`SimKsmd::order`].
     pub guest: usize,
     /// The run of pages that comes next.
     pub run: u32,
@@ -13,7 +13,7 @@ pub(super) struct Cursor {
 
 /// The activity of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Activity {
+pub(super) enum KsmdActivity {
     /// Waiting to be woken: not running, or nothing to scan.
     Waiting,
     /// Sleeping between batches.
@@ -24,14 +24,14 @@ pub(super) enum Activity {
 
 /// The state of the thread.
 #[derive(Debug, Clone)]
-pub(super) struct Ksmd {
-    pub activity: Activity,
+pub(super) struct SimKsmd {
+    pub activity: KsmdActivity,
     /// Guests in the order of the walk.
     pub order: Vec<u32>,
     /// `None` between two passes.
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<WalkCursor>,
     /// The run before the cursor, if ksmd has not come to its end.
-    pub inside: Option<Inside>,
+    pub inside: Option<UnfinishedRun>,
     /// The number of the pass, which distinguishes its unstable tree from earlier ones. Unlike `full_scans` it is never
     /// reset.
     pub pass: u32,
@@ -48,10 +48,10 @@ pub(super) struct Ksmd {
     pub skipped: u64,
 }
 
-impl Ksmd {
+impl SimKsmd {
     pub fn new(share_permille: u32) -> Self {
         Self {
-            activity: Activity::Waiting,
+            activity: KsmdActivity::Waiting,
             order: Vec::new(),
             cursor: None,
             inside: None,

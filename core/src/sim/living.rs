@@ -1,10 +1,10 @@
 //! Sums over the living guests, kept up to date, so that a sample of a thousand guests is cheap.
 
-use super::guest::Guest;
+use super::guest::MachineGuest;
 
 /// The living guests, and sums over them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Living {
+pub(super) struct LivingGuests {
     /// Their ids, ascending.
     pub ids: Vec<u32>,
     /// The runs of pages that they hold.
@@ -17,8 +17,8 @@ pub(super) struct Living {
     load_started: u128,
 }
 
-impl Living {
-    pub fn add(&mut self, id: u32, guest: &Guest) {
+impl LivingGuests {
+    pub fn add(&mut self, id: u32, guest: &MachineGuest) {
         self.ids.push(id);
         self.runs += guest.present();
         self.write_ns += guest.write_ns;
@@ -31,7 +31,7 @@ impl Living {
         self.load_started += u128::from(permille) * u128::from(started_ns);
     }
 
-    pub fn remove(&mut self, id: u32, guest: &Guest) {
+    pub fn remove(&mut self, id: u32, guest: &MachineGuest) {
         if let Ok(at) = self.ids.binary_search(&id) {
             self.ids.remove(at);
         }

@@ -7,45 +7,45 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::advisor::Advisor;
-use super::config::Config;
+use super::advisor::SimAdvisor;
+use super::config::SimConfig;
 use super::content::UNIQUE;
-use super::counters::{Inside, Own, Totals};
-use super::guest::{Guest, GuestId, Page, State};
-use super::ksmd::Ksmd;
-use super::memory::Memory;
-use super::plan::Plan;
-use super::settings::Settings;
+use super::counters::{GuestCounters, MachineCounters, UnfinishedRun};
+use super::guest::{MachineGuest, SimGuestId, SimPage, SimPageState};
+use super::ksmd::SimKsmd;
+use super::memory::MergeableMemory;
+use super::plan::GuestPlan;
+use super::settings::KnobValues;
 use super::{PAGE_SIZE, plan};
 use crate::kernel::RMAP_ITEM_BYTES;
-use crate::sample::Rest;
+use crate::sample::BoundaryPause;
 
 /// A simulated host with KSM, as after boot: `run` is 0 and there are no guests.
 #[derive(Debug, Clone)]
-pub struct Machine {
-    pub(super) config: Config,
-    pub(super) settings: Settings,
-    pub(super) memory: Memory,
-    pub(super) ksmd: Ksmd,
-    pub(super) advisor: Advisor,
+pub struct SimMachine {
+    pub(super) config: SimConfig,
+    pub(super) settings: KnobValues,
+    pub(super) memory: MergeableMemory,
+    pub(super) ksmd: SimKsmd,
+    pub(super) advisor: SimAdvisor,
     pub(super) now_ns: u64,
     /// Passes that ksmd will have completed when it is to rest, and whether it does.
     pub(super) rest_after: Option<u64>,
-    pub(super) rest: Rest,
+    pub(super) rest: BoundaryPause,
     /// The CPU time of ended guests.
     pub(super) ended_cpu_ns: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, MachineEvent)>>,
     /// Orders events of the same moment.
     event_count: u64,
-    waiting: Vec<Plan>,
-    sweeps: Vec<Sweep>,
-    settling: Vec<Settling>,
-    growing: Vec<Growing>,
+    waiting: Vec<GuestPlan>,
+    sweeps: Vec<WriteSweep>,
+    settling: Vec<SettlingPart>,
+    growing: Vec<GrowingPart>,
 }
 
 /// An event at a known time. Indices are into the machine's own lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum MachineEvent {
     Start(usize),
     Stop(u32),
     Sweep(usize),
@@ -55,7 +55,7 @@ enum Event {
 
 /// A part of a guest's memory that the guest writes to over and over, from its first page to its last.
 #[derive(Debug, Clone, Copy)]
-struct Sweep {
+struct WriteSweep {
     guest: u32,
     first: u32,
     runs: u32,
@@ -67,7 +67,7 @@ struct Sweep {
 
 /// A part of a guest's memory that gets its lasting content at some time.
 #[derive(Debug, Clone, Copy)]
-struct Settling {
+struct SettlingPart {
     guest: u32,
     first: u32,
     runs: u32,
@@ -76,7 +76,7 @@ struct Settling {
 
 /// Memory that a guest takes run by run.
 #[derive(Debug, Clone, Copy)]
-struct Growing {
+struct GrowingPart {
     guest: u32,
     runs: u32,
     label: u16,
@@ -85,23 +85,23 @@ struct Growing {
     there: u32,
 }
 
-impl Machine {
+impl SimMachine {
     /// Creates a machine as after boot.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: SimConfig) -> Self {
         let costs = config.costs.stretched(config.ksmd_share_permille);
-        let config = Config { run_pages: config.run_pages.max(1), costs, ..config };
-        let settings = Settings::new(config.kernel);
-        let mut memory = Memory::new();
+        let config = SimConfig { run_pages: config.run_pages.max(1), costs, ..config };
+        let settings = KnobValues::new(config.kernel);
+        let mut memory = MergeableMemory::new();
         memory.contents.set_limit(settings.max_page_sharing);
         Self {
             settings,
-            ksmd: Ksmd::new(config.ksmd_share_permille),
+            ksmd: SimKsmd::new(config.ksmd_share_permille),
             config,
             memory,
-            advisor: Advisor::default(),
+            advisor: SimAdvisor::default(),
             now_ns: 0,
             rest_after: None,
-            rest: Rest::Unavailable,
+            rest: BoundaryPause::Unavailable,
             ended_cpu_ns: 0,
             events: BinaryHeap::new(),
             event_count: 0,
@@ -112,16 +112,16 @@ impl Machine {
         }
     }
 
-    /// Sets the number of completed passes at which ksmd rests, as a lease does ([`Rest`]). A rest ends here.
+    /// Sets the number of completed passes at which ksmd rests, as a lease does ([`BoundaryPause`]). A rest ends here.
     pub fn rest_after(&mut self, full_scans: Option<u64>) {
         self.rest_after = full_scans;
-        if std::mem::replace(&mut self.rest, Rest::Possible) == Rest::Resting {
+        if std::mem::replace(&mut self.rest, BoundaryPause::Possible) == BoundaryPause::Resting {
             self.wake_ksmd();
         }
     }
 
     /// The state of ksmd's rest at the end of a pass.
-    pub fn rest(&self) -> Rest {
+    pub fn rest(&self) -> BoundaryPause {
         self.rest
     }
 
@@ -135,15 +135,15 @@ impl Machine {
     ///
     /// Where the machine keeps runs of pages, each content is that of a run: page `n` of a run is equal to page `n` of
     /// another run with the same content, and to no other page.
-    pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> GuestId {
+    pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> SimGuestId {
         let id = self.memory.guests.len() as u32;
-        let pages: Vec<Page> =
-            pages.into_iter().map(|content| Page::new(self.memory.contents.acquire(content))).collect();
+        let pages: Vec<SimPage> =
+            pages.into_iter().map(|content| SimPage::new(self.memory.contents.acquire(content))).collect();
         self.memory.private += pages.len() as u64;
         if !pages.is_empty() {
             self.ksmd.enlist(id);
         }
-        let guest = Guest {
+        let guest = MachineGuest {
             name: name.into(),
             minor_faults: pages.len() as u64,
             write_ns: pages.len() as u64 * self.write_cost_ns(),
@@ -158,16 +158,16 @@ impl Machine {
         };
         self.memory.living.add(id, &guest);
         self.memory.guests.push(guest);
-        GuestId(id)
+        SimGuestId(id)
     }
 
     /// Adds memory with these contents to a guest, and returns true if there is such a guest.
-    pub fn grow_guest(&mut self, guest: GuestId, pages: impl IntoIterator<Item = u64>) -> bool {
+    pub fn grow_guest(&mut self, guest: SimGuestId, pages: impl IntoIterator<Item = u64>) -> bool {
         let Some(entry) = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended) else {
             return false;
         };
         let before = entry.pages.len();
-        entry.pages.extend(pages.into_iter().map(|content| Page::new(self.memory.contents.acquire(content))));
+        entry.pages.extend(pages.into_iter().map(|content| SimPage::new(self.memory.contents.acquire(content))));
         let added = (entry.pages.len() - before) as u64;
         entry.minor_faults += added;
         let cost_ns = added * self.config.costs.write * u64::from(self.config.run_pages);
@@ -183,12 +183,13 @@ impl Machine {
 
     /// Adds `runs` pages, or runs of them, that a guest may touch but has not, and returns the number of the first. A
     /// write makes one be there, and [`take_page`](Self::take_page) takes it back.
-    pub fn reserve_pages(&mut self, guest: GuestId, runs: usize) -> Option<usize> {
+    pub fn reserve_pages(&mut self, guest: SimGuestId, runs: usize) -> Option<usize> {
         let entry = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended)?;
         let first = entry.pages.len();
         entry.absent += runs as u64;
         for _ in 0..runs {
-            let page = Page { state: State::Absent, ..Page::new(self.memory.contents.acquire(UNIQUE)) };
+            let page =
+                SimPage { state: SimPageState::Absent, ..SimPage::new(self.memory.contents.acquire(UNIQUE)) };
             entry.pages.push(page);
         }
         if first == 0 && runs > 0 {
@@ -199,18 +200,18 @@ impl Machine {
 
     /// Takes page number `page`, or the run with that number, from a guest, as its balloon does. Its memory is free at
     /// once. Returns whether there is one.
-    pub fn take_page(&mut self, guest: GuestId, page: usize) -> bool {
+    pub fn take_page(&mut self, guest: SimGuestId, page: usize) -> bool {
         let entry = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended);
         let has_page = entry.is_some_and(|entry| page < entry.pages.len());
         if has_page {
             self.settle(|inside| inside.guest == guest.0 && inside.run == page as u32);
-            self.memory.take(guest.0, page as u32);
+            self.memory.take_page(guest.0, page as u32);
         }
         has_page
     }
 
     /// The merged pages of a guest, as the kernel counts them, the empty ones included.
-    pub fn merged_pages(&self, guest: GuestId) -> u64 {
+    pub fn merged_pages(&self, guest: SimGuestId) -> u64 {
         let is_there = self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended);
         if !is_there {
             return 0;
@@ -222,7 +223,7 @@ impl Machine {
     /// Ends a guest, and returns true if there was one.
     ///
     /// Its memory is free at once. KSM's counters keep its pages until ksmd's next visit, as in the kernel.
-    pub fn remove_guest(&mut self, guest: GuestId) -> bool {
+    pub fn remove_guest(&mut self, guest: SimGuestId) -> bool {
         let Some(entry) = self.memory.guests.get(guest.0 as usize).filter(|entry| !entry.ended) else {
             return false;
         };
@@ -244,7 +245,7 @@ impl Machine {
 
     /// Writes `content` to page number `page` of a guest, or to the run with that number, and returns true if there is
     /// one.
-    pub fn write_page(&mut self, guest: GuestId, page: usize, content: u64) -> bool {
+    pub fn write_page(&mut self, guest: SimGuestId, page: usize, content: u64) -> bool {
         let has_page =
             self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended && page < entry.pages.len());
         if has_page {
@@ -269,7 +270,7 @@ impl Machine {
     }
 
     /// Completes the visit to the run that ksmd is inside of, if that is the run that is meant.
-    fn settle(&mut self, is_meant: impl Fn(&Inside) -> bool) {
+    fn settle(&mut self, is_meant: impl Fn(&UnfinishedRun) -> bool) {
         if let Some(inside) = &mut self.ksmd.inside
             && is_meant(inside)
         {
@@ -278,11 +279,11 @@ impl Machine {
     }
 
     /// The machine's counters in pages.
-    pub(super) fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> MachineCounters {
         let pages = i64::from(self.config.run_pages);
-        let all = Totals::of(&self.memory);
+        let all = MachineCounters::from_memory(&self.memory);
         match self.ksmd.inside {
-            Some(Inside { left, change: Some(change), .. }) => {
+            Some(UnfinishedRun { left, change: Some(change), .. }) => {
                 all.with(change.totals, |all, change| (all * pages - change * i64::from(left)).max(0))
             }
             _ => all.with(all, |all, _| all * pages),
@@ -290,13 +291,15 @@ impl Machine {
     }
 
     /// A guest's counters in pages.
-    pub(super) fn own(&self, guest: u32) -> Own {
+    pub(super) fn own(&self, guest: u32) -> GuestCounters {
         let pages = i64::from(self.config.run_pages);
-        let all = Own::of(&self.memory, guest);
+        let all = GuestCounters::from_memory(&self.memory, guest);
         let change = match self.ksmd.inside {
-            Some(Inside { guest: id, left, change: Some(change), .. }) if id == guest => Some((left, change.own)),
-            Some(Inside { left, change: Some(change), .. }) if change.partner == Some(guest) => {
-                Some((left, Own { merging: 1, ..Own::default() }))
+            Some(UnfinishedRun { guest: id, left, change: Some(change), .. }) if id == guest => {
+                Some((left, change.own))
+            }
+            Some(UnfinishedRun { left, change: Some(change), .. }) if change.partner == Some(guest) => {
+                Some((left, GuestCounters { merging: 1, ..GuestCounters::default() }))
             }
             _ => None,
         };
@@ -307,10 +310,10 @@ impl Machine {
     }
 
     /// Starts, runs and ends a guest as planned. A start in the past is now.
-    pub fn start(&mut self, plan: Plan) {
+    pub fn start(&mut self, plan: GuestPlan) {
         let at = nanos(plan.starts).max(self.now_ns);
         self.waiting.push(plan);
-        self.schedule(at, Event::Start(self.waiting.len() - 1));
+        self.schedule(at, MachineEvent::Start(self.waiting.len() - 1));
         self.fire_events();
     }
 
@@ -321,7 +324,7 @@ impl Machine {
 
     /// Advances time until ksmd rests at the end of a pass ([`Self::rest_after`]), or for that long if it does not.
     pub fn advance_to_rest(&mut self, by: Duration) {
-        self.advance_until(by, self.rest == Rest::Possible);
+        self.advance_until(by, self.rest == BoundaryPause::Possible);
     }
 
     fn advance_until(&mut self, by: Duration, stops_with_rest: bool) {
@@ -330,7 +333,7 @@ impl Machine {
             let event = self.next_event_ns().filter(|&at| at <= target);
             let stop = event.unwrap_or(target);
             self.run_ksmd(stop, false);
-            if stops_with_rest && self.rest == Rest::Resting {
+            if stops_with_rest && self.rest == BoundaryPause::Resting {
                 self.now_ns = self.ksmd.clock_ns.clamp(self.now_ns, stop);
                 return;
             }
@@ -387,7 +390,7 @@ impl Machine {
             <= self.config.total_bytes.saturating_add(self.config.swap_bytes)
     }
 
-    fn schedule(&mut self, at_ns: u64, event: Event) {
+    fn schedule(&mut self, at_ns: u64, event: MachineEvent) {
         self.event_count += 1;
         self.events.push(Reverse((at_ns, self.event_count, event)));
     }
@@ -403,20 +406,20 @@ impl Machine {
             && at <= self.now_ns
         {
             let again = match event {
-                Event::Start(index) => {
+                MachineEvent::Start(index) => {
                     self.launch(index);
                     None
                 }
-                Event::Stop(guest) => {
-                    self.remove_guest(GuestId(guest));
+                MachineEvent::Stop(guest) => {
+                    self.remove_guest(SimGuestId(guest));
                     None
                 }
-                Event::Sweep(index) => self.sweep(index, at),
-                Event::Settle(index) => {
+                MachineEvent::Sweep(index) => self.sweep(index, at),
+                MachineEvent::Settle(index) => {
                     self.settle_part(index);
                     None
                 }
-                Event::Grow(index) => self.grow_part(index, at),
+                MachineEvent::Grow(index) => self.grow_part(index, at),
             };
             // The event is the first still: what it has planned comes later.
             match again {
@@ -437,55 +440,55 @@ impl Machine {
     }
 
     /// Starts a guest at once, whatever start the plan has.
-    pub fn start_now(&mut self, plan: &Plan) -> GuestId {
+    pub fn start_now(&mut self, plan: &GuestPlan) -> SimGuestId {
         let guest = self.add_guest(&plan.name, plan.contents(self.config.run_pages));
         self.memory.guests[guest.0 as usize].load_permille = plan.load_permille;
         self.memory.living.load(plan.load_permille, self.now_ns);
         if let Some(stops) = plan.stops {
-            self.schedule(nanos(stops).max(self.now_ns), Event::Stop(guest.0));
+            self.schedule(nanos(stops).max(self.now_ns), MachineEvent::Stop(guest.0));
         }
-        for plan::Rewritten { first, runs, every } in plan.rewritten_parts(self.config.run_pages) {
+        for plan::RewrittenPart { first, runs, every } in plan.rewritten_parts(self.config.run_pages) {
             let every_ns = nanos(every).max(1);
             let started_ns = self.now_ns;
-            self.add_sweep(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
+            self.add_sweep(WriteSweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
         }
         for later in plan.later_parts(self.config.run_pages) {
             match later {
-                plan::Later::Settles { first, runs, label, after } => {
-                    self.settling.push(Settling { guest: guest.0, first, runs, label });
+                plan::LaterPart::Settles { first, runs, label, after } => {
+                    self.settling.push(SettlingPart { guest: guest.0, first, runs, label });
                     let at = self.now_ns.saturating_add(nanos(after));
-                    self.schedule(at, Event::Settle(self.settling.len() - 1));
+                    self.schedule(at, MachineEvent::Settle(self.settling.len() - 1));
                 }
-                plan::Later::Grows { runs, label, over } => {
+                plan::LaterPart::Grows { runs, label, over } => {
                     let (over_ns, started_ns) = (nanos(over).max(1), self.now_ns);
-                    self.growing.push(Growing { guest: guest.0, runs, label, over_ns, started_ns, there: 0 });
-                    self.schedule(started_ns, Event::Grow(self.growing.len() - 1));
+                    self.growing.push(GrowingPart { guest: guest.0, runs, label, over_ns, started_ns, there: 0 });
+                    self.schedule(started_ns, MachineEvent::Grow(self.growing.len() - 1));
                 }
             }
         }
         guest
     }
 
-    fn add_sweep(&mut self, sweep: Sweep) {
+    fn add_sweep(&mut self, sweep: WriteSweep) {
         self.sweeps.push(sweep);
-        self.schedule(sweep.started_ns, Event::Sweep(self.sweeps.len() - 1));
+        self.schedule(sweep.started_ns, MachineEvent::Sweep(self.sweeps.len() - 1));
     }
 
     /// Has a guest rewrite `runs` pages, or runs of them, from number `first` on, once in `every`; `None` ends it. It
     /// takes the place of rewriting that began at the same page.
-    pub fn set_rewriting(&mut self, guest: GuestId, first: usize, runs: usize, every: Option<Duration>) {
+    pub fn set_rewriting(&mut self, guest: SimGuestId, first: usize, runs: usize, every: Option<Duration>) {
         let (first, runs) = (first as u32, runs as u32);
         // A sweep without runs is scheduled no more.
         let before = self.sweeps.iter_mut().filter(|sweep| sweep.guest == guest.0 && sweep.first == first);
         before.for_each(|sweep| sweep.runs = 0);
         if let Some(every) = every {
             let (every_ns, started_ns) = (nanos(every).max(1), self.now_ns);
-            self.add_sweep(Sweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
+            self.add_sweep(WriteSweep { guest: guest.0, first, runs, every_ns, started_ns, written: 0 });
         }
     }
 
     fn settle_part(&mut self, index: usize) {
-        let Settling { guest, first, runs, label } = self.settling[index];
+        let SettlingPart { guest, first, runs, label } = self.settling[index];
         if !self.memory.guests[guest as usize].ended {
             (0..runs).for_each(|run| self.write_run(guest, first + run, plan::equal_content(label, run)));
         }
@@ -493,10 +496,10 @@ impl Machine {
 
     /// Adds the runs of a growing part that are due at `at_ns`, and returns when the next are.
     fn grow_part(&mut self, index: usize, at_ns: u64) -> Option<u64> {
-        let Growing { guest, runs, label, over_ns, started_ns, there } = self.growing[index];
+        let GrowingPart { guest, runs, label, over_ns, started_ns, there } = self.growing[index];
         let due = u128::from(runs) * u128::from(at_ns - started_ns) / u128::from(over_ns);
         let due = u32::try_from(due).unwrap_or(u32::MAX).min(runs);
-        let is_alive = self.grow_guest(GuestId(guest), (there..due).map(|run| plan::equal_content(label, run)));
+        let is_alive = self.grow_guest(SimGuestId(guest), (there..due).map(|run| plan::equal_content(label, run)));
         self.growing[index].there = due;
         (is_alive && due < runs).then(|| {
             let step = (over_ns / u64::from(runs)).max(GROW_STEP_NS);
@@ -536,9 +539,9 @@ impl Machine {
     }
 }
 
-/// The number of pages that KSM can save while all of `plans` run, as [`Machine::attainable_pages`] returns it then.
-pub fn mergeable_pages(plans: &[Plan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
-    let mut machine = Machine::new(Config::default());
+/// The number of pages that KSM can save while all of `plans` run, as [`SimMachine::attainable_pages`] returns it then.
+pub fn mergeable_pages(plans: &[GuestPlan], max_page_sharing: u64, use_zero_pages: bool) -> u64 {
+    let mut machine = SimMachine::new(SimConfig::default());
     machine.settings.max_page_sharing = max_page_sharing.max(2);
     machine.memory.contents.set_limit(machine.settings.max_page_sharing);
     machine.settings.use_zero_pages = use_zero_pages.into();

@@ -1,13 +1,13 @@
 //! The guests' memory as KSM sees it: pages, their contents, and the effects of a visit or a write.
 
-use super::content::{Contents, UNIQUE, ZERO_SLOT, is_unique};
-use super::guest::{Guest, Page, State};
-use super::living::Living;
-use super::stable::Stable;
+use super::content::{ContentTable, UNIQUE, ZERO_SLOT, is_unique};
+use super::guest::{MachineGuest, SimPage, SimPageState};
+use super::living::LivingGuests;
+use super::stable::StableTree;
 
 /// The outcome of a visit, which decides its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visit {
+pub(super) enum VisitOutcome {
     /// The checksum was new.
     Checksum {
         /// True if the stable tree was searched before, as kernels before 6.11 do.
@@ -25,7 +25,7 @@ pub(super) enum Visit {
 
 /// The rules of one visit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct VisitRules {
     /// The number of the pass: pages of the unstable tree are from this pass alone.
     pub pass: u32,
     pub now_ns: u64,
@@ -38,12 +38,12 @@ pub(super) struct Rules {
 
 /// All mergeable memory.
 #[derive(Debug, Clone)]
-pub(super) struct Memory {
+pub(super) struct MergeableMemory {
     /// The guests by id. An ended guest keeps its place, without pages.
-    pub guests: Vec<Guest>,
-    pub living: Living,
-    pub contents: Contents,
-    pub stable: Stable,
+    pub guests: Vec<MachineGuest>,
+    pub living: LivingGuests,
+    pub contents: ContentTable,
+    pub stable: StableTree,
     /// Frames that belong to one page.
     pub private: u64,
     pub rmap_items: u64,
@@ -56,13 +56,13 @@ pub(super) struct Memory {
     pub in_unstable: u64,
 }
 
-impl Memory {
+impl MergeableMemory {
     pub fn new() -> Self {
         Self {
             guests: Vec::new(),
-            living: Living::default(),
-            contents: Contents::new(),
-            stable: Stable::default(),
+            living: LivingGuests::default(),
+            contents: ContentTable::new(),
+            stable: StableTree::default(),
             private: 0,
             rmap_items: 0,
             unshared: 0,
@@ -73,7 +73,7 @@ impl Memory {
         }
     }
 
-    pub fn page(&mut self, guest: u32, page: u32) -> &mut Page {
+    pub fn page(&mut self, guest: u32, page: u32) -> &mut SimPage {
         &mut self.guests[guest as usize].pages[page as usize]
     }
 
@@ -81,8 +81,8 @@ impl Memory {
     pub fn track(&mut self, guest: u32, page: u32) {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
-        if page.state == State::New {
-            page.state = State::Tracked;
+        if page.state == SimPageState::New {
+            page.state = SimPageState::Tracked;
             guest.rmap_items += 1;
             self.rmap_items += 1;
         }
@@ -93,14 +93,15 @@ impl Memory {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
         match page.state {
-            State::Unstable => self.unshared -= 1,
-            State::Diverged | State::TakenMerged => {
+            SimPageState::Unstable => self.unshared -= 1,
+            SimPageState::Diverged | SimPageState::TakenMerged => {
                 self.stable.remove_item(page.node);
                 guest.merging -= 1;
             }
             _ => return,
         }
-        page.state = if page.state == State::TakenMerged { State::Taken } else { State::Tracked };
+        page.state =
+            if page.state == SimPageState::TakenMerged { SimPageState::Taken } else { SimPageState::Tracked };
     }
 
     /// Frees the `rmap_item` of a page that is not merged.
@@ -110,9 +111,9 @@ impl Memory {
         let page = &mut guest.pages[page as usize];
         if page.state.is_tracked() {
             let left = match page.state {
-                State::ZeroTracked => State::Zero,
-                State::Taken => State::Absent,
-                _ => State::New,
+                SimPageState::ZeroTracked => SimPageState::Zero,
+                SimPageState::Taken => SimPageState::Absent,
+                _ => SimPageState::New,
             };
             page.forget(left);
             guest.rmap_items -= 1;
@@ -121,33 +122,33 @@ impl Memory {
     }
 
     /// Visits a private page that has its `rmap_item`. Source: `cmp_and_merge_page`.
-    pub fn visit(&mut self, guest: u32, page: u32, rules: &Rules) -> Visit {
+    pub fn visit(&mut self, guest: u32, page: u32, rules: &VisitRules) -> VisitOutcome {
         let slot = self.page(guest, page).slot;
         self.leave_tree(guest, page);
         if !rules.checksum_first && self.join(guest, page, slot, rules) {
-            return Visit::Merge;
+            return VisitOutcome::Merge;
         }
         let sum = self.contents.sum(slot);
         let entry = self.page(guest, page);
         if entry.sum != sum {
             entry.sum = sum;
-            return Visit::Checksum { has_searched: !rules.checksum_first };
+            return VisitOutcome::Checksum { has_searched: !rules.checksum_first };
         }
         if rules.use_zero_pages && slot == ZERO_SLOT {
-            entry.state = State::ZeroTracked;
+            entry.state = SimPageState::ZeroTracked;
             self.guests[guest as usize].zero += 1;
             self.zero_pages += 1;
             self.private -= 1;
-            return Visit::Zero;
+            return VisitOutcome::Zero;
         }
         if rules.checksum_first && self.join(guest, page, slot, rules) {
-            return Visit::Merge;
+            return VisitOutcome::Merge;
         }
         self.pair(guest, page, slot, rules)
     }
 
     /// Merges a page with a stable node, if there is one that is not full.
-    fn join(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> bool {
+    fn join(&mut self, guest: u32, page: u32, slot: u32, rules: &VisitRules) -> bool {
         if is_unique(slot) {
             return false;
         }
@@ -159,12 +160,12 @@ impl Memory {
     }
 
     /// Searches the unstable tree for a page's equal: merges the two, or adds the page to the tree.
-    fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &Rules) -> Visit {
+    fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &VisitRules) -> VisitOutcome {
         if is_unique(slot) {
-            self.page(guest, page).state = State::Unstable;
+            self.page(guest, page).state = SimPageState::Unstable;
             self.unshared += 1;
             self.in_unstable += 1;
-            return Visit::Unshared;
+            return VisitOutcome::Unshared;
         }
         let content = self.contents.get(slot);
         let (other_guest, other_page) = (content.unstable_guest, content.unstable_page);
@@ -175,7 +176,7 @@ impl Memory {
                     && other
                         .pages
                         .get(other_page as usize)
-                        .is_some_and(|page| page.state == State::Unstable && page.slot == slot)
+                        .is_some_and(|page| page.state == SimPageState::Unstable && page.slot == slot)
             });
         if waits {
             self.leave_tree(other_guest, other_page);
@@ -184,16 +185,16 @@ impl Memory {
             self.map(other_guest, other_page, node);
             self.partner = Some(other_guest);
             self.map(guest, page, node);
-            return Visit::Pair;
+            return VisitOutcome::Pair;
         }
         let content = self.contents.get_mut(slot);
         content.unstable_pass = rules.pass;
         content.unstable_guest = guest;
         content.unstable_page = page;
-        self.page(guest, page).state = State::Unstable;
+        self.page(guest, page).state = SimPageState::Unstable;
         self.unshared += 1;
         self.in_unstable += 1;
-        Visit::Unshared
+        VisitOutcome::Unshared
     }
 
     fn map(&mut self, guest: u32, page: u32, node: u32) {
@@ -202,7 +203,7 @@ impl Memory {
         let guest = &mut self.guests[guest as usize];
         guest.merging += 1;
         let page = &mut guest.pages[page as usize];
-        page.state = State::Merged;
+        page.state = SimPageState::Merged;
         page.node = node;
     }
 
@@ -211,21 +212,22 @@ impl Memory {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
         match page.state {
-            State::Merged => {
+            SimPageState::Merged => {
                 self.stable.unmap(&mut self.contents, page.node);
-                page.state = State::Diverged;
+                page.state = SimPageState::Diverged;
                 self.cow_ksm += 1;
             }
-            State::ZeroTracked | State::Zero => {
-                page.state = if page.state == State::Zero { State::New } else { State::Tracked };
+            SimPageState::ZeroTracked | SimPageState::Zero => {
+                page.state =
+                    if page.state == SimPageState::Zero { SimPageState::New } else { SimPageState::Tracked };
                 guest.zero -= 1;
                 self.zero_pages -= 1;
             }
-            State::Absent | State::Taken | State::TakenMerged => {
+            SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => {
                 page.state = match page.state {
-                    State::Absent => State::New,
-                    State::Taken => State::Tracked,
-                    _ => State::Diverged,
+                    SimPageState::Absent => SimPageState::New,
+                    SimPageState::Taken => SimPageState::Tracked,
+                    _ => SimPageState::Diverged,
                 };
                 guest.absent -= 1;
                 self.living.grow(1);
@@ -237,34 +239,34 @@ impl Memory {
     }
 
     /// Takes a page from a guest, with its content. The gauges count it as merged until ksmd's next visit.
-    pub fn take(&mut self, guest: u32, page: u32) {
+    pub fn take_page(&mut self, guest: u32, page: u32) {
         let entry = &mut self.guests[guest as usize];
         let taken = &mut entry.pages[page as usize];
         taken.state = match taken.state {
-            State::Absent | State::Taken | State::TakenMerged => return,
-            State::New => {
+            SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => return,
+            SimPageState::New => {
                 self.private -= 1;
-                State::Absent
+                SimPageState::Absent
             }
-            State::Unstable => {
+            SimPageState::Unstable => {
                 (self.private, self.unshared) = (self.private - 1, self.unshared - 1);
-                State::Taken
+                SimPageState::Taken
             }
-            State::Tracked => {
+            SimPageState::Tracked => {
                 self.private -= 1;
-                State::Taken
+                SimPageState::Taken
             }
-            State::Diverged => {
+            SimPageState::Diverged => {
                 self.private -= 1;
-                State::TakenMerged
+                SimPageState::TakenMerged
             }
-            State::Merged => {
+            SimPageState::Merged => {
                 self.stable.unmap(&mut self.contents, taken.node);
-                State::TakenMerged
+                SimPageState::TakenMerged
             }
-            State::ZeroTracked | State::Zero => {
+            SimPageState::ZeroTracked | SimPageState::Zero => {
                 (entry.zero, self.zero_pages) = (entry.zero - 1, self.zero_pages - 1);
-                if taken.state == State::Zero { State::Absent } else { State::Taken }
+                if taken.state == SimPageState::Zero { SimPageState::Absent } else { SimPageState::Taken }
             }
         };
         entry.absent += 1;
@@ -292,13 +294,13 @@ impl Memory {
         self.zero_pages -= std::mem::take(&mut entry.zero);
         for page in &mut entry.pages {
             match page.state {
-                State::Merged => {
+                SimPageState::Merged => {
                     self.stable.unmap(&mut self.contents, page.node);
-                    page.state = State::Diverged;
+                    page.state = SimPageState::Diverged;
                 }
-                State::ZeroTracked => page.state = State::Tracked,
-                State::Zero => page.state = State::New,
-                State::Absent | State::Taken | State::TakenMerged => {}
+                SimPageState::ZeroTracked => page.state = SimPageState::Tracked,
+                SimPageState::Zero => page.state = SimPageState::New,
+                SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => {}
                 _ => self.private -= 1,
             }
             self.contents.release(page.slot);

@@ -1,5 +1,5 @@
 //! The simulated ksmd, a discrete machine: the same [`Sample`](crate::sample::Sample) out and
-//! [`Knobs`](crate::knobs::Knobs) in as the live kernel, over guests with known contents.
+//! [`KnobSettings`](crate::knobs::KnobSettings) in as the live kernel, over guests with known contents.
 //!
 //! It is pure and deterministic: the same calls give the same samples to the last bit. Policies are developed and
 //! tested on it over hours of simulated time, and it shows ksmith where there is no KSM or no root.
@@ -14,12 +14,12 @@
 //!   or a page seen earlier in the same pass; `smart_scan` ages pages and skips old ones.
 //! * The lag: a page that is written to, or of a guest that ends, leaves memory at once and the counters at ksmd's next
 //!   visit.
-//! * The cost: each step takes ksmd's CPU time ([`Costs`]), and time passes meanwhile.
+//! * The cost: each step takes ksmd's CPU time ([`SimCosts`]), and time passes meanwhile.
 //!
 //! A test compares it with the live kernel (`sim_vs_kernel.rs`): in arbitrary sequences of events every counter is the
 //! same after every pass.
 //!
-//! [`Config::run_pages`] has the machine keep runs of pages with the same fate as one, for hosts of a terabyte.
+//! [`SimConfig::run_pages`] has the machine keep runs of pages with the same fate as one, for hosts of a terabyte.
 //! Counters and costs stay those of the pages: ksmd's batch may end inside a run.
 //!
 //! Not modelled: other load on ksmd's CPU, NUMA nodes, huge pages, swapping in, jiffies. A page is a number
@@ -46,16 +46,16 @@ mod stable;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Costs};
+pub use config::{SimConfig, SimCosts};
 pub use content::{UNIQUE, ZERO};
-pub use demand::Demand;
-pub use fleet::Fleet;
-pub use guest::GuestId;
-pub use machine::{Machine, mergeable_pages};
-pub use page_sample::Place;
-pub use plan::{Plan, clones, equal_content};
-pub use settings::Refused;
-pub use show::Figures;
+pub use demand::GuestDemand;
+pub use fleet::SimFleet;
+pub use guest::SimGuestId;
+pub use machine::{SimMachine, mergeable_pages};
+pub use page_sample::PagePlace;
+pub use plan::{GuestPlan, clones, equal_content};
+pub use settings::KnobRefusal;
+pub use show::MachineFigures;
 
 /// Bytes in a page of the simulated host.
 pub const PAGE_SIZE: u64 = 4096;

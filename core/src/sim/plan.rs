@@ -6,16 +6,16 @@ use super::content::{UNIQUE, ZERO};
 
 /// The plan of a guest: the parts of its memory, and its life.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct GuestPlan {
     pub(super) name: String,
-    parts: Vec<Part>,
+    parts: Vec<PlanPart>,
     pub(super) starts: Duration,
     pub(super) stops: Option<Duration>,
     pub(super) load_permille: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PlanPart {
     Equal { label: u16, pages: u32 },
     Zero { pages: u32 },
     Unique { pages: u32 },
@@ -24,7 +24,7 @@ enum Part {
     Growing { label: u16, pages: u32, over: Duration },
 }
 
-impl Part {
+impl PlanPart {
     fn pages(self) -> u32 {
         match self {
             Self::Equal { pages, .. }
@@ -54,13 +54,13 @@ impl Part {
 
 /// A part that is rewritten, and its place, in runs of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rewritten {
+pub(super) struct RewrittenPart {
     pub first: u32,
     pub runs: u32,
     pub every: Duration,
 }
 
-impl Plan {
+impl GuestPlan {
     /// Plans a guest without memory that starts at once and does not end.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
@@ -69,39 +69,39 @@ impl Plan {
     /// Adds `pages` different pages, equal to the same pages of every guest that uses the same label.
     #[must_use]
     pub fn equal(self, label: u16, pages: u32) -> Self {
-        self.with(Part::Equal { label, pages })
+        self.with(PlanPart::Equal { label, pages })
     }
 
     /// Adds empty pages.
     #[must_use]
     pub fn zero(self, pages: u32) -> Self {
-        self.with(Part::Zero { pages })
+        self.with(PlanPart::Zero { pages })
     }
 
     /// Adds pages that no other page equals.
     #[must_use]
     pub fn unique(self, pages: u32) -> Self {
-        self.with(Part::Unique { pages })
+        self.with(PlanPart::Unique { pages })
     }
 
     /// Adds pages that no other page equals, each of which gets a new content once in `every`.
     #[must_use]
     pub fn rewritten(self, pages: u32, every: Duration) -> Self {
-        self.with(Part::Rewritten { pages, every })
+        self.with(PlanPart::Rewritten { pages, every })
     }
 
     /// Adds pages that no other page equals at first, and that are equal, `after` its start, to the same pages of every
     /// guest that uses the same label.
     #[must_use]
     pub fn settling(self, label: u16, pages: u32, after: Duration) -> Self {
-        self.with(Part::Settling { label, pages, after })
+        self.with(PlanPart::Settling { label, pages, after })
     }
 
     /// Adds memory that the guest takes bit by bit, `over` that time from its start. Its pages are equal to the same
     /// pages of every guest that uses the same label, and lie behind all other parts.
     #[must_use]
     pub fn growing(self, label: u16, pages: u32, over: Duration) -> Self {
-        self.with(Part::Growing { label, pages, over })
+        self.with(PlanPart::Growing { label, pages, over })
     }
 
     /// Sets its start, as a time since boot.
@@ -125,7 +125,7 @@ impl Plan {
         self
     }
 
-    fn with(mut self, part: Part) -> Self {
+    fn with(mut self, part: PlanPart) -> Self {
         self.parts.push(part);
         self
     }
@@ -152,7 +152,7 @@ impl Plan {
 
     /// Its contents, one for each run of `run_pages` pages.
     pub(super) fn contents(&self, run_pages: u32) -> impl Iterator<Item = u64> {
-        let here = self.parts.iter().filter(|part| !matches!(part, Part::Growing { .. }));
+        let here = self.parts.iter().filter(|part| !matches!(part, PlanPart::Growing { .. }));
         here.flat_map(move |part| (0..part.runs(run_pages)).map(|index| part.content(index)))
     }
 
@@ -165,31 +165,33 @@ impl Plan {
     }
 
     /// The parts that have their lasting content later, and that grow.
-    pub(super) fn later_parts(&self, run_pages: u32) -> impl Iterator<Item = Later> {
+    pub(super) fn later_parts(&self, run_pages: u32) -> impl Iterator<Item = LaterPart> {
         let mut first = 0;
         self.parts.iter().filter_map(move |&part| {
             let (here, runs) = (first, part.runs(run_pages));
-            if !matches!(part, Part::Growing { .. }) {
+            if !matches!(part, PlanPart::Growing { .. }) {
                 first += runs;
             }
             match part {
-                Part::Settling { label, after, .. } => Some(Later::Settles { first: here, runs, label, after }),
-                Part::Growing { label, over, .. } => Some(Later::Grows { runs, label, over }),
+                PlanPart::Settling { label, after, .. } => {
+                    Some(LaterPart::Settles { first: here, runs, label, after })
+                }
+                PlanPart::Growing { label, over, .. } => Some(LaterPart::Grows { runs, label, over }),
                 _ => None,
             }
         })
     }
 
-    pub(super) fn rewritten_parts(&self, run_pages: u32) -> impl Iterator<Item = Rewritten> {
+    pub(super) fn rewritten_parts(&self, run_pages: u32) -> impl Iterator<Item = RewrittenPart> {
         let mut first = 0;
         self.parts.iter().filter_map(move |&part| {
             let here = first;
             let runs = part.runs(run_pages);
-            if !matches!(part, Part::Growing { .. }) {
+            if !matches!(part, PlanPart::Growing { .. }) {
                 first += runs;
             }
             match part {
-                Part::Rewritten { every, .. } => Some(Rewritten { first: here, runs, every }),
+                PlanPart::Rewritten { every, .. } => Some(RewrittenPart { first: here, runs, every }),
                 _ => None,
             }
         })
@@ -198,7 +200,7 @@ impl Plan {
 
 /// A part that is not there, or not as it will be, from the start. In runs of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Later {
+pub(super) enum LaterPart {
     Settles { first: u32, runs: u32, label: u16, after: Duration },
     Grows { runs: u32, label: u16, over: Duration },
 }
@@ -209,8 +211,8 @@ pub fn equal_content(label: u16, index: u32) -> u64 {
 }
 
 /// Plans `count` equal guests, named `name-1`, `name-2` and so on.
-pub fn clones(count: u32, name: &str, make: impl Fn(Plan) -> Plan) -> Vec<Plan> {
-    (1..=count).map(|number| make(Plan::new(format!("{name}-{number}")))).collect()
+pub fn clones(count: u32, name: &str, make: impl Fn(GuestPlan) -> GuestPlan) -> Vec<GuestPlan> {
+    (1..=count).map(|number| make(GuestPlan::new(format!("{name}-{number}")))).collect()
 }
 
 #[cfg(test)]
@@ -227,14 +229,14 @@ mod tests {
         assert_eq!(mergeable_pages(&plans, 256, false), 300 + 39);
         assert_eq!(mergeable_pages(&plans, 256, true), 300 + 40);
         assert_eq!(mergeable_pages(&plans, 2, true), 200 + 40);
-        let apart = [Plan::new("a").equal(1, 100), Plan::new("b").equal(2, 100)];
+        let apart = [GuestPlan::new("a").equal(1, 100), GuestPlan::new("b").equal(2, 100)];
         assert_eq!(mergeable_pages(&apart, 256, false), 0);
     }
 
     #[test]
     fn a_rewritten_part_knows_its_place() {
-        let plan = Plan::new("a").zero(3).rewritten(5, Duration::from_secs(1)).unique(2);
+        let plan = GuestPlan::new("a").zero(3).rewritten(5, Duration::from_secs(1)).unique(2);
         let parts: Vec<_> = plan.rewritten_parts(1).collect();
-        assert_eq!(parts, [Rewritten { first: 3, runs: 5, every: Duration::from_secs(1) }]);
+        assert_eq!(parts, [RewrittenPart { first: 3, runs: 5, every: Duration::from_secs(1) }]);
     }
 }

@@ -4,9 +4,9 @@
 //! It measures a merge while the stable tree grows to as many frames. A search of a larger tree goes deeper, and comes
 //! to nodes and pages that no cache holds.
 
-use super::config::Costs;
+use super::config::SimCosts;
 use super::content::{NONE, ZERO_SLOT};
-use super::memory::{Memory, Visit};
+use super::memory::{MergeableMemory, VisitOutcome};
 
 /// Contents of the stable tree that caches hold: a search of so many costs little.
 const CACHED: u64 = 4096;
@@ -37,7 +37,7 @@ fn log2(number: u64) -> i64 {
 
 /// The sizes of the trees before a visit, in pages.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Trees {
+pub(super) struct TreeSizes {
     /// Contents in the stable tree.
     stable: u64,
     /// Pages in the unstable tree of this pass.
@@ -46,9 +46,9 @@ pub(super) struct Trees {
     full_empty: u64,
 }
 
-impl Trees {
+impl TreeSizes {
     /// The trees as they are, kept in runs of `run_pages` pages.
-    pub fn of(memory: &mut Memory, run_pages: u32, max_page_sharing: u32) -> Self {
+    pub fn from_memory(memory: &mut MergeableMemory, run_pages: u32, max_page_sharing: u32) -> Self {
         let pages = u64::from(run_pages);
         let full_empty = memory.stable.full_empty(&memory.contents, max_page_sharing) * pages;
         let has_empty = u64::from(memory.contents.get(ZERO_SLOT).stable != NONE);
@@ -58,27 +58,27 @@ impl Trees {
     }
 
     /// The cost of a visit to a page with the content of `slot`.
-    pub fn cost(&self, visit: Visit, slot: u32, costs: &Costs) -> u64 {
+    pub fn cost(&self, visit: VisitOutcome, slot: u32, costs: &SimCosts) -> u64 {
         if !costs.depend_on_trees() {
             return match visit {
-                Visit::Checksum { has_searched: false } => costs.checksum,
-                Visit::Checksum { has_searched: true } | Visit::Unshared => costs.unshared,
-                Visit::Zero => costs.zero,
-                Visit::Merge => costs.join,
-                Visit::Pair => costs.merge,
+                VisitOutcome::Checksum { has_searched: false } => costs.checksum,
+                VisitOutcome::Checksum { has_searched: true } | VisitOutcome::Unshared => costs.unshared,
+                VisitOutcome::Zero => costs.zero,
+                VisitOutcome::Merge => costs.join,
+                VisitOutcome::Pair => costs.merge,
             };
         }
         let stable = costs.stable_level.cast_signed() * (log2(CACHED + self.stable) - log2(CACHED));
         let unstable = costs.unstable_level.cast_signed() * (log2(1 + self.unstable) - USUAL_UNSTABLE);
         let usual = costs.stable_level.cast_signed() * USUAL_STABLE;
         let (base, more) = match visit {
-            Visit::Checksum { has_searched: false } => return costs.checksum,
-            Visit::Zero => return costs.zero,
-            Visit::Checksum { has_searched: true } => (costs.unshared, stable),
-            Visit::Unshared => (costs.unshared, stable + unstable),
-            Visit::Merge => (costs.join, stable - costs.stable_level.cast_signed() * FULL_STABLE),
+            VisitOutcome::Checksum { has_searched: false } => return costs.checksum,
+            VisitOutcome::Zero => return costs.zero,
+            VisitOutcome::Checksum { has_searched: true } => (costs.unshared, stable),
+            VisitOutcome::Unshared => (costs.unshared, stable + unstable),
+            VisitOutcome::Merge => (costs.join, stable - costs.stable_level.cast_signed() * FULL_STABLE),
             // The frame is searched for once, and put in its place after that.
-            Visit::Pair => (costs.merge, 2 * (stable - usual)),
+            VisitOutcome::Pair => (costs.merge, 2 * (stable - usual)),
         };
         let tree = base.saturating_add_signed(more / SIXTEENTHS).max(base / LEAST_PART);
         tree + costs.chain * self.passed(slot)
@@ -99,7 +99,7 @@ impl Trees {
 mod tests {
     use super::*;
 
-    const COSTS: Costs = Costs {
+    const COSTS: SimCosts = SimCosts {
         checksum: 1000,
         unshared: 4000,
         merge: 8000,
@@ -117,8 +117,8 @@ mod tests {
         chain: 40,
     };
 
-    fn trees(stable: u64, unstable: u64, full_empty: u64) -> Trees {
-        Trees { stable, unstable, full_empty }
+    fn trees(stable: u64, unstable: u64, full_empty: u64) -> TreeSizes {
+        TreeSizes { stable, unstable, full_empty }
     }
 
     #[test]
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn the_mean_cost_of_the_measured_passes_is_what_was_measured() {
         let mean = |cost: &dyn Fn(u64) -> u64| (0..65_536).map(|done| cost(done) as f64).sum::<f64>() / 65_536.0;
-        let unshared = mean(&|done| trees(0, done, 0).cost(Visit::Unshared, 7, &COSTS));
+        let unshared = mean(&|done| trees(0, done, 0).cost(VisitOutcome::Unshared, 7, &COSTS));
         assert!((unshared - 4000.0).abs() < 40.0, "{unshared}");
-        let pair = mean(&|done| trees(done, 0, 0).cost(Visit::Pair, 7, &COSTS));
+        let pair = mean(&|done| trees(done, 0, 0).cost(VisitOutcome::Pair, 7, &COSTS));
         assert!((pair - 8000.0).abs() < 80.0, "{pair}");
-        assert_eq!(trees(65_536, 0, 0).cost(Visit::Merge, 7, &COSTS), 6000);
+        assert_eq!(trees(65_536, 0, 0).cost(VisitOutcome::Merge, 7, &COSTS), 6000);
     }
 
     #[test]
     fn a_doubling_of_a_tree_adds_a_level() {
-        let unshared = |stable, unstable| trees(stable, unstable, 0).cost(Visit::Unshared, 7, &COSTS);
+        let unshared = |stable, unstable| trees(stable, unstable, 0).cost(VisitOutcome::Unshared, 7, &COSTS);
         assert_eq!(unshared(0, 1 << 20) - unshared(0, 1 << 19), 500);
         let level = unshared(1 << 25, 1 << 16) - unshared(1 << 24, 1 << 16);
         assert!((950..=1050).contains(&level), "{level}");
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_chain_of_full_frames_costs_the_searches_that_meet_it() {
         let more = |stable, slot| {
-            let cost = |full| trees(stable, 1 << 16, full).cost(Visit::Unshared, slot, &COSTS);
+            let cost = |full| trees(stable, 1 << 16, full).cost(VisitOutcome::Unshared, slot, &COSTS);
             cost(800) - cost(0)
         };
         assert_eq!(more(1, 7), 800 * 40, "the only content is on every way");

@@ -6,7 +6,7 @@ use crate::knobs::Knob;
 
 /// The values of the knobs. A knob that the kernel lacks has the value that the kernel behaves by.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct KnobValues {
     pub run: u64,
     pub pages_to_scan: u64,
     pub sleep_millisecs: u64,
@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub advisor_target_scan_time: u64,
 }
 
-impl Settings {
+impl KnobValues {
     /// The settings after boot.
     pub fn new(kernel: KernelVersion) -> Self {
         Self {
@@ -76,7 +76,7 @@ pub(super) fn has(kernel: KernelVersion, name: &str) -> bool {
 
 /// The reason why the kernel refuses a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum KnobRefusal {
     /// There is no such file.
     #[error("this kernel has no {0} (ENOENT)")]
     Absent(Knob),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::PAGE_SIZE;
-use super::guest::Guest;
-use super::machine::Machine;
+use super::guest::MachineGuest;
+use super::machine::SimMachine;
 use super::settings::has;
 use crate::field::KernelVersion;
 use crate::kernel::{AdvisorMode, CpuTimes, Ksm, KsmStat, Meminfo, RMAP_ITEM_BYTES, Vmstat};
 use crate::reading::Reading;
-use crate::sample::{Process, ProcessId, Sample};
+use crate::sample::{ProcessId, ProcessSample, Sample};
 
 /// Length of a clock tick: the kernel shows CPU times in hundredths of a second.
 const TICK_NS: u64 = 10_000_000;
@@ -31,7 +31,7 @@ macro_rules! files_of {
 
 /// Figures of the machine that take no sample of its guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct MachineFigures {
     /// The CPU time of ksmd.
     pub ksmd_cpu: Duration,
     /// Complete passes of ksmd.
@@ -44,11 +44,11 @@ pub struct Figures {
     pub visits: u64,
 }
 
-impl Machine {
+impl SimMachine {
     /// Figures that do not take looking at each guest.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> MachineFigures {
         let totals = self.totals();
-        Figures {
+        MachineFigures {
             ksmd_cpu: Duration::from_nanos(self.ksmd.cpu_ns_at(self.now_ns)),
             passes: self.ksmd.full_scans,
             breaks: self.memory.cow_ksm * u64::from(self.config.run_pages),
@@ -157,14 +157,14 @@ impl Machine {
         }
     }
 
-    fn process(&self, id: u32, guest: &Guest) -> Process {
+    fn process(&self, id: u32, guest: &MachineGuest) -> ProcessSample {
         let own = self.own(id);
         let (zero, merging, rmap_items) =
             (own.zero.cast_unsigned(), own.merging.cast_unsigned(), own.rmap_items.cast_unsigned());
         let pages = u64::from(self.config.run_pages);
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
         let merged = merging + self.counted(zero);
-        Process {
+        ProcessSample {
             id: ProcessId { pid: FIRST_PID.saturating_add(id), start_ticks: guest.started_ns / TICK_NS },
             name: guest.name.clone(),
             is_vm: true,

@@ -5,11 +5,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::content::{Contents, NONE, ZERO_SLOT};
+use super::content::{ContentTable, NONE, ZERO_SLOT};
 
 /// One frame of the stable tree.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct StableNode {
     /// The slot of its content. [`NONE`]: no page maps the frame, and only `rmap_item`s of diverged pages remain.
     pub slot: u32,
     /// The number of `rmap_item`s, those of diverged pages included.
@@ -26,8 +26,8 @@ pub(super) struct Node {
 
 /// All nodes, and the counters that depend on them alone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stable {
-    nodes: Vec<Node>,
+pub(super) struct StableTree {
+    nodes: Vec<StableNode>,
     free: Vec<u32>,
     /// The contents with a chain, and when it was last pruned, in ns.
     chains: FxHashMap<u32, u64>,
@@ -45,7 +45,7 @@ pub(super) struct Stable {
     empty_passed: Option<u64>,
 }
 
-impl Stable {
+impl StableTree {
     pub fn chains(&self) -> u64 {
         self.chains.len() as u64 + self.empty_chains
     }
@@ -56,7 +56,7 @@ impl Stable {
     }
 
     /// Full frames of empty pages that a search passes until it comes to one with room: all of them if there is none.
-    pub fn full_empty(&mut self, contents: &Contents, max: u32) -> u64 {
+    pub fn full_empty(&mut self, contents: &ContentTable, max: u32) -> u64 {
         if let Some(passed) = self.empty_passed {
             return passed;
         }
@@ -75,7 +75,14 @@ impl Stable {
     }
 
     /// Finds the node that a page with the content of `slot` may join.
-    pub fn search(&mut self, contents: &Contents, slot: u32, max: u32, now_ns: u64, prune_ns: u64) -> Option<u32> {
+    pub fn search(
+        &mut self,
+        contents: &ContentTable,
+        slot: u32,
+        max: u32,
+        now_ns: u64,
+        prune_ns: u64,
+    ) -> Option<u32> {
         let head = contents.get(slot).stable;
         if head == NONE {
             return None;
@@ -105,9 +112,10 @@ impl Stable {
     }
 
     /// Adds a node with the content of `slot`, which no page maps yet.
-    pub fn insert(&mut self, contents: &mut Contents, slot: u32, now_ns: u64) -> u32 {
+    pub fn insert(&mut self, contents: &mut ContentTable, slot: u32, now_ns: u64) -> u32 {
         let head = contents.get(slot).stable;
-        let node = Node { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE, ends_chain: false };
+        let node =
+            StableNode { slot, items: 0, mapped: 0, next: head, prev: NONE, dup: head != NONE, ends_chain: false };
         let index = if let Some(index) = self.free.pop() {
             self.nodes[index as usize] = node;
             index
@@ -145,13 +153,13 @@ impl Stable {
     }
 
     /// Removes a page table entry of `node`. The last one frees the frame.
-    pub fn unmap(&mut self, contents: &mut Contents, node: u32) {
+    pub fn unmap(&mut self, contents: &mut ContentTable, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.mapped -= 1;
         if entry.mapped > 0 {
             return;
         }
-        let Node { slot, next, prev, dup, .. } = *entry;
+        let StableNode { slot, next, prev, dup, .. } = *entry;
         entry.slot = NONE;
         self.frames -= 1;
         self.touch(slot);
@@ -193,12 +201,12 @@ impl Stable {
     }
 
     #[cfg(test)]
-    pub fn node(&self, node: u32) -> Node {
+    pub fn node(&self, node: u32) -> StableNode {
         self.nodes[node as usize]
     }
 
     #[cfg(test)]
-    pub fn nodes_of(&self, contents: &Contents, slot: u32) -> Vec<u32> {
+    pub fn nodes_of(&self, contents: &ContentTable, slot: u32) -> Vec<u32> {
         match contents.get(slot).stable {
             NONE => Vec::new(),
             head => self.chain(head).collect(),

@@ -9,11 +9,11 @@
 //! * copies to be saved, by inequalities of the Dawson-Sankoff kind (1967): weights for `f2`, `f3`... such that
 //!   a content with c copies contributes at most c - 1 in the mean, whatever c is.
 
-use super::interval::{Interval, poisson_lower, poisson_upper};
+use super::interval::{ConfidenceInterval, poisson_lower, poisson_upper};
 
 /// Bounds on the number of copies that merging saves: those beyond the first of each content.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Bounds {
+pub struct SurplusBounds {
     /// The lower bound, at 97.5 %.
     pub low: f64,
     /// The upper bound, at 97.5 %.
@@ -32,12 +32,12 @@ const MOST_SHARP: u32 = 4096;
 /// Draws from which a content's own number of draws is taken as a Poisson variable with that mean.
 const MANY: usize = 30;
 
-impl Bounds {
+impl SurplusBounds {
     /// Computes the bounds from a sample in which each page was drawn independently with the chance `rate`.
     ///
     /// `drawn[j]` is the number of contents of which j pages were drawn (`drawn[0]` is not used), `pages` the size of
     /// the whole as far as it is known.
-    pub fn of(drawn: &[u64], rate: f64, pages: Interval) -> Self {
+    pub fn from_draws(drawn: &[u64], rate: f64, pages: ConfidenceInterval) -> Self {
         if rate >= 1.0 {
             let surplus: f64 = (1..).zip(drawn.iter().skip(1)).map(|(j, &f)| f64::from(j - 1) * f as f64).sum();
             return Self { low: surplus, high: surplus };
@@ -118,7 +118,11 @@ mod tests {
     fn bounds_are_tight_where_all_contents_have_equally_many_copies() {
         for (copies, contents) in [(1, 4e7), (2, 2e7), (4, 1e7), (16, 2e6)] {
             let pages = contents * f64::from(copies);
-            let bounds = Bounds::of(&expected(contents, copies, 0.01), 0.01, Interval::exactly(pages));
+            let bounds = SurplusBounds::from_draws(
+                &expected(contents, copies, 0.01),
+                0.01,
+                ConfidenceInterval::exactly(pages),
+            );
             let truth = pages - contents;
             assert!(bounds.low <= truth && truth <= bounds.high, "{copies}: {bounds:?} {truth}");
             // Beside the truth: a sixth of all pages below, a sixtieth above.
@@ -129,13 +133,13 @@ mod tests {
 
     #[test]
     fn a_sample_of_everything_is_exact() {
-        let bounds = Bounds::of(&[0, 5, 3, 1], 1.0, Interval::exactly(14.0));
+        let bounds = SurplusBounds::from_draws(&[0, 5, 3, 1], 1.0, ConfidenceInterval::exactly(14.0));
         assert_eq!((bounds.low, bounds.high), (5.0, 5.0));
     }
 
     #[test]
     fn nothing_drawn_bounds_nothing() {
-        let bounds = Bounds::of(&[], 0.01, Interval::exactly(500.0));
+        let bounds = SurplusBounds::from_draws(&[], 0.01, ConfidenceInterval::exactly(500.0));
         assert_eq!((bounds.low, bounds.high), (0.0, 500.0));
     }
 

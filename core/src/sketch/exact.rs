@@ -3,9 +3,9 @@
 //! The caller holds 8 bytes for each page. A pass over the fingerprints is done in parts by their upper bits,
 //! so that the sorted copy of a part is small, and parts may run on several threads.
 
-use super::group::Counted;
-pub use super::group::Sums;
-use super::outcome::Outcome;
+pub use super::group::ContentSums;
+use super::group::GuestPageCount;
+use super::outcome::SavingsOutcome;
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
@@ -37,7 +37,7 @@ pub fn parts(pages: u64, threads: usize) -> u64 {
 }
 
 /// Sums over the contents with fingerprints in `part` of `parts` (a power of two).
-pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules, with_pairs: bool) -> Sums {
+pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules, with_pairs: bool) -> ContentSums {
     let bits = parts.trailing_zeros();
     let is_mine = |fingerprint: u64| fingerprint.checked_shr(64 - bits).unwrap_or(0) == part;
     let pages: u64 = guests.iter().flat_map(|guest| &guest.pieces).map(|piece| piece.len() as u64).sum();
@@ -50,7 +50,7 @@ pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules
         }
     }
     entries.sort_unstable();
-    let mut sums = Sums::new(guests.len(), with_pairs);
+    let mut sums = ContentSums::new(guests.len(), with_pairs);
     let mut holders = Vec::new();
     for content in entries.chunk_by(|a, b| a.0 == b.0) {
         holders.clear();
@@ -63,10 +63,10 @@ pub fn sums(guests: &[GuestPages<'_>], part: u64, parts: u64, rules: &MergeRules
 }
 
 /// Counts the pages of each guest, in the order of `guests`.
-pub fn counted(guests: &[GuestPages<'_>]) -> Vec<Counted> {
+pub fn counted(guests: &[GuestPages<'_>]) -> Vec<GuestPageCount> {
     let count = |guest: &GuestPages<'_>| {
         let all = || guest.pieces.iter().copied().flatten();
-        Counted {
+        GuestPageCount {
             pages: all().filter(|&&f| f != SKIPPED).count() as u64,
             zero: all().filter(|&&f| f == ZERO).count() as u64,
         }
@@ -75,10 +75,10 @@ pub fn counted(guests: &[GuestPages<'_>]) -> Vec<Counted> {
 }
 
 /// Computes the outcome on one thread.
-pub fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, with_pairs: bool) -> Outcome {
+pub fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, with_pairs: bool) -> SavingsOutcome {
     let counted = counted(guests);
     let parts = parts(counted.iter().map(|guest| guest.pages).sum(), 1);
-    let mut all = Sums::new(guests.len(), with_pairs);
+    let mut all = ContentSums::new(guests.len(), with_pairs);
     for part in 0..parts {
         all.merge(&sums(guests, part, parts, rules, with_pairs));
     }
@@ -127,7 +127,7 @@ mod tests {
             let distinct: f64 = (0..parts)
                 .map(|part| sums(&pages(&guests), part, parts, &MergeRules::default(), false))
                 .map(|sums| {
-                    sums.outcome(&[Counted { pages: 199_998, zero: 0 }], &MergeRules::default()).total.unique
+                    sums.outcome(&[GuestPageCount { pages: 199_998, zero: 0 }], &MergeRules::default()).total.unique
                 })
                 .sum();
             assert_eq!(distinct, 199_998.0);

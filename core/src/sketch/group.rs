@@ -1,38 +1,38 @@
 //! Sums over contents, for exact counts and for samples of contents alike.
 
-use super::interval::{Interval, score};
-use super::outcome::{GuestOutcome, Outcome};
-use super::pairs::Pairs;
+use super::interval::{ConfidenceInterval, score};
+use super::outcome::{GuestOutcome, SavingsOutcome};
+use super::pairs::PairMatrix;
 use super::rules::MergeRules;
 
 /// Sums over the contents seen so far, each weighted by `1 / chance of being seen` (Horvitz and Thompson, JASA 1952).
 ///
 /// The parts of a partitioned run are added up.
 #[derive(Debug, Clone, Default)]
-pub struct Sums {
-    guests: Vec<GuestSums>,
+pub struct ContentSums {
+    guests: Vec<GuestContentSums>,
     /// The frames of all guests that remain after merging.
-    frames: Weighted,
-    pairs: Option<Pairs>,
+    frames: WeightedSum,
+    pairs: Option<PairMatrix>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct GuestSums {
+struct GuestContentSums {
     distinct: f64,
     across: f64,
     /// The guest's part in the frames that remain.
-    frames: Weighted,
+    frames: WeightedSum,
 }
 
 /// A weighted sum, its variance, and the most that one content could have added to it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Weighted {
+struct WeightedSum {
     sum: f64,
     variance: f64,
     heaviest: f64,
 }
 
-impl Weighted {
+impl WeightedSum {
     /// Under Poisson sampling the variance of x/p is x² (1-p)/p; its estimate from what was drawn divides by p.
     fn add(&mut self, value: f64, chance: f64) {
         let weighted = value / chance;
@@ -47,27 +47,27 @@ impl Weighted {
         self.heaviest = self.heaviest.max(other.heaviest);
     }
 
-    fn interval(&self) -> Interval {
+    fn interval(&self) -> ConfidenceInterval {
         score(self.sum, self.variance, self.heaviest)
     }
 }
 
 /// The pages of one guest, before their contents are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Counted {
+pub struct GuestPageCount {
     /// Pages looked at, zero pages included.
     pub pages: u64,
     /// Pages of zeros.
     pub zero: u64,
 }
 
-impl Sums {
+impl ContentSums {
     /// Creates empty sums for a number of guests, with the pair matrix or without.
     pub fn new(guests: usize, with_pairs: bool) -> Self {
         Self {
-            guests: vec![GuestSums::default(); guests],
-            frames: Weighted::default(),
-            pairs: with_pairs.then(|| Pairs::new(guests)),
+            guests: vec![GuestContentSums::default(); guests],
+            frames: WeightedSum::default(),
+            pairs: with_pairs.then(|| PairMatrix::new(guests)),
         }
     }
 
@@ -110,15 +110,15 @@ impl Sums {
     ///
     /// Each content keeps about one frame, so the variance is bounded for any number of copies. That of a sum of
     /// surplus copies would not be.
-    pub fn outcome(self, counted: &[Counted], rules: &MergeRules) -> Outcome {
+    pub fn outcome(self, counted: &[GuestPageCount], rules: &MergeRules) -> SavingsOutcome {
         let zero_total: u64 = counted.iter().map(|guest| guest.zero).sum();
         let zero_frames = rules.zero_frames(zero_total) as f64;
         let zero_share = if zero_total == 0 { 0.0 } else { 1.0 - zero_frames / zero_total as f64 };
-        let saved = |frames: &Weighted, pages: u64, zero: u64| {
+        let saved = |frames: &WeightedSum, pages: u64, zero: u64| {
             let nonzero = (pages - zero) as f64;
             let saved = frames.interval().less_than(nonzero).within(0.0, nonzero);
             let zero = zero as f64 * zero_share;
-            Interval { expected: saved.expected + zero, low: saved.low + zero, high: saved.high + zero }
+            ConfidenceInterval { expected: saved.expected + zero, low: saved.low + zero, high: saved.high + zero }
         };
         let guests: Vec<GuestOutcome> = counted
             .iter()
@@ -139,6 +139,6 @@ impl Sums {
             .collect();
         let pages = counted.iter().map(|guest| guest.pages).sum();
         let total = saved(&self.frames, pages, zero_total);
-        Outcome::of(guests, total, self.pairs)
+        SavingsOutcome::from_guests(guests, total, self.pairs)
     }
 }

@@ -8,7 +8,7 @@ pub(super) const Z: f64 = 2.241_403;
 
 /// An estimate in pages, with the interval that holds the truth in 95 of 100 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The estimate in pages.
     pub expected: f64,
     /// The lower end.
@@ -17,7 +17,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// A value that is known exactly.
     pub fn exactly(value: f64) -> Self {
         Self { expected: value, low: value, high: value }
@@ -46,22 +46,26 @@ impl Interval {
 ///
 /// It is the scaled score interval of a Poisson count, which unlike the normal one also holds when few units or none
 /// were drawn.
-pub(super) fn score(estimate: f64, variance: f64, heaviest: f64) -> Interval {
+pub(super) fn score(estimate: f64, variance: f64, heaviest: f64) -> ConfidenceInterval {
     let z2 = Z * Z;
     let centre = estimate + heaviest * z2 / 2.0;
     let half = Z * (variance + heaviest * heaviest * z2 / 4.0).sqrt();
-    Interval { expected: estimate, low: centre - half, high: centre + half }
+    ConfidenceInterval { expected: estimate, low: centre - half, high: centre + half }
 }
 
 /// The interval of a proportion, `hits / trials`, times `whole` (Wilson's score interval, 1927).
-pub fn proportion(hits: u64, trials: u64, whole: f64) -> Interval {
+pub fn proportion(hits: u64, trials: u64, whole: f64) -> ConfidenceInterval {
     if trials == 0 {
-        return Interval { expected: 0.0, low: 0.0, high: whole };
+        return ConfidenceInterval { expected: 0.0, low: 0.0, high: whole };
     }
     let (n, p, z2) = (trials as f64, hits as f64 / trials as f64, Z * Z);
     let centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = Z / (1.0 + z2 / n) * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
-    Interval { expected: p * whole, low: (centre - half).max(0.0) * whole, high: (centre + half).min(1.0) * whole }
+    ConfidenceInterval {
+        expected: p * whole,
+        low: (centre - half).max(0.0) * whole,
+        high: (centre + half).min(1.0) * whole,
+    }
 }
 
 /// An upper confidence limit for the mean of a Poisson variable that showed `count`, at `z` standard deviations:
@@ -109,6 +113,6 @@ mod tests {
 
     #[test]
     fn without_uncertainty_there_is_no_width() {
-        assert_eq!(score(8.0, 0.0, 0.0), Interval::exactly(8.0));
+        assert_eq!(score(8.0, 0.0, 0.0), ConfidenceInterval::exactly(8.0));
     }
 }

@@ -16,10 +16,10 @@ pub(super) fn unit(x: u64) -> f64 {
 
 /// A small generator for the tests of this module's estimators.
 #[cfg(test)]
-pub(super) struct Rng(pub u64);
+pub(super) struct TestRng(pub u64);
 
 #[cfg(test)]
-impl Rng {
+impl TestRng {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)

@@ -4,8 +4,8 @@
 //! pages the expected number of false pairs is `N² / 2⁶⁵`: 0.002 for a terabyte of 4 KiB pages. Pages of zeros have no
 //! fingerprint and are counted apart, as KSM may treat them apart.
 //!
-//! Three ways to the same [`Outcome`]: [`exact`] holds every fingerprint, [`Sketch`] a bounded set of contents
-//! with all their copies, and [`Probes`] a few pages picked by position, which can only bound the answer.
+//! Three ways to the same [`SavingsOutcome`]: [`exact`] holds every fingerprint, [`ContentSketch`] a bounded set of contents
+//! with all their copies, and [`ProbeSample`] a few pages picked by position, which can only bound the answer.
 //! `docs/internals/estimate.md` derives the formulas and names their sources.
 
 mod bounds;
@@ -23,16 +23,16 @@ mod rules;
 mod threshold;
 mod verdict;
 
-pub use bounds::Bounds;
-pub use interval::{Interval, proportion};
+pub use bounds::SurplusBounds;
+pub use interval::{ConfidenceInterval, proportion};
 pub use mix::mix;
-pub use outcome::{GuestOutcome, Outcome, SecondLook};
-pub use pairs::Pairs;
-pub use positions::Positions;
-pub use probes::{Probe, Probes};
+pub use outcome::{GuestOutcome, SavingsOutcome, SecondReading};
+pub use pairs::PairMatrix;
+pub use positions::SamplePositions;
+pub use probes::{PageProbe, ProbeSample};
 pub use rules::MergeRules;
-pub use threshold::{JoinError, Sketch};
-pub use verdict::{Advice, CostModel, Costs, Verdict};
+pub use threshold::{ContentSketch, JoinError};
+pub use verdict::{CostModel, MergeAdvice, MergeVerdict, VerdictInput};
 
 /// The value that stands for a page of zeros in a list of fingerprints: [`fingerprint`] never gives it.
 pub const ZERO: u64 = 0;

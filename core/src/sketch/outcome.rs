@@ -1,7 +1,7 @@
 //! The outcome of all three modes, in pages.
 
-use super::interval::{Interval, proportion};
-use super::pairs::Pairs;
+use super::interval::{ConfidenceInterval, proportion};
+use super::pairs::PairMatrix;
 
 /// The pages of one guest, or of all, by class. Estimated numbers need not be whole.
 ///
@@ -19,23 +19,27 @@ pub struct GuestOutcome {
     /// Pages with a content that no other guest has.
     pub unique: f64,
     /// Pages that merging saves. The saving of a content is split by each guest's number of copies.
-    pub saved: Interval,
+    pub saved: ConfidenceInterval,
 }
 
 /// All guests and their sum.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Outcome {
+pub struct SavingsOutcome {
     /// In the order in which the guests were numbered.
     pub guests: Vec<GuestOutcome>,
     /// All together; its interval is narrower than the sum of theirs.
     pub total: GuestOutcome,
     /// The contents that each two guests share, if requested.
-    pub pairs: Option<Pairs>,
+    pub pairs: Option<PairMatrix>,
 }
 
-impl Outcome {
+impl SavingsOutcome {
     /// Sums the guests; `saved` is the saving of all together.
-    pub(super) fn of(guests: Vec<GuestOutcome>, saved: Interval, pairs: Option<Pairs>) -> Self {
+    pub(super) fn from_guests(
+        guests: Vec<GuestOutcome>,
+        saved: ConfidenceInterval,
+        pairs: Option<PairMatrix>,
+    ) -> Self {
         let mut total = GuestOutcome { saved, ..GuestOutcome::default() };
         for guest in &guests {
             total.pages += guest.pages;
@@ -50,14 +54,14 @@ impl Outcome {
 
 /// A second look at some pages of one guest, after the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SecondLook {
+pub struct SecondReading {
     /// Pages looked at twice that held zeros at first, and those of them that hold something else now.
     pub zero: (u64, u64),
     /// Likewise for pages that held anything else.
     pub other: (u64, u64),
 }
 
-impl Outcome {
+impl SavingsOutcome {
     /// Adds pages that KSM has put on the kernel's zero page: they are known without being read, and all saved.
     pub fn add_merged_zero_pages(&mut self, guest: usize, pages: u64) {
         for outcome in self.guests.get_mut(guest).into_iter().chain([&mut self.total]) {
@@ -75,14 +79,14 @@ impl Outcome {
     ///
     /// It is unknown which changing pages would have been saved: `expected` assumes the guest's average, `low` that all
     /// of them would, `high` that none would.
-    pub fn without_changing(&mut self, looks: &[SecondLook]) {
+    pub fn without_changing(&mut self, looks: &[SecondReading]) {
         let (mut expected, mut low) = (0.0, 0.0);
         for (guest, look) in self.guests.iter_mut().zip(looks) {
             let nonzero = guest.pages as f64 - guest.zero;
             let zero = proportion(look.zero.1, look.zero.0, guest.zero);
             let other = proportion(look.other.1, look.other.0, nonzero);
             // Nothing looked at means nothing known, not that nothing changes: but then there is next to nothing.
-            let most = |part: Interval, looked: u64| if looked == 0 { 0.0 } else { part.high };
+            let most = |part: ConfidenceInterval, looked: u64| if looked == 0 { 0.0 } else { part.high };
             let saved = (guest.saved.expected - guest.zero).max(0.0);
             let average = if nonzero > 0.0 { (saved / nonzero).min(1.0) } else { 0.0 };
             let lost = zero.expected + other.expected * average;
@@ -100,7 +104,7 @@ impl Outcome {
         }
         let saved = self.total.saved.reduced(expected, low);
         let pairs = self.pairs.take();
-        *self = Self::of(std::mem::take(&mut self.guests), saved, pairs);
+        *self = Self::from_guests(std::mem::take(&mut self.guests), saved, pairs);
     }
 }
 
@@ -108,16 +112,16 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> SavingsOutcome {
         let guest = GuestOutcome {
             pages: 1000,
             zero: 200.0,
             within: 400.0,
             across: 100.0,
             unique: 300.0,
-            saved: Interval::exactly(600.0),
+            saved: ConfidenceInterval::exactly(600.0),
         };
-        Outcome::of(vec![guest], Interval::exactly(600.0), None)
+        SavingsOutcome::from_guests(vec![guest], ConfidenceInterval::exactly(600.0), None)
     }
 
     #[test]
@@ -130,7 +134,7 @@ mod tests {
     #[test]
     fn changing_pages_leave_and_take_their_savings_with_them() {
         let mut outcome = outcome();
-        outcome.without_changing(&[SecondLook { zero: (100, 10), other: (400, 100) }]);
+        outcome.without_changing(&[SecondReading { zero: (100, 10), other: (400, 100) }]);
         let guest = &outcome.guests[0];
         assert_eq!(guest.pages, 1000 - 20 - 200);
         assert_eq!((guest.zero, guest.within), (180.0, 300.0));
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn no_second_look_changes_nothing() {
         let mut same = outcome();
-        same.without_changing(&[SecondLook::default()]);
+        same.without_changing(&[SecondReading::default()]);
         assert_eq!(same, outcome());
     }
 }

@@ -7,12 +7,12 @@
 ///
 /// The measure of Wood et al., "Memory Buddies" (VEE 2009), with estimates in place of Bloom filters.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Pairs {
+pub struct PairMatrix {
     guests: usize,
     pages: Vec<f64>,
 }
 
-impl Pairs {
+impl PairMatrix {
     /// Creates a matrix of zeros.
     pub fn new(guests: usize) -> Self {
         Self { guests, pages: vec![0.0; guests * (guests + 1) / 2] }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn order_does_not_matter_and_strangers_share_nothing() {
-        let mut pairs = Pairs::new(3);
+        let mut pairs = PairMatrix::new(3);
         pairs.add(2, 0, 5.0);
         pairs.add(1, 1, 7.0);
         assert_eq!((pairs.get(0, 2), pairs.get(2, 0), pairs.get(1, 1)), (5.0, 5.0, 7.0));

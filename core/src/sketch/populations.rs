@@ -1,11 +1,11 @@
 //! Populations of pages on which the estimators are tested.
 
-use super::mix::{Rng, unit};
+use super::mix::{TestRng, unit};
 use super::{SKIPPED, ZERO, fingerprint, mix};
 
 /// A way in which guests are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Population {
+pub(super) enum TestPopulation {
     /// Each page is drawn from half as many contents.
     UniformDuplicates,
     /// Contents with Zipf-like numbers of copies, some beyond `max_page_sharing`.
@@ -24,20 +24,20 @@ pub(super) enum Population {
     RareHeavy,
 }
 
-pub(super) const POPULATIONS: [Population; 8] = [
-    Population::UniformDuplicates,
-    Population::Zipf,
-    Population::Clones,
-    Population::ShuffledClones,
-    Population::OneHeavyPage,
-    Population::AllUnique,
-    Population::MostlyZero,
-    Population::RareHeavy,
+pub(super) const POPULATIONS: [TestPopulation; 8] = [
+    TestPopulation::UniformDuplicates,
+    TestPopulation::Zipf,
+    TestPopulation::Clones,
+    TestPopulation::ShuffledClones,
+    TestPopulation::OneHeavyPage,
+    TestPopulation::AllUnique,
+    TestPopulation::MostlyZero,
+    TestPopulation::RareHeavy,
 ];
 
 const GUESTS: usize = 4;
 
-impl Population {
+impl TestPopulation {
     pub fn name(self) -> String {
         format!("{self:?}")
     }
@@ -54,7 +54,7 @@ impl Population {
     /// Four guests with `pages` pages together. Small numbers stand for contents; 0 is the zero page.
     pub fn guests(self, pages: usize) -> Vec<Vec<u64>> {
         let each = pages / GUESTS;
-        let mut rng = Rng(self as u64 + 1);
+        let mut rng = TestRng(self as u64 + 1);
         let mut fresh = 1_u64 << 40;
         let mut guests: Vec<Vec<u64>> = (0..GUESTS)
             .map(|guest| {

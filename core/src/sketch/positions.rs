@@ -7,7 +7,7 @@ use super::mix::{mix, unit};
 /// The same seed and role give the same places, so that pages of clones are drawn in pairs. The gaps are drawn, which
 /// are geometric (Vitter, CACM 1984): the work is proportional to the places drawn and not to the size.
 #[derive(Debug, Clone)]
-pub struct Positions {
+pub struct SamplePositions {
     state: u64,
     next: u64,
     end: u64,
@@ -15,7 +15,7 @@ pub struct Positions {
     log_miss: f64,
 }
 
-impl Positions {
+impl SamplePositions {
     /// Draws places in `0..pages`, each with the chance `rate`.
     pub fn new(seed: u64, role: u64, pages: u64, rate: f64) -> Self {
         let log_miss = if rate >= 1.0 { f64::NEG_INFINITY } else { (-rate.max(0.0)).ln_1p() };
@@ -33,7 +33,7 @@ impl Positions {
     }
 }
 
-impl Iterator for Positions {
+impl Iterator for SamplePositions {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -55,7 +55,7 @@ mod tests {
     fn each_place_has_the_same_chance() {
         let mut hits = [0_u32; 50];
         for seed in 0..20_000 {
-            for place in Positions::new(seed, 1, 50, 0.1) {
+            for place in SamplePositions::new(seed, 1, 50, 0.1) {
                 hits[place as usize] += 1;
             }
         }
@@ -65,17 +65,17 @@ mod tests {
 
     #[test]
     fn a_smaller_mapping_has_the_places_of_a_larger_one() {
-        let large: Vec<u64> = Positions::new(3, 0, 10_000, 0.01).collect();
-        let small: Vec<u64> = Positions::new(3, 0, 5_000, 0.01).collect();
+        let large: Vec<u64> = SamplePositions::new(3, 0, 10_000, 0.01).collect();
+        let small: Vec<u64> = SamplePositions::new(3, 0, 5_000, 0.01).collect();
         assert!(large.len() > 60 && large.starts_with(&small));
-        let other: Vec<u64> = Positions::new(3, 1, 10_000, 0.01).collect();
+        let other: Vec<u64> = SamplePositions::new(3, 1, 10_000, 0.01).collect();
         assert_ne!(large, other);
     }
 
     #[test]
     fn all_and_none_are_rates_too() {
-        assert_eq!(Positions::new(1, 1, 5, 1.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert_eq!(Positions::new(1, 1, 5, 0.0).next(), None);
-        assert_eq!(Positions::new(1, 1, u64::MAX, 1e-300).next(), None);
+        assert_eq!(SamplePositions::new(1, 1, 5, 1.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(SamplePositions::new(1, 1, 5, 0.0).next(), None);
+        assert_eq!(SamplePositions::new(1, 1, u64::MAX, 1e-300).next(), None);
     }
 }

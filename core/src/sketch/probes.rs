@@ -1,14 +1,14 @@
 //! The sample mode: some pages drawn by position, and bounds instead of an extrapolation.
 
-use super::bounds::Bounds;
-use super::interval::{Interval, Z, proportion};
-use super::outcome::{GuestOutcome, Outcome};
+use super::bounds::SurplusBounds;
+use super::interval::{ConfidenceInterval, Z, proportion};
+use super::outcome::{GuestOutcome, SavingsOutcome};
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
 /// One page of the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Probe {
+pub struct PageProbe {
     /// The place: the same number for the same place in different guests. Places are drawn, not pages: the page at a
     /// drawn place is read in every guest.
     pub place: u64,
@@ -20,26 +20,26 @@ pub struct Probe {
 
 /// A sample of the pages of some guests.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Probes {
+pub struct ProbeSample {
     /// The chance with which each place was drawn.
     pub rate: f64,
     /// The number of pages of each guest, from the kernel's counters.
     pub pages: Vec<u64>,
     /// The pages that were read, in any order.
-    pub probes: Vec<Probe>,
+    pub probes: Vec<PageProbe>,
 }
 
 /// The result of one set of probes: one guest's, or all.
-struct Findings {
-    zero: Interval,
-    stable: Interval,
-    saved: Interval,
+struct ProbeFindings {
+    zero: ConfidenceInterval,
+    stable: ConfidenceInterval,
+    saved: ConfidenceInterval,
 }
 
-impl Probes {
+impl ProbeSample {
     /// Computes bounds on the savings. `expected` is only the middle of the interval, and `within`, `across` and
     /// `unique` are split accordingly.
-    pub fn outcome(&self, rules: &MergeRules) -> Outcome {
+    pub fn outcome(&self, rules: &MergeRules) -> SavingsOutcome {
         let all = self.findings(&self.probes, self.pages.iter().sum(), rules).saved;
         let mut by_guest = vec![Vec::new(); self.pages.len()];
         for probe in &self.probes {
@@ -47,10 +47,10 @@ impl Probes {
                 probes.push(*probe);
             }
         }
-        let alone: Vec<Findings> =
+        let alone: Vec<ProbeFindings> =
             by_guest.iter().zip(&self.pages).map(|(probes, &pages)| self.findings(probes, pages, rules)).collect();
         // The savings of all beyond those of each alone are split by what each has left.
-        let left = |found: &Findings| (found.stable.expected - found.saved.expected).max(0.0);
+        let left = |found: &ProbeFindings| (found.stable.expected - found.saved.expected).max(0.0);
         let sum_alone: f64 = alone.iter().map(|found| found.saved.expected).sum();
         let sum_left: f64 = alone.iter().map(left).sum();
         let beyond = all.expected - sum_alone;
@@ -71,19 +71,19 @@ impl Probes {
                 across,
                 unique: nonzero - within - across,
                 // A guest alone saves no more than with others, and with others at most its pages and the savings of all.
-                saved: Interval {
+                saved: ConfidenceInterval {
                     expected,
                     low: found.saved.low.min(expected),
                     high: found.stable.high.min(all.high).max(expected),
                 },
             }
         });
-        Outcome::of(guests.collect(), all, None)
+        SavingsOutcome::from_guests(guests.collect(), all, None)
     }
 
     /// First each place is reduced to its distinct contents, which catches clones. The reduced population has
-    /// each content at most once per place, so that its copies are drawn independently, as [`Bounds`] needs.
-    fn findings(&self, probes: &[Probe], pages: u64, rules: &MergeRules) -> Findings {
+    /// each content at most once per place, so that its copies are drawn independently, as [`SurplusBounds`] needs.
+    fn findings(&self, probes: &[PageProbe], pages: u64, rules: &MergeRules) -> ProbeFindings {
         let whole = pages as f64;
         let is_all = self.rate >= 1.0;
         // The pages of a place are drawn together, which counts as fewer draws.
@@ -91,15 +91,15 @@ impl Probes {
         let part_of = |is: fn(u64) -> bool| {
             let hits = probes.iter().filter(|probe| is(probe.page)).count() as f64;
             if is_all {
-                return Interval::exactly(hits);
+                return ConfidenceInterval::exactly(hits);
             }
             let thin = |count: f64| (count / lump).round() as u64;
             let exact = if probes.is_empty() { 0.0 } else { hits / probes.len() as f64 * whole };
-            Interval { expected: exact, ..proportion(thin(hits), thin(probes.len() as f64), whole) }
+            ConfidenceInterval { expected: exact, ..proportion(thin(hits), thin(probes.len() as f64), whole) }
         };
         let zero = part_of(|page| page == ZERO);
         let stable = match probes {
-            [] => Interval { expected: whole, low: 0.0, high: whole },
+            [] => ConfidenceInterval { expected: whole, low: 0.0, high: whole },
             _ => part_of(|page| page != SKIPPED),
         };
         let (in_place, in_place_error, drawn) = reduce(probes, self.rate);
@@ -107,20 +107,20 @@ impl Probes {
         let known = zero_saved(zero.expected) + in_place;
         let known_error = (zero.expected - zero.low).hypot(Z * in_place_error);
         if is_all {
-            let surplus = Bounds::of(&drawn, 1.0, stable).low;
-            return Findings { zero, stable, saved: Interval::exactly(known + surplus) };
+            let surplus = SurplusBounds::from_draws(&drawn, 1.0, stable).low;
+            return ProbeFindings { zero, stable, saved: ConfidenceInterval::exactly(known + surplus) };
         }
         // Zero pages and others are complements: only the number of contents is uncertain.
-        let bounds = Bounds::of(&drawn, self.rate, stable);
+        let bounds = SurplusBounds::from_draws(&drawn, self.rate, stable);
         let high = (bounds.high - rules.zero_frames(zero.low.round() as u64) as f64).max(0.0);
         let low = (known - known_error).max(0.0) + bounds.low;
         let low = (low * rules.least_share()).min(high);
-        Findings { zero, stable, saved: Interval { expected: f64::midpoint(low, high), low, high } }
+        ProbeFindings { zero, stable, saved: ConfidenceInterval { expected: f64::midpoint(low, high), low, high } }
     }
 }
 
 /// Returns the number of pages at a drawn place, in the mean over pages.
-fn lump(probes: &[Probe]) -> f64 {
+fn lump(probes: &[PageProbe]) -> f64 {
     let mut places: Vec<u64> = probes.iter().map(|probe| probe.place).collect();
     places.sort_unstable();
     let squares: f64 = places.chunk_by(|a, b| a == b).map(|place| (place.len() as f64).powi(2)).sum();
@@ -129,7 +129,7 @@ fn lump(probes: &[Probe]) -> f64 {
 
 /// Computes the pages that equal another one at the same place (an unbiased estimate and its standard error), and the
 /// number of contents drawn at 0, 1, 2... places.
-fn reduce(probes: &[Probe], rate: f64) -> (f64, f64, Vec<u64>) {
+fn reduce(probes: &[PageProbe], rate: f64) -> (f64, f64, Vec<u64>) {
     let mut pages: Vec<(u64, u64)> =
         probes.iter().filter(|probe| probe.page > SKIPPED).map(|probe| (probe.place, probe.page)).collect();
     pages.sort_unstable();
@@ -156,20 +156,20 @@ fn reduce(probes: &[Probe], rate: f64) -> (f64, f64, Vec<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sketch::Positions;
+    use crate::sketch::SamplePositions;
     use crate::sketch::exact::{self, GuestPages};
     use crate::sketch::populations::{self, POPULATIONS};
 
-    fn sample(guests: &[Vec<u64>], rate: f64, seed: u64) -> Probes {
+    fn sample(guests: &[Vec<u64>], rate: f64, seed: u64) -> ProbeSample {
         let mut probes = Vec::new();
         for (guest, pages) in (0..).zip(guests) {
-            let places = Positions::new(seed, 0, pages.len() as u64, rate);
-            probes.extend(places.map(|place| Probe { place, guest, page: pages[place as usize] }));
+            let places = SamplePositions::new(seed, 0, pages.len() as u64, rate);
+            probes.extend(places.map(|place| PageProbe { place, guest, page: pages[place as usize] }));
         }
-        Probes { rate, pages: guests.iter().map(|guest| guest.len() as u64).collect(), probes }
+        ProbeSample { rate, pages: guests.iter().map(|guest| guest.len() as u64).collect(), probes }
     }
 
-    fn truth(guests: &[Vec<u64>]) -> Outcome {
+    fn truth(guests: &[Vec<u64>]) -> SavingsOutcome {
         let pages: Vec<_> = guests.iter().map(|guest| GuestPages { pieces: vec![guest] }).collect();
         exact::outcome(&pages, &MergeRules::default(), false)
     }
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_guest_without_probes_is_not_known_and_changing_pages_are_left_out() {
-        let probe = |place, guest, page| Probe { place, guest, page };
+        let probe = |place, guest, page| PageProbe { place, guest, page };
         let probes = vec![probe(1, 0, SKIPPED), probe(2, 0, 9), probe(3, 0, 8), probe(4, 0, SKIPPED)];
-        let outcome = Probes { rate: 0.01, pages: vec![400, 50], probes }.outcome(&MergeRules::default());
+        let outcome = ProbeSample { rate: 0.01, pages: vec![400, 50], probes }.outcome(&MergeRules::default());
         assert_eq!(outcome.guests[0].pages, 200);
         assert_eq!((outcome.guests[1].saved.low, outcome.guests[1].saved.high), (0.0, 50.0));
         assert_eq!(outcome.total.saved.low, 0.0);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::interval::Interval;
+use super::interval::ConfidenceInterval;
 use crate::kernel::RMAP_ITEM_BYTES;
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, TimeSpan};
 
 /// The costs of ksmd's work on one core.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -31,13 +31,13 @@ impl Default for CostModel {
 
 /// The facts about the memory in question, in pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Costs {
+pub struct VerdictInput {
     /// Pages that ksmd would visit.
     pub pages: u64,
     /// Of these, pages that change between visits.
     pub changing: u64,
     /// Pages that merging saves.
-    pub saved: Interval,
+    pub saved: ConfidenceInterval,
     /// Pages that are merged by now.
     pub merged: u64,
     /// Zero pages that leave ksmd's lists, with `use_zero_pages`.
@@ -51,7 +51,7 @@ pub struct Costs {
 /// The advice of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Advice {
+pub enum MergeAdvice {
     /// There is no memory that KSM could scan.
     NothingThere,
     /// Merging pays even at the lower end of the interval.
@@ -66,9 +66,9 @@ pub enum Advice {
 
 /// The gain, the cost and the advice.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct MergeVerdict {
     /// The advice to the operator.
-    pub advice: Advice,
+    pub advice: MergeAdvice,
     /// Memory that merging saves, in bytes.
     pub saved_bytes: [u64; 3],
     /// Memory looked at, in bytes.
@@ -91,10 +91,10 @@ const WORTH: f64 = 0.05;
 /// Net profit below which the advice is no.
 const WORTHLESS: f64 = 0.01;
 
-impl Verdict {
+impl MergeVerdict {
     /// Weighs gain against cost. A merge needs two visits with the same checksum: the first computes the checksum of
     /// each page, the second merges pages with an equal and searches the trees for the others.
-    pub fn of(costs: &Costs, model: &CostModel) -> Self {
+    pub fn weigh(costs: &VerdictInput, model: &CostModel) -> Self {
         let page = costs.page_size as f64;
         let bytes = |pages: f64| (pages * page).round().max(0.0) as u64;
         let saved_bytes = [costs.saved.low, costs.saved.expected, costs.saved.high].map(bytes);
@@ -108,7 +108,7 @@ impl Verdict {
         let reach_ns = first + fresh * model.merge_ns + unshared * model.unshared_ns + changing;
         let pass_ns = unshared * model.unshared_ns + changing;
         let mut verdict = Self {
-            advice: Advice::NothingThere,
+            advice: MergeAdvice::NothingThere,
             saved_bytes,
             present_bytes: bytes(pages),
             metadata_bytes,
@@ -120,13 +120,13 @@ impl Verdict {
         let part = |saved: u64| net(saved, metadata_bytes) as f64 / (pages * page);
         let (low, high) = (part(saved_bytes[0]), part(saved_bytes[2]));
         verdict.advice = match () {
-            () if costs.pages == 0 => Advice::NothingThere,
-            () if low >= WORTH => Advice::Yes,
-            () if high < WORTHLESS => Advice::No,
-            () if low >= WORTHLESS && high < 2.0 * WORTH => Advice::Marginal,
-            () if high - low > WORTH => Advice::Unknown,
-            () if part(saved_bytes[1]) < WORTHLESS => Advice::No,
-            () => Advice::Marginal,
+            () if costs.pages == 0 => MergeAdvice::NothingThere,
+            () if low >= WORTH => MergeAdvice::Yes,
+            () if high < WORTHLESS => MergeAdvice::No,
+            () if low >= WORTHLESS && high < 2.0 * WORTH => MergeAdvice::Marginal,
+            () if high - low > WORTH => MergeAdvice::Unknown,
+            () if part(saved_bytes[1]) < WORTHLESS => MergeAdvice::No,
+            () => MergeAdvice::Marginal,
         };
         verdict
     }
@@ -137,7 +137,7 @@ fn net(saved: u64, metadata: u64) -> i64 {
 }
 
 /// The verdict in one sentence.
-impl fmt::Display for Verdict {
+impl fmt::Display for MergeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [low, expected, high] = self.saved_bytes.map(Bytes::from);
         let opted_in = if self.is_mergeable { "" } else { ", if it opted in" };
@@ -146,21 +146,21 @@ impl fmt::Display for Verdict {
         let reach = seconds(self.ksmd_cpu_seconds);
         let keep = seconds(self.keep_cpu_seconds_per_day);
         match self.advice {
-            Advice::NothingThere => f.write_str("There is no memory here that KSM could merge."),
-            Advice::Unknown => write!(
+            MergeAdvice::NothingThere => f.write_str("There is no memory here that KSM could merge."),
+            MergeAdvice::Unknown => write!(
                 f,
                 "Can't tell: merging would save between {low} and {high} ({:.0} to {:.0} %){opted_in}; ask again with \
                  --sketch, which reads everything once.",
                 share(self.saved_bytes[0]),
                 share(self.saved_bytes[2]),
             ),
-            Advice::No => write!(
+            MergeAdvice::No => write!(
                 f,
                 "Not worth it: merging would save {expected} ({:.1} %) and cost {metadata} of KSM's own memory{opted_in}.",
                 share(self.saved_bytes[1]),
             ),
-            Advice::Yes | Advice::Marginal => {
-                let start = if self.advice == Advice::Yes { "Worth it" } else { "Hardly worth it" };
+            MergeAdvice::Yes | MergeAdvice::Marginal => {
+                let start = if self.advice == MergeAdvice::Yes { "Worth it" } else { "Hardly worth it" };
                 let [least, part, most] = self.saved_bytes.map(share);
                 if most - least > 100.0 * WORTH {
                     write!(
@@ -181,19 +181,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-fn seconds(seconds: f64) -> Span {
-    Span(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+fn seconds(seconds: f64) -> TimeSpan {
+    TimeSpan(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn costs(saved: [f64; 3]) -> Costs {
-        Costs {
+    fn costs(saved: [f64; 3]) -> VerdictInput {
+        VerdictInput {
             pages: 1 << 20,
             changing: 0,
-            saved: Interval { low: saved[0], expected: saved[1], high: saved[2] },
+            saved: ConfidenceInterval { low: saved[0], expected: saved[1], high: saved[2] },
             merged: 0,
             leaving: 0,
             page_size: 4096,
@@ -201,8 +201,8 @@ mod tests {
         }
     }
 
-    fn verdict(saved: [f64; 3]) -> Verdict {
-        Verdict::of(&costs(saved), &CostModel::default())
+    fn verdict(saved: [f64; 3]) -> MergeVerdict {
+        MergeVerdict::weigh(&costs(saved), &CostModel::default())
     }
 
     /// The measurement behind the model: 4 GiB, half of it equal, took 1.4 s in pass 1 and about 6 s in pass 2.
@@ -218,14 +218,14 @@ mod tests {
     fn the_advice_follows_the_interval_and_not_the_middle() {
         let pages = f64::from(1 << 20);
         let advice = |low, mid, high| verdict([low * pages, mid * pages, high * pages]).advice;
-        assert_eq!(advice(0.3, 0.5, 0.9), Advice::Yes);
-        assert_eq!(advice(0.0, 0.4, 0.8), Advice::Unknown);
-        assert_eq!(advice(0.0, 0.0, 0.001), Advice::No);
-        assert_eq!(advice(0.03, 0.035, 0.04), Advice::Marginal);
-        assert_eq!(advice(0.0, 0.01, 0.04), Advice::No);
+        assert_eq!(advice(0.3, 0.5, 0.9), MergeAdvice::Yes);
+        assert_eq!(advice(0.0, 0.4, 0.8), MergeAdvice::Unknown);
+        assert_eq!(advice(0.0, 0.0, 0.001), MergeAdvice::No);
+        assert_eq!(advice(0.03, 0.035, 0.04), MergeAdvice::Marginal);
+        assert_eq!(advice(0.0, 0.01, 0.04), MergeAdvice::No);
         assert_eq!(
-            Verdict::of(&Costs { pages: 0, ..costs([0.0; 3]) }, &CostModel::default()).advice,
-            Advice::NothingThere
+            MergeVerdict::weigh(&VerdictInput { pages: 0, ..costs([0.0; 3]) }, &CostModel::default()).advice,
+            MergeAdvice::NothingThere
         );
     }
 
@@ -247,7 +247,8 @@ mod tests {
             "Worth it: merging would save at least 1.20 GiB (30 %) and at most 2.80 GiB (70 %), for 7 s of ksmd's CPU \
              time once and 3 min 11 s per day."
         );
-        let none = Verdict::of(&Costs { is_mergeable: false, ..costs([0.0; 3]) }, &CostModel::default());
+        let none =
+            MergeVerdict::weigh(&VerdictInput { is_mergeable: false, ..costs([0.0; 3]) }, &CostModel::default());
         assert_eq!(
             none.to_string(),
             "Not worth it: merging would save 0 B (0.0 %) and cost 64.0 MiB of KSM's own memory, if it opted in."
@@ -257,9 +258,9 @@ mod tests {
     #[test]
     fn merged_pages_and_zero_pages_cost_less() {
         let all = costs([524_288.0; 3]);
-        let half = Verdict::of(&Costs { merged: 524_288, ..all }, &CostModel::default());
+        let half = MergeVerdict::weigh(&VerdictInput { merged: 524_288, ..all }, &CostModel::default());
         assert!(half.ksmd_cpu_seconds < 3.0);
-        let leaving = Verdict::of(&Costs { leaving: 1 << 19, ..all }, &CostModel::default());
+        let leaving = MergeVerdict::weigh(&VerdictInput { leaving: 1 << 19, ..all }, &CostModel::default());
         assert_eq!(leaving.metadata_bytes, 32 << 20);
     }
 }

@@ -11,16 +11,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use self::guests::Guests;
-use crate::balance::{self, Action, Backoff, BalanceConfig, BalancePolicy, Bounds, KsmStep, PoolView, View};
-use crate::sim::{Demand, Machine, PAGE_SIZE, Plan};
+use self::guests::FleetGuests;
+use crate::balance::{
+    self, BalanceAction, BalanceConfig, BalancePolicy, BalanceView, KsmStep, PlanBounds, PoolView, ResizeBackoff,
+};
+use crate::sim::{GuestDemand, GuestPlan, PAGE_SIZE, SimMachine};
 
 /// The time step: guests live, and the balance policy is asked, at whole multiples of it.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The outcome of balancing a host's guests.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Balancing {
+pub struct BalancingRecord {
     /// Seconds in which the host had less memory than was in use.
     pub overflow_seconds: f64,
     /// Integral of the memory that was in use and did not fit, in GiB-s.
@@ -50,21 +52,21 @@ pub struct Balancing {
 
 /// The policy in charge.
 #[derive(Debug)]
-struct Control {
+struct BalanceControl {
     policy: Box<dyn BalancePolicy>,
     config: BalanceConfig,
-    bounds: Bounds,
-    backoff: Backoff,
+    bounds: PlanBounds,
+    backoff: ResizeBackoff,
     next_turn: Duration,
 }
 
 /// The guests of a host and their balance.
 #[derive(Debug)]
-pub struct Balanced {
-    guests: Guests,
+pub struct BalancedGuests {
+    guests: FleetGuests,
     /// `None`: guests keep what they were started with.
-    control: Option<Control>,
-    record: Balancing,
+    control: Option<BalanceControl>,
+    record: BalancingRecord,
     last: Option<Duration>,
     overflow: u64,
     breaks: u64,
@@ -74,26 +76,26 @@ pub struct Balanced {
     wants_merging: bool,
 }
 
-impl Balanced {
+impl BalancedGuests {
     /// Prepares these guests for a story of this length, with memory in runs of `run_pages` pages, under the balance
     /// policy of `config`, or under none.
     pub fn new(
-        guests: Vec<(Plan, Demand)>,
+        guests: Vec<(GuestPlan, GuestDemand)>,
         run_pages: u32,
         config: Option<BalanceConfig>,
         duration: Duration,
     ) -> Self {
-        let control = config.map(|config| Control {
+        let control = config.map(|config| BalanceControl {
             policy: balance::policy(&config),
             config,
-            bounds: Bounds::default(),
-            backoff: Backoff::default(),
+            bounds: PlanBounds::default(),
+            backoff: ResizeBackoff::default(),
             next_turn: Duration::ZERO,
         });
         Self {
-            guests: Guests::new(guests, u64::from(run_pages.max(1)) * PAGE_SIZE, duration),
+            guests: FleetGuests::new(guests, u64::from(run_pages.max(1)) * PAGE_SIZE, duration),
             control,
-            record: Balancing::default(),
+            record: BalancingRecord::default(),
             last: None,
             overflow: 0,
             breaks: 0,
@@ -110,8 +112,8 @@ impl Balanced {
     }
 
     /// Returns the outcome of balancing so far.
-    pub fn record(&self) -> Balancing {
-        Balancing {
+    pub fn record(&self) -> BalancingRecord {
+        BalancingRecord {
             refaults: self.guests.refaults(),
             waited_seconds: self.guests.waited().as_secs_f64(),
             guest_kills: self.guests.kills(),
@@ -131,7 +133,7 @@ impl Balanced {
     }
 
     /// Starts, runs and ends guests until the machine's time, and has the balance policy take its turn if that is due.
-    pub fn step(&mut self, machine: &mut Machine) {
+    pub fn step(&mut self, machine: &mut SimMachine) {
         let now = machine.now();
         let span = self.last.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.last = Some(now);
@@ -142,20 +144,21 @@ impl Balanced {
         if control.next_turn > now {
             return;
         }
-        let view = View { now, pool, guests: self.guests.views(machine, now, &control.config, &control.backoff) };
-        let plan = control.bounds.hold(control.policy.decide(&view), &view, &control.config);
+        let view =
+            BalanceView { now, pool, guests: self.guests.views(machine, now, &control.config, &control.backoff) };
+        let plan = control.bounds.bound_plan(control.policy.decide(&view), &view, &control.config);
         control.next_turn = now + plan.check_after.max(TICK);
         self.record.turns += 1;
         for action in &plan.actions {
             match action {
-                Action::Ksm { step: KsmStep::BurstMerge, .. } => {
+                BalanceAction::Ksm { step: KsmStep::BurstMerge, .. } => {
                     self.wants_merging = true;
                     self.record.merges_asked += 1;
                 }
-                Action::Ksm { .. } => {}
-                Action::Resize { key, from_bytes, to_bytes, .. } => {
+                BalanceAction::Ksm { .. } => {}
+                BalanceAction::Resize { key, from_bytes, to_bytes, .. } => {
                     let Some(got) = self.guests.resize(machine, key, *to_bytes) else { continue };
-                    control.backoff.resized(key, [*from_bytes, *to_bytes, got], now);
+                    control.backoff.record_resize(key, [*from_bytes, *to_bytes, got], now);
                     self.record.resizes += 1;
                     self.record.taken_bytes += from_bytes.saturating_sub(got);
                     self.record.given_bytes += got.saturating_sub(*from_bytes);
@@ -165,7 +168,7 @@ impl Balanced {
     }
 
     /// The host's memory now, `span` after the last look.
-    fn pool(&mut self, machine: &Machine, span: Duration) -> PoolView {
+    fn pool(&mut self, machine: &SimMachine, span: Duration) -> PoolView {
         let (size, used, figures) = (machine.total_bytes(), machine.used_bytes(), machine.figures());
         let overflow = used.saturating_sub(size);
         let seconds = span.as_secs_f64();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sim::{Costs, Fleet};
+use crate::sim::{SimCosts, SimFleet};
 
 /// The least work of ksmd for guests that come, if all that was there before is merged.
 ///
@@ -15,7 +15,7 @@ use crate::sim::{Costs, Fleet};
 /// makes to a page at the ages 2, 3, 5, 8 and 13, merging again what guests rewrite or grow, batches of ksmd, and
 /// samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bound {
+pub struct CpuBound {
     /// Guests that come in the time looked at.
     pub arrivals: u64,
     /// The time looked at.
@@ -26,9 +26,9 @@ pub struct Bound {
     pages_ns: f64,
 }
 
-impl Bound {
+impl CpuBound {
     /// The bound for a fleet from `from` to its end.
-    pub fn of(fleet: &Fleet, costs: &Costs, from: Duration) -> Self {
+    pub fn from_fleet(fleet: &SimFleet, costs: &SimCosts, from: Duration) -> Self {
         let plans = fleet.plans();
         let pages = |is_meant: &dyn Fn(Duration, Option<Duration>) -> bool| {
             let meant = plans.iter().filter(|plan| is_meant(plan.starts(), plan.stops()));
@@ -60,22 +60,28 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Limits;
-    use crate::trial::{Foreseen, Outcome};
+    use crate::decide::PolicyLimits;
+    use crate::trial::{FleetOutcome, ForeseenPolicy};
 
     #[test]
     fn a_policy_that_foresees_arrivals_needs_little_more_and_never_less() {
-        let fleet = Fleet {
+        let fleet = SimFleet {
             host_bytes: 4 << 30,
             size_step: 128 << 20,
             exchange_from: Duration::from_secs(300),
             duration: Duration::from_secs(900),
-            ..Fleet::default()
+            ..SimFleet::default()
         };
         let from = Duration::from_secs(300);
-        let bound = Bound::of(&fleet, &Costs::default(), from);
+        let bound = CpuBound::from_fleet(&fleet, &SimCosts::default(), from);
         assert_eq!(bound.arrivals, 10);
-        let outcome = Outcome::of(&fleet, 16, Box::new(Foreseen::of(&fleet, 1)), Limits::default(), |_| true);
+        let outcome = FleetOutcome::from_fleet(
+            &fleet,
+            16,
+            Box::new(ForeseenPolicy::from_fleet(&fleet, 1)),
+            PolicyLimits::default(),
+            |_| true,
+        );
         let ratio = outcome.ksmd_share(from) / bound.cpu_share(outcome.passes_since(from) as f64 / 2.0);
         assert!((1.0..2.0).contains(&ratio), "{ratio}");
         assert!(bound.cpu_share(5.0) < bound.cpu_share(10.0));

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::controller::{Applied, Host};
+use crate::controller::{ApplyOutcome, KsmHost};
 use crate::decide::testing;
-use crate::decide::{Decision, POLICIES, PolicyConfig, Reason, View};
+use crate::decide::{DecisionReason, POLICIES, PolicyConfig, PolicyDecision, PolicyView};
 use crate::knobs::Knob;
 use crate::sample::Sample;
 
@@ -22,27 +22,27 @@ struct RecordingHost {
 
 impl RecordingHost {
     /// Shows a sample to `controller`, and returns its turn.
-    fn show(controller: &mut Controller<Self>, sample: Sample) -> Tick {
+    fn show(controller: &mut PolicyController<Self>, sample: Sample) -> TickOutcome {
         let host = controller.host_mut();
         *host = Self { sample, written: Vec::new(), held: None };
         controller.tick()
     }
 }
 
-impl Host for RecordingHost {
+impl KsmHost for RecordingHost {
     fn sample(&mut self) -> Sample {
         self.sample.clone()
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
-        let mut kernel = testing::Host::linux_6_18();
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
+        let mut kernel = testing::PolicyTestHost::linux_6_18();
         kernel.sample.ksm = self.sample.ksm.clone();
         for (knob, value) in knobs.writes() {
             let Some(old) = knob.current(&kernel.sample.ksm).filter(|old| *old != value) else { continue };
-            kernel.apply(&Knobs::none().with(knob, value));
+            kernel.apply(&KnobSettings::none().with(knob, value));
             self.written.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value)));
         }
-        Applied { changes: self.written.clone(), ..Applied::default() }
+        ApplyOutcome { changes: self.written.clone(), ..ApplyOutcome::default() }
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
@@ -51,35 +51,35 @@ impl Host for RecordingHost {
     }
 }
 
-fn recording(policy: Box<dyn Policy>) -> Controller<RecordingHost> {
+fn recording(policy: Box<dyn Policy>) -> PolicyController<RecordingHost> {
     let host = RecordingHost { sample: Sample::default(), written: Vec::new(), held: None };
-    Controller::new(host, policy, Limits::default())
+    PolicyController::new(host, policy, PolicyLimits::default())
 }
 
 /// 500 pages a batch, with the kernel's advisor on at first and then off.
 #[derive(Debug, Default)]
-struct Switching {
+struct SwitchingPolicy {
     turns: u32,
 }
 
-impl Policy for Switching {
+impl Policy for SwitchingPolicy {
     fn name(&self) -> &'static str {
         "switching"
     }
 
-    fn decide(&mut self, _view: &View<'_>) -> Decision {
+    fn decide(&mut self, _view: &PolicyView<'_>) -> PolicyDecision {
         self.turns += 1;
         let knobs = match self.turns {
-            1 => Knobs::none().with(Knob::PagesToScan, 500).with(Knob::Run, 1),
-            2 => Knobs::none().with(Knob::AdvisorMode, 1),
-            _ => Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::PagesToScan, 500),
+            1 => KnobSettings::none().with(Knob::PagesToScan, 500).with(Knob::Run, 1),
+            2 => KnobSettings::none().with(Knob::AdvisorMode, 1),
+            _ => KnobSettings::none().with(Knob::AdvisorMode, 0).with(Knob::PagesToScan, 500),
         };
-        Decision::new(knobs, Reason::new("switching", "by turns"), Duration::from_secs(1))
+        PolicyDecision::new(knobs, DecisionReason::new("switching", "by turns"), Duration::from_secs(1))
     }
 }
 
 /// The batch after each of three turns.
-fn batches(mut trial: Trial) -> [Option<u64>; 3] {
+fn batches(mut trial: PolicyTrial) -> [Option<u64>; 3] {
     [1, 2, 3].map(|second| {
         trial.run_until(Duration::from_secs(second));
         trial.machine().knob(Knob::PagesToScan)
@@ -88,16 +88,16 @@ fn batches(mut trial: Trial) -> [Option<u64>; 3] {
 
 #[test]
 fn a_batch_stays_as_decided_when_the_advisor_is_switched_off() {
-    let host = || SimHost::new(Machine::new(crate::sim::Config::default()));
-    let trial = |host| Trial::on(host, Box::new(Switching::default()), Limits::default());
+    let host = || SimHost::new(SimMachine::new(crate::sim::SimConfig::default()));
+    let trial = |host| PolicyTrial::with_host(host, Box::new(SwitchingPolicy::default()), PolicyLimits::default());
     assert_eq!(batches(trial(host())), [Some(500); 3]);
     let leased = batches(trial(host().under_lease()));
     assert_eq!(leased, [Some(512), Some(500), Some(512)], "a leased batch is rounded up");
 }
 
-fn fleet() -> impl Strategy<Value = Fleet> {
+fn fleet() -> impl Strategy<Value = SimFleet> {
     (128_u64..640, 0.0..0.3, 0.0..0.3, 0.0..0.2, 20_u64..300, any::<u64>()).prop_map(
-        |(host, common, image, rewritten, exchange, seed)| Fleet {
+        |(host, common, image, rewritten, exchange, seed)| SimFleet {
             host_bytes: host << 20,
             images: 3,
             size_step: 16 << 20,
@@ -111,7 +111,7 @@ fn fleet() -> impl Strategy<Value = Fleet> {
             exchange_every: Duration::from_secs(exchange),
             duration: Duration::from_secs(180),
             seed,
-            ..Fleet::default()
+            ..SimFleet::default()
         },
     )
 }
@@ -136,7 +136,7 @@ proptest! {
     #[test]
     fn any_host_and_the_simulated_one_are_written_the_same_under_every_policy(fleet in fleet()) {
         for policy in policies() {
-            let mut trial = Trial::of_fleet(&fleet, RUN_PAGES, policy(), Limits::default());
+            let mut trial = PolicyTrial::of_fleet(&fleet, RUN_PAGES, policy(), PolicyLimits::default());
             let mut live = recording(policy());
             while trial.machine().now() < fleet.duration {
                 let tick = trial.turn();
@@ -153,17 +153,17 @@ proptest! {
     /// Under a lease the batch and the sleep are written otherwise, and samples show those that were decided on.
     #[test]
     fn a_lease_hides_behind_what_was_decided_under_every_policy(fleet in fleet()) {
-        let fleet = Fleet { duration: Duration::from_secs(20), host_bytes: 128 << 20, ..fleet };
+        let fleet = SimFleet { duration: Duration::from_secs(20), host_bytes: 128 << 20, ..fleet };
         for policy in policies() {
             let host = SimHost::new(fleet.machine(RUN_PAGES)).under_lease();
-            let mut trial = Trial::on(host, policy(), Limits::default());
+            let mut trial = PolicyTrial::with_host(host, policy(), PolicyLimits::default());
             let mut live = recording(policy());
             while trial.machine().now() < fleet.duration {
                 let tick = trial.turn();
                 let other = RecordingHost::show(&mut live, tick.sample.clone());
                 prop_assert_eq!(&other.decision, &tick.decision);
                 prop_assert_eq!(&tick.foreign, &Vec::<String>::new());
-                let shown = trial.host_mut().look().ksm;
+                let shown = trial.host_mut().sample_kernel().ksm;
                 let left = tick.decision.knobs.differing_from(&shown);
                 prop_assert!(left.is_empty(), "{left} is still to be written: {:?}", tick.applied);
                 let next = trial.machine().now() + tick.decision.check_after.max(SHORTEST);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::decide::{Decision, OnDemand, Policy, Reason, View};
-use crate::knobs::{Knob, Knobs};
-use crate::scan::{Coverage, ScanJob};
-use crate::sim::Fleet;
+use crate::decide::{DecisionReason, OnDemandPolicy, Policy, PolicyDecision, PolicyView};
+use crate::knobs::{Knob, KnobSettings};
+use crate::scan::{ScanCoverage, ScanJob};
+use crate::sim::SimFleet;
 
 /// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(100);
@@ -15,19 +15,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A page merges on its second visit, and ksmd comes to new guests last, after it has passed all old memory. So no
 /// policy merges an arrival sooner, or for less CPU time, unless arrivals share their passes.
 #[derive(Debug, Clone)]
-pub struct Foreseen {
+pub struct ForeseenPolicy {
     /// The times at which guests come, in order.
     arrivals: Vec<Duration>,
     batch: usize,
     /// Arrivals for which passes have begun.
     begun: usize,
-    scan: Option<OnDemand>,
+    scan: Option<OnDemandPolicy>,
 }
 
-impl Foreseen {
+impl ForeseenPolicy {
     /// The policy for a fleet's story.
-    pub fn of(fleet: &Fleet, batch: usize) -> Self {
-        let mut arrivals: Vec<_> = fleet.plans().iter().map(crate::sim::Plan::starts).collect();
+    pub fn from_fleet(fleet: &SimFleet, batch: usize) -> Self {
+        let mut arrivals: Vec<_> = fleet.plans().iter().map(crate::sim::GuestPlan::starts).collect();
         arrivals.sort_unstable();
         Self { arrivals, batch: batch.max(1), begun: 0, scan: None }
     }
@@ -37,25 +37,28 @@ impl Foreseen {
     }
 }
 
-impl Policy for Foreseen {
+impl Policy for ForeseenPolicy {
     fn name(&self) -> &'static str {
         "foreseen"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let come = self.come(view.now.at);
         let waits_for_all = come < self.arrivals.len() && come - self.begun < self.batch;
         if self.scan.is_none() && come > self.begun && !waits_for_all {
             self.begun = come;
-            self.scan = Some(OnDemand::new(ScanJob { coverage: Coverage::Smart, ..ScanJob::all_pages(2) }));
+            self.scan =
+                Some(OnDemandPolicy::new(ScanJob { coverage: ScanCoverage::Smart, ..ScanJob::all_pages(2) }));
         }
         let scanning = self.scan.as_mut().map(|scan| scan.decide(view));
-        match scanning.filter(|decision| ![OnDemand::DONE, OnDemand::STALLED].contains(&decision.reason.state)) {
+        match scanning
+            .filter(|decision| ![OnDemandPolicy::DONE, OnDemandPolicy::STALLED].contains(&decision.reason.state))
+        {
             Some(decision) => decision,
             None => {
                 self.scan = None;
-                let reason = Reason::new("parked", format!("{come} guests have come"));
-                Decision::new(Knobs::none().with(Knob::Run, 0), reason, LOOK)
+                let reason = DecisionReason::new("parked", format!("{come} guests have come"));
+                PolicyDecision::new(KnobSettings::none().with(Knob::Run, 0), reason, LOOK)
             }
         }
     }
@@ -64,22 +67,28 @@ impl Policy for Foreseen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Limits;
-    use crate::trial::Outcome;
+    use crate::decide::PolicyLimits;
+    use crate::trial::FleetOutcome;
 
-    fn fleet() -> Fleet {
-        Fleet {
+    fn fleet() -> SimFleet {
+        SimFleet {
             host_bytes: 2 << 30,
             size_step: 64 << 20,
             exchange_from: Duration::from_secs(120),
             duration: Duration::from_secs(600),
-            ..Fleet::default()
+            ..SimFleet::default()
         }
     }
 
     #[test]
     fn each_arrival_gets_two_passes_and_merges() {
-        let outcome = Outcome::of(&fleet(), 16, Box::new(Foreseen::of(&fleet(), 1)), Limits::default(), |_| true);
+        let outcome = FleetOutcome::from_fleet(
+            &fleet(),
+            16,
+            Box::new(ForeseenPolicy::from_fleet(&fleet(), 1)),
+            PolicyLimits::default(),
+            |_| true,
+        );
         let exchanges = fleet().plans().iter().filter(|plan| plan.stops().is_some()).count() as u64;
         assert!(outcome.share() > 0.95, "{}", outcome.share());
         assert!(outcome.passes() >= 2 * exchanges, "{} passes, {exchanges} exchanges", outcome.passes());
@@ -88,7 +97,13 @@ mod tests {
     #[test]
     fn arrivals_that_share_their_passes_cost_less_and_wait_longer() {
         let [each, pairs] = [1, 2].map(|batch| {
-            Outcome::of(&fleet(), 16, Box::new(Foreseen::of(&fleet(), batch)), Limits::default(), |_| true)
+            FleetOutcome::from_fleet(
+                &fleet(),
+                16,
+                Box::new(ForeseenPolicy::from_fleet(&fleet(), batch)),
+                PolicyLimits::default(),
+                |_| true,
+            )
         });
         let from = Duration::from_secs(120);
         assert!(pairs.ksmd_share(from) < each.ksmd_share(from));

@@ -1,15 +1,15 @@
-//! The simulated machine as a [`Host`]: what the daemon has on a live kernel, in simulated time.
+//! The simulated machine as a [`KsmHost`]: what the daemon has on a live kernel, in simulated time.
 
 use std::time::Duration;
 
-use crate::controller::{Applied, Host};
+use crate::controller::{ApplyOutcome, KsmHost};
 use crate::guest_sketch::{self, SketchKeeper};
-use crate::knobs::{Knob, Knobs};
-use crate::lease::{Asleep, KsmdWaker, LeaseTerms, Rate, ends_lease};
-use crate::page_sample::{PageSampler, Request};
+use crate::knobs::{Knob, KnobSettings};
+use crate::lease::{KsmdWaker, LeaseTerms, ScanRate, SleepingKsmd, ends_lease};
+use crate::page_sample::{PageSampleRequest, PageSampler};
 use crate::reading::Reading;
-use crate::sample::{Rest, Sample};
-use crate::sim::{Machine, Place};
+use crate::sample::{BoundaryPause, Sample};
+use crate::sim::{PagePlace, SimMachine};
 
 /// Pages in a page sample.
 const SAMPLED: usize = 512;
@@ -21,10 +21,10 @@ const FINGERPRINT_SECONDS: f64 = 0.7e-6;
 #[derive(Debug)]
 pub struct SimHost {
     /// The simulated machine. Guests may be started, changed and ended between two turns.
-    pub machine: Machine,
+    pub machine: SimMachine,
     /// Draws pages to read, once the policy wants page samples.
     sampler: Option<PageSampler>,
-    places: Vec<Place>,
+    places: Vec<PagePlace>,
     has_page_samples: bool,
     /// Keeps sketches of guests, once the policy wants them.
     sketches: Option<SketchKeeper>,
@@ -40,7 +40,7 @@ pub struct SimHost {
 
 impl SimHost {
     /// Makes a host of a machine. ksmd needs no lease to scan.
-    pub fn new(machine: Machine) -> Self {
+    pub fn new(machine: SimMachine) -> Self {
         Self {
             machine,
             sampler: None,
@@ -63,7 +63,7 @@ impl SimHost {
         Self { is_leased: true, ..self }
     }
 
-    /// Disables the rest of ksmd at the end of a pass, as where no waker makes it rest ([`Rest`]).
+    /// Disables the rest of ksmd at the end of a pass, as where no waker makes it rest ([`BoundaryPause`]).
     #[must_use]
     pub fn without_rest(self) -> Self {
         Self { can_rest: false, ..self }
@@ -94,11 +94,11 @@ impl SimHost {
 
     /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its
     /// own business.
-    pub fn look(&mut self) -> Sample {
+    pub fn sample_kernel(&mut self) -> Sample {
         let mut sample = self.machine.sample();
         self.show_decided(&mut sample.ksm);
         sample.rest = match () {
-            () if !self.can_rest => Rest::Unavailable,
+            () if !self.can_rest => BoundaryPause::Unavailable,
             () if self.is_leased => self.rest(),
             () => sample.rest,
         };
@@ -120,9 +120,9 @@ impl SimHost {
             }
             let now = self.machine.now();
             let look = self.lease.as_ref().and_then(|lease| lease.next_look(now));
-            let was_resting = self.machine.rest() == Rest::Resting;
+            let was_resting = self.machine.rest() == BoundaryPause::Resting;
             self.machine.advance_to_rest(look.map_or(end, |look| look.min(end)).saturating_sub(now));
-            if self.machine.rest() == Rest::Resting && !was_resting {
+            if self.machine.rest() == BoundaryPause::Resting && !was_resting {
                 return true;
             }
         }
@@ -138,7 +138,7 @@ impl SimHost {
             lease.begin_look();
             let figures = machine.figures();
             let cpu_ns = u64::try_from(figures.ksmd_cpu.as_nanos()).unwrap_or(u64::MAX);
-            let ksmd = machine.is_asleep().then_some(Asleep { cpu_ns, full_scans: figures.passes });
+            let ksmd = machine.is_asleep().then_some(SleepingKsmd { cpu_ns, full_scans: figures.passes });
             has_come_to_rest |= lease.end_look(now, now, ksmd, |from, to| {
                 machine.knob(Knob::SleepMillisecs) == Some(from) && machine.write(Knob::SleepMillisecs, to).is_ok()
             });
@@ -148,20 +148,20 @@ impl SimHost {
 
     fn take_page_samples(&mut self, sample: &mut Sample) {
         let Some(sampler) = &mut self.sampler else { return };
-        let request = sampler.next(sample);
-        if request == Request::Draw {
+        let request = sampler.next_request(sample);
+        if request == PageSampleRequest::Draw {
             self.places = self.machine.draw_places(SAMPLED);
         }
         let fingerprints = self.places.iter().map(|place| self.machine.print(*place));
         match request {
-            Request::Nothing => {}
-            Request::ReadPart(part) => {
-                if sampler.read_part(part, part.of(fingerprints.clone()), sample.at) {
-                    sampler.read(fingerprints, sample.at);
+            PageSampleRequest::Nothing => {}
+            PageSampleRequest::ReadPart(part) => {
+                if sampler.read_part(part, part.select(fingerprints.clone()), sample.at) {
+                    sampler.record_read(fingerprints, sample.at);
                 }
             }
-            Request::Read => sampler.read(fingerprints, sample.at),
-            Request::Draw => sampler.drawn(fingerprints, sample.at),
+            PageSampleRequest::Read => sampler.record_read(fingerprints, sample.at),
+            PageSampleRequest::Draw => sampler.record_drawn(fingerprints, sample.at),
         }
         sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
     }
@@ -171,18 +171,21 @@ impl SimHost {
         keeper.follow(sample);
         loop {
             match keeper.next_request() {
-                guest_sketch::Request::Nothing => break,
-                guest_sketch::Request::Read(id) => {
+                guest_sketch::SketchRequest::Nothing => break,
+                guest_sketch::SketchRequest::Read(id) => {
                     let sketch = self.machine.sketch(id);
                     let cost = sketch.as_ref().map_or(0, |sketch| sketch.read) as f64 * FINGERPRINT_SECONDS;
-                    keeper.read(id, sketch, cost);
+                    keeper.record_sketch(id, sketch, cost);
                 }
-                guest_sketch::Request::Look(guests) => {
+                guest_sketch::SketchRequest::Look(guests) => {
                     let count: usize = guests.iter().map(|(_, places)| places.len()).sum();
                     let look = |(id, places): &(_, Vec<u64>)| {
                         (*id, places.iter().map(|place| (*place, self.machine.read_page(*id, *place))).collect())
                     };
-                    keeper.looked(&guests.iter().map(look).collect::<Vec<_>>(), count as f64 * FINGERPRINT_SECONDS);
+                    keeper.record_pages(
+                        &guests.iter().map(look).collect::<Vec<_>>(),
+                        count as f64 * FINGERPRINT_SECONDS,
+                    );
                 }
             }
         }
@@ -190,16 +193,16 @@ impl SimHost {
     }
 }
 
-impl Host for SimHost {
+impl KsmHost for SimHost {
     fn sample(&mut self) -> Sample {
-        let mut sample = self.look();
+        let mut sample = self.sample_kernel();
         self.read_memory(&mut sample);
         sample
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         let (changes, errors) = self.apply_leased(knobs);
-        Applied { changes, errors, waiting: Vec::new() }
+        ApplyOutcome { changes, errors, waiting: Vec::new() }
     }
 
     fn enable_page_sampling(&mut self, wanted: bool) {
@@ -249,7 +252,7 @@ impl KsmdWaker for SimHost {
     }
 
     /// One that fails does not keep the others from being set, but ksmd is not started after a failure.
-    fn apply(&mut self, knobs: &Knobs) -> (Vec<String>, Vec<String>) {
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<String>, Vec<String>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         for (knob, value) in knobs.writes() {
             if (knob, value) == (Knob::Run, 1) && !errors.is_empty() {
@@ -267,7 +270,7 @@ impl KsmdWaker for SimHost {
         true
     }
 
-    fn begin_lease(&mut self, rate: Rate, value: u64) -> Result<(), String> {
+    fn begin_lease(&mut self, rate: ScanRate, value: u64) -> Result<(), String> {
         let completed = Some(self.machine.figures().passes);
         self.lease = Some(LeaseTerms::new(rate, value, completed, self.machine.now()));
         Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::decide::PolicyConfig;
-use crate::sim::{Config, Plan};
+use crate::sim::{GuestPlan, SimConfig};
 
 /// Pages that are kept as one.
 const RUN_PAGES: u32 = 64;
@@ -14,19 +14,27 @@ fn policy() -> Box<dyn Policy> {
 }
 
 /// The machine under the default policy.
-fn trial(machine: Machine, has_sketches: bool) -> Trial {
+fn trial(machine: SimMachine, has_sketches: bool) -> PolicyTrial {
     let host = SimHost::new(machine);
-    Trial::on(if has_sketches { host } else { host.without_sketches() }, policy(), Limits::default())
+    PolicyTrial::with_host(
+        if has_sketches { host } else { host.without_sketches() },
+        policy(),
+        PolicyLimits::default(),
+    )
 }
 
 /// A host of 16 GiB on which guests come and go each minute. Without sketches clean passes are made for them that bring
 /// nothing.
 #[test]
 fn clean_passes_that_bring_nothing_are_saved() {
-    let fleet =
-        Fleet { exchange_from: Duration::from_secs(300), duration: Duration::from_secs(1500), ..Fleet::default() };
-    let [without, with] = [false, true]
-        .map(|has_sketches| Outcome::of_trial(&fleet, trial(fleet.machine(RUN_PAGES), has_sketches), |_| true));
+    let fleet = SimFleet {
+        exchange_from: Duration::from_secs(300),
+        duration: Duration::from_secs(1500),
+        ..SimFleet::default()
+    };
+    let [without, with] = [false, true].map(|has_sketches| {
+        FleetOutcome::of_trial(&fleet, trial(fleet.machine(RUN_PAGES), has_sketches), |_| true)
+    });
     let [cpu_without, cpu_with] = [&without, &with].map(|outcome| outcome.ksmd_share(Duration::ZERO));
     assert!(cpu_with < 0.95 * cpu_without, "{cpu_with} and {cpu_without} of a CPU");
     assert!(with.share() > without.share() - 0.003, "{} and {}", with.share(), without.share());
@@ -39,12 +47,12 @@ fn clean_passes_that_bring_nothing_are_saved() {
 #[test]
 fn a_clean_pass_is_made_for_what_old_memory_holds_alone() {
     const GIB: u32 = 1 << 18;
-    let mut machine = Machine::new(Config { run_pages: RUN_PAGES, ..Config::default() });
+    let mut machine = SimMachine::new(SimConfig { run_pages: RUN_PAGES, ..SimConfig::default() });
     for label in 1..4 {
-        machine.start(Plan::new("old").equal(label, GIB).unique(2 * GIB));
+        machine.start(GuestPlan::new("old").equal(label, GIB).unique(2 * GIB));
     }
-    machine.start(Plan::new("new").equal(2, GIB).unique(GIB).starting_at(Duration::from_secs(600)));
-    let mut trial = Trial::new(machine, policy(), Limits::default());
+    machine.start(GuestPlan::new("new").equal(2, GIB).unique(GIB).starting_at(Duration::from_secs(600)));
+    let mut trial = PolicyTrial::new(machine, policy(), PolicyLimits::default());
     trial.run_until(Duration::from_secs(599));
     assert_eq!(trial.moment().saved_bytes, 0);
     trial.run_until(Duration::from_secs(700));
@@ -57,11 +65,11 @@ fn a_clean_pass_is_made_for_what_old_memory_holds_alone() {
 fn a_guest_that_shares_nothing_waits() {
     const GIB: u32 = 1 << 18;
     let [without, with] = [false, true].map(|has_sketches| {
-        let mut machine = Machine::new(Config { run_pages: RUN_PAGES, ..Config::default() });
+        let mut machine = SimMachine::new(SimConfig { run_pages: RUN_PAGES, ..SimConfig::default() });
         for _ in 0..3 {
-            machine.start(Plan::new("old").equal(1, GIB).unique(2 * GIB));
+            machine.start(GuestPlan::new("old").equal(1, GIB).unique(2 * GIB));
         }
-        machine.start(Plan::new("stranger").unique(3 * GIB).starting_at(Duration::from_secs(600)));
+        machine.start(GuestPlan::new("stranger").unique(3 * GIB).starting_at(Duration::from_secs(600)));
         let mut trial = trial(machine, has_sketches);
         trial.run_until(Duration::from_secs(599));
         let before = trial.moment().ksmd_cpu;

@@ -3,17 +3,17 @@
 use super::*;
 use crate::decide::PolicyConfig;
 
-fn hour(run_pages: u32) -> Outcome {
-    let fleet = Fleet {
+fn hour(run_pages: u32) -> FleetOutcome {
+    let fleet = SimFleet {
         host_bytes: 2 << 30,
         sizes: 1..=4,
         size_step: 64 << 20,
         exchange_from: Duration::from_secs(120),
         duration: Duration::from_secs(300),
-        ..Fleet::default()
+        ..SimFleet::default()
     };
     let policy = PolicyConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-    Outcome::of(&fleet, run_pages, policy, Limits::default(), |_| true)
+    FleetOutcome::from_fleet(&fleet, run_pages, policy, PolicyLimits::default(), |_| true)
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn runs_of_pages_give_nearly_the_same_outcome() {
 fn a_watcher_ends_it() {
     let mut seen = 0;
     let policy = PolicyConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-    let fleet = Fleet { host_bytes: 1 << 30, size_step: 16 << 20, ..Fleet::default() };
-    let outcome = Outcome::of(&fleet, 16, policy, Limits::default(), |moment| {
+    let fleet = SimFleet { host_bytes: 1 << 30, size_step: 16 << 20, ..SimFleet::default() };
+    let outcome = FleetOutcome::from_fleet(&fleet, 16, policy, PolicyLimits::default(), |moment| {
         seen += 1;
         moment.at < Duration::from_secs(5)
     });

@@ -6,7 +6,7 @@ use ksmith_core::knobs::Knob;
 
 /// A change of one knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct KnobChange {
     /// The knob that was changed.
     pub knob: Knob,
     /// The value before.
@@ -16,7 +16,7 @@ pub struct Change {
 }
 
 /// `pages_to_scan 100 -> 1000`
-impl fmt::Display for Change {
+impl fmt::Display for KnobChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} -> {}", self.knob, self.knob.text(self.old), self.knob.text(self.new))
     }

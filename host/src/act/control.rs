@@ -5,16 +5,19 @@ use std::fmt;
 use ksmith_core::knobs::Knob;
 
 use super::affinity::{self, AffinityError};
-use super::pause::Paused;
+use super::pause::PausedProcess;
 use super::restore::restore;
-use super::{ActError, Journal, Lock, LockError, PauseError, RestoreError, Restored, StateDir, UndoError, Writer};
-use crate::other_controllers::{Holder, find};
+use super::{
+    ActError, KnobWriter, KsmJournal, KsmLock, LockError, PauseError, RestoreError, RestoreOutcome, StateDir,
+    UndoError,
+};
+use crate::other_controllers::{ControllerProcess, find};
 use crate::root::Root;
-use ksmith_core::other_controllers::Conflict;
+use ksmith_core::other_controllers::ControllerConflict;
 
 /// An error from taking control of KSM.
 #[derive(Debug, thiserror::Error)]
-pub enum TakeError {
+pub enum ControlError {
     /// Another ksmith holds the lock, or the lock can't be used.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -26,7 +29,7 @@ pub enum TakeError {
     Stale(#[source] RestoreError),
     /// Other programs control KSM.
     #[error(transparent)]
-    Held(#[from] HeldBy),
+    Held(#[from] ControlledByOthers),
     /// Another program could not be paused.
     #[error(transparent)]
     Pause(#[from] PauseError),
@@ -34,16 +37,19 @@ pub enum TakeError {
 
 /// The error for other programs that control KSM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct HeldBy(pub Vec<Holder>);
+pub struct ControlledByOthers(pub Vec<ControllerProcess>);
 
 /// `KSM is controlled by ksmtuned (pid 812): hand over to ksmith (systemctl disable --now ksmtuned; …`
-impl fmt::Display for HeldBy {
+impl fmt::Display for ControlledByOthers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        let mut remedies: Vec<String> = self.0.iter().map(Holder::remedy).collect();
+        let mut remedies: Vec<String> = self.0.iter().map(ControllerProcess::remedy).collect();
         remedies.dedup();
-        let pause =
-            if self.0.iter().any(Holder::can_be_paused) { "to pause it while ksmith runs" } else { "all the same" };
+        let pause = if self.0.iter().any(ControllerProcess::can_be_paused) {
+            "to pause it while ksmith runs"
+        } else {
+            "all the same"
+        };
         write!(
             f,
             "KSM is controlled by {}: hand over to ksmith ({}; or `ksmith setup`), or start with --take-over {pause}",
@@ -54,33 +60,38 @@ impl fmt::Display for HeldBy {
 }
 
 /// Exclusive control of KSM. Dropping it (on return, on an error or on a panic) restores what was changed through
-/// [`Control::writer`] and continues paused processes. After SIGKILL the next [`Control::take`] or [`restore`] does so.
+/// [`KsmControl::writer`] and continues paused processes. After SIGKILL the next [`KsmControl::take`] or [`restore`] does so.
 #[derive(Debug)]
-pub struct Control {
-    writer: Writer,
+pub struct KsmControl {
+    writer: KnobWriter,
     notes: Vec<String>,
     // Dropped after `drop` has restored: the next ksmith starts from restored settings.
-    _lock: Option<Lock>,
+    _lock: Option<KsmLock>,
 }
 
-impl Control {
+impl KsmControl {
     /// Takes control of KSM: locks out other ksmiths, restores what a killed one left, and fails if another program
     /// controls KSM. With `take_over`, programs that can be paused are paused until restoring.
     ///
     /// In a dry run nothing is locked, restored or paused; [`notes`](Self::notes) say what would be.
     ///
     /// # Errors
-    /// See [`TakeError`]; nothing has been changed then, except that a killed ksmith's changes may be undone.
-    pub fn take(root: &Root, directory: &StateDir, dry_run: bool, take_over: bool) -> Result<Self, TakeError> {
+    /// See [`ControlError`]; nothing has been changed then, except that a killed ksmith's changes may be undone.
+    pub fn acquire(
+        root: &Root,
+        directory: &StateDir,
+        dry_run: bool,
+        take_over: bool,
+    ) -> Result<Self, ControlError> {
         let mut control = if dry_run {
-            Self { writer: Writer::new(root, true), notes: Vec::new(), _lock: None }
+            Self { writer: KnobWriter::new(root, true), notes: Vec::new(), _lock: None }
         } else {
-            let lock = Lock::take(directory)?;
-            let writer = Writer::new(root, false).with_journal(Journal::open_to_restore(directory));
+            let lock = KsmLock::acquire(directory)?;
+            let writer = KnobWriter::new(root, false).with_journal(KsmJournal::open_to_restore(directory));
             Self { writer, notes: Vec::new(), _lock: Some(lock) }
         };
-        control.undo_what_a_killed_one_left()?;
-        control.deal_with(find(root), take_over)?;
+        control.restore_leftovers()?;
+        control.handle_controllers(find(root), take_over)?;
         Ok(control)
     }
 
@@ -95,7 +106,7 @@ impl Control {
     }
 
     /// Returns the writer of settings.
-    pub fn writer(&mut self) -> &mut Writer {
+    pub fn writer(&mut self) -> &mut KnobWriter {
         &mut self.writer
     }
 
@@ -133,24 +144,24 @@ impl Control {
     ///
     /// # Errors
     /// Something could not be put back. The journal is kept, and `ksmith restore` tries again.
-    pub fn restore(mut self) -> Result<Restored, RestoreError> {
+    pub fn restore(mut self) -> Result<RestoreOutcome, RestoreError> {
         let outcome = restore(&mut self.writer, false);
         // What has failed now would fail again in `drop`.
-        self.writer = Writer::new(self.writer.root(), true);
+        self.writer = KnobWriter::new(self.writer.root(), true);
         outcome
     }
 
-    fn undo_what_a_killed_one_left(&mut self) -> Result<(), TakeError> {
-        let notes = undo_what_a_killed_one_left(&mut self.writer).inspect_err(|_| {
-            self.writer = Writer::new(self.writer.root(), true);
+    fn restore_leftovers(&mut self) -> Result<(), ControlError> {
+        let notes = restore_leftovers(&mut self.writer).inspect_err(|_| {
+            self.writer = KnobWriter::new(self.writer.root(), true);
         })?;
         self.notes.extend(notes);
         Ok(())
     }
 
-    fn deal_with(&mut self, holders: Vec<Holder>, take_over: bool) -> Result<(), TakeError> {
-        let (holders, possible): (Vec<Holder>, Vec<Holder>) =
-            holders.into_iter().partition(|holder| holder.controller.conflict == Conflict::Certain);
+    fn handle_controllers(&mut self, holders: Vec<ControllerProcess>, take_over: bool) -> Result<(), ControlError> {
+        let (holders, possible): (Vec<ControllerProcess>, Vec<ControllerProcess>) =
+            holders.into_iter().partition(|holder| holder.controller.conflict == ControllerConflict::Certain);
         self.notes.extend(
             possible
                 .iter()
@@ -160,11 +171,11 @@ impl Control {
             return Ok(());
         }
         if self.writer.is_dry_run() {
-            self.notes.push(format!("this would be refused without --take-over: {}", HeldBy(holders)));
+            self.notes.push(format!("this would be refused without --take-over: {}", ControlledByOthers(holders)));
             return Ok(());
         }
         if !take_over {
-            return Err(HeldBy(holders).into());
+            return Err(ControlledByOthers(holders).into());
         }
         for holder in holders {
             // A PID of a captured tree is another process's here.
@@ -176,8 +187,11 @@ impl Control {
                 self.notes.push(format!("{holder} is not paused: {why}"));
                 continue;
             }
-            let process =
-                Paused { pid: holder.id.pid, start_ticks: holder.id.start_ticks, what: holder.name().to_owned() };
+            let process = PausedProcess {
+                pid: holder.id.pid,
+                start_ticks: holder.id.start_ticks,
+                what: holder.name().to_owned(),
+            };
             if let Some(journal) = self.writer.journal_mut() {
                 journal.note_paused(process.clone())?;
             }
@@ -191,11 +205,11 @@ impl Control {
 
 /// Restores what the journal of `writer` holds. Returns messages for the operator. The caller holds the lock. An entry
 /// that can't be read keeps ksmith from starting, but keeps no other entry from being restored.
-pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<String>, TakeError> {
+pub(super) fn restore_leftovers(writer: &mut KnobWriter) -> Result<Vec<String>, ControlError> {
     let damage = writer.journal_mut().and_then(|journal| journal.take_faults().into_iter().next());
     let mut notes = Vec::new();
-    if !writer.journal().is_none_or(Journal::is_empty) {
-        let restored = restore(writer, false).map_err(TakeError::Stale)?;
+    if !writer.journal().is_none_or(KsmJournal::is_empty) {
+        let restored = restore(writer, false).map_err(ControlError::Stale)?;
         notes.push("a ksmith that was killed had left its settings; they are restored".to_owned());
         notes.extend(restored.changes.iter().map(|change| format!("restored {change}")));
         notes.extend(restored.notes);
@@ -203,7 +217,7 @@ pub(super) fn undo_what_a_killed_one_left(writer: &mut Writer) -> Result<Vec<Str
     damage.map_or(Ok(notes), |damage| Err(damage.into()))
 }
 
-impl Drop for Control {
+impl Drop for KsmControl {
     fn drop(&mut self) {
         if self.writer.is_dry_run() {
             return;
@@ -224,22 +238,22 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
 
-    use ksmith_core::knobs::Knobs;
+    use ksmith_core::knobs::KnobSettings;
 
     use super::super::writer::tests::whole_tree;
     use super::*;
 
-    fn take(tree: &Path) -> Result<Control, TakeError> {
+    fn try_acquire(tree: &Path) -> Result<KsmControl, ControlError> {
         let root = Root::at(tree);
-        Control::take(&root, &StateDir::of(&root), false, false)
+        KsmControl::acquire(&root, &StateDir::from_root(&root), false, false)
     }
 
     /// As [`take`], where the lock was held a moment ago: a process that another test starts right now has a copy of the
     /// lock's descriptor until it execs.
-    fn take_next(tree: &Path) -> Control {
+    fn take_next(tree: &Path) -> KsmControl {
         loop {
-            match take(tree) {
-                Err(TakeError::Lock(LockError::Held { .. })) => std::thread::yield_now(),
+            match try_acquire(tree) {
+                Err(ControlError::Lock(LockError::Held { .. })) => std::thread::yield_now(),
                 taken => return taken.unwrap(),
             }
         }
@@ -265,7 +279,7 @@ mod tests {
     #[test]
     fn dropping_restores_on_return_error_and_panic() {
         let tree = whole_tree();
-        let mut control = take(tree.path()).unwrap();
+        let mut control = try_acquire(tree.path()).unwrap();
         control.writer().set(Knob::Run, 1).unwrap();
         assert_eq!(run(tree.path()), "1");
         drop(control);
@@ -282,7 +296,7 @@ mod tests {
     #[test]
     fn what_others_change_is_restored_once_it_is_noted() {
         let tree = whole_tree();
-        let mut control = take(tree.path()).unwrap();
+        let mut control = try_acquire(tree.path()).unwrap();
         control.note_all().unwrap();
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_to_scan"), "4321\n").unwrap();
         fs::write(tree.path().join("sys/kernel/mm/ksm/run"), "1\n").unwrap();
@@ -293,8 +307,8 @@ mod tests {
     #[test]
     fn an_explicit_restore_says_what_it_did() {
         let tree = whole_tree();
-        let mut control = take(tree.path()).unwrap();
-        control.writer().apply(&Knobs::none().with(Knob::SmartScan, 0).with(Knob::Run, 1));
+        let mut control = try_acquire(tree.path()).unwrap();
+        control.writer().apply(&KnobSettings::none().with(Knob::SmartScan, 0).with(Knob::Run, 1));
         let changes: Vec<_> = control.restore().unwrap().changes.iter().map(ToString::to_string).collect();
         assert_eq!(changes, ["run 1 -> 0", "smart_scan 0 -> 1"]);
     }
@@ -302,7 +316,7 @@ mod tests {
     #[test]
     fn what_a_killed_one_left_is_restored_at_the_next_start() {
         let tree = whole_tree();
-        let mut killed = take(tree.path()).unwrap();
+        let mut killed = try_acquire(tree.path()).unwrap();
         killed.writer().set(Knob::Run, 1).unwrap();
         // Ends without `drop`, as by SIGKILL, where the kernel lets go of the lock.
         killed._lock = None;
@@ -315,15 +329,15 @@ mod tests {
     #[test]
     fn only_one_ksmith_at_a_time() {
         let tree = whole_tree();
-        let _control = take(tree.path()).unwrap();
-        assert!(matches!(take(tree.path()), Err(TakeError::Lock(LockError::Held { pid: Some(_) }))));
+        let _control = try_acquire(tree.path()).unwrap();
+        assert!(matches!(try_acquire(tree.path()), Err(ControlError::Lock(LockError::Held { pid: Some(_) }))));
     }
 
     #[test]
     fn a_handler_that_only_may_write_keeps_no_ksmith_from_starting() {
         let tree = whole_tree();
         process(tree.path(), "virt-handler\0--port\08443\0");
-        let control = take(tree.path()).unwrap();
+        let control = try_acquire(tree.path()).unwrap();
         let said = "virt-handler (pid 812) may write to KSM too: `ksmith doctor` says how to tell";
         assert_eq!(control.notes(), [said]);
     }
@@ -333,7 +347,7 @@ mod tests {
         let tree = whole_tree();
         ksmtuned(tree.path());
         assert_eq!(
-            take(tree.path()).unwrap_err().to_string(),
+            try_acquire(tree.path()).unwrap_err().to_string(),
             "KSM is controlled by ksmtuned (pid 812): hand over to ksmith (systemctl disable --now ksmtuned; \
              or `ksmith setup`), or start with --take-over to pause it while ksmith runs"
         );
@@ -344,7 +358,7 @@ mod tests {
         let tree = whole_tree();
         ksmtuned(tree.path());
         let root = Root::at(tree.path());
-        let control = Control::take(&root, &StateDir::of(&root), false, true).unwrap();
+        let control = KsmControl::acquire(&root, &StateDir::from_root(&root), false, true).unwrap();
         assert_eq!(control.notes(), ["ksmtuned (pid 812) is not paused: it is not on this host"]);
         assert!(control.writer.journal().unwrap().is_empty());
     }
@@ -354,7 +368,7 @@ mod tests {
         let tree = whole_tree();
         ksmtuned(tree.path());
         let root = Root::at(tree.path());
-        let mut control = Control::take(&root, &StateDir::of(&root), true, false).unwrap();
+        let mut control = KsmControl::acquire(&root, &StateDir::from_root(&root), true, false).unwrap();
         assert!(control.notes()[0].contains("would be refused"), "{:?}", control.notes());
         assert!(control.writer().set(Knob::Run, 1).unwrap().is_some());
         drop(control);
@@ -366,6 +380,6 @@ mod tests {
     fn without_a_place_for_the_journal_nothing_starts() {
         let tree = whole_tree();
         fs::write(tree.path().join("run"), "a file where the directory should be").unwrap();
-        assert!(matches!(take(tree.path()), Err(TakeError::Lock(LockError::Unusable { .. }))));
+        assert!(matches!(try_acquire(tree.path()), Err(ControlError::Lock(LockError::Unusable { .. }))));
     }
 }

@@ -7,31 +7,34 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::writer::tests::fill;
-use super::{Control, Journal, Paused, StateDir, TakeError, Unmerge, Writer, restore, safe_sequence, unmerge};
+use super::{
+    ControlError, KnobWriter, KsmControl, KsmJournal, PausedProcess, StateDir, UnmergeOptions, restore,
+    safe_sequence, unmerge,
+};
 use crate::root::Root;
-use crate::undo::disk::Operation;
-use crate::undo::disk::fault::{self, Fault};
-use crate::undo::{Entry, Kept, Kind};
+use crate::undo::disk::DiskOperation;
+use crate::undo::disk::fault::{self, DiskFault};
+use crate::undo::{EntryKind, KeptEntries, UndoEntry};
 
 /// A guest that was switched off. It is on if the tree has no file of its name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Guest {
+struct SwitchedOffGuest {
     name: String,
 }
 
-impl Entry for Guest {
-    const KIND: Kind = Kind::SwitchedOff;
+impl UndoEntry for SwitchedOffGuest {
+    const KIND: EntryKind = EntryKind::SwitchedOff;
 }
 
 /// A host of plain files, and ksmith's state directory on it.
-struct Host(TempDir);
+struct FaultHost(TempDir);
 
-impl Host {
+impl FaultHost {
     fn new() -> Self {
         let tree =
             if Path::new("/dev/shm").is_dir() { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() };
@@ -47,15 +50,15 @@ impl Host {
     }
 
     fn state(&self) -> StateDir {
-        StateDir::of(&self.root())
+        StateDir::from_root(&self.root())
     }
 
     fn write(&self, name: &str, text: &str) {
         fs::write(self.0.path().join("sys/kernel/mm/ksm").join(name), format!("{text}\n")).unwrap();
     }
 
-    fn settings(&self) -> Knobs {
-        let writer = Writer::new(&self.root(), true);
+    fn settings(&self) -> KnobSettings {
+        let writer = KnobWriter::new(&self.root(), true);
         Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).unwrap()?))).collect()
     }
 
@@ -64,14 +67,14 @@ impl Host {
     }
 
     fn switch_off(&self, name: &str) {
-        let Ok(off) = Kept::open(&self.state()) else { return };
-        if off.change(|all| all.push(Guest { name: name.to_owned() })).is_ok() {
+        let Ok(off) = KeptEntries::open(&self.state()) else { return };
+        if off.change(|all| all.push(SwitchedOffGuest { name: name.to_owned() })).is_ok() {
             fs::write(self.guest(name), "off").unwrap();
         }
     }
 
     fn switch_on(&self) {
-        let (off, faults) = Kept::<Guest>::open_to_restore(&self.state());
+        let (off, faults) = KeptEntries::<SwitchedOffGuest>::open_to_restore(&self.state());
         assert_eq!(faults, [""; 0]);
         for guest in off.entries() {
             let _ = fs::remove_file(self.guest(&guest.name));
@@ -82,9 +85,9 @@ impl Host {
     /// Acts as a later `ksmith restore`. Returns its messages.
     fn restore(&self) -> Vec<String> {
         self.write("pages_sharing", "0");
-        let mut journal = Journal::open_to_restore(&self.state());
+        let mut journal = KsmJournal::open_to_restore(&self.state());
         assert!(journal.take_faults().is_empty(), "a damaged store");
-        let mut writer = Writer::new(&self.root(), false).with_journal(journal);
+        let mut writer = KnobWriter::new(&self.root(), false).with_journal(journal);
         let notes =
             restore(&mut writer, false).map(|restored| restored.notes).unwrap_or_else(|why| vec![why.to_string()]);
         self.switch_on();
@@ -92,7 +95,7 @@ impl Host {
     }
 
     /// Returns the differences from the state before.
-    fn lost(&self, before: &Knobs) -> Vec<String> {
+    fn lost(&self, before: &KnobSettings) -> Vec<String> {
         let now = self.settings();
         let settings = before.iter().filter(|(knob, value)| now.get(*knob) != Some(*value));
         let mut lost: Vec<String> =
@@ -104,13 +107,13 @@ impl Host {
 }
 
 /// One run of ksmith, start to end.
-type Life = fn(&Host);
+type Life = fn(&FaultHost);
 
-fn take(host: &Host) -> Option<Control> {
+fn acquire_control(host: &FaultHost) -> Option<KsmControl> {
     loop {
-        match Control::take(&host.root(), &host.state(), false, false) {
+        match KsmControl::acquire(&host.root(), &host.state(), false, false) {
             // A process that another test starts right now has a copy of the lock.
-            Err(TakeError::Lock(super::LockError::Held { .. })) => std::thread::yield_now(),
+            Err(ControlError::Lock(super::LockError::Held { .. })) => std::thread::yield_now(),
             taken => return taken.ok(),
         }
     }
@@ -118,15 +121,15 @@ fn take(host: &Host) -> Option<Control> {
 
 /// Acts as a daemon: changes settings again and again, pauses a program, switches guests off and on, and restores at
 /// the end.
-fn daemon(host: &Host) {
-    let Some(mut control) = take(host) else { return };
-    let none = Knobs::none;
+fn daemon(host: &FaultHost) {
+    let Some(mut control) = acquire_control(host) else { return };
+    let none = KnobSettings::none;
     let burst = none().with(Knob::SmartScan, 0).with(Knob::PagesToScan, 4000).with(Knob::SleepMillisecs, 5);
     control.writer().apply(&burst.with(Knob::Run, 1));
     host.switch_off("a");
     control.writer().apply(&none().with(Knob::PagesToScan, 50).with(Knob::Run, 0));
     control.writer().apply(&none().with(Knob::AdvisorMode, 1).with(Knob::Run, 1));
-    let paused = Paused { pid: 0, start_ticks: 1, what: "ksmtuned".to_owned() };
+    let paused = PausedProcess { pid: 0, start_ticks: 1, what: "ksmtuned".to_owned() };
     if let Some(journal) = control.writer().journal_mut() {
         let _ = journal.note_paused(paused);
     }
@@ -138,10 +141,10 @@ fn daemon(host: &Host) {
 
 /// Acts as a command that unmerges and changes what needs everything unmerged. It ends with an error, and so by
 /// dropping.
-fn unmerging(host: &Host) {
+fn unmerging(host: &FaultHost) {
     host.write("run", "1");
-    let Some(mut control) = take(host) else { return };
-    let how = Unmerge { force: true, ..Unmerge::default() };
+    let Some(mut control) = acquire_control(host) else { return };
+    let how = UnmergeOptions { force: true, ..UnmergeOptions::default() };
     let go_on = |_| ControlFlow::Continue(());
     let _ = safe_sequence(control.writer(), Knob::MaxPageSharing, 16, how, go_on);
     let _ = unmerge(control.writer(), how, go_on);
@@ -150,7 +153,7 @@ fn unmerging(host: &Host) {
 }
 
 /// Acts as a daemon that finds what an older build left when it was killed.
-fn after_an_older_build(host: &Host) {
+fn after_an_older_build(host: &FaultHost) {
     host.state().make().unwrap();
     let journal = r#"{ "version": 1, "pid": 0, "start_ticks": 1, "boot_id": null,
         "originals": { "run": "0", "sleep_millisecs": "20" } }"#;
@@ -159,49 +162,53 @@ fn after_an_older_build(host: &Host) {
     fs::write(host.guest("b"), "off").unwrap();
     host.write("run", "1");
     host.write("sleep_millisecs", "3");
-    let Some(mut control) = take(host) else { return };
-    control.writer().apply(&Knobs::none().with(Knob::SleepMillisecs, 9));
+    let Some(mut control) = acquire_control(host) else { return };
+    control.writer().apply(&KnobSettings::none().with(Knob::SleepMillisecs, 9));
     host.switch_off("a");
 }
 
 const LIVES: [Life; 3] = [daemon, unmerging, after_an_older_build];
 
-fn before(life: Life) -> Knobs {
-    let host = Host::new();
+fn before(life: Life) -> KnobSettings {
+    let host = FaultHost::new();
     if std::ptr::fn_addr_eq(life, unmerging as Life) {
         host.write("run", "1");
     }
     host.settings()
 }
 
-const FAULTS: [(&str, &[Fault]); 7] = [
-    ("SIGKILL", &[Fault::Kill]),
-    ("ENOSPC once", &[Fault::Once(libc::ENOSPC)]),
-    ("EROFS once", &[Fault::Once(libc::EROFS)]),
-    ("EIO once", &[Fault::Once(libc::EIO)]),
-    ("disk full from then on", &[Fault::Full]),
-    ("read-only from then on", &[Fault::ReadOnly]),
+const FAULTS: [(&str, &[DiskFault]); 7] = [
+    ("SIGKILL", &[DiskFault::Kill]),
+    ("ENOSPC once", &[DiskFault::Once(libc::ENOSPC)]),
+    ("EROFS once", &[DiskFault::Once(libc::EROFS)]),
+    ("EIO once", &[DiskFault::Once(libc::EIO)]),
+    ("disk full from then on", &[DiskFault::Full]),
+    ("read-only from then on", &[DiskFault::ReadOnly]),
     (
         "SIGKILL soon after the disk is full",
-        &[Fault::KillWhenFull(1), Fault::KillWhenFull(2), Fault::KillWhenFull(4)],
+        &[DiskFault::KillWhenFull(1), DiskFault::KillWhenFull(2), DiskFault::KillWhenFull(4)],
     ),
 ];
 
-const OPERATIONS: [(&str, Operation); 8] = [
-    ("create", Operation::Create),
-    ("write", Operation::Write),
-    ("sync", Operation::Sync),
-    ("rename", Operation::Rename),
-    ("sync directory", Operation::SyncDirectory),
-    ("remove", Operation::Remove),
-    ("mark", Operation::Mark),
-    ("setting", Operation::Knob),
+const OPERATIONS: [(&str, DiskOperation); 8] = [
+    ("create", DiskOperation::Create),
+    ("write", DiskOperation::Write),
+    ("sync", DiskOperation::Sync),
+    ("rename", DiskOperation::Rename),
+    ("sync directory", DiskOperation::SyncDirectory),
+    ("remove", DiskOperation::Remove),
+    ("mark", DiskOperation::Mark),
+    ("setting", DiskOperation::Knob),
 ];
 
 /// Injects a fault at each operation of `work` in turn, and passes the host, the operation and the result to `check`.
-fn at_each_point<T>(fault: Fault, work: impl Fn(&Host) -> T, mut check: impl FnMut(usize, &Host, Operation, T)) {
+fn at_each_point<T>(
+    fault: DiskFault,
+    work: impl Fn(&FaultHost) -> T,
+    mut check: impl FnMut(usize, &FaultHost, DiskOperation, T),
+) {
     for at in 0.. {
-        let host = Host::new();
+        let host = FaultHost::new();
         let (result, tried) = fault::with(Some((at, fault)), || work(&host));
         let Some(operation) = tried.get(at) else { return };
         check(at, &host, *operation, result);
@@ -215,7 +222,7 @@ fn every_fail_point_leaves_what_a_fresh_restore_puts_right() {
     table.push_str(" lost |\n|---|");
     table.push_str(&"---|".repeat(OPERATIONS.len() + 1));
     for (name, faults) in FAULTS {
-        let mut times: BTreeMap<Operation, u32> = BTreeMap::new();
+        let mut times: BTreeMap<DiskOperation, u32> = BTreeMap::new();
         let mut lost = Vec::new();
         for (life, fault) in LIVES.into_iter().flat_map(|life| faults.iter().map(move |fault| (life, *fault))) {
             let before = before(life);
@@ -261,12 +268,12 @@ fn a_restore_that_is_killed_anywhere_is_finished_by_the_next() {
     for life in LIVES {
         let before = before(life);
         // Killed in the middle of its life.
-        let points = fault::with(None, || life(&Host::new())).1.len();
-        let killed = |host: &Host| fault::with(Some((points * 2 / 3, Fault::Kill)), || life(host));
+        let points = fault::with(None, || life(&FaultHost::new())).1.len();
+        let killed = |host: &FaultHost| fault::with(Some((points * 2 / 3, DiskFault::Kill)), || life(host));
         for at in 0.. {
-            let host = Host::new();
+            let host = FaultHost::new();
             killed(&host);
-            let tried = fault::with(Some((at, Fault::Kill)), || host.restore()).1;
+            let tried = fault::with(Some((at, DiskFault::Kill)), || host.restore()).1;
             host.restore();
             assert_eq!(host.lost(&before), [""; 0], "killed at operation {at} of restoring");
             if tried.len() <= at {
@@ -280,8 +287,8 @@ fn a_restore_that_is_killed_anywhere_is_finished_by_the_next() {
 fn an_administrators_repair_after_a_kill_anywhere_is_left_alone() {
     for (knob, text, value) in [(Knob::SleepMillisecs, "77", 77), (Knob::PagesToScan, "123", 123)] {
         let before = before(daemon).with(knob, value);
-        at_each_point(Fault::Kill, daemon, |at, host, _, ()| {
-            let journal = Journal::open(&host.state()).unwrap();
+        at_each_point(DiskFault::Kill, daemon, |at, host, _, ()| {
+            let journal = KsmJournal::open(&host.state()).unwrap();
             let of_advisor = journal.originals().get(knob).is_some() && journal.written(knob).is_none();
             assert!(!of_advisor || knob == Knob::PagesToScan);
             host.write(knob.name(), text);
@@ -296,9 +303,9 @@ fn an_administrators_repair_after_a_kill_anywhere_is_left_alone() {
 
 #[test]
 fn parking_is_possible_on_a_full_and_on_a_read_only_disk() {
-    for fault in [Fault::Full, Fault::ReadOnly] {
-        let host = Host::new();
-        let mut control = take(&host).unwrap();
+    for fault in [DiskFault::Full, DiskFault::ReadOnly] {
+        let host = FaultHost::new();
+        let mut control = acquire_control(&host).unwrap();
         control.writer().set(Knob::Run, 1).unwrap();
         control.writer().set(Knob::SleepMillisecs, 5).unwrap();
         let (outcomes, _) = fault::with(Some((0, fault)), || {
@@ -307,11 +314,11 @@ fn parking_is_possible_on_a_full_and_on_a_read_only_disk() {
         });
         assert!(matches!(outcomes.0, Ok(true)), "{outcomes:?}");
         // What is noted may change as long as its restoring is certain. What is not noted may not.
-        assert_eq!(outcomes.1.is_ok(), fault == Fault::Full, "{outcomes:?}");
+        assert_eq!(outcomes.1.is_ok(), fault == DiskFault::Full, "{outcomes:?}");
         let refused = outcomes.2.unwrap_err().to_string();
         assert!(refused.contains("could not be noted for restoring"), "{refused}");
         drop(control);
         assert_eq!(host.restore(), [""; 0]);
-        assert_eq!(host.lost(&Host::new().settings()), [""; 0]);
+        assert_eq!(host.lost(&FaultHost::new().settings()), [""; 0]);
     }
 }

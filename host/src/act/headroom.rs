@@ -1,6 +1,6 @@
 //! The memory that unmerging everything needs, against the memory that the host has.
 
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::kernel::Meminfo;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
@@ -10,7 +10,7 @@ use crate::root::Root;
 
 /// Memory that unmerging everything needs and memory that is available, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Headroom {
+pub struct UnmergeHeadroom {
     /// Memory that KSM saves, and so that unmerging needs. Unmerging leaves folded zeros as they are.
     pub exposure_bytes: u64,
     /// Available memory and free swap; `None` if /proc/meminfo can't be read.
@@ -47,21 +47,21 @@ pub enum NoHeadroom {
 /// Minimal margin. The margin is an eighth of what unmerging needs, since guests allocate memory meanwhile.
 const LEAST_MARGIN_BYTES: u64 = 64 << 20;
 
-impl Headroom {
+impl UnmergeHeadroom {
     /// Reads the host's figures.
     pub fn now(root: &Root) -> Self {
-        Self::by(root, &mut KsmCounts::new(root))
+        Self::with_counts(root, &mut KsmCounts::new(root))
     }
 
     /// Reads the host's figures with an existing reader of KSM's counts.
-    pub(super) fn by(root: &Root, counts: &mut KsmCounts) -> Self {
+    pub(super) fn with_counts(root: &Root, counts: &mut KsmCounts) -> Self {
         let sample = Sample {
             page_size: rustix::param::page_size() as u64,
             ksm: counts.read_merged(),
             memory: root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text)),
             ..Sample::default()
         };
-        let totals = Totals::of(&sample);
+        let totals = HostTotals::from_sample(&sample);
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
         Self {
             exposure_bytes: totals.saved_bytes,
@@ -96,24 +96,24 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn of(exposure_bytes: u64, headroom_bytes: Option<u64>) -> Headroom {
-        Headroom { exposure_bytes, headroom_bytes, is_anything_merged: exposure_bytes > 0 }
+    fn headroom_from(exposure_bytes: u64, headroom_bytes: Option<u64>) -> UnmergeHeadroom {
+        UnmergeHeadroom { exposure_bytes, headroom_bytes, is_anything_merged: exposure_bytes > 0 }
     }
 
     #[test]
     fn what_comes_back_must_fit_with_a_margin() {
-        assert_eq!(of(8 * GIB, Some(9 * GIB)).check(), Ok(()));
-        let error = of(8 * GIB, Some(9 * GIB - 1)).check().unwrap_err().to_string();
+        assert_eq!(headroom_from(8 * GIB, Some(9 * GIB)).check(), Ok(()));
+        let error = headroom_from(8 * GIB, Some(9 * GIB - 1)).check().unwrap_err().to_string();
         assert!(error.contains("needs 8.00 GiB and a margin of 1.00 GiB, and the host has 9.00 GiB"), "{error}");
-        assert!(of(1, Some(64 << 20)).check().is_err());
-        assert!(of(u64::MAX, Some(u64::MAX - 1)).check().is_err());
+        assert!(headroom_from(1, Some(64 << 20)).check().is_err());
+        assert!(headroom_from(u64::MAX, Some(u64::MAX - 1)).check().is_err());
     }
 
     #[test]
     fn with_nothing_merged_nothing_is_needed() {
-        assert_eq!(of(0, Some(0)).check(), Ok(()));
-        assert_eq!(of(0, None).check(), Ok(()));
-        assert!(matches!(of(1, None).check(), Err(NoHeadroom::Unknown { .. })));
+        assert_eq!(headroom_from(0, Some(0)).check(), Ok(()));
+        assert_eq!(headroom_from(0, None).check(), Ok(()));
+        assert!(matches!(headroom_from(1, None).check(), Err(NoHeadroom::Unknown { .. })));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         let tree = super::super::writer::tests::tree(&[("pages_shared", "3\n"), ("pages_sharing", "5\n")]);
         std::fs::create_dir_all(tree.path().join("proc")).unwrap();
         std::fs::write(tree.path().join("proc/meminfo"), "MemAvailable: 4 kB\nSwapFree: 1 kB\n").unwrap();
-        let headroom = Headroom::now(&Root::at(tree.path()));
+        let headroom = UnmergeHeadroom::now(&Root::at(tree.path()));
         let page = rustix::param::page_size() as u64;
         assert_eq!((headroom.exposure_bytes, headroom.headroom_bytes), (5 * page, Some(5 << 10)));
         assert!(headroom.is_anything_merged);
@@ -135,7 +135,7 @@ mod tests {
         std::fs::create_dir_all(&process).unwrap();
         let headroom = |zero_pages: u64| {
             std::fs::write(process.join("ksm_stat"), format!("ksm_zero_pages {zero_pages}\n")).unwrap();
-            let headroom = Headroom::now(&Root::at(tree.path()));
+            let headroom = UnmergeHeadroom::now(&Root::at(tree.path()));
             (headroom.exposure_bytes, headroom.is_anything_merged)
         };
         assert_eq!(headroom(0), (0, false));

@@ -5,18 +5,18 @@ mod setting;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::lease::is_leased;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use self::setting::Setting;
-use super::Change;
-use super::pause::Paused;
-use crate::undo::{Durable, Entries, Entry, Kind, StateDir, UndoError, UndoStore, identity};
+use self::setting::JournaledSetting;
+use super::KnobChange;
+use super::pause::PausedProcess;
+use crate::undo::{EntryKind, StateDir, UndoEntries, UndoEntry, UndoError, UndoStore, WriteDurability, identity};
 
-impl Entry for Paused {
-    const KIND: Kind = Kind::Paused;
+impl UndoEntry for PausedProcess {
+    const KIND: EntryKind = EntryKind::Paused;
 }
 
 /// The CPUs that ksmd could use before it was bound.
@@ -26,8 +26,8 @@ struct KsmdCpus {
     cpus: String,
 }
 
-impl Entry for KsmdCpus {
-    const KIND: Kind = Kind::KsmdCpus;
+impl UndoEntry for KsmdCpus {
+    const KIND: EntryKind = EntryKind::KsmdCpus;
 }
 
 /// Recorded values of `pages_to_scan` at most. Beyond this, new values replace the old ones.
@@ -40,25 +40,25 @@ const MOST_BATCHES: usize = 256;
 /// of these values, unless another program has written: then that program's value stays.
 ///
 /// All written values of `pages_to_scan` stay recorded. In a burst it changes many times a second between few values
-/// ([`ksmith_core::lease::Parts`]), and each change would otherwise write the store twice.
+/// ([`ksmith_core::lease::BatchParts`]), and each change would otherwise write the store twice.
 #[derive(Debug)]
-pub struct Journal {
+pub struct KsmJournal {
     store: UndoStore,
     owner: Option<ProcessId>,
-    noted: Noted,
+    noted: JournalState,
     /// True if the recorded written values on disk are exact. Otherwise all originals are restored.
     is_exact: bool,
     faults: Vec<UndoError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Noted {
-    settings: BTreeMap<Knob, Setting>,
-    paused: Vec<Paused>,
+struct JournalState {
+    settings: BTreeMap<Knob, JournaledSetting>,
+    paused: Vec<PausedProcess>,
     ksmd_cpus: Option<String>,
 }
 
-impl Journal {
+impl KsmJournal {
     /// Reads the entries. Those from before the last boot are void, since the settings that they name are gone.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Journal {
     pub fn open_to_restore(directory: &StateDir) -> Self {
         let store = UndoStore::new(directory);
         let (entries, mut faults) = store.survey();
-        let (noted, not_understood) = Noted::of(&entries);
+        let (noted, not_understood) = JournalState::from_entries(&entries);
         let path = store.path();
         faults.extend(not_understood.into_iter().map(|why| UndoError::Damaged { path: path.clone(), why }));
         Self { owner: entries.owner(), is_exact: entries.is_exact(), store, noted, faults }
@@ -89,7 +89,7 @@ impl Journal {
 
     /// Returns true if there is nothing to undo.
     pub fn is_empty(&self) -> bool {
-        let Noted { settings, paused, ksmd_cpus } = &self.noted;
+        let JournalState { settings, paused, ksmd_cpus } = &self.noted;
         settings.is_empty() && paused.is_empty() && ksmd_cpus.is_none()
     }
 
@@ -109,7 +109,7 @@ impl Journal {
     }
 
     /// Returns the original values of all changed knobs.
-    pub fn originals(&self) -> Knobs {
+    pub fn originals(&self) -> KnobSettings {
         self.noted.settings.iter().map(|(knob, setting)| (*knob, setting.original)).collect()
     }
 
@@ -129,7 +129,7 @@ impl Journal {
     }
 
     /// Returns the stopped processes.
-    pub fn paused(&self) -> &[Paused] {
+    pub fn paused(&self) -> &[PausedProcess] {
         &self.noted.paused
     }
 
@@ -141,12 +141,12 @@ impl Journal {
     /// Records the CPUs that ksmd may use before it is bound. An earlier record stays.
     pub(super) fn note_ksmd_cpus(&mut self, cpus: String) -> Result<(), UndoError> {
         let ksmd_cpus = self.noted.ksmd_cpus.clone().or(Some(cpus));
-        self.save(Durable::Synced, Noted { ksmd_cpus, ..self.noted.clone() })
+        self.save(WriteDurability::Synced, JournalState { ksmd_cpus, ..self.noted.clone() })
     }
 
     /// Removes the record of ksmd's CPUs.
     pub(super) fn forget_ksmd_cpus(&mut self) -> Result<(), UndoError> {
-        self.save(Durable::Synced, Noted { ksmd_cpus: None, ..self.noted.clone() })
+        self.save(WriteDurability::Synced, JournalState { ksmd_cpus: None, ..self.noted.clone() })
     }
 
     /// Records knobs to be restored whatever value they hold then. A recorded original value stays.
@@ -156,19 +156,19 @@ impl Journal {
     ) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
         for (knob, original) in originals {
-            noted.settings.entry(knob).or_insert(Setting { knob, original, written: None }).written = None;
+            noted.settings.entry(knob).or_insert(JournaledSetting { knob, original, written: None }).written = None;
         }
-        self.save(Durable::Synced, noted)
+        self.save(WriteDurability::Synced, noted)
     }
 
     /// Records changes before they are written. A recorded original value stays. After several changes of one knob it
     /// may hold any of the values.
-    pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
+    pub(super) fn note_changes(&mut self, changes: &[KnobChange]) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
-        for (index, Change { knob, old, new }) in changes.iter().copied().enumerate() {
+        for (index, KnobChange { knob, old, new }) in changes.iter().copied().enumerate() {
             // Another program's value stays, should the write not come about.
             let is_ours = self.is_ours(knob, old);
-            let fresh = Setting { knob, original: old, written: Some(Vec::new()) };
+            let fresh = JournaledSetting { knob, original: old, written: Some(Vec::new()) };
             let Some(written) = &mut noted.settings.entry(knob).or_insert(fresh).written else { continue };
             let stays = knob == Knob::PagesToScan && is_ours && written.len() < MOST_BATCHES;
             if !stays && changes.get(..index).is_some_and(|before| before.iter().all(|before| before.knob != knob))
@@ -180,7 +180,7 @@ impl Journal {
             }
         }
         let is_new = noted.settings.len() > self.noted.settings.len();
-        self.save(if is_new { Durable::Synced } else { Durable::Cached }, noted)
+        self.save(if is_new { WriteDurability::Synced } else { WriteDurability::Cached }, noted)
     }
 
     /// Returns true if a write of this value is recorded.
@@ -202,7 +202,7 @@ impl Journal {
                 *written = vec![value];
             }
         }
-        if self.is_exact { self.save(Durable::Cached, noted) } else { Ok(()) }
+        if self.is_exact { self.save(WriteDurability::Cached, noted) } else { Ok(()) }
     }
 
     /// Marks the written values as inexact, without allocating disk space. All originals are then restored.
@@ -215,21 +215,21 @@ impl Journal {
     }
 
     /// Records a process before it is stopped.
-    pub(super) fn note_paused(&mut self, process: Paused) -> Result<(), UndoError> {
+    pub(super) fn note_paused(&mut self, process: PausedProcess) -> Result<(), UndoError> {
         let mut noted = self.noted.clone();
         noted.paused.retain(|known| *known != process);
         noted.paused.push(process);
-        self.save(Durable::Synced, noted)
+        self.save(WriteDurability::Synced, noted)
     }
 
     /// Removes all entries but these, which are still to be undone.
-    pub(super) fn keep(&mut self, knobs: &[Knob], paused: Vec<Paused>) -> Result<(), UndoError> {
-        let mut noted = Noted { paused, ..self.noted.clone() };
+    pub(super) fn keep(&mut self, knobs: &[Knob], paused: Vec<PausedProcess>) -> Result<(), UndoError> {
+        let mut noted = JournalState { paused, ..self.noted.clone() };
         noted.settings.retain(|knob, _| knobs.contains(knob));
-        self.save(Durable::Synced, noted)
+        self.save(WriteDurability::Synced, noted)
     }
 
-    fn save(&mut self, durable: Durable, noted: Noted) -> Result<(), UndoError> {
+    fn save(&mut self, durable: WriteDurability, noted: JournalState) -> Result<(), UndoError> {
         if noted == self.noted {
             return Ok(());
         }
@@ -241,10 +241,10 @@ impl Journal {
     }
 }
 
-impl Noted {
+impl JournalState {
     /// Returns the entries that can be parsed, and the errors of the others.
-    fn of(entries: &Entries) -> (Self, Vec<String>) {
-        let (settings, mut faults) = entries.understood::<Setting>();
+    fn from_entries(entries: &UndoEntries) -> (Self, Vec<String>) {
+        let (settings, mut faults) = entries.understood::<JournaledSetting>();
         let (paused, more) = entries.understood();
         faults.extend(more);
         let (ksmd_cpus, more) = entries.understood::<KsmdCpus>();
@@ -253,7 +253,7 @@ impl Noted {
         (Self { settings, paused, ksmd_cpus: ksmd_cpus.into_iter().next().map(|noted| noted.cpus) }, faults)
     }
 
-    fn put_into(&self, entries: &mut Entries) -> Result<(), serde_json::Error> {
+    fn put_into(&self, entries: &mut UndoEntries) -> Result<(), serde_json::Error> {
         entries.set(&self.settings.values().cloned().collect::<Vec<_>>())?;
         entries.set(&self.paused)?;
         entries.set(&self.ksmd_cpus.iter().map(|cpus| KsmdCpus { cpus: cpus.clone() }).collect::<Vec<_>>())
@@ -275,24 +275,24 @@ mod tests {
         (tree, directory)
     }
 
-    fn change(knob: Knob, old: u64, new: u64) -> Change {
-        Change { knob, old, new }
+    fn change(knob: Knob, old: u64, new: u64) -> KnobChange {
+        KnobChange { knob, old, new }
     }
 
-    fn paused() -> Paused {
-        Paused { pid: 7, start_ticks: 70, what: "ksmtuned".to_owned() }
+    fn paused() -> PausedProcess {
+        PausedProcess { pid: 7, start_ticks: 70, what: "ksmtuned".to_owned() }
     }
 
     #[test]
     fn what_was_noted_is_there_for_the_next_process() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
         assert!(journal.is_empty() && !directory.undo().exists());
         journal.note_whatever_comes([(Knob::AdvisorMode, 1), (Knob::PagesToScan, 4000)]).unwrap();
-        journal.note(&[change(Knob::PagesToScan, 9, 7)]).unwrap();
+        journal.note_changes(&[change(Knob::PagesToScan, 9, 7)]).unwrap();
         journal.note_paused(paused()).unwrap();
-        let next = Journal::open(&directory).unwrap();
-        assert_eq!(next.originals(), Knobs::none().with(Knob::AdvisorMode, 1).with(Knob::PagesToScan, 4000));
+        let next = KsmJournal::open(&directory).unwrap();
+        assert_eq!(next.originals(), KnobSettings::none().with(Knob::AdvisorMode, 1).with(Knob::PagesToScan, 4000));
         assert_eq!(next.paused(), [paused()]);
         assert_eq!(next.owner(), Some(identity::own().unwrap()));
         assert!(next.is_owner_alive());
@@ -303,10 +303,13 @@ mod tests {
     #[test]
     fn it_goes_when_nothing_is_left_to_undo() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
-        journal.note(&[change(Knob::Run, 0, 1), change(Knob::MaxPageSharing, 256, 9)]).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
+        journal.note_changes(&[change(Knob::Run, 0, 1), change(Knob::MaxPageSharing, 256, 9)]).unwrap();
         journal.keep(&[Knob::MaxPageSharing], Vec::new()).unwrap();
-        assert_eq!(Journal::open(&directory).unwrap().originals(), Knobs::none().with(Knob::MaxPageSharing, 256));
+        assert_eq!(
+            KsmJournal::open(&directory).unwrap().originals(),
+            KnobSettings::none().with(Knob::MaxPageSharing, 256)
+        );
         journal.keep(&[], Vec::new()).unwrap();
         assert!(!directory.undo().exists());
         journal.keep(&[], Vec::new()).unwrap();
@@ -315,12 +318,12 @@ mod tests {
     #[test]
     fn where_ksmd_ran_is_kept_until_it_is_back_there() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
         journal.note_ksmd_cpus("0-3".to_owned()).unwrap();
         journal.note_ksmd_cpus("0".to_owned()).unwrap();
-        journal.note(&[change(Knob::Run, 0, 1)]).unwrap();
+        journal.note_changes(&[change(Knob::Run, 0, 1)]).unwrap();
         journal.keep(&[], Vec::new()).unwrap();
-        let mut next = Journal::open(&directory).unwrap();
+        let mut next = KsmJournal::open(&directory).unwrap();
         assert_eq!((next.ksmd_cpus(), next.is_empty()), (Some("0-3"), false));
         next.forget_ksmd_cpus().unwrap();
         assert!(!directory.undo().exists());
@@ -329,45 +332,45 @@ mod tests {
     #[test]
     fn a_value_is_ours_from_before_its_write_until_after_the_next() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
         let ours = |directory: &StateDir| {
-            let journal = Journal::open(directory).unwrap();
+            let journal = KsmJournal::open(directory).unwrap();
             (0..9).filter(|value| journal.is_ours(Knob::SleepMillisecs, *value)).collect::<Vec<_>>()
         };
-        journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        journal.note_changes(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
         assert_eq!(ours(&directory), [2, 5]);
         journal.confirm([(Knob::SleepMillisecs, 5)]).unwrap();
-        journal.note(&[change(Knob::SleepMillisecs, 5, 7)]).unwrap();
+        journal.note_changes(&[change(Knob::SleepMillisecs, 5, 7)]).unwrap();
         assert_eq!(ours(&directory), [2, 5, 7]);
         journal.confirm([(Knob::SleepMillisecs, 7)]).unwrap();
         assert_eq!(ours(&directory), [2, 7], "5 would be another program's");
-        journal.note(&[change(Knob::SleepMillisecs, 4, 1)]).unwrap();
+        journal.note_changes(&[change(Knob::SleepMillisecs, 4, 1)]).unwrap();
         assert_eq!(ours(&directory), [1, 2], "4 was another program's");
         journal.mark_inexact().unwrap();
         assert_eq!(ours(&directory).len(), 9, "it is not known");
         journal.keep(&[], Vec::new()).unwrap();
-        journal.note(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        journal.note_changes(&[change(Knob::SleepMillisecs, 2, 5)]).unwrap();
         assert_eq!(ours(&directory), [2, 5], "a new store begins anew");
     }
 
     #[test]
     fn batches_that_come_again_change_nothing_on_disk() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
         let ours = |directory: &StateDir| {
-            let journal = Journal::open(directory).unwrap();
+            let journal = KsmJournal::open(directory).unwrap();
             (0..9).filter(|value| journal.is_ours(Knob::PagesToScan, *value)).collect::<Vec<_>>()
         };
         for (old, new) in [(2, 5), (5, 7), (7, 5)] {
-            journal.note(&[change(Knob::PagesToScan, old, new)]).unwrap();
+            journal.note_changes(&[change(Knob::PagesToScan, old, new)]).unwrap();
             journal.confirm([(Knob::PagesToScan, new)]).unwrap();
         }
         assert_eq!(ours(&directory), [2, 5, 7]);
         assert!(journal.is_noted(Knob::PagesToScan, 7));
-        journal.note(&[change(Knob::PagesToScan, 4, 1)]).unwrap();
+        journal.note_changes(&[change(Knob::PagesToScan, 4, 1)]).unwrap();
         assert_eq!(ours(&directory), [1, 2], "4 was another program's, and so may be all others");
         for new in 1..2000 {
-            journal.note(&[change(Knob::PagesToScan, new, new + 1)]).unwrap();
+            journal.note_changes(&[change(Knob::PagesToScan, new, new + 1)]).unwrap();
         }
         assert!(journal.written(Knob::PagesToScan).unwrap().len() <= MOST_BATCHES);
     }
@@ -375,30 +378,34 @@ mod tests {
     #[test]
     fn all_sleeps_of_a_lease_are_ours_and_only_while_one_is_noted() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
-        let first = lease::next(20);
-        let later = lease::next(lease::next(first));
-        journal.note(&[change(Knob::SleepMillisecs, 20, first)]).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
+        let first = lease::next_value(20);
+        let later = lease::next_value(lease::next_value(first));
+        journal.note_changes(&[change(Knob::SleepMillisecs, 20, first)]).unwrap();
         journal.confirm([(Knob::SleepMillisecs, first)]).unwrap();
-        let ours = |journal: &Journal| [later, 20, 77].map(|value| journal.is_ours(Knob::SleepMillisecs, value));
-        assert_eq!(ours(&Journal::open(&directory).unwrap()), [true, true, false]);
-        journal.note(&[change(Knob::SleepMillisecs, later, 5)]).unwrap();
-        assert_eq!(ours(&Journal::open(&directory).unwrap()), [true, true, false], "it may not have been written");
+        let ours = |journal: &KsmJournal| [later, 20, 77].map(|value| journal.is_ours(Knob::SleepMillisecs, value));
+        assert_eq!(ours(&KsmJournal::open(&directory).unwrap()), [true, true, false]);
+        journal.note_changes(&[change(Knob::SleepMillisecs, later, 5)]).unwrap();
+        assert_eq!(
+            ours(&KsmJournal::open(&directory).unwrap()),
+            [true, true, false],
+            "it may not have been written"
+        );
         journal.confirm([(Knob::SleepMillisecs, 5)]).unwrap();
-        assert_eq!(ours(&Journal::open(&directory).unwrap()), [false, true, false]);
+        assert_eq!(ours(&KsmJournal::open(&directory).unwrap()), [false, true, false]);
     }
 
     #[test]
     fn what_is_not_understood_keeps_nothing_else_from_being_read_and_stays() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
-        journal.note(&[change(Knob::Run, 0, 1), change(Knob::SleepMillisecs, 2, 5)]).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
+        journal.note_changes(&[change(Knob::Run, 0, 1), change(Knob::SleepMillisecs, 2, 5)]).unwrap();
         journal.note_paused(paused()).unwrap();
         let text = fs::read_to_string(directory.undo()).unwrap();
         fs::write(directory.undo(), text.replace("sleep_millisecs", "../run")).unwrap();
-        assert!(matches!(Journal::open(&directory), Err(UndoError::Damaged { .. })));
-        let mut journal = Journal::open_to_restore(&directory);
-        assert_eq!((journal.originals(), journal.paused().len()), (Knobs::none().with(Knob::Run, 0), 1));
+        assert!(matches!(KsmJournal::open(&directory), Err(UndoError::Damaged { .. })));
+        let mut journal = KsmJournal::open_to_restore(&directory);
+        assert_eq!((journal.originals(), journal.paused().len()), (KnobSettings::none().with(Knob::Run, 0), 1));
         let faults = journal.take_faults();
         assert!(faults.len() == 1 && faults[0].to_string().contains("../run"), "{faults:?}");
         journal.keep(&[], Vec::new()).unwrap();
@@ -408,9 +415,9 @@ mod tests {
     #[test]
     fn what_can_not_be_written_is_an_error_and_not_noted() {
         let (_tree, directory) = directory();
-        let mut journal = Journal::open(&directory).unwrap();
+        let mut journal = KsmJournal::open(&directory).unwrap();
         fs::create_dir_all(directory.path().join("undo.json.new")).unwrap();
-        let error = journal.note(&[change(Knob::Run, 0, 1)]).unwrap_err();
+        let error = journal.note_changes(&[change(Knob::Run, 0, 1)]).unwrap_err();
         assert!(matches!(error, UndoError::Directory { .. } | UndoError::Write { .. }), "{error}");
         assert!(journal.is_empty());
     }
@@ -419,14 +426,14 @@ mod tests {
         #[test]
         fn any_values_read_back(values in prop::collection::vec((0_usize..13, any::<u64>()), 0..13)) {
             let (_tree, directory) = directory();
-            let originals: Knobs = values
+            let originals: KnobSettings = values
                 .into_iter()
                 .map(|(i, value)| (Knob::ALL[i], value))
                 .map(|(knob, value)| (knob, if knob == Knob::AdvisorMode { value % 2 } else { value }))
                 .collect();
             let changes: Vec<_> = originals.iter().map(|(knob, value)| change(knob, value, value / 2)).collect();
-            Journal::open(&directory).unwrap().note(&changes).unwrap();
-            let journal = Journal::open(&directory).unwrap();
+            KsmJournal::open(&directory).unwrap().note_changes(&changes).unwrap();
+            let journal = KsmJournal::open(&directory).unwrap();
             prop_assert_eq!(journal.originals(), originals);
         }
     }

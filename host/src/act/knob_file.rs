@@ -12,7 +12,7 @@ use ksmith_core::knobs::Knob;
 use ksmith_core::reading::{Malformed, Reading};
 
 use crate::root::Root;
-use crate::undo::disk::{self, Operation};
+use crate::undo::disk::{self, DiskOperation};
 
 const KSM: &str = "sys/kernel/mm/ksm";
 
@@ -68,7 +68,7 @@ pub(super) fn gauge(root: &Root, name: &str) -> Option<u64> {
 
 /// Writes the knob with one system call, as the kernel wants it.
 pub(super) fn write(root: &Root, knob: Knob, value: u64) -> io::Result<()> {
-    disk::run(Operation::Knob, || write_text(root, knob, &format!("{}\n", knob.text(value))))
+    disk::run(DiskOperation::Knob, || write_text(root, knob, &format!("{}\n", knob.text(value))))
 }
 
 fn write_text(root: &Root, knob: Knob, text: &str) -> io::Result<()> {

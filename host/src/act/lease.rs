@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{cpu_ns, is_asleep, number};
 use ksmith_core::knobs::Knob;
-use ksmith_core::lease::{self, Asleep, LeaseTerms, Rate};
+use ksmith_core::lease::{self, LeaseTerms, ScanRate, SleepingKsmd};
 
 use super::knob_file;
-use super::on_rest::OnRest;
+use super::on_rest::RestCallback;
 use crate::ksmd;
 use crate::root::Root;
 
@@ -26,29 +26,38 @@ const TIMER_SLACK_NS: u64 = 5_000;
 
 /// A lease in force. Dropping it ends the waking of ksmd.
 #[derive(Debug)]
-pub(super) struct Lease(Arc<Shared>);
+pub(super) struct KsmdLease(Arc<SharedLease>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedLease {
     began: Instant,
     /// The terms, set by the lease's owner and obeyed by its thread; `None` once the lease has ended.
     terms: Mutex<Option<LeaseTerms>>,
     changed: Condvar,
 }
 
-impl Lease {
+impl KsmdLease {
     /// Starts waking ksmd at `rate`. `value` is the current value of `sleep_millisecs`.
     ///
     /// # Errors
     /// The file can't be opened, or the thread can't be started.
-    pub(super) fn begin(root: &Root, ksmd: Arc<Ksmd>, value: u64, rate: Rate, on_rest: OnRest) -> io::Result<Self> {
+    pub(super) fn begin(
+        root: &Root,
+        ksmd: Arc<LeasedKsmd>,
+        value: u64,
+        rate: ScanRate,
+        on_rest: RestCallback,
+    ) -> io::Result<Self> {
         let path = knob_file::path(root, Knob::SleepMillisecs.name());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         // `sleep_millisecs` is the lease's by now: where ksmd ends a pass from here on, it stays.
         let completed = read(&ksmd.full_scans);
         let terms = LeaseTerms::new(rate, value, completed, Duration::ZERO);
-        let shared =
-            Arc::new(Shared { began: Instant::now(), terms: Mutex::new(Some(terms)), changed: Condvar::new() });
+        let shared = Arc::new(SharedLease {
+            began: Instant::now(),
+            terms: Mutex::new(Some(terms)),
+            changed: Condvar::new(),
+        });
         let there = Arc::clone(&shared);
         std::thread::Builder::new().name("lease".to_owned()).spawn(move || there.keep(&ksmd, &file, &on_rest))?;
         Ok(Self(shared))
@@ -68,20 +77,20 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for KsmdLease {
     fn drop(&mut self) {
         *self.0.terms() = None;
         self.0.changed.notify_one();
     }
 }
 
-impl Shared {
+impl SharedLease {
     fn terms(&self) -> MutexGuard<'_, Option<LeaseTerms>> {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls ksmd and wakes it while the lease is in force and no other program writes `sleep_millisecs`.
-    fn keep(&self, ksmd: &Ksmd, file: &File, on_rest: &OnRest) {
+    fn keep(&self, ksmd: &LeasedKsmd, file: &File, on_rest: &RestCallback) {
         // Without it ksmd is woken a little later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         let mut guard = self.terms();
@@ -115,13 +124,13 @@ fn wake(file: &File, from: u64, to: u64) -> bool {
 
 /// Open files of ksmd's state and CPU time.
 #[derive(Debug)]
-pub(super) struct Ksmd {
+pub(super) struct LeasedKsmd {
     stat: File,
     schedstat: File,
     full_scans: File,
 }
 
-impl Ksmd {
+impl LeasedKsmd {
     /// Returns ksmd, if it can be woken: the kernel heeds a new `sleep_millisecs` at once, and ksmd's state is
     /// readable.
     pub(super) fn find(root: &Root) -> Option<Self> {
@@ -139,13 +148,13 @@ impl Ksmd {
     }
 
     /// Returns ksmd's figures, if it sleeps. While it runs its CPU time is inexact.
-    fn asleep(&self) -> Option<Asleep> {
+    fn asleep(&self) -> Option<SleepingKsmd> {
         if !self.is_asleep() {
             return None;
         }
         let mut buffer = [0; 128];
         let cpu_ns = cpu_ns(text(&self.schedstat, &mut buffer)?).ok()?;
-        Some(Asleep { cpu_ns, full_scans: read(&self.full_scans)? })
+        Some(SleepingKsmd { cpu_ns, full_scans: read(&self.full_scans)? })
     }
 }
 
@@ -163,14 +172,14 @@ pub(super) mod tests {
     use std::fs;
     use std::path::Path;
 
-    use ksmith_core::sample::Rest;
+    use ksmith_core::sample::BoundaryPause;
 
     use super::super::writer::tests::tree;
     use super::*;
 
     const FIRST: u64 = 87_000_000;
 
-    const ENDLESS: Rate = Rate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
+    const ENDLESS: ScanRate = ScanRate { runs: true, is_advised: false, pages_to_scan: 1000, sleep_ms: 0 };
 
     /// Adds a ksmd that sleeps all the time.
     pub(in super::super) fn add_ksmd(tree: &Path) {
@@ -207,11 +216,17 @@ pub(super) mod tests {
     }
 
     /// Begins a lease on a tree, and waits for the first waking.
-    fn begin(tree: &Path) -> Lease {
+    fn begin(tree: &Path) -> KsmdLease {
         let before = value(tree);
         let root = Root::at(tree);
-        let lease =
-            Lease::begin(&root, Arc::new(Ksmd::find(&root).unwrap()), before, ENDLESS, OnRest::default()).unwrap();
+        let lease = KsmdLease::begin(
+            &root,
+            Arc::new(LeasedKsmd::find(&root).unwrap()),
+            before,
+            ENDLESS,
+            RestCallback::default(),
+        )
+        .unwrap();
         lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
         wait_until("ksmd is woken", || value(tree) != before);
         lease
@@ -254,23 +269,23 @@ pub(super) mod tests {
         fs::write(&stat, asleep.replace(" S ", " R ")).unwrap();
         let root = Root::at(tree.path());
         let (tell, told) = crossbeam_channel::unbounded();
-        let on_rest = OnRest(Arc::new(move || tell.send(()).unwrap()));
-        let ksmd = Arc::new(Ksmd::find(&root).unwrap());
-        let lease = Lease::begin(&root, ksmd, before, ENDLESS, on_rest).unwrap();
+        let on_rest = RestCallback(Arc::new(move || tell.send(()).unwrap()));
+        let ksmd = Arc::new(LeasedKsmd::find(&root).unwrap());
+        let lease = KsmdLease::begin(&root, ksmd, before, ENDLESS, on_rest).unwrap();
         lease.change(|terms, now| terms.rest_after(Some(4), now));
         lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
-        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Possible));
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(BoundaryPause::Possible));
         // It ends the pass.
         fs::write(tree.path().join("sys/kernel/mm/ksm/full_scans"), "4\n").unwrap();
         fs::write(&stat, asleep).unwrap();
         told.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Resting));
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(BoundaryPause::Resting));
         let seen = value(tree.path());
         lease.change(|terms, now| terms.hold(Duration::from_secs(3600), now));
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(value(tree.path()), seen, "it is not woken");
         lease.change(|terms, now| terms.rest_after(Some(5), now));
-        assert_eq!(lease.change(|terms, _| terms.rest()), Some(Rest::Possible));
+        assert_eq!(lease.change(|terms, _| terms.rest()), Some(BoundaryPause::Possible));
         wait_until("ksmd is woken again", || value(tree.path()) != seen);
         assert!(told.try_recv().is_err(), "one rest is told once");
     }
@@ -292,15 +307,15 @@ pub(super) mod tests {
     fn a_lease_needs_a_kernel_that_hears_and_a_ksmd_that_is_seen() {
         let tree = with_ksmd();
         let root = Root::at(tree.path());
-        assert!(Ksmd::find(&root).is_some());
+        assert!(LeasedKsmd::find(&root).is_some());
         fs::write(tree.path().join("proc/sys/kernel/osrelease"), "4.19.0-25-amd64\n").unwrap();
-        assert!(Ksmd::find(&root).is_none());
+        assert!(LeasedKsmd::find(&root).is_none());
         fs::write(tree.path().join("proc/sys/kernel/osrelease"), "5.10.0\n").unwrap();
-        assert!(Ksmd::find(&root).is_some());
+        assert!(LeasedKsmd::find(&root).is_some());
         for file in ["sys/kernel/mm/ksm/full_scans", "proc/35/schedstat", "proc/35/stat"] {
             let text = fs::read_to_string(tree.path().join(file)).unwrap();
             fs::remove_file(tree.path().join(file)).unwrap();
-            assert!(Ksmd::find(&root).is_none(), "without {file}");
+            assert!(LeasedKsmd::find(&root).is_none(), "without {file}");
             fs::write(tree.path().join(file), text).unwrap();
         }
     }

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::lease::{self, KsmdWaker, LeaseTerms, Rate};
+use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::lease::{self, KsmdWaker, LeaseTerms, ScanRate};
 
-use super::lease::{Ksmd, Lease};
-use super::on_rest::OnRest;
-use super::{ActError, Change, Writer};
+use super::lease::{KsmdLease, LeasedKsmd};
+use super::on_rest::RestCallback;
+use super::{ActError, KnobChange, KnobWriter};
 
 /// Polling interval while waiting for ksmd's batch to end.
 const LOOK: Duration = Duration::from_micros(500);
 
-impl Writer {
+impl KnobWriter {
     /// Sets how long [`KsmdWaker::apply_leased`] may wait for ksmd's batch to end before it writes `run`. The write
     /// itself has no timeout.
     pub fn set_patience(&mut self, patience: Duration) {
@@ -23,7 +23,7 @@ impl Writer {
 
     /// Sets the callback for a ksmd that has come to rest. The thread that wakes ksmd calls it.
     pub fn on_rest(&mut self, tell: impl Fn() + Send + Sync + 'static) {
-        self.waker.on_rest = OnRest(Arc::new(tell));
+        self.waker.on_rest = RestCallback(Arc::new(tell));
     }
 
     /// Ends the lease. ksmd stays asleep until `sleep_millisecs` is written.
@@ -31,9 +31,9 @@ impl Writer {
         self.waker.lease = None;
     }
 
-    fn ksmd(&mut self) -> Option<Arc<Ksmd>> {
+    fn ksmd(&mut self) -> Option<Arc<LeasedKsmd>> {
         if self.waker.ksmd.is_none() {
-            let found = Ksmd::find(self.root()).map(Arc::new);
+            let found = LeasedKsmd::find(self.root()).map(Arc::new);
             if found.is_none() {
                 tracing::warn!(
                     "ksmd can't be had under a lease: that needs Linux {} and a ksmd with schedstat in /proc; {AT_RISK}",
@@ -46,8 +46,8 @@ impl Writer {
     }
 }
 
-impl KsmdWaker for Writer {
-    type Change = Change;
+impl KsmdWaker for KnobWriter {
+    type Change = KnobChange;
     type Error = ActError;
 
     fn may_lease(&self) -> bool {
@@ -58,11 +58,11 @@ impl KsmdWaker for Writer {
         self.get(knob)
     }
 
-    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, ActError> {
         self.set(knob, value)
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<ActError>) {
         self.apply(knobs)
     }
 
@@ -71,9 +71,9 @@ impl KsmdWaker for Writer {
         self.ksmd().is_some()
     }
 
-    fn begin_lease(&mut self, rate: Rate, value: u64) -> Result<(), ActError> {
+    fn begin_lease(&mut self, rate: ScanRate, value: u64) -> Result<(), ActError> {
         let Some(ksmd) = self.ksmd() else { return Ok(()) };
-        let begun = Lease::begin(self.root(), ksmd, value, rate, self.waker.on_rest.clone());
+        let begun = KsmdLease::begin(self.root(), ksmd, value, rate, self.waker.on_rest.clone());
         self.waker.lease = Some(begun.map_err(ActError::NoWaker)?);
         Ok(())
     }
@@ -109,13 +109,13 @@ mod tests {
 
     use super::super::lease::tests::{add_ksmd, wait_until};
     use super::super::writer::tests::whole_tree;
-    use super::super::{Control, StateDir};
+    use super::super::{KsmControl, StateDir};
     use super::*;
     use crate::root::Root;
 
-    fn control(tree: &Path) -> Control {
+    fn control(tree: &Path) -> KsmControl {
         let root = Root::at(tree);
-        Control::take(&root, &StateDir::of(&root), false, false).unwrap()
+        KsmControl::acquire(&root, &StateDir::from_root(&root), false, false).unwrap()
     }
 
     fn leasable() -> tempfile::TempDir {
@@ -128,11 +128,11 @@ mod tests {
         fs::read_to_string(tree.join("sys/kernel/mm/ksm").join(name)).unwrap().trim().parse().unwrap()
     }
 
-    fn burst() -> Knobs {
-        Knobs::none().with(Knob::PagesToScan, 1250).with(Knob::SleepMillisecs, 0).with(Knob::Run, 1)
+    fn burst() -> KnobSettings {
+        KnobSettings::none().with(Knob::PagesToScan, 1250).with(Knob::SleepMillisecs, 0).with(Knob::Run, 1)
     }
 
-    fn shown(writer: &mut Writer, tree: &Path) -> Option<u64> {
+    fn shown(writer: &mut KnobWriter, tree: &Path) -> Option<u64> {
         let mut ksm = Ksm { sleep_millisecs: Reading::Value(file(tree, "sleep_millisecs")), ..Ksm::default() };
         writer.show_decided(&mut ksm);
         ksm.sleep_millisecs.get()
@@ -147,7 +147,7 @@ mod tests {
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
         assert_eq!((file(tree.path(), "pages_to_scan"), file(tree.path(), "run")), (1280, 1));
         assert_eq!(shown(writer, tree.path()), Some(0));
-        writer.apply_leased(&Knobs::none().with(Knob::SleepMillisecs, 7));
+        writer.apply_leased(&KnobSettings::none().with(Knob::SleepMillisecs, 7));
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
         assert_eq!(shown(writer, tree.path()), Some(7));
     }
@@ -158,13 +158,13 @@ mod tests {
         let mut control = control(tree.path());
         let writer = control.writer();
         writer.apply_leased(&burst());
-        let (changes, errors) = writer.apply_leased(&Knobs::none().with(Knob::Run, 0));
+        let (changes, errors) = writer.apply_leased(&KnobSettings::none().with(Knob::Run, 0));
         assert!(errors.is_empty());
         assert_eq!(changes.first().map(ToString::to_string).as_deref(), Some("run 1 -> 0"), "first of all");
         assert_eq!(file(tree.path(), "sleep_millisecs"), 0, "what was decided on");
-        writer.apply_leased(&Knobs::none().with(Knob::Run, 1));
+        writer.apply_leased(&KnobSettings::none().with(Knob::Run, 1));
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")), "it is leased again");
-        writer.apply_leased(&Knobs::none().with(Knob::PagesToScan, 5).with(Knob::SleepMillisecs, 20));
+        writer.apply_leased(&KnobSettings::none().with(Knob::PagesToScan, 5).with(Knob::SleepMillisecs, 20));
         assert_eq!(file(tree.path(), "sleep_millisecs"), 20, "slow enough without");
         writer.apply_leased(&burst());
         control.restore().unwrap();
@@ -204,8 +204,8 @@ mod tests {
         std::mem::forget(killed);
         assert!(lease::is_leased(file(tree.path(), "sleep_millisecs")));
         let root = Root::at(tree.path());
-        let journal = super::super::Journal::open(&StateDir::of(&root)).unwrap();
-        let mut writer = Writer::new(&root, false).with_journal(journal);
+        let journal = super::super::KsmJournal::open(&StateDir::from_root(&root)).unwrap();
+        let mut writer = KnobWriter::new(&root, false).with_journal(journal);
         super::super::restore(&mut writer, true).unwrap();
         assert_eq!((file(tree.path(), "sleep_millisecs"), file(tree.path(), "run")), (20, 0));
     }
@@ -219,8 +219,8 @@ mod tests {
         std::mem::forget(killed);
         fs::write(tree.path().join("sys/kernel/mm/ksm/sleep_millisecs"), "77\n").unwrap();
         let root = Root::at(tree.path());
-        let journal = super::super::Journal::open(&StateDir::of(&root)).unwrap();
-        let mut writer = Writer::new(&root, false).with_journal(journal);
+        let journal = super::super::KsmJournal::open(&StateDir::from_root(&root)).unwrap();
+        let mut writer = KnobWriter::new(&root, false).with_journal(journal);
         let restored = super::super::restore(&mut writer, true).unwrap();
         assert_eq!((file(tree.path(), "sleep_millisecs"), file(tree.path(), "pages_to_scan")), (77, 100));
         assert!(restored.notes.iter().any(|note| note.contains("by another program")), "{restored:?}");
@@ -231,10 +231,10 @@ mod tests {
         let tree = leasable();
         let mut control = control(tree.path());
         let writer = control.writer();
-        let long = Knobs::none().with(Knob::PagesToScan, 625_000).with(Knob::SleepMillisecs, 500);
+        let long = KnobSettings::none().with(Knob::PagesToScan, 625_000).with(Knob::SleepMillisecs, 500);
         assert!(writer.apply_leased(&long.with(Knob::Run, 1)).1.is_empty());
         assert_eq!(file(tree.path(), "pages_to_scan"), 5000);
-        let shown = |writer: &mut Writer| {
+        let shown = |writer: &mut KnobWriter| {
             let pages = Reading::Value(file(tree.path(), "pages_to_scan"));
             let mut ksm = Ksm { pages_to_scan: pages, ..Ksm::default() };
             writer.show_decided(&mut ksm);
@@ -245,8 +245,8 @@ mod tests {
         assert_eq!((file(tree.path(), "pages_to_scan"), shown(writer)), (5000, Some(625_000)));
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_to_scan"), "77\n").unwrap();
         assert_eq!(shown(writer), Some(77), "what another program writes is seen");
-        writer.apply_leased(&Knobs::none().with(Knob::PagesToScan, 625_000));
-        writer.apply_leased(&Knobs::none().with(Knob::Run, 0));
+        writer.apply_leased(&KnobSettings::none().with(Knob::PagesToScan, 625_000));
+        writer.apply_leased(&KnobSettings::none().with(Knob::Run, 0));
         assert_eq!(file(tree.path(), "pages_to_scan"), 625_000, "the decision, without a lease");
         assert_eq!(file(tree.path(), "sleep_millisecs"), 500);
     }
@@ -260,7 +260,7 @@ mod tests {
         writer.set_patience(Duration::from_millis(5));
         writer.apply_leased(&burst());
         fs::write(&stat, asleep.replace(" S ", " D ")).unwrap();
-        let park = Knobs::none().with(Knob::Run, 0);
+        let park = KnobSettings::none().with(Knob::Run, 0);
         for _ in 0..2 {
             let (changes, errors) = writer.apply_leased(&park);
             assert!(
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn changes_that_last_are_never_leased() {
         let tree = leasable();
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         writer.apply_leased(&burst());
         assert_eq!(file(tree.path(), "sleep_millisecs"), 0);
     }

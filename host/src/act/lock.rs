@@ -29,16 +29,16 @@ pub enum LockError {
 
 /// The right to control KSM, until dropped. The file stays: removing it would let two hold different files.
 #[derive(Debug)]
-pub struct Lock {
+pub struct KsmLock {
     _file: File,
 }
 
-impl Lock {
+impl KsmLock {
     /// Takes the lock without waiting, and writes our PID into it for others to read.
     ///
     /// # Errors
     /// Another ksmith holds it, or the file can't be used.
-    pub fn take(directory: &StateDir) -> Result<Self, LockError> {
+    pub fn acquire(directory: &StateDir) -> Result<Self, LockError> {
         let path = directory.lock();
         let fail = |source| LockError::Unusable { path: path.clone(), source };
         directory.make().map_err(fail)?;
@@ -74,14 +74,14 @@ mod tests {
     fn a_second_ksmith_is_told_the_pid_of_the_first() {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
-        let lock = Lock::take(&directory).unwrap();
-        let error = Lock::take(&directory).unwrap_err();
+        let lock = KsmLock::acquire(&directory).unwrap();
+        let error = KsmLock::acquire(&directory).unwrap_err();
         assert!(error.to_string().contains(&format!("(pid {})", std::process::id())), "{error}");
         drop(lock);
         // A process that another test starts right now has a copy of the descriptor until it execs. So it has of one that
         // is taken only to see whether that can be done.
         let next = loop {
-            match Lock::take(&directory) {
+            match KsmLock::acquire(&directory) {
                 Err(LockError::Held { .. }) => std::thread::yield_now(),
                 taken => break taken,
             }
@@ -93,8 +93,8 @@ mod tests {
     fn a_lock_without_a_pid_is_still_held() {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
-        let _lock = Lock::take(&directory).unwrap();
+        let _lock = KsmLock::acquire(&directory).unwrap();
         std::fs::write(directory.lock(), "nonsense").unwrap();
-        assert!(matches!(Lock::take(&directory), Err(LockError::Held { pid: None })));
+        assert!(matches!(KsmLock::acquire(&directory), Err(LockError::Held { pid: None })));
     }
 }

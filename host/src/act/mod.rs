@@ -1,7 +1,7 @@
 //! The only module that writes to KSM: knobs, unmerging, and pausing other programs that write there.
 //!
-//! [`Control::take`] is for temporary changes. It takes the lock, restores what a killed ksmith left, handles other
-//! controllers and gives out a [`Writer`]. Its changes are undone when the [`Control`] is dropped. [`Lasting`] is for
+//! [`KsmControl::take`] is for temporary changes. It takes the lock, restores what a killed ksmith left, handles other
+//! controllers and gives out a [`KnobWriter`]. Its changes are undone when the [`KsmControl`] is dropped. [`LastingControl`] is for
 //! permanent changes. [`restore`] and [`unmerge`] are for one command each.
 
 mod affinity;
@@ -30,15 +30,15 @@ mod writer;
 use crate::undo::identity;
 pub use crate::undo::{StateDir, UndoError};
 pub use affinity::AffinityError;
-pub use change::Change;
-pub use control::{Control, HeldBy, TakeError};
+pub use change::KnobChange;
+pub use control::{ControlError, ControlledByOthers, KsmControl};
 pub use error::{ActError, UnmergeError};
-pub use headroom::{Headroom, NoHeadroom};
-pub use journal::Journal;
-pub use lasting::Lasting;
-pub use lock::{Lock, LockError};
-pub use pause::{PauseError, Paused};
-pub use restore::{RestoreError, Restored, restore, restore_within};
+pub use headroom::{NoHeadroom, UnmergeHeadroom};
+pub use journal::KsmJournal;
+pub use lasting::LastingControl;
+pub use lock::{KsmLock, LockError};
+pub use pause::{PauseError, PausedProcess};
+pub use restore::{RestoreError, RestoreOutcome, restore, restore_within};
 pub use safe_sequence::safe_sequence;
-pub use unmerge::{Unmerge, Unmerged, unmerge};
-pub use writer::Writer;
+pub use unmerge::{UnmergeOptions, UnmergeOutcome, unmerge};
+pub use writer::KnobWriter;

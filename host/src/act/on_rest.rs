@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 /// A callback for a ksmd that has come to rest.
 #[derive(Clone)]
-pub(super) struct OnRest(pub(super) Arc<dyn Fn() + Send + Sync>);
+pub(super) struct RestCallback(pub(super) Arc<dyn Fn() + Send + Sync>);
 
-impl Default for OnRest {
+impl Default for RestCallback {
     fn default() -> Self {
         Self(Arc::new(|| {}))
     }
 }
 
-impl fmt::Debug for OnRest {
+impl fmt::Debug for RestCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OnRest")
     }

@@ -15,7 +15,7 @@ use crate::root::Root;
 /// A process that was stopped with `SIGSTOP` and is to be continued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Paused {
+pub struct PausedProcess {
     /// The process's PID.
     pub pid: u32,
     /// Its start, in clock ticks since boot.
@@ -35,7 +35,7 @@ pub struct PauseError {
     source: io::Error,
 }
 
-impl Paused {
+impl PausedProcess {
     fn id(&self) -> ProcessId {
         ProcessId { pid: self.pid, start_ticks: self.start_ticks }
     }
@@ -70,7 +70,7 @@ impl Paused {
             Err(Errno::SRCH) => return Ok(None),
             Err(other) => return Err(other.into()),
         };
-        Ok((identity::of(&Root::host(), self.pid) == Reading::Value(self.id())).then_some(process))
+        Ok((identity::read_id(&Root::host(), self.pid) == Reading::Value(self.id())).then_some(process))
     }
 
     fn fail(&self, verb: &'static str, signal: &'static str, source: io::Error) -> PauseError {
@@ -85,17 +85,17 @@ mod tests {
     use super::*;
 
     /// A process that does nothing, ended on drop.
-    struct Sleeper(Child);
+    struct PausableProcess(Child);
 
-    impl Sleeper {
-        fn start() -> (Self, Paused) {
+    impl PausableProcess {
+        fn start() -> (Self, PausedProcess) {
             let child = Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap();
-            let id = *identity::of(&Root::host(), child.id()).value().unwrap();
-            (Self(child), Paused { pid: id.pid, start_ticks: id.start_ticks, what: "sleep".to_owned() })
+            let id = *identity::read_id(&Root::host(), child.id()).value().unwrap();
+            (Self(child), PausedProcess { pid: id.pid, start_ticks: id.start_ticks, what: "sleep".to_owned() })
         }
     }
 
-    impl Drop for Sleeper {
+    impl Drop for PausableProcess {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_process_is_stopped_and_continued() {
-        let (sleeper, process) = Sleeper::start();
+        let (sleeper, process) = PausableProcess::start();
         assert!(process.stop().unwrap());
         wait_for_state(sleeper.0.id(), &["T"]);
         assert!(process.go_on().unwrap());
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn another_process_with_the_same_pid_is_left_alone() {
-        let (sleeper, mut process) = Sleeper::start();
+        let (sleeper, mut process) = PausableProcess::start();
         process.start_ticks += 1;
         assert!(!process.stop().unwrap());
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleeper.0.id())).unwrap();
         assert!(!stat.contains(") T "), "{stat}");
-        assert!(!Paused { pid: 0, start_ticks: 0, what: String::new() }.go_on().unwrap());
-        assert!(!Paused { pid: u32::MAX, start_ticks: 0, what: String::new() }.stop().unwrap());
+        assert!(!PausedProcess { pid: 0, start_ticks: 0, what: String::new() }.go_on().unwrap());
+        assert!(!PausedProcess { pid: u32::MAX, start_ticks: 0, what: String::new() }.stop().unwrap());
     }
 }

@@ -1,10 +1,10 @@
 //! The order in which original settings are restored.
 
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 
 /// One step of restoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RestoreStep {
     /// Write a value, if it differs.
     Set(Knob, u64),
     /// Write values while nothing is merged.
@@ -20,16 +20,16 @@ pub(super) enum Step {
 /// ksmd is stopped first if it was stopped, and started last if it ran. The advisor goes off before the knobs that it
 /// blocks and on after those that it reads. `pages_to_scan` belongs to the advisor while that is on, and is not
 /// written. Knobs that need everything unmerged may take minutes, and so come last.
-pub(super) fn plan(originals: &Knobs, now: &Knobs) -> Vec<Step> {
+pub(super) fn plan(originals: &KnobSettings, now: &KnobSettings) -> Vec<RestoreStep> {
     let (mut steps, mut unmerged) = (Vec::new(), Vec::new());
     let run = originals.get(Knob::Run);
     let advisor = originals.get(Knob::AdvisorMode);
     let quiet = run.is_some_and(|run| run != 1) && now.get(Knob::Run) == Some(1);
     if quiet {
-        steps.push(Step::Set(Knob::Run, 0));
+        steps.push(RestoreStep::Set(Knob::Run, 0));
     }
     if advisor == Some(0) {
-        steps.push(Step::Set(Knob::AdvisorMode, 0));
+        steps.push(RestoreStep::Set(Knob::AdvisorMode, 0));
     }
     for (knob, value) in originals.iter() {
         match knob {
@@ -38,27 +38,27 @@ pub(super) fn plan(originals: &Knobs, now: &Knobs) -> Vec<Step> {
                 if now.get(Knob::AdvisorMode) != advisor {
                     let text =
                         format!("pages_to_scan was {value}; the kernel's advisor is on again and sets it itself");
-                    steps.push(Step::Say(text));
+                    steps.push(RestoreStep::Say(text));
                 }
             }
             Knob::PagesToScan if advisor.is_none() && now.get(Knob::AdvisorMode) == Some(1) => {
                 let text = "the kernel's advisor was switched on meanwhile and owns it now";
-                steps.push(Step::Say(format!("pages_to_scan was {value} and is left alone: {text}")));
+                steps.push(RestoreStep::Say(format!("pages_to_scan was {value} and is left alone: {text}")));
             }
             _ if knob.needs_nothing_merged() => unmerged.push((knob, value)),
-            _ => steps.push(Step::Set(knob, value)),
+            _ => steps.push(RestoreStep::Set(knob, value)),
         }
     }
     if advisor == Some(1) {
-        steps.push(Step::Set(Knob::AdvisorMode, 1));
+        steps.push(RestoreStep::Set(Knob::AdvisorMode, 1));
     }
     if !unmerged.is_empty() {
-        steps.push(Step::SetUnmerged(unmerged));
+        steps.push(RestoreStep::SetUnmerged(unmerged));
     }
     match run {
-        Some(2) => steps.push(Step::Unmerge),
+        Some(2) => steps.push(RestoreStep::Unmerge),
         Some(0) if quiet => {}
-        Some(run) => steps.push(Step::Set(Knob::Run, run)),
+        Some(run) => steps.push(RestoreStep::Set(Knob::Run, run)),
         None => {}
     }
     steps
@@ -72,19 +72,19 @@ mod tests {
 
     /// KSM as far as order matters, after the store functions in `mm/ksm.c`.
     #[derive(Debug, Clone, PartialEq)]
-    struct Machine {
-        knobs: Knobs,
+    struct KsmModel {
+        knobs: KnobSettings,
         merged: bool,
     }
 
-    impl Machine {
+    impl KsmModel {
         fn new(values: &[u64; 13]) -> Self {
             let range = |knob: Knob, value: u64| match knob {
                 Knob::Run => value % 3,
                 Knob::AdvisorMode | Knob::SmartScan | Knob::UseZeroPages | Knob::MergeAcrossNodes => value % 2,
                 _ => value,
             };
-            let knobs: Knobs =
+            let knobs: KnobSettings =
                 Knob::ALL.into_iter().zip(values).map(|(knob, &value)| (knob, range(knob, value))).collect();
             let merged = knobs.get(Knob::Run) == Some(1);
             Self { knobs, merged }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Writes like the writer: the first change of a knob is noted, the advisor's with `pages_to_scan`.
-    fn change(machine: &mut Machine, journal: &mut Knobs, knob: Knob, value: u64) {
+    fn change(machine: &mut KsmModel, journal: &mut KnobSettings, knob: Knob, value: u64) {
         let before = machine.knobs.clone();
         if machine.set(knob, value).is_err() {
             return;
@@ -145,9 +145,9 @@ mod tests {
             original in values(),
             changes in prop::collection::vec((0_usize..13, 0_u64..100_000), 0..30),
         ) {
-            let original = Machine::new(&original);
+            let original = KsmModel::new(&original);
             let mut machine = original.clone();
-            let mut journal = Knobs::none();
+            let mut journal = KnobSettings::none();
             for (index, value) in changes {
                 let knob = Knob::ALL[index];
                 let value = match knob {
@@ -165,10 +165,10 @@ mod tests {
                     || index == 0;
                 prop_assert!(quiet, "ksmd runs during {:?}", step);
                 let outcome = match step {
-                    Step::Set(knob, value) => machine.set(*knob, *value),
-                    Step::SetUnmerged(settings) => machine.set_unmerged(settings),
-                    Step::Unmerge => machine.set(Knob::Run, 2),
-                    Step::Say(_) => Ok(()),
+                    RestoreStep::Set(knob, value) => machine.set(*knob, *value),
+                    RestoreStep::SetUnmerged(settings) => machine.set_unmerged(settings),
+                    RestoreStep::Unmerge => machine.set(Knob::Run, 2),
+                    RestoreStep::Say(_) => Ok(()),
                 };
                 prop_assert_eq!(outcome, Ok(()), "{:?} of {:?}", step, steps);
             }
@@ -179,32 +179,35 @@ mod tests {
             }
             prop_assert_eq!(&machine.knobs, &wanted);
             prop_assert!(plan(&journal, &machine.knobs).iter().all(|step| match step {
-                Step::Set(knob, value) => machine.get(*knob) == *value,
-                Step::SetUnmerged(settings) => settings.iter().all(|(knob, value)| machine.get(*knob) == *value),
-                Step::Unmerge => machine.get(Knob::Run) == 2,
-                Step::Say(_) => false,
+                RestoreStep::Set(knob, value) => machine.get(*knob) == *value,
+                RestoreStep::SetUnmerged(settings) => settings.iter().all(|(knob, value)| machine.get(*knob) == *value),
+                RestoreStep::Unmerge => machine.get(Knob::Run) == 2,
+                RestoreStep::Say(_) => false,
             }), "restoring again does nothing");
         }
     }
 
     #[test]
     fn an_advisor_that_was_on_comes_back_after_its_own_knobs() {
-        let originals = Knobs::none()
+        let originals = KnobSettings::none()
             .with(Knob::AdvisorMode, 1)
             .with(Knob::PagesToScan, 4000)
             .with(Knob::AdvisorMinPagesToScan, 500)
             .with(Knob::Run, 1);
-        let steps = plan(&originals, &Knobs::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 1));
-        assert!(matches!(&steps[1], Step::Say(text) if text.contains("pages_to_scan was 4000")), "{steps:?}");
+        let steps = plan(&originals, &KnobSettings::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 1));
+        assert!(
+            matches!(&steps[1], RestoreStep::Say(text) if text.contains("pages_to_scan was 4000")),
+            "{steps:?}"
+        );
         let set = [(Knob::AdvisorMinPagesToScan, 500), (Knob::AdvisorMode, 1), (Knob::Run, 1)];
-        let set = set.map(|(knob, value)| Step::Set(knob, value));
+        let set = set.map(|(knob, value)| RestoreStep::Set(knob, value));
         assert_eq!([&steps[0], &steps[2], &steps[3]], [&set[0], &set[1], &set[2]]);
     }
 
     #[test]
     fn an_advisor_that_another_program_switched_on_is_left_its_pages() {
-        let originals = Knobs::none().with(Knob::PagesToScan, 100);
-        let steps = plan(&originals, &Knobs::none().with(Knob::AdvisorMode, 1));
-        assert!(matches!(&steps[..], [Step::Say(text)] if text.contains("left alone")), "{steps:?}");
+        let originals = KnobSettings::none().with(Knob::PagesToScan, 100);
+        let steps = plan(&originals, &KnobSettings::none().with(Knob::AdvisorMode, 1));
+        assert!(matches!(&steps[..], [RestoreStep::Say(text)] if text.contains("left alone")), "{steps:?}");
     }
 }

@@ -3,23 +3,23 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 
-use super::plan::{Step, plan};
+use super::plan::{RestoreStep, plan};
 use super::safe_sequence::safe_sequence_of;
-use super::{ActError, Change, Journal, PauseError, UndoError, Unmerge, UnmergeError, Writer};
+use super::{ActError, KnobChange, KnobWriter, KsmJournal, PauseError, UndoError, UnmergeError, UnmergeOptions};
 use super::{affinity, identity, unmerge};
 
 /// The outcome of restoring.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreOutcome {
     /// Settings that were restored, in this order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<KnobChange>,
     /// Messages for the operator.
     pub notes: Vec<String>,
     /// Settings that have to wait, since they need everything unmerged and memory or time is short. They stay in the
     /// journal for the next time.
-    pub left: Knobs,
+    pub left: KnobSettings,
 }
 
 /// An error from restoring. The journal is still there, and restoring can be tried again.
@@ -32,10 +32,10 @@ pub enum RestoreError {
         pid: u32,
     },
     /// Some settings or processes could not be restored.
-    #[error("not everything was restored: {list}; the rest is noted, and `ksmith restore` tries it again", list = Sentences(.knobs, .processes, .store))]
+    #[error("not everything was restored: {list}; the rest is noted, and `ksmith restore` tries it again", list = FailureList(.knobs, .processes, .store))]
     Incomplete {
         /// The partial outcome.
-        restored: Box<Restored>,
+        restored: Box<RestoreOutcome>,
         /// Settings that failed.
         knobs: Vec<ActError>,
         /// Paused processes that could not be continued.
@@ -45,9 +45,9 @@ pub enum RestoreError {
     },
 }
 
-struct Sentences<'a>(&'a [ActError], &'a [PauseError], &'a [UndoError]);
+struct FailureList<'a>(&'a [ActError], &'a [PauseError], &'a [UndoError]);
 
-impl fmt::Display for Sentences<'_> {
+impl fmt::Display for FailureList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let knobs = self.0.iter().map(ToString::to_string);
         let processes = self.1.iter().map(ToString::to_string);
@@ -65,31 +65,37 @@ impl fmt::Display for Sentences<'_> {
 ///
 /// # Errors
 /// `force` is not set and another living ksmith owns the journal; or something could not be put back.
-pub fn restore(writer: &mut Writer, force: bool) -> Result<Restored, RestoreError> {
-    restore_within(writer, force, Unmerge::default())
+pub fn restore(writer: &mut KnobWriter, force: bool) -> Result<RestoreOutcome, RestoreError> {
+    restore_within(writer, force, UnmergeOptions::default())
 }
 
 /// Restores as [`restore`] does, with options for the unmerging that a setting may need.
 ///
 /// # Errors
 /// As [`restore`].
-pub fn restore_within(writer: &mut Writer, force: bool, how: Unmerge) -> Result<Restored, RestoreError> {
+pub fn restore_within(
+    writer: &mut KnobWriter,
+    force: bool,
+    how: UnmergeOptions,
+) -> Result<RestoreOutcome, RestoreError> {
     writer.end_lease();
     let Some(journal) = writer.journal().filter(|journal| !journal.is_empty()) else {
-        return Ok(Restored::default());
+        return Ok(RestoreOutcome::default());
     };
     refuse_living_owner(journal, force)?;
     let paused = journal.paused().to_vec();
-    let now: Knobs = Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).ok()??))).collect();
+    let now: KnobSettings =
+        Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).ok()??))).collect();
     let (ours, others) = ours_and_others(journal, &now);
 
-    let mut restoring = Restoring { how, restored: Restored::default(), errors: Vec::new(), kept: Vec::new() };
+    let mut restoring =
+        RestoreRun { how, restored: RestoreOutcome::default(), errors: Vec::new(), kept: Vec::new() };
     restoring.restored.notes = others;
     let mut store = Vec::from_iter(put_ksmd_back(writer, &mut restoring.restored).err());
     for step in plan(&ours, &now) {
-        restoring.take(step, writer);
+        restoring.run_step(step, writer);
     }
-    let Restoring { mut restored, errors: knobs, mut kept, .. } = restoring;
+    let RestoreRun { mut restored, errors: knobs, mut kept, .. } = restoring;
     kept.extend(restored.left.iter().map(|(knob, _)| knob));
     let mut processes = Vec::new();
     let mut still_paused = Vec::new();
@@ -115,8 +121,8 @@ pub fn restore_within(writer: &mut Writer, force: bool, how: Unmerge) -> Result<
 
 /// Returns the original values of what ksmith wrote last, and a message for each setting that another program has
 /// changed since.
-fn ours_and_others(journal: &Journal, now: &Knobs) -> (Knobs, Vec<String>) {
-    let (mut ours, mut others) = (Knobs::none(), Vec::new());
+fn ours_and_others(journal: &KsmJournal, now: &KnobSettings) -> (KnobSettings, Vec<String>) {
+    let (mut ours, mut others) = (KnobSettings::none(), Vec::new());
     for (knob, original) in journal.originals().iter() {
         match now.get(knob).filter(|now| !journal.is_ours(knob, *now)) {
             None => ours.set(knob, original),
@@ -137,8 +143,8 @@ fn ours_and_others(journal: &Journal, now: &Knobs) -> (Knobs, Vec<String>) {
 }
 
 /// Restores ksmd's CPUs. If they are offline, only a message is added, and the record stays.
-fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), UndoError> {
-    let Some(cpus) = writer.journal().and_then(Journal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
+fn put_ksmd_back(writer: &mut KnobWriter, restored: &mut RestoreOutcome) -> Result<(), UndoError> {
+    let Some(cpus) = writer.journal().and_then(KsmJournal::ksmd_cpus).map(str::to_owned) else { return Ok(()) };
     if writer.is_dry_run() {
         restored.notes.push(format!("ksmd would be let back on CPUs {cpus}"));
         return Ok(());
@@ -146,7 +152,7 @@ fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), Und
     match affinity::bind(writer.root(), &cpus) {
         Ok(()) => {
             restored.notes.push(format!("ksmd is back on CPUs {cpus}"));
-            writer.journal_mut().map_or(Ok(()), Journal::forget_ksmd_cpus)
+            writer.journal_mut().map_or(Ok(()), KsmJournal::forget_ksmd_cpus)
         }
         Err(why) => {
             restored.notes.push(format!("{why}; later: ksmith restore"));
@@ -155,7 +161,7 @@ fn put_ksmd_back(writer: &mut Writer, restored: &mut Restored) -> Result<(), Und
     }
 }
 
-fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreError> {
+fn refuse_living_owner(journal: &KsmJournal, force: bool) -> Result<(), RestoreError> {
     let Some(owner) = journal.owner().filter(|_| !force) else { return Ok(()) };
     let is_other = identity::own().map_or(true, |own| own != owner);
     if is_other && identity::is_alive(owner) {
@@ -164,28 +170,28 @@ fn refuse_living_owner(journal: &Journal, force: bool) -> Result<(), RestoreErro
     Ok(())
 }
 
-struct Restoring {
-    how: Unmerge,
-    restored: Restored,
+struct RestoreRun {
+    how: UnmergeOptions,
+    restored: RestoreOutcome,
     errors: Vec<ActError>,
     /// Knobs that failed and stay in the journal.
     kept: Vec<Knob>,
 }
 
-impl Restoring {
-    fn take(&mut self, step: Step, writer: &mut Writer) {
+impl RestoreRun {
+    fn run_step(&mut self, step: RestoreStep, writer: &mut KnobWriter) {
         match step {
-            Step::Set(knob, value) => match writer.set(knob, value) {
+            RestoreStep::Set(knob, value) => match writer.set(knob, value) {
                 Ok(change) => self.restored.changes.extend(change),
                 Err(error) => self.fail(knob, error),
             },
-            Step::SetUnmerged(settings) => self.set_unmerged(&settings, writer),
-            Step::Unmerge => {
+            RestoreStep::SetUnmerged(settings) => self.set_unmerged(&settings, writer),
+            RestoreStep::Unmerge => {
                 if let Err(error) = unmerge_again(writer, self.how, &mut self.restored) {
                     self.fail(Knob::Run, error);
                 }
             }
-            Step::Say(text) => self.restored.notes.push(text),
+            RestoreStep::Say(text) => self.restored.notes.push(text),
         }
     }
 
@@ -194,7 +200,7 @@ impl Restoring {
         self.kept.push(knob);
     }
 
-    fn set_unmerged(&mut self, settings: &[(Knob, u64)], writer: &mut Writer) {
+    fn set_unmerged(&mut self, settings: &[(Knob, u64)], writer: &mut KnobWriter) {
         let (changes, errors) = safe_sequence_of(writer, settings, self.how, |_| ControlFlow::Continue(()));
         self.restored.changes.extend(changes);
         let is_missing = |knob, value| writer.get(knob).map_or(true, |now| now.is_some_and(|now| now != value));
@@ -226,11 +232,15 @@ fn must_wait(error: &ActError) -> bool {
 }
 
 /// Restores `run` = 2: everything unmerged, ksmd stopped. Without the memory for it, ksmd is only stopped.
-fn unmerge_again(writer: &mut Writer, how: Unmerge, restored: &mut Restored) -> Result<(), ActError> {
+fn unmerge_again(
+    writer: &mut KnobWriter,
+    how: UnmergeOptions,
+    restored: &mut RestoreOutcome,
+) -> Result<(), ActError> {
     let Some(old) = writer.get(Knob::Run)? else { return Ok(()) };
     match unmerge(writer, how, |_| ControlFlow::Continue(())) {
         Ok(_) if old == 2 => {}
-        Ok(_) => restored.changes.push(Change { knob: Knob::Run, old, new: 2 }),
+        Ok(_) => restored.changes.push(KnobChange { knob: Knob::Run, old, new: 2 }),
         Err(why) => {
             restored.changes.extend(writer.set(Knob::Run, 0)?);
             restored.notes.push(format!(
@@ -248,14 +258,14 @@ mod tests {
     use std::path::Path;
 
     use super::super::writer::tests::{tree, whole_tree};
-    use super::super::{Paused, StateDir};
+    use super::super::{PausedProcess, StateDir};
     use super::*;
     use crate::root::Root;
 
-    fn writer(tree: &Path) -> Writer {
+    fn writer(tree: &Path) -> KnobWriter {
         let root = Root::at(tree);
-        let journal = Journal::open(&StateDir::of(&root)).unwrap();
-        Writer::new(&root, false).with_journal(journal)
+        let journal = KsmJournal::open(&StateDir::from_root(&root)).unwrap();
+        KnobWriter::new(&root, false).with_journal(journal)
     }
 
     fn contents(tree: &Path) -> Vec<(Knob, u64)> {
@@ -263,8 +273,8 @@ mod tests {
         Knob::ALL.into_iter().filter_map(|knob| Some((knob, writer.get(knob).unwrap()?))).collect()
     }
 
-    fn change_much(writer: &mut Writer) {
-        let wanted = Knobs::none()
+    fn change_much(writer: &mut KnobWriter) {
+        let wanted = KnobSettings::none()
             .with(Knob::AdvisorMode, 0)
             .with(Knob::SmartScan, 0)
             .with(Knob::PagesToScan, 12)
@@ -283,7 +293,7 @@ mod tests {
         let restored = restore(&mut next, false).unwrap();
         assert_eq!(contents(tree.path()), before);
         assert_eq!(restored.changes.first().unwrap().to_string(), "run 1 -> 0");
-        assert_eq!(restore(&mut next, false).unwrap(), Restored::default());
+        assert_eq!(restore(&mut next, false).unwrap(), RestoreOutcome::default());
         assert!(!tree.path().join("run/ksmith/undo.json").exists());
     }
 
@@ -293,10 +303,11 @@ mod tests {
         change_much(&mut writer(tree.path()));
         let changed = contents(tree.path());
         let root = Root::at(tree.path());
-        let mut dry = Writer::new(&root, true).with_journal(Journal::open(&StateDir::of(&root)).unwrap());
+        let mut dry =
+            KnobWriter::new(&root, true).with_journal(KsmJournal::open(&StateDir::from_root(&root)).unwrap());
         assert_eq!(restore(&mut dry, false).unwrap().changes.len(), 4);
         assert_eq!(contents(tree.path()), changed);
-        assert!(!Journal::open(&StateDir::of(&root)).unwrap().is_empty());
+        assert!(!KsmJournal::open(&StateDir::from_root(&root)).unwrap().is_empty());
     }
 
     #[test]
@@ -337,7 +348,10 @@ mod tests {
         let smart_scan = tree.path().join("sys/kernel/mm/ksm/smart_scan");
         fs::write(&smart_scan, "what?").unwrap();
         restore(&mut writer(tree.path()), false).unwrap_err();
-        assert_eq!(writer(tree.path()).journal().unwrap().originals(), Knobs::none().with(Knob::SmartScan, 1));
+        assert_eq!(
+            writer(tree.path()).journal().unwrap().originals(),
+            KnobSettings::none().with(Knob::SmartScan, 1)
+        );
     }
 
     #[test]
@@ -346,7 +360,7 @@ mod tests {
         change_much(&mut writer(tree.path()));
         let journal = tree.path().join("run/ksmith/undo.json");
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let owner = *identity::of(&Root::host(), child.id()).value().unwrap();
+        let owner = *identity::read_id(&Root::host(), child.id()).value().unwrap();
         let own = identity::own().unwrap();
         let text = fs::read_to_string(&journal).unwrap();
         // By their keys: soon after a boot the ticks are so few digits that the boot's id may have them too.
@@ -372,7 +386,7 @@ mod tests {
         writer(tree.path()).set(Knob::MaxPageSharing, 16).unwrap();
         fs::write(ksm.join("pages_sharing"), "9\n").unwrap();
         let restored = restore(&mut writer(tree.path()), false).unwrap();
-        assert_eq!(restored.left, Knobs::none().with(Knob::MaxPageSharing, 256));
+        assert_eq!(restored.left, KnobSettings::none().with(Knob::MaxPageSharing, 256));
         assert!(restored.notes[0].contains("max_page_sharing was 256 and is not put back"), "{restored:?}");
         fs::write(ksm.join("pages_sharing"), "0\n").unwrap();
         let restored = restore(&mut writer(tree.path()), false).unwrap();
@@ -398,10 +412,10 @@ mod tests {
     #[test]
     fn without_a_journal_nothing_is_written() {
         let tree = tree(&[("run", "1\n")]);
-        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), Restored::default());
-        let mut lasting = Writer::new(&Root::at(tree.path()), false);
+        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), RestoreOutcome::default());
+        let mut lasting = KnobWriter::new(&Root::at(tree.path()), false);
         lasting.set(Knob::Run, 0).unwrap();
-        assert_eq!(restore(&mut lasting, false).unwrap(), Restored::default());
+        assert_eq!(restore(&mut lasting, false).unwrap(), RestoreOutcome::default());
         assert_eq!(lasting.get(Knob::Run).unwrap(), Some(0));
     }
 
@@ -409,9 +423,9 @@ mod tests {
     fn a_paused_process_that_is_gone_is_no_error() {
         let tree = whole_tree();
         let mut first = writer(tree.path());
-        let gone = Paused { pid: 0, start_ticks: 1, what: "ksmtuned".to_owned() };
+        let gone = PausedProcess { pid: 0, start_ticks: 1, what: "ksmtuned".to_owned() };
         first.journal_mut().unwrap().note_paused(gone).unwrap();
-        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), Restored::default());
+        assert_eq!(restore(&mut writer(tree.path()), false).unwrap(), RestoreOutcome::default());
         assert!(writer(tree.path()).journal().unwrap().is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use ksmith_core::knobs::Knob;
 
-use super::{ActError, Change, Headroom, Unmerge, Writer, unmerge};
+use super::{ActError, KnobChange, KnobWriter, UnmergeHeadroom, UnmergeOptions, unmerge};
 
 /// Sets `merge_across_nodes` or `max_page_sharing` to `value`: stops ksmd, unmerges if anything is merged, writes, and
 /// restores `run`. Any other knob is just set. Returns all changes, those of `run` included. `progress` is called
@@ -14,12 +14,12 @@ use super::{ActError, Change, Headroom, Unmerge, Writer, unmerge};
 /// Memory does not suffice to unmerge (and `how.force` is not set), it was broken off, or a write failed. `run` is
 /// restored in any case; both errors are returned if that fails as well.
 pub fn safe_sequence(
-    writer: &mut Writer,
+    writer: &mut KnobWriter,
     knob: Knob,
     value: u64,
-    how: Unmerge,
+    how: UnmergeOptions,
     progress: impl FnMut(u64) -> ControlFlow<()>,
-) -> Result<Vec<Change>, Vec<ActError>> {
+) -> Result<Vec<KnobChange>, Vec<ActError>> {
     if !knob.needs_nothing_merged() {
         return writer.set(knob, value).map(Vec::from_iter).map_err(|error| vec![error]);
     }
@@ -29,11 +29,11 @@ pub fn safe_sequence(
 
 /// Sets several knobs that need everything unmerged, with one unmerging.
 pub(super) fn safe_sequence_of(
-    writer: &mut Writer,
+    writer: &mut KnobWriter,
     settings: &[(Knob, u64)],
-    how: Unmerge,
+    how: UnmergeOptions,
     progress: impl FnMut(u64) -> ControlFlow<()>,
-) -> (Vec<Change>, Vec<ActError>) {
+) -> (Vec<KnobChange>, Vec<ActError>) {
     let (mut changes, mut errors) = (Vec::new(), Vec::new());
     let mut due = Vec::new();
     for &(knob, value) in settings {
@@ -75,22 +75,22 @@ pub(super) fn safe_sequence_of(
 
 /// Stops ksmd and unmerges everything, if anything is merged.
 fn quiet(
-    writer: &mut Writer,
+    writer: &mut KnobWriter,
     knob: Knob,
     run: u64,
-    how: Unmerge,
+    how: UnmergeOptions,
     progress: impl FnMut(u64) -> ControlFlow<()>,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<KnobChange>,
 ) -> Result<(), ActError> {
-    if run == 1 && !Headroom::now(writer.root()).is_anything_merged {
+    if run == 1 && !UnmergeHeadroom::now(writer.root()).is_anything_merged {
         changes.extend(writer.set(Knob::Run, 0)?);
     }
     // Looked at again: ksmd may have merged until its batch ended.
-    if Headroom::now(writer.root()).is_anything_merged {
+    if UnmergeHeadroom::now(writer.root()).is_anything_merged {
         let old = writer.get(Knob::Run)?.unwrap_or(run);
         unmerge(writer, how, progress).map_err(|source| ActError::NeedsUnmerge { knob, source })?;
         if old != 2 {
-            changes.push(Change { knob: Knob::Run, old, new: 2 });
+            changes.push(KnobChange { knob: Knob::Run, old, new: 2 });
         }
     }
     Ok(())
@@ -108,19 +108,22 @@ mod tests {
         ControlFlow::Continue(())
     }
 
-    fn texts(changes: &[Change]) -> Vec<String> {
+    fn texts(changes: &[KnobChange]) -> Vec<String> {
         changes.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn ksmd_is_quieted_around_the_write() {
         let tree = whole_tree();
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         writer.set(Knob::Run, 1).unwrap();
-        let changes = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap();
+        let changes =
+            safe_sequence(&mut writer, Knob::MaxPageSharing, 16, UnmergeOptions::default(), go_on).unwrap();
         assert_eq!(texts(&changes), ["run 1 -> 0", "max_page_sharing 256 -> 16", "run 0 -> 1"]);
         assert!(
-            safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap().is_empty()
+            safe_sequence(&mut writer, Knob::MaxPageSharing, 16, UnmergeOptions::default(), go_on)
+                .unwrap()
+                .is_empty()
         );
     }
 
@@ -129,9 +132,10 @@ mod tests {
         let tree = whole_tree();
         let root = Root::at(tree.path());
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_shared"), "5\n").unwrap();
-        let mut writer = Writer::new(&root, false);
+        let mut writer = KnobWriter::new(&root, false);
         writer.set(Knob::Run, 1).unwrap();
-        let changes = safe_sequence(&mut writer, Knob::MergeAcrossNodes, 0, Unmerge::default(), go_on).unwrap();
+        let changes =
+            safe_sequence(&mut writer, Knob::MergeAcrossNodes, 0, UnmergeOptions::default(), go_on).unwrap();
         assert_eq!(texts(&changes), ["run 1 -> 2", "merge_across_nodes 1 -> 0", "run 2 -> 1"]);
     }
 
@@ -139,9 +143,10 @@ mod tests {
     fn without_memory_nothing_changes_and_the_error_says_why() {
         let tree = whole_tree();
         fs::write(tree.path().join("sys/kernel/mm/ksm/pages_sharing"), "5\n").unwrap();
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         writer.set(Knob::Run, 1).unwrap();
-        let errors = safe_sequence(&mut writer, Knob::MaxPageSharing, 16, Unmerge::default(), go_on).unwrap_err();
+        let errors =
+            safe_sequence(&mut writer, Knob::MaxPageSharing, 16, UnmergeOptions::default(), go_on).unwrap_err();
         assert_eq!(errors.len(), 1);
         assert!(errors[0].to_string().contains("max_page_sharing can only be changed while nothing is merged"));
         assert_eq!(writer.get(Knob::MaxPageSharing).unwrap(), Some(256));

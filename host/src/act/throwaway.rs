@@ -21,14 +21,14 @@ use crate::forked;
 
 /// The running child.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct WriterChild {
     pid: Pid,
     report: File,
 }
 
 /// The outcome of the child.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum ChildEnding {
     /// The write succeeded.
     Written,
     /// Opening or writing failed with this `errno`.
@@ -37,7 +37,7 @@ pub(super) enum Ending {
     Killed,
 }
 
-impl Child {
+impl WriterChild {
     /// Starts a child that writes `text` to the file at `path`.
     pub(super) fn write(path: &Path, text: &[u8]) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
@@ -48,7 +48,7 @@ impl Child {
     }
 
     /// Waits until the child has ended or `patience` is over; `None` if it still runs.
-    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<Ending>> {
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<ChildEnding>> {
         let timeout = Timespec::try_from(patience).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&self.report, PollFlags::IN)], Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
@@ -57,9 +57,9 @@ impl Child {
         }
         let mut errno = [0; size_of::<i32>()];
         let ending = match self.report.read_exact(&mut errno).map(|()| i32::from_ne_bytes(errno)) {
-            Ok(0) => Ending::Written,
-            Ok(errno) => Ending::Refused(errno),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ending::Killed,
+            Ok(0) => ChildEnding::Written,
+            Ok(errno) => ChildEnding::Refused(errno),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => ChildEnding::Killed,
             Err(error) => return Err(error),
         };
         // It has said its word or is dead, so this does not block. A program that ignores SIGCHLD has no child
@@ -112,16 +112,16 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let path = tree.path().join("run");
         std::fs::write(&path, "100").unwrap();
-        assert_eq!(Child::write(&path, b"2\n").unwrap().wait(LONG).unwrap(), Some(Ending::Written));
+        assert_eq!(WriterChild::write(&path, b"2\n").unwrap().wait(LONG).unwrap(), Some(ChildEnding::Written));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
     }
 
     #[test]
     fn a_refusal_arrives_with_its_errno() {
-        let gone = Child::write(Path::new("/nowhere/at/all"), b"2").unwrap().wait(LONG).unwrap();
-        assert_eq!(gone, Some(Ending::Refused(libc::ENOENT)));
-        let full = Child::write(Path::new("/dev/full"), b"2").unwrap().wait(LONG).unwrap();
-        assert_eq!(full, Some(Ending::Refused(libc::ENOSPC)));
+        let gone = WriterChild::write(Path::new("/nowhere/at/all"), b"2").unwrap().wait(LONG).unwrap();
+        assert_eq!(gone, Some(ChildEnding::Refused(libc::ENOENT)));
+        let full = WriterChild::write(Path::new("/dev/full"), b"2").unwrap().wait(LONG).unwrap();
+        assert_eq!(full, Some(ChildEnding::Refused(libc::ENOSPC)));
     }
 
     #[test]
@@ -130,10 +130,10 @@ mod tests {
         let path = tree.path().join("fifo");
         // Opening a FIFO for writing waits for a reader that never comes.
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let mut child = Child::write(&path, b"2").unwrap();
+        let mut child = WriterChild::write(&path, b"2").unwrap();
         assert_eq!(child.wait(Duration::from_millis(1)).unwrap(), None);
         child.kill().unwrap();
-        assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
+        assert_eq!(child.wait(LONG).unwrap(), Some(ChildEnding::Killed));
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let path = tree.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let begin = move || {
-            let mut child = Child::write(&path, b"2").unwrap();
+            let mut child = WriterChild::write(&path, b"2").unwrap();
             // It waits for a reader, the last thing that it does.
             let call = format!("/proc/{}/syscall", child.pid.as_raw_nonzero());
             let opens = format!("{} ", libc::SYS_openat);
@@ -152,7 +152,7 @@ mod tests {
             child
         };
         let mut child = std::thread::spawn(begin).join().unwrap();
-        assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
+        assert_eq!(child.wait(LONG).unwrap(), Some(ChildEnding::Killed));
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let path = tree.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut child = Child::write(&path, b"2").unwrap();
+        let mut child = WriterChild::write(&path, b"2").unwrap();
         let descriptors = format!("/proc/{}/fd", child.pid.as_raw_nonzero());
         // It has closed them when it waits for a reader of the FIFO, which is the last thing that it does.
         while std::fs::read_dir(&descriptors).unwrap().count() != 1 {
@@ -170,12 +170,12 @@ mod tests {
         drop(there);
         assert_eq!(Read::read(&mut &here, &mut [0]).unwrap(), 0, "the peer has the end of the connection");
         child.kill().unwrap();
-        assert_eq!(child.wait(LONG).unwrap(), Some(Ending::Killed));
+        assert_eq!(child.wait(LONG).unwrap(), Some(ChildEnding::Killed));
     }
 
     #[test]
     fn no_child_is_left_behind() {
-        let mut child = Child::write(Path::new("/dev/null"), b"2").unwrap();
+        let mut child = WriterChild::write(Path::new("/dev/null"), b"2").unwrap();
         let pid = child.pid;
         child.wait(LONG).unwrap();
         assert_eq!(waitpid(Some(pid), WaitOptions::NOHANG).unwrap_err(), rustix::io::Errno::CHILD);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease::{Ksmd, Lease};
-use super::on_rest::OnRest;
+use super::lease::{KsmdLease, LeasedKsmd};
+use super::on_rest::RestCallback;
 
 /// The lease of a writer, and the ksmd that is woken under it.
 #[derive(Debug, Default)]
-pub(super) struct Waker {
+pub(super) struct WriterLease {
     /// The lease in force.
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<KsmdLease>,
     /// `None` before the first search; `Some(None)` if it can't be woken.
-    pub(super) ksmd: Option<Option<Arc<Ksmd>>>,
+    pub(super) ksmd: Option<Option<Arc<LeasedKsmd>>>,
     /// Time limit for a stop to wait for the end of a batch.
     pub(super) patience: Option<Duration>,
     /// The callback for a ksmd that has come to rest.
-    pub(super) on_rest: OnRest,
+    pub(super) on_rest: RestCallback,
 }

@@ -1,15 +1,15 @@
 //! Writing knobs: only those that differ, in the order the kernel needs, recorded in the journal first, read back
 //! after.
 
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::lease::ends_lease;
 use ksmith_core::reading::Reading;
 
-use super::Change;
+use super::KnobChange;
 use super::error::{ActError, hint};
-use super::journal::Journal;
+use super::journal::KsmJournal;
 use super::knob_file::KeptKnobs;
-use super::waker::Waker;
+use super::waker::WriterLease;
 use super::{UndoError, knob_file};
 use crate::root::Root;
 
@@ -19,24 +19,30 @@ use crate::root::Root;
 /// Writing `run` waits, uninterruptibly, for the end of ksmd's current batch: as long as a batch of
 /// `pages_to_scan` pages takes (`run_store` takes `ksm_thread_mutex`, `mm/ksm.c`).
 #[derive(Debug)]
-pub struct Writer {
+pub struct KnobWriter {
     root: Root,
     dry_run: bool,
-    journal: Option<Journal>,
+    journal: Option<KsmJournal>,
     kept: KeptKnobs,
     /// Wakes ksmd while a lease is in force. A write to `sleep_millisecs` ends it, and so does one that stops ksmd.
-    pub(super) waker: Waker,
+    pub(super) waker: WriterLease,
 }
 
-impl Writer {
+impl KnobWriter {
     /// Creates a writer of permanent changes. With `dry_run` it only reports what it would change.
     pub fn new(root: &Root, dry_run: bool) -> Self {
-        Self { root: root.clone(), dry_run, journal: None, kept: KeptKnobs::new(root), waker: Waker::default() }
+        Self {
+            root: root.clone(),
+            dry_run,
+            journal: None,
+            kept: KeptKnobs::new(root),
+            waker: WriterLease::default(),
+        }
     }
 
     /// Records original values in `journal`, so that they can be restored.
     #[must_use]
-    pub fn with_journal(mut self, journal: Journal) -> Self {
+    pub fn with_journal(mut self, journal: KsmJournal) -> Self {
         self.journal = Some(journal);
         self
     }
@@ -52,11 +58,11 @@ impl Writer {
     }
 
     /// Returns the journal, if changes are to be undone.
-    pub fn journal(&self) -> Option<&Journal> {
+    pub fn journal(&self) -> Option<&KsmJournal> {
         self.journal.as_ref()
     }
 
-    pub(super) fn journal_mut(&mut self) -> Option<&mut Journal> {
+    pub(super) fn journal_mut(&mut self) -> Option<&mut KsmJournal> {
         self.journal.as_mut()
     }
 
@@ -78,14 +84,14 @@ impl Writer {
     ///
     /// # Errors
     /// The knob keeps its old value, whatever the error, unless it is [`ActError::NotTaken`].
-    pub fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+    pub fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, ActError> {
         let change = self.bring_to(knob, value)?;
         self.confirm(change.as_slice());
         Ok(change)
     }
 
     /// Writes one knob. The caller confirms the recorded value afterwards.
-    fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+    fn bring_to(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, ActError> {
         if ends_lease(knob, value) {
             self.end_lease();
         }
@@ -96,7 +102,7 @@ impl Writer {
         if self.dry_run {
             return Ok(Some(change));
         }
-        self.note(&[change])?;
+        self.note_changes(&[change])?;
         let (old, path) = (change.old, || knob_file::path(&self.root, knob.name()));
         if let Err(source) = knob_file::write(&self.root, knob, value) {
             let advisor_on = knob_file::read(&self.root, Knob::AdvisorMode) == Reading::Value(1);
@@ -115,28 +121,29 @@ impl Writer {
                     found: found.as_ref().map(|found| knob.text(*found)).to_string(),
                 };
                 // What came of our own write must be restored.
-                let taken = found.get().map(|found| Change { new: found, ..change });
-                let _ = self.note(&[change].into_iter().chain(taken).collect::<Vec<_>>());
+                let taken = found.get().map(|found| KnobChange { new: found, ..change });
+                let _ = self.note_changes(&[change].into_iter().chain(taken).collect::<Vec<_>>());
                 Err(error)
             }
         }
     }
 
     /// Returns the change that would set a knob to `value`, if its value differs.
-    fn due(&self, knob: Knob, value: u64) -> Result<Option<Change>, ActError> {
+    fn due(&self, knob: Knob, value: u64) -> Result<Option<KnobChange>, ActError> {
         let old = self.get(knob)?.filter(|old| *old != value);
-        Ok(old.map(|old| Change { knob, old, new: value }))
+        Ok(old.map(|old| KnobChange { knob, old, new: value }))
     }
 
-    /// Sets all of `knobs`, in the order of [`Knobs::writes`]. A failure does not keep the others from being set, but
+    /// Sets all of `knobs`, in the order of [`KnobSettings::writes`]. A failure does not keep the others from being set, but
     /// ksmd is not started after it.
-    pub fn apply(&mut self, knobs: &Knobs) -> (Vec<Change>, Vec<ActError>) {
+    pub fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<ActError>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         if !self.dry_run {
             if knobs.get(Knob::SleepMillisecs).is_some() {
                 self.end_lease();
             }
-            let due: Vec<Change> = knobs.iter().filter_map(|(knob, value)| self.due(knob, value).ok()?).collect();
+            let due: Vec<KnobChange> =
+                knobs.iter().filter_map(|(knob, value)| self.due(knob, value).ok()?).collect();
             // All at once is cheaper. What that leaves unnoted is noted one by one, and refused where that fails.
             let _ = self.try_note(&due);
         }
@@ -162,10 +169,10 @@ impl Writer {
 
     /// Records changes before they are written. If that fails, a knob with a recorded original may still be written.
     /// The condition: it is certain to be restored, or this write restores it or stops ksmd.
-    pub(super) fn note(&mut self, changes: &[Change]) -> Result<(), ActError> {
+    pub(super) fn note_changes(&mut self, changes: &[KnobChange]) -> Result<(), ActError> {
         let Err(source) = self.try_note(changes) else { return Ok(()) };
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        for change @ Change { knob, new, .. } in changes.iter().copied() {
+        for change @ KnobChange { knob, new, .. } in changes.iter().copied() {
             let original = journal.original(knob);
             let is_harmless = original == Some(new) || (knob, new) == (Knob::Run, 0);
             if original.is_none() || journal.mark_inexact().is_err() && !is_harmless {
@@ -180,7 +187,7 @@ impl Writer {
     ///
     /// Switching the advisor rewrites `pages_to_scan` (`set_advisor_defaults` in `mm/ksm.c`). So with `advisor_mode`
     /// the current `pages_to_scan` is recorded, whatever the advisor has made of it.
-    fn try_note(&mut self, changes: &[Change]) -> Result<(), UndoError> {
+    fn try_note(&mut self, changes: &[KnobChange]) -> Result<(), UndoError> {
         let pages = match changes.iter().any(|change| change.knob == Knob::AdvisorMode) {
             true => knob_file::read(&self.root, Knob::PagesToScan).get(),
             false => None,
@@ -189,11 +196,11 @@ impl Writer {
         // All changes of a knob together: each note of a knob replaces the one before.
         let is_unnoted =
             |knob: Knob| changes.iter().any(|change| change.knob == knob && !journal.is_noted(knob, change.new));
-        let unnoted: Vec<Change> = changes.iter().filter(|change| is_unnoted(change.knob)).copied().collect();
+        let unnoted: Vec<KnobChange> = changes.iter().filter(|change| is_unnoted(change.knob)).copied().collect();
         if let Some(pages) = pages {
             journal.note_whatever_comes([(Knob::PagesToScan, pages)])?;
         }
-        if unnoted.is_empty() { Ok(()) } else { journal.note(&unnoted) }
+        if unnoted.is_empty() { Ok(()) } else { journal.note_changes(&unnoted) }
     }
 
     /// Records these values, to be restored whatever the knobs hold then.
@@ -203,7 +210,7 @@ impl Writer {
     }
 
     /// Records that the files hold what was written. A failure does no harm: more values count as ours.
-    pub(super) fn confirm(&mut self, changes: &[Change]) {
+    pub(super) fn confirm(&mut self, changes: &[KnobChange]) {
         let Some(journal) = self.journal.as_mut().filter(|_| !self.dry_run) else { return };
         if let Err(error) = journal.confirm(changes.iter().map(|change| (change.knob, change.new))) {
             tracing::debug!("{error}");
@@ -268,7 +275,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_so_already_or_absent_is_not_written() {
         let tree = tree(&[("run", "1\n")]);
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         assert_eq!(writer.set(Knob::Run, 1).unwrap(), None);
         assert_eq!(writer.set(Knob::SmartScan, 0).unwrap(), None);
         assert!(!tree.path().join("sys/kernel/mm/ksm/smart_scan").exists());
@@ -277,8 +284,8 @@ pub(super) mod tests {
     #[test]
     fn a_dry_run_says_what_it_would_do_and_does_nothing() {
         let tree = whole_tree();
-        let mut writer = Writer::new(&Root::at(tree.path()), true);
-        let (changes, errors) = writer.apply(&Knobs::none().with(Knob::Run, 1).with(Knob::AdvisorMode, 1));
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), true);
+        let (changes, errors) = writer.apply(&KnobSettings::none().with(Knob::Run, 1).with(Knob::AdvisorMode, 1));
         let texts: Vec<_> = changes.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["advisor_mode none -> scan-time", "run 0 -> 1"]);
         assert!(errors.is_empty());
@@ -288,7 +295,7 @@ pub(super) mod tests {
     #[test]
     fn unmerging_is_no_setting() {
         let tree = whole_tree();
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         assert!(matches!(writer.set(Knob::Run, 2), Err(ActError::UnmergeApart)));
         assert_eq!(writer.get(Knob::Run).unwrap(), Some(0));
     }
@@ -296,10 +303,10 @@ pub(super) mod tests {
     #[test]
     fn a_malformed_knob_is_left_alone_and_ksmd_is_not_started() {
         let tree = tree(&[("smart_scan", "maybe\n"), ("pages_to_scan", "100\n"), ("run", "0\n")]);
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
-        let wanted = Knobs::none().with(Knob::SmartScan, 0).with(Knob::PagesToScan, 9).with(Knob::Run, 1);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
+        let wanted = KnobSettings::none().with(Knob::SmartScan, 0).with(Knob::PagesToScan, 9).with(Knob::Run, 1);
         let (changes, errors) = writer.apply(&wanted);
-        assert_eq!(changes, [Change { knob: Knob::PagesToScan, old: 100, new: 9 }]);
+        assert_eq!(changes, [KnobChange { knob: Knob::PagesToScan, old: 100, new: 9 }]);
         assert!(matches!(
             errors[..],
             [ActError::Malformed { .. }, ActError::NotStarted { failed: Knob::SmartScan }]
@@ -313,7 +320,7 @@ pub(super) mod tests {
         // Takes decimal numbers and shows them in hexadecimal (proc(5)).
         let odd = "/proc/self/coredump_filter";
         std::os::unix::fs::symlink(odd, tree.path().join("sys/kernel/mm/ksm/sleep_millisecs")).unwrap();
-        let error = Writer::new(&Root::at(tree.path()), false).set(Knob::SleepMillisecs, 64).unwrap_err();
+        let error = KnobWriter::new(&Root::at(tree.path()), false).set(Knob::SleepMillisecs, 64).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, ActError::NotTaken { .. }), "{text}");
         for part in ["64 was written to", "ksm/sleep_millisecs (before: ", "but it reads 40"] {
@@ -326,7 +333,7 @@ pub(super) mod tests {
         let tree = tree(&[]);
         let odd = "/proc/self/oom_score_adj";
         std::os::unix::fs::symlink(odd, tree.path().join("sys/kernel/mm/ksm/pages_to_scan")).unwrap();
-        let mut writer = Writer::new(&Root::at(tree.path()), false);
+        let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
         let old = writer.get(Knob::PagesToScan).unwrap();
         let error = writer.set(Knob::PagesToScan, 4000).unwrap_err();
         assert!(
@@ -343,8 +350,8 @@ pub(super) mod tests {
             settings in prop::collection::vec((0_usize..13, 0_u64..2), 0..20),
         ) {
             let tree = whole_tree();
-            let mut writer = Writer::new(&Root::at(tree.path()), false);
-            let wanted: Knobs = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
+            let mut writer = KnobWriter::new(&Root::at(tree.path()), false);
+            let wanted: KnobSettings = settings.into_iter().map(|(i, value)| (Knob::ALL[i], value)).collect();
             let (changes, errors) = writer.apply(&wanted);
             prop_assert!(errors.is_empty());
             // But ksmd is stopped first.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use ksmith_core::diagnose::process::Equals;
+use ksmith_core::diagnose::process::EqualPages;
 use ksmith_core::sketch::mix;
 
 use super::pages::page_now;
-use crate::memory::scan::{Context, Scratch};
-use crate::memory::target::Target;
+use crate::memory::scan::{ScanBuffers, ScanContext};
+use crate::memory::target::ReadTarget;
 use crate::memory::work::chunks;
 
 /// Bytes read between two checks of the deadline.
@@ -19,8 +19,8 @@ const PLACES: usize = 64;
 
 /// The result of a search for pages with the sampled fingerprints.
 #[derive(Debug, Default)]
-pub struct Search {
-    found: HashMap<u64, Found>,
+pub struct EqualPageSearch {
+    found: HashMap<u64, ContentCopies>,
     /// Number of pages searched.
     pub searched: u64,
     /// Number of pages in all mergeable memory; equal to `searched` if the search was complete.
@@ -29,12 +29,12 @@ pub struct Search {
 
 /// The copies of one content: their number, and a uniform sample of their locations.
 #[derive(Debug, Default)]
-struct Found {
+struct ContentCopies {
     pages: u64,
     places: Vec<(usize, u64)>,
 }
 
-impl Found {
+impl ContentCopies {
     /// Adds a location by reservoir sampling (Vitter's algorithm R, 1985): copies that were met one after another may
     /// share a frame that the rest does not.
     fn remember(&mut self, place: (usize, u64), seed: u64) {
@@ -49,23 +49,23 @@ impl Found {
     }
 }
 
-impl Search {
+impl EqualPageSearch {
     /// Searches for pages with these fingerprints until `deadline`, in random order, so that an incomplete search is a
     /// uniform sample of the whole.
     pub fn run(
-        context: &Context,
-        targets: &[Target],
+        context: &ScanContext,
+        targets: &[ReadTarget],
         fingerprints: impl Iterator<Item = u64>,
         deadline: Instant,
     ) -> Self {
         let mut search = Self {
-            found: fingerprints.map(|fingerprint| (fingerprint, Found::default())).collect(),
+            found: fingerprints.map(|fingerprint| (fingerprint, ContentCopies::default())).collect(),
             ..Self::default()
         };
         let mut chunks = chunks(targets, CHUNK);
         let seed = context.salt.seed();
         chunks.sort_by_key(|chunk| mix(chunk.addresses.start ^ seed ^ (chunk.target as u64) << 48));
-        let mut scratch = Scratch::new();
+        let mut scratch = ScanBuffers::new();
         let mut is_complete = true;
         for chunk in &chunks {
             if Instant::now() >= deadline {
@@ -89,8 +89,14 @@ impl Search {
     }
 
     /// Counts the copies of a page with this fingerprint, without the page at `itself`.
-    pub fn equals(&self, context: &Context, targets: &[Target], fingerprint: u64, itself: (usize, u64)) -> Equals {
-        let Some(found) = self.found.get(&fingerprint) else { return Equals::default() };
+    pub fn equals(
+        &self,
+        context: &ScanContext,
+        targets: &[ReadTarget],
+        fingerprint: u64,
+        itself: (usize, u64),
+    ) -> EqualPages {
+        let Some(found) = self.found.get(&fingerprint) else { return EqualPages::default() };
         let (mut looked_at, mut merged, mut frames) = (0_u64, 0_u64, BTreeSet::new());
         for &(target, address) in found.places.iter().filter(|&&place| place != itself) {
             let Some(target) = targets.get(target) else { continue };
@@ -105,6 +111,6 @@ impl Search {
         let was_seen = found.places.contains(&itself) || found.pages > found.places.len() as u64;
         let copies = found.pages - u64::from(was_seen && found.pages > 0);
         let merged = (copies * merged).checked_div(looked_at).unwrap_or(0);
-        Equals { copies, merged, frames: frames.len() as u64 }
+        EqualPages { copies, merged, frames: frames.len() as u64 }
     }
 }

@@ -2,34 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use ksmith_core::diagnose::process::{Examination, Examined, HostState, Watch, judge};
-use ksmith_core::kernel::{KsmStat, Mapping};
+use ksmith_core::diagnose::process::{HostState, MappingExamination, ProcessExamination, ScanWatch, judge};
+use ksmith_core::kernel::{KsmStat, ProcessMapping};
 use ksmith_core::reading::Reading;
 
-use super::equals::Search;
+use super::equals::EqualPageSearch;
 use super::host::{host_state, uptime};
 use super::intent::{kept_out, meant_to_opt_in};
 use super::looks::{first_look, is_anything_pending, last_look};
-use super::pages::{Draw, walk};
-use super::patient::{NoPatient, Patient};
-use super::report::Report;
+use super::pages::{RandomPageFilter, walk};
+use super::patient::{ExaminationError, ExaminedProcess};
+use super::report::DoctorReport;
 use crate::mappings;
-use crate::memory::frames::Frames;
-use crate::memory::pace::Pace;
-use crate::memory::pinned::Quiet;
-use crate::memory::salt::Salt;
-use crate::memory::scan::{Context, Scratch, page_size};
-use crate::memory::target::{By, Selection, Targets};
+use crate::memory::frames::FrameTable;
+use crate::memory::pace::ReadPace;
+use crate::memory::pinned::PinningCheck;
+use crate::memory::salt::FingerprintSalt;
+use crate::memory::scan::{ScanBuffers, ScanContext, page_size};
+use crate::memory::target::{GuestGrouping, TargetSelection, TargetSet};
 use crate::root::Root;
 
 /// The options of an examination.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct ExaminationOptions {
     /// The time limit, which the last step may exceed a little.
     pub longest: Duration,
 }
 
-impl Default for Options {
+impl Default for ExaminationOptions {
     fn default() -> Self {
         Self { longest: Duration::from_secs(10) }
     }
@@ -51,25 +51,32 @@ const PASSES: u64 = 3;
 ///
 /// # Errors
 /// Not even its mappings can be had.
-pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Report, NoPatient> {
+pub fn examine(
+    root: &Root,
+    patient: &ExaminedProcess,
+    options: ExaminationOptions,
+) -> Result<DoctorReport, ExaminationError> {
     let started = Instant::now();
-    let mut mappings: Vec<Mapping> = Vec::new();
+    let mut mappings: Vec<ProcessMapping> = Vec::new();
     let smaps = mappings::read(root, patient.pid, "smaps", |mapping| mappings.push(mapping));
     if smaps.value().is_none() || patient.text("stat").value().is_none() {
-        return Err(patient.refuse("smaps", &smaps));
+        return Err(patient.reading_error("smaps", &smaps));
     }
     let ksm = |reading: Reading<String>| reading.and_then(|text| KsmStat::parse(&text)).get();
     let host = host_state(root);
-    let mut seen = Examination {
+    let mut seen = ProcessExamination {
         page_size: if root.is_host() { page_size() } else { 4096 },
         ksm: ksm(patient.text("ksm_stat")).unwrap_or_default(),
         drives_device: patient.drives_device(root),
         meant_to_opt_in: meant_to_opt_in(root, patient),
         kept_out: kept_out(patient),
-        mappings: mappings.into_iter().map(|mapping| Examined { mapping, ..Examined::default() }).collect(),
+        mappings: mappings
+            .into_iter()
+            .map(|mapping| MappingExamination { mapping, ..MappingExamination::default() })
+            .collect(),
         host,
         age_seconds: age(root, patient),
-        ..Examination::default()
+        ..ProcessExamination::default()
     };
     let mut unseen = Vec::new();
     if seen.drives_device.is_none() {
@@ -85,41 +92,57 @@ pub fn examine(root: &Root, patient: &Patient, options: Options) -> Result<Repor
     let merge_any = |stat: KsmStat| stat.merge_any == Some(true);
     seen.watch.lost_opt_in =
         merge_any(seen.ksm) && ksm(patient.text("ksm_stat")).is_some_and(|now| !merge_any(now));
-    Ok(Report::new(patient, &seen, judge(&seen), unseen))
+    Ok(DoctorReport::new(patient, &seen, judge(&seen), unseen))
 }
 
 /// Returns true if ksmd scans this mapping.
-fn can_merge(examined: &Examined) -> bool {
+fn can_merge(examined: &MappingExamination) -> bool {
     let mapping = &examined.mapping;
     mapping.is_mergeable() == Some(true) && mapping.ineligible().is_none()
 }
 
-fn age(root: &Root, patient: &Patient) -> Option<f64> {
+fn age(root: &Root, patient: &ExaminedProcess) -> Option<f64> {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     Some(uptime(root)? - patient.start_ticks as f64 / ticks_per_second)
 }
 
 /// Samples pages twice, with the search for equals in between. Returns the evidence that could not be had.
-fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadline: Instant) -> Option<String> {
-    let frames = Frames::open();
+fn look_at_pages(
+    root: &Root,
+    patient: &ExaminedProcess,
+    seen: &mut ProcessExamination,
+    deadline: Instant,
+) -> Option<String> {
+    let frames = FrameTable::open();
     if !frames.are_visible() {
         return Some("its pages: /proc/kpageflags is for root".to_owned());
     }
-    let selection = Selection { pids: vec![patient.pid], all: true, by: By::Process, ..Selection::default() };
-    let targets = match Targets::select(&selection) {
+    let selection = TargetSelection {
+        pids: vec![patient.pid],
+        all: true,
+        by: GuestGrouping::Process,
+        ..TargetSelection::default()
+    };
+    let targets = match TargetSet::select(&selection) {
         Ok(found) => found.targets,
         Err(error) => return Some(format!("its pages: {error}")),
     };
     let Some(own) = targets.iter().position(|target| target.pid == patient.pid) else {
         return Some("its pages: its memory may not be read".to_owned());
     };
-    let salt = match Salt::new() {
+    let salt = match FingerprintSalt::new() {
         Ok(salt) => salt,
         Err(error) => return Some(format!("its pages: no random numbers: {error}")),
     };
-    let context = Context { salt, pace: Pace::new(None), frames, quiet: Quiet::never(), page_size: seen.page_size };
+    let context = ScanContext {
+        salt,
+        pace: ReadPace::new(None),
+        frames,
+        quiet: PinningCheck::never(),
+        page_size: seen.page_size,
+    };
     let first_at = Instant::now();
-    let mut scratch = Scratch::new();
+    let mut scratch = ScanBuffers::new();
     // Pages that a fork shares are looked at like any others.
     scratch.look_again();
     let places = draw(&context, (patient.pid, &targets[own].memory.pagemap), seen);
@@ -128,7 +151,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
     let before = host_state(root);
 
     let fingerprints = drawn.iter().map(|page| page.fingerprint);
-    let search = Search::run(&context, &targets, fingerprints, deadline);
+    let search = EqualPageSearch::run(&context, &targets, fingerprints, deadline);
     std::thread::sleep(SHORTEST_PAUSE.saturating_sub(first_at.elapsed()));
     let is_pending = || is_anything_pending(&context, &targets, own, &drawn, &search);
     let mut now = host_state(root);
@@ -146,7 +169,7 @@ fn look_at_pages(root: &Root, patient: &Patient, seen: &mut Examination, deadlin
         }
     }
     seen.host = HostState { is_scanning: now.is_scanning || passes(&before, &now) > 0, ..now };
-    seen.watch = Watch {
+    seen.watch = ScanWatch {
         seconds: first_at.elapsed().as_secs_f64(),
         passes: passes(&before, &now),
         skipped: now.pages_skipped.saturating_sub(before.pages_skipped),
@@ -162,13 +185,20 @@ fn passes(before: &HostState, now: &HostState) -> u64 {
 }
 
 /// Walks all mappings that can merge, and draws pages from them.
-fn draw(context: &Context, pagemap: (u32, &std::fs::File), seen: &mut Examination) -> Vec<(usize, u64, bool)> {
+fn draw(
+    context: &ScanContext,
+    pagemap: (u32, &std::fs::File),
+    seen: &mut ProcessExamination,
+) -> Vec<(usize, u64, bool)> {
     let size = context.page_size;
     let anonymous = seen.mappings.iter().filter(|it| can_merge(it)).filter_map(|it| it.mapping.figures.as_ref());
     let anonymous = anonymous.map(|figures| figures.anonymous).sum::<u64>() / size;
     let merged = seen.ksm.merging_pages.unwrap_or(0).min(anonymous);
     let seed = context.salt.seed();
-    let draw = [Draw::new(UNMERGED_LOOKS, anonymous - merged, seed), Draw::new(MERGED_LOOKS, merged, seed)];
+    let draw = [
+        RandomPageFilter::new(UNMERGED_LOOKS, anonymous - merged, seed),
+        RandomPageFilter::new(MERGED_LOOKS, merged, seed),
+    ];
     let mut places = Vec::new();
     for (at, examined) in seen.mappings.iter_mut().enumerate().filter(|(_, examined)| can_merge(examined)) {
         let mapping = &examined.mapping;

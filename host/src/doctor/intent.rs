@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ksmith_core::kernel::CommandLine;
 
-use super::patient::Patient;
+use super::patient::ExaminedProcess;
 use crate::hypervisor;
 use crate::root::Root;
 use crate::systemd::UNIT_DIRECTORIES;
@@ -16,24 +16,24 @@ use crate::systemd::UNIT_DIRECTORIES;
 const PRELOADS: [&str; 2] = ["libksmith", "ksm_preload"];
 
 /// Returns the evidence that the process was to opt in, in words; `None` if there is none or it can't be read.
-pub fn meant_to_opt_in(root: &Root, patient: &Patient) -> Option<String> {
+pub fn meant_to_opt_in(root: &Root, patient: &ExaminedProcess) -> Option<String> {
     by_preload(patient).or_else(|| by_unit(root, patient))
 }
 
 /// Returns the evidence on the command line that the process keeps its memory from KSM.
-pub fn kept_out(patient: &Patient) -> Option<String> {
+pub fn kept_out(patient: &ExaminedProcess) -> Option<String> {
     let (comm, line) = (patient.text("comm"), patient.text("cmdline"));
     hypervisor::kept_out(comm.value()?.trim_end(), &CommandLine::parse(line.value()?.as_bytes()))
 }
 
-fn by_preload(patient: &Patient) -> Option<String> {
+fn by_preload(patient: &ExaminedProcess) -> Option<String> {
     let environment = patient.text("environ");
     let preload = environment.value()?.split('\0').find_map(|entry| entry.strip_prefix("LD_PRELOAD="))?;
     let library = PRELOADS.into_iter().find(|name| preload.contains(name))?;
     Some(format!("it was started with LD_PRELOAD={library}"))
 }
 
-fn by_unit(root: &Root, patient: &Patient) -> Option<String> {
+fn by_unit(root: &Root, patient: &ExaminedProcess) -> Option<String> {
     let groups = patient.text("cgroup");
     let unit = groups.value()?.lines().find_map(|line| unit_of(line.strip_prefix("0::")?))?;
     let template = unit.split_once('@').and_then(|(name, rest)| {

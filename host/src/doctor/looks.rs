@@ -1,16 +1,16 @@
 //! Sampled pages, read twice: their state at the first look, and the change up to the last.
 
-use ksmith_core::diagnose::process::{Equals, Look, Then};
+use ksmith_core::diagnose::process::{EqualPages, LaterState, WatchedPage};
 use ksmith_core::sketch::ZERO;
 
-use super::equals::Search;
+use super::equals::EqualPageSearch;
 use super::pages::page_now;
-use crate::memory::scan::{Context, Scratch};
-use crate::memory::target::Target;
+use crate::memory::scan::{ScanBuffers, ScanContext};
+use crate::memory::target::ReadTarget;
 
 /// A sampled page with its state at the first look.
 #[derive(Debug, Clone, Copy)]
-pub struct Drawn {
+pub struct DrawnPage {
     /// Index of its mapping.
     pub mapping: usize,
     /// Virtual address of the page.
@@ -23,47 +23,47 @@ pub struct Drawn {
 
 /// Reads the pages at these addresses for the first time. Pages that can't be read are left out.
 pub fn first_look(
-    context: &Context,
-    target: &Target,
-    scratch: &mut Scratch,
+    context: &ScanContext,
+    target: &ReadTarget,
+    scratch: &mut ScanBuffers,
     places: impl Iterator<Item = (usize, u64, bool)>,
-) -> Vec<Drawn> {
+) -> Vec<DrawnPage> {
     let look = |(mapping, address, was_merged)| {
-        let fingerprint = scratch.look(context, &target.memory, address).ok()?.0?;
-        Some(Drawn { mapping, address, fingerprint, was_merged })
+        let fingerprint = scratch.read_page(context, &target.memory, address).ok()?.0?;
+        Some(DrawnPage { mapping, address, fingerprint, was_merged })
     };
     places.filter_map(look).collect()
 }
 
 /// Reads a page again and compares it with the first look.
 pub fn last_look(
-    context: &Context,
-    target: &Target,
-    scratch: &mut Scratch,
-    drawn: &Drawn,
-    equals: Option<Equals>,
-) -> Look {
+    context: &ScanContext,
+    target: &ReadTarget,
+    scratch: &mut ScanBuffers,
+    drawn: &DrawnPage,
+    equals: Option<EqualPages>,
+) -> WatchedPage {
     let now = page_now(&target.memory.pagemap, &context.frames, drawn.address, context.page_size);
     let then = match now {
-        None => Then::Gone,
-        Some((_, flags)) if flags.is_merged() || flags.is_zero_page() => Then::Merged,
-        Some(_) => match scratch.look(context, &target.memory, drawn.address) {
-            Ok((Some(fingerprint), _)) if fingerprint == drawn.fingerprint => Then::Same,
-            Ok((Some(_), _)) => Then::Changed,
-            Ok((None, _)) | Err(_) => Then::Gone,
+        None => LaterState::Gone,
+        Some((_, flags)) if flags.is_merged() || flags.is_zero_page() => LaterState::Merged,
+        Some(_) => match scratch.read_page(context, &target.memory, drawn.address) {
+            Ok((Some(fingerprint), _)) if fingerprint == drawn.fingerprint => LaterState::Same,
+            Ok((Some(_), _)) => LaterState::Changed,
+            Ok((None, _)) | Err(_) => LaterState::Gone,
         },
     };
     let is_huge = now.is_some_and(|(_, flags)| flags.is_huge());
-    Look { then, is_huge, is_zero: drawn.fingerprint == ZERO, equals }
+    WatchedPage { then, is_huge, is_zero: drawn.fingerprint == ZERO, equals }
 }
 
 /// Returns true if a merge is still to be expected: an unmerged page has a page of equal content.
 pub fn is_anything_pending(
-    context: &Context,
-    targets: &[Target],
+    context: &ScanContext,
+    targets: &[ReadTarget],
     own: usize,
-    drawn: &[Drawn],
-    search: &Search,
+    drawn: &[DrawnPage],
+    search: &EqualPageSearch,
 ) -> bool {
     let Some(target) = targets.get(own) else { return false };
     drawn.iter().filter(|page| !page.was_merged).any(|page| {

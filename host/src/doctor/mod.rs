@@ -13,6 +13,6 @@ mod pages;
 mod patient;
 mod report;
 
-pub use examine::{Options, examine};
-pub use patient::{NoPatient, Patient, find};
-pub use report::Report;
+pub use examine::{ExaminationOptions, examine};
+pub use patient::{ExaminationError, ExaminedProcess, find};
+pub use report::DoctorReport;

@@ -4,18 +4,18 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use ksmith_core::diagnose::process::Pages;
+use ksmith_core::diagnose::process::AnonymousPages;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::sketch::mix;
 
 use crate::memory::entries;
-use crate::memory::frames::{Frames, SharedFrames};
+use crate::memory::frames::{FrameTable, SharedFrames};
 
 /// The result of a walk over a mapping.
 #[derive(Debug, Default)]
-pub struct Walked {
+pub struct MappingWalk {
     /// Pages of the mapping by kind.
-    pub pages: Pages,
+    pub pages: AnonymousPages,
     /// Addresses of pages that are not merged, drawn at random.
     pub unmerged: Vec<u64>,
     /// Addresses of merged pages, drawn at random.
@@ -24,12 +24,12 @@ pub struct Walked {
 
 /// A filter that draws about the wanted number of pages at random.
 #[derive(Debug, Clone, Copy)]
-pub struct Draw {
+pub struct RandomPageFilter {
     seed: u64,
     every: u64,
 }
 
-impl Draw {
+impl RandomPageFilter {
     /// Returns a filter that takes about `wanted` of `of` pages.
     pub fn new(wanted: u64, of: u64, seed: u64) -> Self {
         Self { seed, every: of.div_ceil(wanted.max(1)).max(1) }
@@ -46,14 +46,14 @@ impl Draw {
 /// The process is gone.
 pub fn walk(
     (pid, pagemap): (u32, &File),
-    frames: &Frames,
+    frames: &FrameTable,
     [start, end, size]: [u64; 3],
-    draw: [Draw; 2],
-) -> io::Result<Walked> {
-    let mut walked = Walked::default();
+    draw: [RandomPageFilter; 2],
+) -> io::Result<MappingWalk> {
+    let mut walked = MappingWalk::default();
     let mut spare = None;
     entries::each(pagemap, pid, [start, end, size], |first, entries| {
-        let flags = SharedFrames::of(frames, entries);
+        let flags = SharedFrames::look_up(frames, entries);
         for (page, entry) in (first..).zip(entries).filter(|(_, entry)| entry.is_anonymous()) {
             let address = page * size;
             let flags = flags.flags(*entry);
@@ -82,7 +82,7 @@ pub fn walk(
 }
 
 /// Reads the page table entry of one page and the flags of its frame; `None` if the page is not in memory.
-pub fn page_now(pagemap: &File, frames: &Frames, address: u64, size: u64) -> Option<(PageEntry, FrameFlags)> {
+pub fn page_now(pagemap: &File, frames: &FrameTable, address: u64, size: u64) -> Option<(PageEntry, FrameFlags)> {
     let mut word = [0; 8];
     pagemap.read_exact_at(&mut word, address / size * 8).ok()?;
     let entry = PageEntry::from_bytes(word);

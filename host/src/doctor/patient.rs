@@ -16,7 +16,7 @@ use crate::root::{Root, outcome};
 
 /// The reason why a process can't be examined.
 #[derive(Debug, thiserror::Error)]
-pub enum NoPatient {
+pub enum ExaminationError {
     /// No process has this PID or name.
     #[error("no process has the PID or the guest name {0:?}; `ksmith guests` lists the guests")]
     Unknown(String),
@@ -51,7 +51,7 @@ pub enum NoPatient {
 
 /// A process to examine, held by its open /proc directory, so that a reused PID is never taken for it.
 #[derive(Debug)]
-pub struct Patient {
+pub struct ExaminedProcess {
     /// The process's PID.
     pub pid: u32,
     /// Its guest's name, or its program's.
@@ -62,21 +62,21 @@ pub struct Patient {
     is_on_host: bool,
 }
 
-impl Patient {
-    fn open(root: &Root, pid: u32) -> Result<Self, NoPatient> {
+impl ExaminedProcess {
+    fn open(root: &Root, pid: u32) -> Result<Self, ExaminationError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(root.path(format!("proc/{pid}")), flags, Mode::empty())
-            .map_err(|_| NoPatient::Unknown(pid.to_string()))?;
+            .map_err(|_| ExaminationError::Unknown(pid.to_string()))?;
         let mut patient = Self { pid, name: String::new(), start_ticks: 0, directory, is_on_host: root.is_host() };
         let stat = match patient.text("stat").and_then(|text| PidStat::parse(&text)) {
             Reading::Value(stat) => stat,
-            other => return Err(patient.refuse("stat", &other)),
+            other => return Err(patient.reading_error("stat", &other)),
         };
         if stat.is_kernel_thread {
-            return Err(NoPatient::KernelThread(pid));
+            return Err(ExaminationError::KernelThread(pid));
         }
         let line = patient.text("cmdline").map(|text| CommandLine::parse(text.as_bytes()));
-        let named = GuestName::of(&stat.comm, line.value().unwrap_or(&CommandLine::default()));
+        let named = GuestName::from_command_line(&stat.comm, line.value().unwrap_or(&CommandLine::default()));
         patient.name = named.name;
         patient.start_ticks = stat.start_ticks;
         Ok(patient)
@@ -110,12 +110,14 @@ impl Patient {
     }
 
     /// Returns the error for a file of this process that could not be read.
-    pub fn refuse<T>(&self, file: &str, reading: &Reading<T>) -> NoPatient {
+    pub fn reading_error<T>(&self, file: &str, reading: &Reading<T>) -> ExaminationError {
         match reading {
-            Reading::Denied => NoPatient::Denied(self.pid),
-            Reading::Malformed(why) => NoPatient::Malformed { pid: self.pid, why: format!("{file}: {why}") },
-            Reading::Absent if !self.is_on_host => NoPatient::Uncaptured { pid: self.pid, file: file.to_owned() },
-            Reading::Absent | Reading::Value(_) => NoPatient::Exited(self.pid),
+            Reading::Denied => ExaminationError::Denied(self.pid),
+            Reading::Malformed(why) => ExaminationError::Malformed { pid: self.pid, why: format!("{file}: {why}") },
+            Reading::Absent if !self.is_on_host => {
+                ExaminationError::Uncaptured { pid: self.pid, file: file.to_owned() }
+            }
+            Reading::Absent | Reading::Value(_) => ExaminationError::Exited(self.pid),
         }
     }
 }
@@ -124,19 +126,19 @@ impl Patient {
 ///
 /// # Errors
 /// There is none, or it can't be examined.
-pub fn find(root: &Root, name: &str) -> Result<Vec<Patient>, NoPatient> {
+pub fn find(root: &Root, name: &str) -> Result<Vec<ExaminedProcess>, ExaminationError> {
     if let Ok(pid) = name.parse() {
-        match Patient::open(root, pid) {
+        match ExaminedProcess::open(root, pid) {
             // A guest may be called by a number.
-            Err(NoPatient::Unknown(_)) => {}
+            Err(ExaminationError::Unknown(_)) => {}
             other => return other.map(|patient| vec![patient]),
         }
     }
     let entries = std::fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
     let own = std::process::id();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|&pid| pid != own);
-    let named = pids.filter_map(|pid| Patient::open(root, pid).ok()).filter(|patient| patient.name == name);
+    let named = pids.filter_map(|pid| ExaminedProcess::open(root, pid).ok()).filter(|patient| patient.name == name);
     let mut named: Vec<_> = named.collect();
     named.sort_by_key(|patient| patient.pid);
-    if named.is_empty() { Err(NoPatient::Unknown(name.to_owned())) } else { Ok(named) }
+    if named.is_empty() { Err(ExaminationError::Unknown(name.to_owned())) } else { Ok(named) }
 }

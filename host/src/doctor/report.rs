@@ -1,22 +1,24 @@
 //! The diagnosis of a process, as text and as JSON.
 
-use ksmith_core::diagnose::process::{Cause, Diagnosis, Examination, Examined, MappingDiagnosis};
-use ksmith_core::printable::Page;
+use ksmith_core::diagnose::process::{
+    Cause, MappingDiagnosis, MappingExamination, ProcessDiagnosis, ProcessExamination,
+};
+use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
 use serde::Serialize;
 
-use super::patient::Patient;
+use super::patient::ExaminedProcess;
 
 /// The diagnosis of one process, and the coverage of the examination.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// The process's PID.
     pub pid: u32,
     /// Its guest's name, or its program's.
     pub name: String,
     /// Causes found, with their shares.
     #[serde(flatten)]
-    pub diagnosis: Diagnosis,
+    pub diagnosis: ProcessDiagnosis,
     /// Seconds between the first and the last look at its pages; 0 if none was sampled.
     pub watched_seconds: f64,
     /// Searched memory of all mergeable processes, in bytes.
@@ -30,8 +32,13 @@ pub struct Report {
     pub foldable_bytes: u64,
 }
 
-impl Report {
-    pub(super) fn new(patient: &Patient, seen: &Examination, diagnosis: Diagnosis, unseen: Vec<String>) -> Self {
+impl DoctorReport {
+    pub(super) fn new(
+        patient: &ExaminedProcess,
+        seen: &ProcessExamination,
+        diagnosis: ProcessDiagnosis,
+        unseen: Vec<String>,
+    ) -> Self {
         Self {
             pid: patient.pid,
             name: patient.name.clone(),
@@ -46,8 +53,8 @@ impl Report {
 }
 
 /// Estimates the bytes of zero pages in huge pages, from the sampled pages of each mapping.
-fn foldable(seen: &Examination) -> u64 {
-    let of_mapping = |examined: &Examined| {
+fn foldable(seen: &ProcessExamination) -> u64 {
+    let of_mapping = |examined: &MappingExamination| {
         let zero = examined.looks.iter().filter(|look| look.is_zero && look.is_huge).count() as u64;
         let pages = examined.pages.map_or(0, |pages| pages.unmerged);
         (pages * zero).checked_div(examined.looks.len() as u64).unwrap_or(0) * seen.page_size
@@ -61,10 +68,10 @@ const WORTH_FOLDING: u64 = 10;
 /// Mappings shown to a person; JSON has all.
 const SHOWN: usize = 12;
 
-impl Report {
+impl DoctorReport {
     /// Formats the report as text.
-    pub fn page(&self) -> Page {
-        let mut page = Page::new();
+    pub fn page(&self) -> TextPage {
+        let mut page = TextPage::new();
         let diagnosis = &self.diagnosis;
         let subject = format!("{} (pid {})", self.name, self.pid);
         match diagnosis.main {
@@ -97,7 +104,7 @@ impl Report {
     }
 
     /// Adds a paragraph on folding where it would free more memory than merging does.
-    fn add_folding(&self, page: &mut Page) {
+    fn add_folding(&self, page: &mut TextPage) {
         let all: u64 = self.diagnosis.causes.iter().map(|total| total.bytes).sum();
         let merged = self.diagnosis.bytes(Cause::Merged);
         if self.foldable_bytes < all / WORTH_FOLDING || self.foldable_bytes <= merged {
@@ -118,7 +125,7 @@ impl Report {
         );
     }
 
-    fn add_mappings(&self, page: &mut Page) {
+    fn add_mappings(&self, page: &mut TextPage) {
         let bytes = |mapping: &MappingDiagnosis| mapping.parts.iter().map(|part| part.bytes).sum::<u64>();
         let is_file = |mapping: &MappingDiagnosis| mapping.parts.iter().all(|part| part.cause == Cause::File);
         let all: u64 = self.diagnosis.mappings.iter().map(bytes).sum();
@@ -150,20 +157,20 @@ fn beginning(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::diagnose::process::{Look, Pages, Then, judge};
-    use ksmith_core::kernel::Mapping;
+    use ksmith_core::diagnose::process::{AnonymousPages, LaterState, WatchedPage, judge};
+    use ksmith_core::kernel::ProcessMapping;
 
     use super::*;
 
-    fn report(zero: usize, merged: u64, is_huge: bool) -> Report {
-        let look = |is_zero| Look { then: Then::Same, is_huge, is_zero, equals: None };
+    fn report(zero: usize, merged: u64, is_huge: bool) -> DoctorReport {
+        let look = |is_zero| WatchedPage { then: LaterState::Same, is_huge, is_zero, equals: None };
         let looks = (0..100).map(|number| look(number < zero)).collect();
-        let pages = Some(Pages { unmerged: 10_000, merged, ..Pages::default() });
+        let pages = Some(AnonymousPages { unmerged: 10_000, merged, ..AnonymousPages::default() });
         let figures = "7f0000000000-7f0010000000 rw-p 00000000 00:00 0\nRss: 262144 kB\nAnonymous: 262144 kB\nVmFlags: rd wr mg\n";
-        let mapping = Mapping::parse_all(figures).unwrap().remove(0);
-        let mappings = vec![Examined { mapping, pages, looks, ..Examined::default() }];
-        let seen = Examination { page_size: 4096, mappings, ..Examination::default() };
-        Report {
+        let mapping = ProcessMapping::parse_all(figures).unwrap().remove(0);
+        let mappings = vec![MappingExamination { mapping, pages, looks, ..MappingExamination::default() }];
+        let seen = ProcessExamination { page_size: 4096, mappings, ..ProcessExamination::default() };
+        DoctorReport {
             pid: 7,
             name: "solver".to_owned(),
             diagnosis: judge(&seen),

@@ -3,30 +3,30 @@
 use std::sync::{Mutex, PoisonError};
 
 use ksmith_core::sketch::exact::{self, GuestPages};
-use ksmith_core::sketch::{MergeRules, Outcome, SKIPPED};
+use ksmith_core::sketch::{MergeRules, SKIPPED, SavingsOutcome};
 
-use super::job::Job;
-use crate::memory::scan::{Scratch, Stopped, Tally};
-use crate::memory::target::Target;
-use crate::memory::work::{Chunk, chunks, read_chunks, share_out};
+use super::job::EstimateJob;
+use crate::memory::scan::{ScanBuffers, ScanStopped, ScanTally};
+use crate::memory::target::ReadTarget;
+use crate::memory::work::{MemoryChunk, chunks, read_chunks, share_out};
 
 /// Bytes in a chunk: at most this much work is lost on a process that ends.
 const CHUNK: u64 = 16 << 20;
 
 /// The pages of one chunk: fingerprints of the present pages, in order, and their positions.
 #[derive(Debug, Default)]
-struct Piece {
+struct ChunkPages {
     fingerprints: Vec<u64>,
     /// One bit for each page of the chunk; empty if there is no second pass.
     present: Vec<u64>,
 }
 
 /// The result of exact mode.
-pub struct Found {
+pub struct ExactResult {
     /// The savings that merging would bring.
-    pub outcome: Outcome,
+    pub outcome: SavingsOutcome,
     /// The scan figures of each target.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<ScanTally>,
     /// Pages of each guest that changed.
     pub changing: Vec<u64>,
     /// Pages read in all.
@@ -34,9 +34,9 @@ pub struct Found {
 }
 
 /// Reads everything, and once more if `job.again` is set.
-pub fn run(job: &Job<'_>) -> Found {
+pub fn run(job: &EstimateJob<'_>) -> ExactResult {
     let chunks = chunks(job.targets, CHUNK);
-    let pieces: Vec<Mutex<Piece>> = chunks.iter().map(|_| Mutex::default()).collect();
+    let pieces: Vec<Mutex<ChunkPages>> = chunks.iter().map(|_| Mutex::default()).collect();
     let wants_places = job.again.is_some();
     let tallies = {
         let progress = job.progress("reading", 1);
@@ -69,7 +69,7 @@ pub fn run(job: &Job<'_>) -> Found {
             }
         }
     }
-    let pieces: Vec<Piece> =
+    let pieces: Vec<ChunkPages> =
         pieces.into_iter().map(|piece| piece.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
     let mut guests = vec![GuestPages::default(); job.guests];
     for (chunk, piece) in chunks.iter().zip(&pieces) {
@@ -80,17 +80,17 @@ pub fn run(job: &Job<'_>) -> Found {
         }
     }
     let outcome = outcome(&guests, &job.rules, job.wants_pairs, job.threads);
-    Found { outcome, tallies, changing, read: read_pages }
+    ExactResult { outcome, tallies, changing, read: read_pages }
 }
 
 fn read(
-    job: &Job<'_>,
-    scratch: &mut Scratch,
-    target: &Target,
-    chunk: &Chunk,
+    job: &EstimateJob<'_>,
+    scratch: &mut ScanBuffers,
+    target: &ReadTarget,
+    chunk: &MemoryChunk,
     wants_places: bool,
-) -> Result<(Piece, Tally), Stopped> {
-    let mut piece = Piece::default();
+) -> Result<(ChunkPages, ScanTally), ScanStopped> {
+    let mut piece = ChunkPages::default();
     let size = job.context.page_size;
     if wants_places {
         let pages = (chunk.addresses.end - chunk.addresses.start) / size;
@@ -107,7 +107,7 @@ fn read(
     Ok((piece, tally))
 }
 
-impl Piece {
+impl ChunkPages {
     /// Excludes pages that have changed or gone. Returns their number.
     fn skip_what_changed(&mut self, now: &Self) -> u64 {
         let (mut then_at, mut now_at, mut changed) = (0, 0, 0);
@@ -131,10 +131,10 @@ impl Piece {
 }
 
 /// Calculates the outcome, on as many threads as the reading uses.
-fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> Outcome {
+fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> SavingsOutcome {
     let counted = exact::counted(guests);
     let parts = exact::parts(counted.iter().map(|guest| guest.pages).sum(), threads);
-    let all = Mutex::new(exact::Sums::new(guests.len(), wants_pairs));
+    let all = Mutex::new(exact::ContentSums::new(guests.len(), wants_pairs));
     share_out(parts as usize, threads, |_, part| {
         let sums = exact::sums(guests, part as u64, parts, rules, wants_pairs);
         all.lock().unwrap_or_else(PoisonError::into_inner).merge(&sums);
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn pages_are_compared_place_by_place() {
-        let mut then = Piece { fingerprints: vec![10, 11, 12, 13], present: vec![0b1011, 0b1] };
-        let now = Piece { fingerprints: vec![10, 99, 12, 14], present: vec![0b0111, 0b1] };
+        let mut then = ChunkPages { fingerprints: vec![10, 11, 12, 13], present: vec![0b1011, 0b1] };
+        let now = ChunkPages { fingerprints: vec![10, 99, 12, 14], present: vec![0b0111, 0b1] };
         // 0 is the same, 1 changed, 3 is gone (what is at 2 is new), 64 changed.
         assert_eq!(then.skip_what_changed(&now), 3);
         assert_eq!(then.fingerprints, [10, SKIPPED, SKIPPED, SKIPPED]);

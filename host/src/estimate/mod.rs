@@ -13,7 +13,7 @@ mod sample;
 mod sketch;
 mod sums;
 
-pub use crate::memory::error::{EstimateError, Unreadable};
-pub use crate::memory::target::{By, Selection};
-pub use report::{GuestReport, MatrixReport, Report, SkippedReport};
-pub use run::{Mode, Options, estimate};
+pub use crate::memory::error::{EstimateError, UnreadableProcess};
+pub use crate::memory::target::{GuestGrouping, TargetSelection};
+pub use report::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
+pub use run::{EstimateMode, EstimateOptions, estimate};

@@ -2,15 +2,15 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ksmith_core::sketch::{SKIPPED, SecondLook, ZERO};
+use ksmith_core::sketch::{SKIPPED, SecondReading, ZERO};
 
-use super::job::Job;
-use crate::memory::scan::Tally;
+use super::job::EstimateJob;
+use crate::memory::scan::ScanTally;
 use crate::memory::work::share_out;
 
 /// A page and its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FingerprintedPage {
     /// The index of its process among the targets.
     pub target: u32,
     /// The address in the process.
@@ -24,21 +24,21 @@ const BATCH: usize = 256;
 
 /// Reads all pages again: those with another content become [`SKIPPED`]. Returns the changes of each guest, and the
 /// number of pages read.
-pub fn look_again(job: &Job<'_>, places: &mut [Place]) -> (Vec<SecondLook>, u64) {
+pub fn look_again(job: &EstimateJob<'_>, places: &mut [FingerprintedPage]) -> (Vec<SecondReading>, u64) {
     if let Some(pause) = job.again {
         std::thread::sleep(pause);
     }
-    let looks = Mutex::new((vec![SecondLook::default(); job.guests], 0));
-    let batches: Vec<Mutex<&mut [Place]>> = places.chunks_mut(BATCH).map(Mutex::new).collect();
+    let looks = Mutex::new((vec![SecondReading::default(); job.guests], 0));
+    let batches: Vec<Mutex<&mut [FingerprintedPage]>> = places.chunks_mut(BATCH).map(Mutex::new).collect();
     share_out(batches.len(), job.threads, |scratch, at| {
-        let mut found = vec![SecondLook::default(); job.guests];
-        let mut tally = Tally::default();
+        let mut found = vec![SecondReading::default(); job.guests];
+        let mut tally = ScanTally::default();
         scratch.look_again();
         for place in batches[at].lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             let Some(target) = job.targets.get(place.target as usize).filter(|target| !target.has_exited()) else {
                 continue;
             };
-            let Ok((now, _)) = scratch.look(&job.context, &target.memory, place.address) else {
+            let Ok((now, _)) = scratch.read_page(&job.context, &target.memory, place.address) else {
                 target.note_exit();
                 continue;
             };

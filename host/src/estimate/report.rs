@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::kernel::Ineligible;
-use ksmith_core::sketch::{Advice, GuestOutcome, Pairs, Verdict};
+use ksmith_core::kernel::IneligibleReason;
+use ksmith_core::sketch::{GuestOutcome, MergeAdvice, MergeVerdict, PairMatrix};
 use ksmith_core::units::Bytes;
 use serde::Serialize;
 
-use super::sums::GuestSums;
+use super::sums::GuestScanSums;
 
 /// The least foldable part of the memory for a message about folding.
 const WORTH_FOLDING: f64 = 0.05;
 
 /// The result of an estimate.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct EstimateReport {
     /// `exact`, `sketch` or `sample`.
     pub mode: &'static str,
     /// The probability of reading a page, in sample mode.
@@ -34,7 +34,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sketch_bytes: Option<u64>,
     /// The verdict in a word.
-    pub advice: Advice,
+    pub advice: MergeAdvice,
     /// CPU time of ksmd per day, once all is merged.
     pub ksmd_cpu_seconds_per_day: f64,
     /// The verdict in a sentence.
@@ -112,11 +112,11 @@ impl GuestReport {
         pid: Option<u32>,
         pids: Vec<u32>,
         outcome: &GuestOutcome,
-        sums: &GuestSums,
+        sums: &GuestScanSums,
         page_size: u64,
     ) -> Self {
         let bytes = |pages: f64| (pages.max(0.0) * page_size as f64).round() as u64;
-        let reason = |reason: Ineligible| (reason.key(), sums.ineligible.get(&reason).copied().unwrap_or(0));
+        let reason = |reason: IneligibleReason| (reason.key(), sums.ineligible.get(&reason).copied().unwrap_or(0));
         Self {
             name,
             pid,
@@ -128,7 +128,7 @@ impl GuestReport {
             equal_across_bytes: bytes(outcome.across),
             merged_bytes: sums.merged * page_size,
             changing_bytes: sums.looked_twice.then_some(sums.changing * page_size),
-            ineligible: Ineligible::ALL.map(reason).into_iter().collect(),
+            ineligible: IneligibleReason::ALL.map(reason).into_iter().collect(),
             is_mergeable: sums.is_mergeable,
             expected_saved_bytes: 0,
             low_bytes: 0,
@@ -156,7 +156,7 @@ impl GuestReport {
         })
     }
 
-    pub(super) fn weigh(&mut self, verdict: &Verdict) {
+    pub(super) fn weigh(&mut self, verdict: &MergeVerdict) {
         [self.low_bytes, self.expected_saved_bytes, self.high_bytes] = verdict.saved_bytes;
         self.metadata_bytes = verdict.metadata_bytes;
         self.net_profit_bytes = verdict.net_profit_bytes;
@@ -165,7 +165,7 @@ impl GuestReport {
 }
 
 impl MatrixReport {
-    pub(super) fn new(guests: Vec<String>, pairs: &Pairs, page_size: u64) -> Self {
+    pub(super) fn new(guests: Vec<String>, pairs: &PairMatrix, page_size: u64) -> Self {
         let bytes = |a, b| (pairs.get(a, b) * page_size as f64).round() as u64;
         let shared_bytes = (0..guests.len()).map(|a| (0..guests.len()).map(|b| bytes(a, b)).collect()).collect();
         Self { guests, shared_bytes }
@@ -180,7 +180,7 @@ mod tests {
     fn folding_is_named_where_zero_pages_are_a_good_part() {
         let outcome = GuestOutcome { pages: 1000, zero: 300.0, ..GuestOutcome::default() };
         let report = |merged_zero| {
-            let sums = GuestSums { merged_zero, huge_bytes: 250 * 4096, ..GuestSums::default() };
+            let sums = GuestScanSums { merged_zero, huge_bytes: 250 * 4096, ..GuestScanSums::default() };
             GuestReport::new("a".to_owned(), None, Vec::new(), &outcome, &sums, 4096)
         };
         let mut guest = report(100);

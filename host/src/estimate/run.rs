@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::Ineligible;
-use ksmith_core::sketch::{CostModel, Costs, MergeRules, Outcome, Verdict};
+use ksmith_core::kernel::IneligibleReason;
+use ksmith_core::sketch::{CostModel, MergeRules, MergeVerdict, SavingsOutcome, VerdictInput};
 
-use super::job::Job;
-use super::report::{GuestReport, MatrixReport, Report, SkippedReport};
-use super::sums::GuestSums;
+use super::job::EstimateJob;
+use super::report::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
+use super::sums::GuestScanSums;
 use super::{exact, sample, sketch};
-use crate::memory::error::{EstimateError, Unreadable};
-use crate::memory::frames::Frames;
-use crate::memory::pace::Pace;
-use crate::memory::pinned::Quiet;
-use crate::memory::progress::Meter;
-use crate::memory::salt::Salt;
-use crate::memory::scan::{Context, Tally, cpu_seconds, page_size, unexpected};
-use crate::memory::target::{Selection, Targets};
+use crate::memory::error::{EstimateError, UnreadableProcess};
+use crate::memory::frames::FrameTable;
+use crate::memory::pace::ReadPace;
+use crate::memory::pinned::PinningCheck;
+use crate::memory::progress::ProgressMeter;
+use crate::memory::salt::FingerprintSalt;
+use crate::memory::scan::{ScanContext, ScanTally, cpu_seconds, page_size, unexpected};
+use crate::memory::target::{TargetSelection, TargetSet};
 
 /// The reading mode: how much to read and to remember.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mode {
+pub enum EstimateMode {
     /// Reads and remembers everything.
     Exact,
     /// Reads everything and remembers a bounded part.
@@ -30,7 +30,7 @@ pub enum Mode {
     Sample(f64),
 }
 
-impl Mode {
+impl EstimateMode {
     /// Returns the name of the mode.
     pub fn name(self) -> &'static str {
         match self {
@@ -43,11 +43,11 @@ impl Mode {
 
 /// Options of an estimate.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct EstimateOptions {
     /// The processes to read.
-    pub selection: Selection,
+    pub selection: TargetSelection,
     /// The mode of reading.
-    pub mode: Mode,
+    pub mode: EstimateMode,
     /// The pause before a second pass, which finds changing pages; `None` for a single pass.
     pub again: Option<Duration>,
     /// Number of reading threads.
@@ -57,22 +57,22 @@ pub struct Options {
     /// True to compare guests in pairs.
     pub wants_pairs: bool,
     /// The progress meter.
-    pub meter: Option<Arc<dyn Meter>>,
+    pub meter: Option<Arc<dyn ProgressMeter>>,
     /// KSM's settings that decide the savings.
     pub rules: MergeRules,
     /// The cost model of ksmd's work.
     pub costs: CostModel,
     /// The salt of the fingerprints and of the drawn pages; `None` for a random one.
-    pub salt: Option<Salt>,
+    pub salt: Option<FingerprintSalt>,
 }
 
-impl Options {
+impl EstimateOptions {
     /// Creates the default options for these processes.
-    pub fn new(selection: Selection) -> Self {
+    pub fn new(selection: TargetSelection) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             selection,
-            mode: Mode::Sketch,
+            mode: EstimateMode::Sketch,
             again: None,
             // Half of the cores, and no more than saturate the memory of most machines.
             threads: (cores / 2).clamp(1, 8),
@@ -87,9 +87,9 @@ impl Options {
 }
 
 /// The result of any mode.
-struct Found {
-    outcome: Outcome,
-    tallies: Vec<Tally>,
+struct ModeResult {
+    outcome: SavingsOutcome,
+    tallies: Vec<ScanTally>,
     changing: Vec<u64>,
     read: u64,
     sketch_bytes: Option<u64>,
@@ -99,8 +99,8 @@ struct Found {
 ///
 /// # Errors
 /// Nothing can be read, or the options contradict each other.
-pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
-    if let Mode::Sample(rate) = options.mode {
+pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateError> {
+    if let EstimateMode::Sample(rate) = options.mode {
         if !(rate > 0.0 && rate <= 1.0) {
             return Err(EstimateError::Usage("a sample takes more than 0 and at most 100 % of the pages"));
         }
@@ -112,17 +112,17 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     }
     let started = Instant::now();
     let cpu_before = cpu_seconds();
-    let found = Targets::select(&options.selection)?;
+    let found = TargetSet::select(&options.selection)?;
     let salt = match &options.salt {
         Some(salt) => salt.clone(),
-        None => Salt::new().map_err(unexpected("get random numbers"))?,
+        None => FingerprintSalt::new().map_err(unexpected("get random numbers"))?,
     };
-    let job = Job {
-        context: Context {
+    let job = EstimateJob {
+        context: ScanContext {
             salt,
-            pace: Pace::new(options.max_rate),
-            frames: Frames::open(),
-            quiet: Quiet::new(),
+            pace: ReadPace::new(options.max_rate),
+            frames: FrameTable::open(),
+            quiet: PinningCheck::new(),
             page_size: page_size(),
         },
         targets: &found.targets,
@@ -134,17 +134,17 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
         meter: options.meter.as_deref(),
     };
     let mut result = match options.mode {
-        Mode::Exact => {
-            let exact::Found { outcome, tallies, changing, read } = exact::run(&job);
-            Found { outcome, tallies, changing, read, sketch_bytes: None }
+        EstimateMode::Exact => {
+            let exact::ExactResult { outcome, tallies, changing, read } = exact::run(&job);
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: None }
         }
-        Mode::Sketch => {
-            let sketch::Found { outcome, tallies, changing, read, sketch_bytes } = sketch::run(&job);
-            Found { outcome, tallies, changing, read, sketch_bytes: Some(sketch_bytes) }
+        EstimateMode::Sketch => {
+            let sketch::SketchResult { outcome, tallies, changing, read, sketch_bytes } = sketch::run(&job);
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: Some(sketch_bytes) }
         }
-        Mode::Sample(rate) => {
-            let sample::Found { outcome, tallies, changing, read } = sample::run(&job, rate);
-            Found { outcome, tallies, changing, read, sketch_bytes: None }
+        EstimateMode::Sample(rate) => {
+            let sample::SampleResult { outcome, tallies, changing, read } = sample::run(&job, rate);
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: None }
         }
     };
     let sums = guest_sums(&job, options, &mut result);
@@ -162,12 +162,12 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
             GuestReport::new(guest.name.to_string(), pid, guest.pids.clone(), outcome, sums, size)
         })
         .collect();
-    let mut all = GuestSums { looked_twice: options.again.is_some(), ..GuestSums::default() };
+    let mut all = GuestScanSums { looked_twice: options.again.is_some(), ..GuestScanSums::default() };
     for sums in &sums {
         all.add(sums);
     }
-    let verdict = |sums: &GuestSums, outcome: &ksmith_core::sketch::GuestOutcome| {
-        let costs = Costs {
+    let verdict = |sums: &GuestScanSums, outcome: &ksmith_core::sketch::GuestOutcome| {
+        let costs = VerdictInput {
             pages: outcome.pages + sums.changing,
             changing: sums.changing,
             saved: outcome.saved,
@@ -176,7 +176,7 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
             page_size: size,
             is_mergeable: sums.is_mergeable,
         };
-        Verdict::of(&costs, &options.costs)
+        MergeVerdict::weigh(&costs, &options.costs)
     };
     let mut guests = guests;
     for (report, (outcome, sums)) in guests.iter_mut().zip(result.outcome.guests.iter().zip(&sums)) {
@@ -187,7 +187,8 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
     total.weigh(&whole);
     let advice_to_fold = total.advice_to_fold();
     let exited = found.targets.iter().filter(|target| target.has_exited());
-    let exited = exited.map(|target| SkippedReport { pid: target.pid, reason: Unreadable::Exited.to_string() });
+    let exited =
+        exited.map(|target| SkippedReport { pid: target.pid, reason: UnreadableProcess::Exited.to_string() });
     let skipped = found.skipped.iter().map(|it| SkippedReport { pid: it.pid, reason: it.why.to_string() });
     let names = guests.iter().map(|guest| match guest.pid {
         Some(pid) if guests.iter().filter(|other| other.name == guest.name).count() > 1 => {
@@ -196,10 +197,10 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
         _ => guest.name.clone(),
     });
     let names: Vec<String> = names.collect();
-    Ok(Report {
+    Ok(EstimateReport {
         mode: options.mode.name(),
         rate: match options.mode {
-            Mode::Sample(rate) => Some(rate),
+            EstimateMode::Sample(rate) => Some(rate),
             _ => None,
         },
         matrix: result.outcome.pairs.as_ref().map(|pairs| MatrixReport::new(names, pairs, size)),
@@ -220,8 +221,8 @@ pub fn estimate(options: &Options) -> Result<Report, EstimateError> {
 }
 
 /// Sums the other figures of each guest's targets, and adds the zero pages that KSM has already merged.
-fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestSums> {
-    let mut sums = vec![GuestSums::default(); job.guests];
+fn guest_sums(job: &EstimateJob<'_>, options: &EstimateOptions, found: &mut ModeResult) -> Vec<GuestScanSums> {
+    let mut sums = vec![GuestScanSums::default(); job.guests];
     let sees_frames = job.context.frames.are_visible();
     for (target, tally) in job.targets.iter().zip(&found.tallies) {
         let guest = target.guest as usize;
@@ -230,7 +231,7 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
         let zero = ksm.zero_pages.unwrap_or(0);
         sums.merged_zero += zero;
         // A sample sees too few merged pages to count them, and the kernel counts them anyhow.
-        let is_counted = sees_frames && !matches!(options.mode, Mode::Sample(_));
+        let is_counted = sees_frames && !matches!(options.mode, EstimateMode::Sample(_));
         sums.merged += zero + if is_counted { tally.merged } else { ksm.merging_pages.unwrap_or(0) };
         sums.is_mergeable |= target.memory.is_mergeable;
         sums.huge_bytes += target.memory.huge_bytes;
@@ -238,10 +239,10 @@ fn guest_sums(job: &Job<'_>, options: &Options, found: &mut Found) -> Vec<GuestS
             *sums.ineligible.entry(reason).or_default() += bytes;
         }
         let forked = match options.mode {
-            Mode::Sample(rate) => (tally.forked as f64 / rate) as u64,
-            Mode::Exact | Mode::Sketch => tally.forked,
+            EstimateMode::Sample(rate) => (tally.forked as f64 / rate) as u64,
+            EstimateMode::Exact | EstimateMode::Sketch => tally.forked,
         };
-        *sums.ineligible.entry(Ineligible::Forked).or_default() += forked * job.context.page_size;
+        *sums.ineligible.entry(IneligibleReason::Forked).or_default() += forked * job.context.page_size;
         found.outcome.add_merged_zero_pages(guest, zero);
     }
     for ((sums, guest), changing) in sums.iter_mut().zip(&found.outcome.guests).zip(&found.changing) {

@@ -2,22 +2,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ksmith_core::sketch::{Outcome, Positions, Probe, Probes, mix};
+use ksmith_core::sketch::{PageProbe, ProbeSample, SamplePositions, SavingsOutcome, mix};
 
-use super::job::Job;
-use super::places::{Place, look_again};
-use crate::memory::scan::Tally;
+use super::job::EstimateJob;
+use super::places::{FingerprintedPage, look_again};
+use crate::memory::scan::ScanTally;
 use crate::memory::work::{chunks, read_chunks};
 
 /// Bytes in a chunk: a power of two, so that the chunks of clones cover the same positions.
 const CHUNK: u64 = 1 << 30;
 
 /// The result of sample mode.
-pub struct Found {
+pub struct SampleResult {
     /// The bounds of the savings.
-    pub outcome: Outcome,
+    pub outcome: SavingsOutcome,
     /// The scan figures of each target, of the sample only.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<ScanTally>,
     /// Pages of each guest that change, as estimated.
     pub changing: Vec<u64>,
     /// Pages read in all.
@@ -25,7 +25,7 @@ pub struct Found {
 }
 
 /// Reads each page with the probability `rate`.
-pub fn run(job: &Job<'_>, rate: f64) -> Found {
+pub fn run(job: &EstimateJob<'_>, rate: f64) -> SampleResult {
     let chunks = chunks(job.targets, CHUNK);
     let size = job.context.page_size;
     let found = Mutex::new((Vec::new(), Vec::new()));
@@ -36,13 +36,13 @@ pub fn run(job: &Job<'_>, rate: f64) -> Found {
             // The chunk's role: the same for the same part of clones' memory.
             let role = (chunk.stretch << 40) | (chunk.offset / CHUNK);
             let pages = (chunk.addresses.end - chunk.addresses.start) / size;
-            let (mut places, mut numbers, mut tally) = (Vec::new(), Vec::new(), Tally::default());
-            for page in Positions::new(job.context.salt.seed(), role, pages, rate) {
+            let (mut places, mut numbers, mut tally) = (Vec::new(), Vec::new(), ScanTally::default());
+            for page in SamplePositions::new(job.context.salt.seed(), role, pages, rate) {
                 let address = chunk.addresses.start + page * size;
-                let (fingerprint, look) = scratch.look(&job.context, &target.memory, address)?;
+                let (fingerprint, look) = scratch.read_page(&job.context, &target.memory, address)?;
                 tally.add(&look);
                 if let Some(fingerprint) = fingerprint {
-                    places.push(Place { target: chunk.target as u32, address, fingerprint });
+                    places.push(FingerprintedPage { target: chunk.target as u32, address, fingerprint });
                     numbers.push(mix(role) ^ page);
                 }
             }
@@ -67,9 +67,9 @@ pub fn run(job: &Job<'_>, rate: f64) -> Found {
     let living = numbers.iter().zip(&places).filter(|(_, place)| !job.targets[place.target as usize].has_exited());
     let probes = living.map(|(&number, place)| {
         let guest = job.targets[place.target as usize].guest;
-        Probe { place: number, guest, page: place.fingerprint }
+        PageProbe { place: number, guest, page: place.fingerprint }
     });
-    let outcome = Probes { rate, pages: pages.clone(), probes: probes.collect() }.outcome(&job.rules);
+    let outcome = ProbeSample { rate, pages: pages.clone(), probes: probes.collect() }.outcome(&job.rules);
     let changing = pages.iter().zip(&outcome.guests).map(|(pages, guest)| pages - guest.pages.min(*pages));
-    Found { changing: changing.collect(), outcome, tallies, read }
+    SampleResult { changing: changing.collect(), outcome, tallies, read }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ksmith_core::sketch::{Outcome, Positions, Sketch};
+use ksmith_core::sketch::{ContentSketch, SamplePositions, SavingsOutcome};
 
-use super::job::Job;
-use super::places::{Place, look_again};
-use crate::memory::scan::Tally;
-use crate::memory::target::Target;
+use super::job::EstimateJob;
+use super::places::{FingerprintedPage, look_again};
+use crate::memory::scan::ScanTally;
+use crate::memory::target::ReadTarget;
 use crate::memory::work::{chunks, read_chunks};
 
 const CHUNK: u64 = 16 << 20;
@@ -16,11 +16,11 @@ const CHUNK: u64 = 16 << 20;
 const LOOKED_AT_AGAIN: f64 = 65_536.0;
 
 /// The result of sketch mode.
-pub struct Found {
+pub struct SketchResult {
     /// The savings that merging would bring, as estimated.
-    pub outcome: Outcome,
+    pub outcome: SavingsOutcome,
     /// The scan figures of each target.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<ScanTally>,
     /// Pages of each guest that change, as estimated.
     pub changing: Vec<u64>,
     /// Pages read in all.
@@ -30,9 +30,9 @@ pub struct Found {
 }
 
 /// Reads everything once.
-pub fn run(job: &Job<'_>) -> Found {
+pub fn run(job: &EstimateJob<'_>) -> SketchResult {
     let chunks = chunks(job.targets, CHUNK);
-    let sketch = Mutex::new(Sketch::new(job.guests, Sketch::SLOTS, job.context.salt.tag()));
+    let sketch = Mutex::new(ContentSketch::new(job.guests, ContentSketch::SLOTS, job.context.salt.tag()));
     let places = Mutex::new(Vec::new());
     let size = job.context.page_size;
     let rate = (LOOKED_AT_AGAIN / (job.bytes() / size).max(1) as f64).min(1.0);
@@ -42,7 +42,7 @@ pub fn run(job: &Job<'_>) -> Found {
             let chunk = &chunks[at];
             let pages = (chunk.addresses.end - chunk.addresses.start) / size;
             let rate = if job.again.is_some() { rate } else { 0.0 };
-            let mut drawn = Positions::new(job.context.salt.seed(), at as u64, pages, rate).peekable();
+            let mut drawn = SamplePositions::new(job.context.salt.seed(), at as u64, pages, rate).peekable();
             let mut again = Vec::new();
             let mut fingerprints = Vec::with_capacity(pages as usize);
             let tally =
@@ -51,7 +51,7 @@ pub fn run(job: &Job<'_>) -> Found {
                     let page = (address - chunk.addresses.start) / size;
                     while drawn.next_if(|&place| place < page).is_some() {}
                     if drawn.next_if_eq(&page).is_some() {
-                        again.push(Place { target: chunk.target as u32, address, fingerprint });
+                        again.push(FingerprintedPage { target: chunk.target as u32, address, fingerprint });
                     }
                 })?;
             sketch.lock().unwrap_or_else(PoisonError::into_inner).add(target.guest, &fingerprints);
@@ -62,7 +62,7 @@ pub fn run(job: &Job<'_>) -> Found {
     let mut sketch = sketch.into_inner().unwrap_or_else(PoisonError::into_inner);
     // What a process held that is gone can't be merged. Of a group only the whole can be told apart.
     for guest in 0..job.guests {
-        if job.targets.iter().filter(|target| target.guest as usize == guest).all(Target::has_exited) {
+        if job.targets.iter().filter(|target| target.guest as usize == guest).all(ReadTarget::has_exited) {
             sketch.forget(guest as u32);
         }
     }
@@ -76,5 +76,5 @@ pub fn run(job: &Job<'_>) -> Found {
         read += again;
     }
     let changing = before.iter().zip(&outcome.guests).map(|(before, guest)| before - guest.pages.min(*before));
-    Found { changing: changing.collect(), sketch_bytes: sketch.peak_bytes() as u64, outcome, tallies, read }
+    SketchResult { changing: changing.collect(), sketch_bytes: sketch.peak_bytes() as u64, outcome, tallies, read }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::kernel::Ineligible;
+use ksmith_core::kernel::IneligibleReason;
 
 /// Figures of one guest besides its outcome, in pages.
 #[derive(Debug, Clone, Default)]
-pub(super) struct GuestSums {
+pub(super) struct GuestScanSums {
     pub changing: u64,
     pub looked_twice: bool,
     pub merged: u64,
@@ -16,10 +16,10 @@ pub(super) struct GuestSums {
     /// Bytes in huge pages.
     pub huge_bytes: u64,
     pub is_mergeable: bool,
-    pub ineligible: BTreeMap<Ineligible, u64>,
+    pub ineligible: BTreeMap<IneligibleReason, u64>,
 }
 
-impl GuestSums {
+impl GuestScanSums {
     /// Adds the figures of another guest.
     pub fn add(&mut self, other: &Self) {
         self.changing += other.changing;

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use crate::memory::error::{Unreadable, right};
+use crate::memory::error::{UnreadableProcess, right};
 
 /// An error from folding a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     /// The process can't be read, or has ended.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(#[from] UnreadableProcess),
     /// The kernel does not let this user split another process's huge pages.
     #[error(
         "its huge pages may not be split: {}",
@@ -26,7 +26,7 @@ impl FoldError {
     pub(super) fn of_reading(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOTTY) => Self::NoCall("PAGEMAP_SCAN (Linux 6.7 has)"),
-            _ => Self::Unreadable(Unreadable::of(error)),
+            _ => Self::Unreadable(UnreadableProcess::from_io(error)),
         }
     }
 }

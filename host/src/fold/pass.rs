@@ -10,7 +10,7 @@ use super::look::{CountUntil, ZeroCounter};
 use super::split::{collapse, split};
 use super::tally::{FoldTally, LeftBytes};
 use super::target::FoldTarget;
-use crate::memory::error::Unreadable;
+use crate::memory::error::UnreadableProcess;
 use crate::memory::page_ranges::{PageKinds, PageQuery};
 use crate::own_use::thread_cpu;
 
@@ -164,7 +164,7 @@ impl SharedPass<'_> {
     ) -> Result<bool, FoldError> {
         let FoldTarget { memory, process, pidfd, huge_size, .. } = self.target;
         let size = *huge_size as u64;
-        if !self.target.are_exclusive(start, size).map_err(Unreadable::of)?
+        if !self.target.are_exclusive(start, size).map_err(UnreadableProcess::from_io)?
             || counter.count(&memory.mem, process.pid, start, CountUntil::Enough)?.is_none()
         {
             return Ok(true);
@@ -238,7 +238,7 @@ impl SharedPass<'_> {
         })?;
         tally.split_bytes += size * (huge_pages.len() - whole.len()) as u64;
         for huge_page in whole {
-            let is_exclusive = target.is_exclusive(huge_page).map_err(Unreadable::of)?;
+            let is_exclusive = target.is_exclusive(huge_page).map_err(UnreadableProcess::from_io)?;
             *match () {
                 () if refused.contains(&huge_page) => &mut tally.left.locked,
                 () if is_exclusive => &mut tally.left.pinned,

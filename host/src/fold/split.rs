@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::FoldError;
-use crate::memory::error::Unreadable;
+use crate::memory::error::UnreadableProcess;
 
 /// Asks the kernel to split each of these huge pages, given by their addresses. Calls `refused` for those that it does
 /// not even try, since their mapping is locked, of another kind, or gone. One that is shared or pinned stays whole
@@ -35,7 +35,7 @@ pub(super) fn split(
             Ok(bytes) => bytes / page_size,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR | libc::EAGAIN) => continue,
-                Some(libc::ESRCH) => return Err(Unreadable::Exited.into()),
+                Some(libc::ESRCH) => return Err(UnreadableProcess::Exited.into()),
                 Some(libc::EPERM | libc::EACCES) => return Err(FoldError::Denied),
                 Some(libc::ENOSYS) => return Err(FoldError::NoCall("process_madvise (Linux 5.10 has)")),
                 _ => 0,
@@ -62,7 +62,7 @@ pub(super) fn collapse(process: impl AsFd, start: u64, bytes: usize) -> Result<b
     match advise(&process, &[range], libc::MADV_COLLAPSE) {
         Ok(advised) => Ok(advised == bytes),
         Err(error) => match error.raw_os_error() {
-            Some(libc::ESRCH) => Err(Unreadable::Exited.into()),
+            Some(libc::ESRCH) => Err(UnreadableProcess::Exited.into()),
             Some(libc::EPERM | libc::EACCES) => Err(FoldError::Denied),
             _ => Ok(false),
         },

@@ -9,17 +9,17 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::FoldError;
 use crate::memory::entries;
-use crate::memory::error::Unreadable;
+use crate::memory::error::UnreadableProcess;
 use crate::memory::page_ranges::{PageKinds, PageQuery, each_range};
-use crate::memory::process::{Detail, Memory, Process};
+use crate::memory::process::{MappingDetail, OpenProcess, ProcessMemory};
 use crate::memory::scan::page_size;
 use crate::root::Root;
 
 /// A process to fold, held by descriptors: a reused PID is never taken for it.
 #[derive(Debug)]
 pub struct FoldTarget {
-    pub(super) process: Process,
-    pub(super) memory: Memory,
+    pub(super) process: OpenProcess,
+    pub(super) memory: ProcessMemory,
     pub(super) pidfd: OwnedFd,
     /// Bytes in a page, and in a huge page that one entry of the second lowest page table maps.
     pub(super) page_size: usize,
@@ -40,13 +40,14 @@ impl FoldTarget {
     ///
     /// # Errors
     /// There is none, it is a kernel thread, it has ended, or its memory may not be read.
-    pub fn open(pid: u32) -> Result<Self, Unreadable> {
-        let process = Process::open(pid)?;
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Unreadable::NoSuchProcess)?;
-        let pidfd = pidfd_open(number, PidfdFlags::empty()).map_err(|error| Unreadable::of(error.into()))?;
-        let memory = process.memory(Detail::Headings)?;
+    pub fn open(pid: u32) -> Result<Self, UnreadableProcess> {
+        let process = OpenProcess::open(pid)?;
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(UnreadableProcess::NoSuchProcess)?;
+        let pidfd =
+            pidfd_open(number, PidfdFlags::empty()).map_err(|error| UnreadableProcess::from_io(error.into()))?;
+        let memory = process.memory(MappingDetail::Headings)?;
         // Both were opened by the PID: as long as its directory is alive, they are of this process.
-        process.is_there().map_err(Unreadable::of)?;
+        process.is_there().map_err(UnreadableProcess::from_io)?;
         Ok(Self { process, memory, pidfd, page_size: page_size() as usize, huge_size: huge_page_size() })
     }
 

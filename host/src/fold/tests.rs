@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
-use crate::memory::error::Unreadable;
+use crate::memory::error::UnreadableProcess;
 use crate::root::Root;
 
 const PAGE: usize = 4096;
@@ -14,12 +14,12 @@ const HUGE: usize = 2 << 20;
 const LENGTH: usize = 8 * HUGE;
 
 /// A process that holds `LENGTH` bytes in huge pages.
-struct Holder {
+struct HugePageHolder {
     child: Child,
     address: u64,
 }
 
-impl Holder {
+impl HugePageHolder {
     /// Starts a process. `zeros` is a condition on a page's `number` in Python, and `then` runs last, with the memory
     /// as `m` at `address`. Returns `None` if the kernel has no huge pages for it.
     fn start(zeros: &str, then: &str) -> Option<Self> {
@@ -75,7 +75,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for HugePageHolder {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -88,7 +88,7 @@ fn skip(why: &str) {
 }
 
 /// Folds a process; `None` if this user may not.
-fn fold(holder: &Holder, settings: &FoldSettings) -> Option<FoldTally> {
+fn fold(holder: &HugePageHolder, settings: &FoldSettings) -> Option<FoldTally> {
     match holder.target().fold(settings) {
         Err(FoldError::Denied) => None,
         outcome => Some(outcome.unwrap()),
@@ -105,7 +105,7 @@ fn zeros_of_huge_pages_come_free_and_no_byte_differs() {
     }
     // Half of the huge pages are half zero, in runs of 64; the others hold 63 zero pages each, one too few.
     let zeros = "(number // 64 % 2 == 0 if number // 512 % 2 == 0 else number % 512 < 63)";
-    let Some(holder) = Holder::start(zeros, "") else { return skip(NO_HUGE_PAGES) };
+    let Some(holder) = HugePageHolder::start(zeros, "") else { return skip(NO_HUGE_PAGES) };
     let before = holder.bytes();
     let all = LENGTH as u64;
     let Some(dry) = fold(&holder, &FoldSettings { is_dry_run: true, ..FoldSettings::default() }) else {
@@ -132,7 +132,7 @@ fn small_pages_are_put_together_and_folded_where_that_is_asked_for() {
     // The last quarter has too few zeros, and stays in small pages.
     let zeros = format!("(number % 2 == 0 if number < {} else number % 512 < 63)", LENGTH / PAGE * 3 / 4);
     let then = format!("m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})");
-    let Some(holder) = Holder::start_in(false, &zeros, &then) else { return skip(NO_HUGE_PAGES) };
+    let Some(holder) = HugePageHolder::start_in(false, &zeros, &then) else { return skip(NO_HUGE_PAGES) };
     let (before, all) = (holder.bytes(), LENGTH as u64);
     if holder.huge_bytes() > 0 {
         return skip("khugepaged was here before");
@@ -163,7 +163,7 @@ fn locked_and_forked_huge_pages_are_left_and_named() {
         2 * quarter,
         2 * quarter
     );
-    let Some(holder) = Holder::start("number % 2 == 0", &then) else { return skip(NO_HUGE_PAGES) };
+    let Some(holder) = HugePageHolder::start("number % 2 == 0", &then) else { return skip(NO_HUGE_PAGES) };
     let Some(tally) = fold(&holder, &FoldSettings::default()) else { return skip(NO_RIGHT) };
     let quarter = quarter as u64;
     assert!(tally.left.locked == quarter && tally.left.shared >= quarter, "{tally:?}");
@@ -172,7 +172,7 @@ fn locked_and_forked_huge_pages_are_left_and_named() {
 
 #[test]
 fn a_sample_says_what_a_pass_would_free() {
-    let Some(holder) = Holder::start("number % 4 == 0", "") else { return skip(NO_HUGE_PAGES) };
+    let Some(holder) = HugePageHolder::start("number % 4 == 0", "") else { return skip(NO_HUGE_PAGES) };
     let sample = holder.target().sample(4096, &FoldSettings::default()).unwrap();
     assert!(sample.foldable_zero_bytes() >= LENGTH as u64 / 4, "{sample:?}");
     assert_eq!(sample.sampled * sample.huge_page_size, sample.huge_bytes);
@@ -193,5 +193,5 @@ fn a_few_huge_pages_speak_for_all() {
 
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
-    assert_eq!(FoldTarget::open(u32::MAX).unwrap_err(), Unreadable::NoSuchProcess);
+    assert_eq!(FoldTarget::open(u32::MAX).unwrap_err(), UnreadableProcess::NoSuchProcess);
 }

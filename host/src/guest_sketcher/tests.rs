@@ -3,7 +3,7 @@ use std::process::{Child, Command, Stdio};
 
 use ksmith_core::kernel::{KsmStat, PidStat};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::Sketches;
+use ksmith_core::sample::HostSketches;
 
 use super::*;
 use crate::reader::SUSPECTS;
@@ -37,9 +37,9 @@ fn id_of(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: stat.value().unwrap().start_ticks }
 }
 
-fn sketches(guests: &[ProcessId], reader: &mut GuestReader) -> Sketches {
+fn sketches(guests: &[ProcessId], reader: &mut GuestReader) -> HostSketches {
     let guests = guests.iter().map(|id| std::sync::Arc::new(reader.sketch(*id).unwrap())).collect();
-    Sketches { guests, full_scans: 0, page_size: 4096 }
+    HostSketches { guests, full_scans: 0, page_size: 4096 }
 }
 
 #[test]
@@ -75,11 +75,11 @@ fn pages_that_changed_are_seen_at_the_second_look() {
     let id = id_of(std::process::id());
     let mut reader = GuestReader::default();
     let places: Vec<u64> = memory.chunks(4096).skip(1).take(8).map(|page| page.as_ptr() as u64 / 4096).collect();
-    let before = reader.look(&[(id, places.clone())]);
+    let before = reader.reread_pages(&[(id, places.clone())]);
     let at = |number: usize| (places[number] * 4096 - memory.as_ptr() as u64) as usize;
     let changed = at(3);
     memory[changed + 100] = 1;
-    let after = reader.look(&[(id, places.clone())]);
+    let after = reader.reread_pages(&[(id, places.clone())]);
     for (number, place) in places.iter().enumerate() {
         let [one, two] = [&before, &after].map(|looked| looked[0].1[place].unwrap());
         assert_eq!(one == two, number != 3, "{number}: {one:?} {two:?}");
@@ -95,10 +95,10 @@ fn pages_that_do_not_come_are_not_taken_for_gone() {
     let places: Vec<u64> = sketch.kept().iter().map(|page| page.place()).collect();
     let asked = [(id, places)];
     // As if it had not answered.
-    SUSPECTS.note(id.pid, Instant::now() + Duration::from_secs(60));
-    assert!(reader.look(&asked).is_empty() && reader.sketch(id).is_none());
+    SUSPECTS.record_silence(id.pid, Instant::now() + Duration::from_secs(60));
+    assert!(reader.reread_pages(&asked).is_empty() && reader.sketch(id).is_none());
     SUSPECTS.clear(id.pid);
-    let looked = reader.look(&asked);
+    let looked = reader.reread_pages(&asked);
     assert!(looked[0].1.values().filter(|page| page.is_some()).count() > asked[0].1.len() / 2, "it is asked again");
     assert!(reader.sketch(id).is_some());
     child.kill().unwrap();
@@ -109,15 +109,15 @@ fn pages_that_do_not_come_are_not_taken_for_gone() {
 fn the_daemon_learns_of_a_guest_without_waiting_for_it() {
     let mut child = holder(0);
     let id = id_of(child.id());
-    let process = ksmith_core::sample::Process {
+    let process = ksmith_core::sample::ProcessSample {
         rss_bytes: PAGES * 4096,
         ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
-        ..ksmith_core::sample::Process::new(id, "guest".into(), false)
+        ..ksmith_core::sample::ProcessSample::new(id, "guest".into(), false)
     };
-    let opted_out = ksmith_core::sample::Process {
+    let opted_out = ksmith_core::sample::ProcessSample {
         rss_bytes: PAGES * 4096,
         ksm: KsmStat { mergeable: Some(false), merge_any: Some(false), ..KsmStat::default() },
-        ..ksmith_core::sample::Process::new(id_of(std::process::id()), "other".into(), false)
+        ..ksmith_core::sample::ProcessSample::new(id_of(std::process::id()), "other".into(), false)
     };
     let mut sketcher = GuestSketcher::start().unwrap();
     let mut seconds = 0;

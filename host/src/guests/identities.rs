@@ -4,27 +4,29 @@ use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
 
 use super::twins;
-use crate::hypervisor::{Cgroup, Recognised, container, printable, recognise};
-use crate::owner::{Glance, Owner};
+use crate::hypervisor::{CgroupPath, RecognisedProcess, container, printable, recognise};
+use crate::owner::{OwnershipSnapshot, ProcessOwner};
 use crate::root::Root;
-use crate::users::Users;
+use crate::users::UserNames;
 
 /// Recognises a process; `None` if it has ended or its PID has been reused.
-pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Recognised> {
+pub(super) fn read(root: &Root, id: ProcessId, users: &UserNames) -> Option<RecognisedProcess> {
     let text = |file: &str| root.text(format!("proc/{}/{file}", id.pid));
-    let before = Glance::at(root, id.pid);
+    let before = OwnershipSnapshot::at(root, id.pid);
     let owner = before.owner();
     let line = text("cmdline").value().map(|text| CommandLine::parse(text.as_bytes())).unwrap_or_default();
-    let cgroup = text("cgroup").value().and_then(|text| Cgroup::parse(text));
+    let cgroup = text("cgroup").value().and_then(|text| CgroupPath::parse(text));
     let user = owner.map(|owner| users.name(owner.effective()));
     // Last: what was read before belongs to this process only if it is still there.
     let stat = text("stat").and_then(|text| PidStat::parse(&text));
     let stat = stat.value().filter(|stat| stat.start_ticks == id.start_ticks)?;
     let mut found = recognise(&stat.comm, &line, cgroup.as_ref(), stat.parent, user);
     // Another user's word names a guest, and gives no access to anything. Root's is believed.
-    let is_in_container = cgroup.as_ref().is_some_and(Cgroup::is_in_container);
-    found.identity.is_verified |=
-        found.has_own_word && !is_in_container && before.is_roots_program() && before == Glance::at(root, id.pid);
+    let is_in_container = cgroup.as_ref().is_some_and(CgroupPath::is_in_container);
+    found.identity.is_verified |= found.has_own_word
+        && !is_in_container
+        && before.is_roots_program()
+        && before == OwnershipSnapshot::at(root, id.pid);
     let unit = found.identity.unit.clone();
     if let Some(called) = unit.and_then(|unit| found.hypervisor.called(root, &unit)) {
         let identity = &mut found.identity;
@@ -34,8 +36,8 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &Users) -> Option<Recognis
         (identity.name, identity.manager, identity.number) =
             (printable(&called.name), Some(called.manager), called.number);
     }
-    found.identity.uid = owner.and_then(Owner::only);
-    found.effective_uid = owner.map(Owner::effective);
+    found.identity.uid = owner.and_then(ProcessOwner::only);
+    found.effective_uid = owner.map(ProcessOwner::effective);
     found.identity.is_twin = root.is_host() && twins::have_one_memory(id.pid, stat.parent);
     Some(found)
 }
@@ -49,7 +51,7 @@ mod tests {
         let root = Root::host();
         let stat = root.text("proc/self/stat").and_then(|text| PidStat::parse(&text));
         let id = ProcessId { pid: std::process::id(), start_ticks: stat.value().unwrap().start_ticks };
-        let users = Users::new(&root);
+        let users = UserNames::new(&root);
         let own = read(&root, id, &users).unwrap().identity;
         assert!(own.program.starts_with("ksmith"), "{own:?}");
         assert!(own.user.is_some() && own.parent > 0);

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use ksmith_core::decide::domains::OnExit;
 use ksmith_core::sample::ProcessId;
-use ksmith_core::units::Span;
+use ksmith_core::units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
-use super::Guests;
-use crate::hypervisor::{SwitchError, Target, Uri};
+use super::GuestTracker;
+use crate::hypervisor::{GuestTarget, LibvirtUri, SwitchError};
 use crate::pool::each_within;
 use crate::process::has_ended;
 use crate::root::Root;
-use crate::undo::{Entry, Kept, Kind, StateDir, UndoError};
+use crate::undo::{EntryKind, KeptEntries, StateDir, UndoEntry, UndoError};
 
 /// The reason why a guest was switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Why {
+pub enum SwitchOffReason {
     /// Its scanning costs more than its merging saves.
     #[default]
     Prune,
@@ -38,22 +38,22 @@ pub struct SwitchedOff {
     pub name: String,
     /// The reason of the switch.
     #[serde(default)]
-    pub why: Why,
+    pub why: SwitchOffReason,
     /// URI of the libvirt to query about the guest.
     #[serde(default)]
-    pub libvirt: Uri,
+    pub libvirt: LibvirtUri,
     /// The action for a guest outside the domain when the daemon ends; absent in an entry of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exit: Option<OnExit>,
 }
 
-impl Entry for SwitchedOff {
-    const KIND: Kind = Kind::SwitchedOff;
+impl UndoEntry for SwitchedOff {
+    const KIND: EntryKind = EntryKind::SwitchedOff;
 }
 
 /// The list of guests that the daemon switched off. Clones share one list.
 #[derive(Debug, Clone)]
-pub struct OffList(Kept<SwitchedOff>);
+pub struct OffList(KeptEntries<SwitchedOff>);
 
 impl OffList {
     /// Reads the list from the undo store.
@@ -61,12 +61,12 @@ impl OffList {
     /// # Errors
     /// The store can't be read or is damaged.
     pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
-        Kept::open(directory).map(Self)
+        KeptEntries::open(directory).map(Self)
     }
 
     /// Reads the valid entries of the list, and returns the faults of the others, which stay in the store.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
-        let (kept, faults) = Kept::open_to_restore(directory);
+        let (kept, faults) = KeptEntries::open_to_restore(directory);
         (Self(kept), faults)
     }
 
@@ -76,7 +76,7 @@ impl OffList {
     }
 
     /// Returns the guests that are on the list for this reason.
-    pub fn listed(&self, why: Why) -> Vec<SwitchedOff> {
+    pub fn listed(&self, why: SwitchOffReason) -> Vec<SwitchedOff> {
         self.guests().into_iter().filter(|guest| guest.why == why).collect()
     }
 
@@ -84,8 +84,8 @@ impl OffList {
     ///
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
-    pub fn note_pruned(&self, target: &Target) -> Result<(), UndoError> {
-        self.note(std::slice::from_ref(target), Why::Prune, None)
+    pub fn note_pruned(&self, target: &GuestTarget) -> Result<(), UndoError> {
+        self.record_targets(std::slice::from_ref(target), SwitchOffReason::Prune, None)
     }
 
     /// Records guests before they are switched off as outside the domain that may merge. All go into one write, since
@@ -93,11 +93,16 @@ impl OffList {
     ///
     /// # Errors
     /// As [`note_pruned`](Self::note_pruned), for all of them.
-    pub fn note_outside(&self, targets: &[Target], on_exit: OnExit) -> Result<(), UndoError> {
-        self.note(targets, Why::Domain, Some(on_exit))
+    pub fn note_outside(&self, targets: &[GuestTarget], on_exit: OnExit) -> Result<(), UndoError> {
+        self.record_targets(targets, SwitchOffReason::Domain, Some(on_exit))
     }
 
-    fn note(&self, targets: &[Target], why: Why, on_exit: Option<OnExit>) -> Result<(), UndoError> {
+    fn record_targets(
+        &self,
+        targets: &[GuestTarget],
+        why: SwitchOffReason,
+        on_exit: Option<OnExit>,
+    ) -> Result<(), UndoError> {
         self.0.change(|guests| {
             let places = guests.iter().enumerate().map(|(at, guest)| (guest.process, at));
             let mut places: BTreeMap<ProcessId, usize> = places.collect();
@@ -119,12 +124,13 @@ impl OffList {
     /// # Errors
     /// The store can't be written.
     pub fn claim(&self, processes: &[ProcessId], on_exit: OnExit) -> Result<Vec<ProcessId>, UndoError> {
-        let mut new: Vec<ProcessId> = self.listed(Why::Prune).into_iter().map(|guest| guest.process).collect();
+        let mut new: Vec<ProcessId> =
+            self.listed(SwitchOffReason::Prune).into_iter().map(|guest| guest.process).collect();
         new.retain(|process| processes.contains(process));
         if !new.is_empty() {
             self.0.change(|guests| {
                 for guest in guests.iter_mut().filter(|guest| new.contains(&guest.process)) {
-                    (guest.why, guest.on_exit) = (Why::Domain, Some(on_exit));
+                    (guest.why, guest.on_exit) = (SwitchOffReason::Domain, Some(on_exit));
                 }
             })?;
         }
@@ -137,7 +143,7 @@ impl OffList {
     /// The store can't be written.
     pub fn set_on_exit(&self, on_exit: OnExit) -> Result<(), UndoError> {
         self.0.change(|guests| {
-            for guest in guests.iter_mut().filter(|guest| guest.why == Why::Domain) {
+            for guest in guests.iter_mut().filter(|guest| guest.why == SwitchOffReason::Domain) {
                 guest.on_exit = Some(on_exit);
             }
         })
@@ -147,7 +153,7 @@ impl OffList {
     ///
     /// # Errors
     /// The store can't be written.
-    pub fn strike(&self, processes: &BTreeSet<ProcessId>) -> Result<(), UndoError> {
+    pub fn remove_processes(&self, processes: &BTreeSet<ProcessId>) -> Result<(), UndoError> {
         self.0.change(|guests| guests.retain(|guest| !processes.contains(&guest.process)))
     }
 
@@ -156,7 +162,7 @@ impl OffList {
     pub fn restore(&self, root: &Root, wanted: impl Fn(&SwitchedOff) -> bool, dry_run: bool) -> Vec<String> {
         let there = root.clone();
         self.restore_with(wanted, dry_run, PATIENCE, move |guest| {
-            match Guests::new(there.clone(), guest.libvirt.clone()).target_by_id(guest.process.into()) {
+            match GuestTracker::new(there.clone(), guest.libvirt.clone()).target_by_id(guest.process.into()) {
                 Some(target) => target.switch(&there, true, dry_run).map(|_| true),
                 None => Ok(false),
             }
@@ -185,7 +191,7 @@ impl OffList {
                 Some(Err(error)) => notes.push(format!("{error}; it stays switched off; later: ksmith restore")),
                 None => notes.push(format!(
                     "{name} gave no answer within {}; its merging may stay off; later: ksmith restore",
-                    Span(patience)
+                    TimeSpan(patience)
                 )),
             }
         }
@@ -217,7 +223,7 @@ mod tests {
         let directory = StateDir::at(tree.path().join("state"));
         let own = ksmith_core::kernel::PidStat::parse(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
         let id = ProcessId { pid: std::process::id(), start_ticks: own.start_ticks };
-        let target = Guests::new(Root::host(), Uri::default()).target_by_id(id.into()).unwrap();
+        let target = GuestTracker::new(Root::host(), LibvirtUri::default()).target_by_id(id.into()).unwrap();
         let list = OffList::open(&directory).unwrap();
         assert!(list.guests().is_empty());
         assert_eq!(list.claim(&[id], OnExit::Keep).unwrap(), []);
@@ -228,8 +234,8 @@ mod tests {
         let noted = SwitchedOff {
             process: id,
             name: target.name.clone(),
-            why: Why::Prune,
-            libvirt: Uri::default(),
+            why: SwitchOffReason::Prune,
+            libvirt: LibvirtUri::default(),
             on_exit: None,
         };
         assert_eq!(next.guests(), [noted]);
@@ -242,15 +248,15 @@ mod tests {
         assert_eq!(next.guests()[0].on_exit, Some(OnExit::Keep));
         next.set_on_exit(OnExit::Restore).unwrap();
         assert_eq!(next.guests()[0].on_exit, Some(OnExit::Restore));
-        assert!(next.clone().listed(Why::Prune).is_empty(), "clones are one list");
-        assert_eq!(OffList::open(&directory).unwrap().listed(Why::Domain).len(), 1);
+        assert!(next.clone().listed(SwitchOffReason::Prune).is_empty(), "clones are one list");
+        assert_eq!(OffList::open(&directory).unwrap().listed(SwitchOffReason::Domain).len(), 1);
         next.forget_the_gone(&Root::host()).unwrap();
         assert_eq!(next.guests().len(), 1, "it is there");
         next.note_outside(&[target.clone(), target.clone()], OnExit::Keep).unwrap();
         let before = file();
         next.note_outside(&[target], OnExit::Keep).unwrap();
         assert_eq!((file(), next.guests().len()), (before, 1), "it is noted already");
-        next.strike(&[id].into()).unwrap();
+        next.remove_processes(&[id].into()).unwrap();
         assert!(!directory.undo().exists());
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
     }
@@ -267,9 +273,9 @@ mod tests {
         .unwrap();
         let list = OffList::open(&directory).unwrap();
         let restore = |wanted| list.restore(&Root::host(), |guest| guest.why == wanted, false);
-        assert_eq!(restore(Why::Domain), [""; 0]);
+        assert_eq!(restore(SwitchOffReason::Domain), [""; 0]);
         assert_eq!(OffList::open(&directory).unwrap().guests().len(), 1, "it is listed for another reason");
-        assert_eq!(restore(Why::Prune), [""; 0]);
+        assert_eq!(restore(SwitchOffReason::Prune), [""; 0]);
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
         assert!(!directory.path().join("guests.json").exists());
     }
@@ -282,8 +288,8 @@ mod tests {
         let guest = |pid: u32| SwitchedOff {
             process: ProcessId { pid, start_ticks: 1 },
             name: format!("guest-{pid}"),
-            why: Why::Prune,
-            libvirt: Uri::default(),
+            why: SwitchOffReason::Prune,
+            libvirt: LibvirtUri::default(),
             on_exit: None,
         };
         list.0.change(|all| all.extend((0..8).map(guest))).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ksmith_core::guest::{Guest, Memory};
+use ksmith_core::guest::{Guest, RollupFigures};
 use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
@@ -70,7 +70,7 @@ fn read_some(root: &Root, guests: &mut [&mut Guest]) -> usize {
         denied += usize::from(sums.contains(&Reading::Denied));
         // A process that has just ended has no memory. A kernel without these sums has them for none.
         sums.retain(|sums| *sums != Reading::Absent);
-        guest.set_memory(sums.iter().map(|sums| sums.value().map(Memory::of)));
+        guest.set_memory(sums.iter().map(|sums| sums.value().map(RollupFigures::from_rollup)));
     }
     denied
 }
@@ -107,7 +107,7 @@ fn rollups(root: &Root, ids: &[ProcessId]) -> Vec<Reading<SmapsRollup>> {
 mod tests {
     use ksmith_core::guest::group;
     use ksmith_core::kernel::KsmStat;
-    use ksmith_core::sample::{Process, Sample};
+    use ksmith_core::sample::{ProcessSample, Sample};
 
     use super::*;
 
@@ -130,7 +130,11 @@ mod tests {
             std::fs::write(directory.join("smaps_rollup"), sums).unwrap();
             let id = ProcessId { pid, start_ticks: 9 };
             let ksm = KsmStat { mergeable: Some(true), ..KsmStat::default() };
-            sample.processes.push(Process { rss_bytes: rss(pid), ksm, ..Process::new(id, "p".into(), false) });
+            sample.processes.push(ProcessSample {
+                rss_bytes: rss(pid),
+                ksm,
+                ..ProcessSample::new(id, "p".into(), false)
+            });
         }
         let root = Root::at(tree.path());
         let (mut guests, _) = group(&sample, |_| None);

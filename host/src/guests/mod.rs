@@ -1,6 +1,6 @@
 //! Guests on the live host: their names and the replies of their hypervisors.
 //!
-//! [`Guests`] names the processes of a [`Sample`] and groups them. It reads a few small files of each new process once.
+//! [`GuestTracker`] names the processes of a [`Sample`] and groups them. It reads a few small files of each new process once.
 //! Worker threads query the hypervisors. Replies are collected when they have arrived, so naming never waits.
 
 mod identities;
@@ -16,21 +16,22 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use ksmith_core::guest::{Guest, GuestId, Kind, NotOne, find};
-use ksmith_core::sample::{Process, ProcessId, Sample};
+pub use ksmith_core::guest::{FindGuestError, Guest, GuestId, GuestKind, find};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 
-pub use self::journal::{OffList, SwitchedOff, Why};
+pub use self::journal::{OffList, SwitchOffReason, SwitchedOff};
 pub use self::memory::{merged_now, read_memory};
-use self::prober::Prober;
+use self::prober::GuestProber;
 pub use self::snapshot::GuestSnapshot;
-use self::snapshot::Names;
-use crate::hypervisor::{Answer, Managed, Recognised};
+use self::snapshot::ProcessCatalog;
 pub use crate::hypervisor::{
-    BadUri, LibvirtError, Mconsole, MconsoleError, Monitor, MonitorError, SwitchError, Switched, Target, Uri,
+    BadUri, GuestTarget, LibvirtError, LibvirtUri, Mconsole, MconsoleError, MonitorError, QmpMonitor, SwitchError,
+    SwitchedBackend,
 };
+use crate::hypervisor::{HypervisorReply, ManagerRecord, RecognisedProcess};
 pub use crate::process::{has_ended, is_alive};
 use crate::root::Root;
-use crate::users::Users;
+use crate::users::UserNames;
 
 /// Upper bound of the threads: those that query hypervisors, and the one that queries the name service.
 pub const MOST_THREADS: usize = prober::LIMITS.threads + 1;
@@ -47,36 +48,36 @@ const ROUND: Duration = Duration::from_secs(30);
 
 /// The registry of processes and guests, updated with each sample.
 #[derive(Debug)]
-pub struct Guests {
+pub struct GuestTracker {
     root: Root,
-    users: Users,
-    names: Names,
-    prober: Option<Prober>,
+    users: UserNames,
+    names: ProcessCatalog,
+    prober: Option<GuestProber>,
 }
 
 /// A process with the identity read from its files. Its name in the sample changes when it executes another program.
 #[derive(Debug, Clone)]
-struct Known {
+struct TrackedProcess {
     name: Arc<str>,
-    found: Option<Recognised>,
+    found: Option<RecognisedProcess>,
     /// The record of its manager, and the back-off of the search for one.
-    managed: Option<Managed>,
-    record: Retry,
-    answer: Answer,
+    managed: Option<ManagerRecord>,
+    record: RetryBackoff,
+    answer: HypervisorReply,
     /// Time of the next query to its hypervisor, and the delay after that.
     due: Duration,
     pause: Duration,
-    question: Question,
+    question: QueryState,
 }
 
 /// An exponential back-off: the time of the next try, and the delay after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Retry {
+struct RetryBackoff {
     due: Duration,
     pause: Duration,
 }
 
-impl Retry {
+impl RetryBackoff {
     fn after_a_failure(self, now: Duration) -> Self {
         Self { due: now + self.pause, pause: (self.pause * 2).min(LAST_RETRY) }
     }
@@ -84,7 +85,7 @@ impl Retry {
 
 /// The state of the query to a guest's hypervisor. There is one at a time: an older reply might arrive last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
+enum QueryState {
     None,
     UnderWay,
     /// Pending since before its switch was thrown: the reply is ignored.
@@ -93,27 +94,27 @@ enum Question {
 
 /// All guests of one sample.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct List {
+pub struct GuestList {
     /// The guests, in the order of their first processes.
     pub guests: Vec<Guest>,
     /// Savings of processes with unreadable figures: with the guests' savings they sum up to the host's `saved_bytes`.
     pub unattributed_bytes: u64,
 }
 
-impl Guests {
+impl GuestTracker {
     /// Creates an empty registry.
-    pub fn new(root: Root, libvirt: Uri) -> Self {
-        let names = Names { libvirt, known: BTreeMap::new() };
-        Self { users: Users::new(&root), root, names, prober: None }
+    pub fn new(root: Root, libvirt: LibvirtUri) -> Self {
+        let names = ProcessCatalog { libvirt, known: BTreeMap::new() };
+        Self { users: UserNames::new(&root), root, names, prober: None }
     }
 
     /// Returns the guests of a sample, with the last replies of their hypervisors. Queries that are due start in the
     /// background. Processes that are not in the sample are dropped.
-    pub fn list(&mut self, sample: &Sample) -> List {
-        while let Some((id, answer)) = self.prober.as_mut().and_then(Prober::answer) {
-            self.learn(id, answer);
+    pub fn list(&mut self, sample: &Sample) -> GuestList {
+        while let Some((id, answer)) = self.prober.as_mut().and_then(GuestProber::answer) {
+            self.record_reply(id, answer);
         }
-        self.meet(sample);
+        self.update_processes(sample);
         self.ask_due(sample.at);
         self.names.name(sample)
     }
@@ -125,31 +126,31 @@ impl Guests {
     }
 
     /// Returns the guests of a sample from their files alone, without a query to a hypervisor.
-    pub fn list_unasked(&mut self, sample: &Sample) -> List {
-        self.meet(sample);
+    pub fn list_unasked(&mut self, sample: &Sample) -> GuestList {
+        self.update_processes(sample);
         self.names.name(sample)
     }
 
     /// Returns the same as [`list`](Self::list), but waits until all hypervisors have replied, or for `patience`.
-    pub fn list_within(&mut self, sample: &Sample, patience: Duration) -> List {
+    pub fn list_within(&mut self, sample: &Sample, patience: Duration) -> GuestList {
         self.list(sample);
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.prober.as_mut().and_then(|prober| prober.answer_within(left)) {
-                Some((id, answer)) => self.learn(id, answer),
+                Some((id, answer)) => self.record_reply(id, answer),
                 None => return self.names.name(sample),
             }
         }
     }
 
     /// Returns the target to switch a guest, if its process is known.
-    pub fn target(&self, guest: &Guest) -> Option<Target> {
+    pub fn target(&self, guest: &Guest) -> Option<GuestTarget> {
         self.names.target(guest)
     }
 
     /// Returns the target to switch a guest that may be in no sample; `None` if it has ended.
-    pub fn target_by_id(&self, id: GuestId) -> Option<Target> {
+    pub fn target_by_id(&self, id: GuestId) -> Option<GuestTarget> {
         let id = id.process();
         self.names.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))
     }
@@ -171,14 +172,15 @@ impl Guests {
             backend.merge = on;
         }
         known.ask_anew();
-        Some(GuestId::of(id))
+        Some(GuestId::new(id))
     }
 
-    fn meet(&mut self, sample: &Sample) {
+    fn update_processes(&mut self, sample: &Sample) {
         for (uid, name) in self.users.late() {
             let number = uid.to_string();
             for known in self.names.known.values_mut() {
-                let user = |known: &Known| known.found.as_ref().and_then(|found| found.identity.user.clone());
+                let user =
+                    |known: &TrackedProcess| known.found.as_ref().and_then(|found| found.identity.user.clone());
                 if user(known).as_ref() == Some(&number)
                     && let Some(found) = Arc::make_mut(known).found.as_mut()
                 {
@@ -188,7 +190,8 @@ impl Guests {
         }
         let mut known = std::mem::take(&mut self.names.known);
         for process in &sample.processes {
-            let is_same = |known: &Arc<Known>| known.is_of(process) && known.has_its_user(&self.root, process.id);
+            let is_same =
+                |known: &Arc<TrackedProcess>| known.is_of(process) && known.has_its_user(&self.root, process.id);
             let old = known.remove(&process.id).filter(is_same);
             let mut entry = old.unwrap_or_else(|| Arc::new(self.read(process.id, &process.name, sample.at)));
             if entry.lacks_its_record() && entry.record.due <= sample.at {
@@ -199,7 +202,7 @@ impl Guests {
     }
 
     /// Looks up the manager's record of a process, which verifies its name.
-    fn look_up(&self, id: ProcessId, known: &mut Known, now: Duration) {
+    fn look_up(&self, id: ProcessId, known: &mut TrackedProcess, now: Duration) {
         let Some(found) = &mut known.found else { return };
         known.managed = found.hypervisor.record(&self.root, &self.names.libvirt, &found.identity.name, id.pid);
         match &known.managed {
@@ -211,20 +214,20 @@ impl Guests {
         }
     }
 
-    fn known_mut(&mut self, id: ProcessId) -> Option<&mut Known> {
+    fn known_mut(&mut self, id: ProcessId) -> Option<&mut TrackedProcess> {
         self.names.known.get_mut(&id).map(Arc::make_mut)
     }
 
-    fn read(&self, id: ProcessId, name: &Arc<str>, now: Duration) -> Known {
-        let mut known = Known {
+    fn read(&self, id: ProcessId, name: &Arc<str>, now: Duration) -> TrackedProcess {
+        let mut known = TrackedProcess {
             name: Arc::clone(name),
             found: identities::read(&self.root, id, &self.users),
             managed: None,
-            record: Retry { due: now, pause: FIRST_RECORD },
-            answer: Answer::default(),
+            record: RetryBackoff { due: now, pause: FIRST_RECORD },
+            answer: HypervisorReply::default(),
             due: now,
             pause: FIRST_RETRY,
-            question: Question::None,
+            question: QueryState::None,
         };
         if known.lacks_its_record() {
             self.look_up(id, &mut known, now);
@@ -237,30 +240,30 @@ impl Guests {
         if !self.root.is_host() {
             return;
         }
-        let due: Vec<Target> = self
+        let due: Vec<GuestTarget> = self
             .names
             .known
             .iter()
-            .filter(|(_, known)| known.due <= now && known.question == Question::None)
+            .filter(|(_, known)| known.due <= now && known.question == QueryState::None)
             .filter_map(|(id, known)| self.names.target_of(*id, known))
-            .filter(Target::can_be_asked)
+            .filter(GuestTarget::can_be_asked)
             .collect();
         for target in due {
             let id = target.id.process();
-            let prober = self.prober.get_or_insert_with(|| Prober::new(&self.root));
-            if prober.ask(target)
+            let prober = self.prober.get_or_insert_with(|| GuestProber::new(&self.root));
+            if prober.queue_query(target)
                 && let Some(known) = self.known_mut(id)
             {
                 known.due = now + known.pause;
-                known.question = Question::UnderWay;
+                known.question = QueryState::UnderWay;
             }
         }
     }
 
-    fn learn(&mut self, id: GuestId, answer: Answer) {
+    fn record_reply(&mut self, id: GuestId, answer: HypervisorReply) {
         if let Some(known) = self.known_mut(id.process()) {
-            let question = std::mem::replace(&mut known.question, Question::None);
-            if question == Question::Outdated {
+            let question = std::mem::replace(&mut known.question, QueryState::None);
+            if question == QueryState::Outdated {
                 return;
             }
             known.pause = match answer.error {
@@ -272,8 +275,8 @@ impl Guests {
     }
 }
 
-impl Known {
-    fn is_of(&self, process: &Process) -> bool {
+impl TrackedProcess {
+    fn is_of(&self, process: &ProcessSample) -> bool {
         self.name == process.name
     }
 
@@ -291,8 +294,8 @@ impl Known {
 
     fn ask_anew(&mut self) {
         (self.due, self.pause) = (Duration::ZERO, FIRST_RETRY);
-        if self.question == Question::UnderWay {
-            self.question = Question::Outdated;
+        if self.question == QueryState::UnderWay {
+            self.question = QueryState::Outdated;
         }
     }
 
@@ -309,7 +312,7 @@ impl Known {
         guest.mergeable = guest.mergeable.map(|mergeable| mergeable && !is_off);
         guest.errors.extend(self.answer.error.clone());
         let has_own_name =
-            self.found.as_ref().is_some_and(|Recognised { identity, .. }| identity.name != identity.program);
+            self.found.as_ref().is_some_and(|RecognisedProcess { identity, .. }| identity.name != identity.program);
         if let Some(name) = self.answer.name.as_ref().filter(|_| !has_own_name) {
             guest.name.clone_from(name);
         }

@@ -5,26 +5,26 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_core::guest::GuestId;
 
-use crate::fair_pool::{FairPool, Limits};
-use crate::hypervisor::{Answer, Target};
+use crate::fair_pool::{FairPool, PoolLimits};
+use crate::hypervisor::{GuestTarget, HypervisorReply};
 use crate::root::Root;
 
 /// Limits of running and queued queries. Each takes milliseconds, or half a second if a guest hangs. One that is
 /// rejected is retried at the next sample.
-pub(super) const LIMITS: Limits =
-    Limits { threads: 6, of_users: 4, of_one_user: 2, waiting_of_one_user: 64, waiting_of_host: 4096 };
+pub(super) const LIMITS: PoolLimits =
+    PoolLimits { threads: 6, of_users: 4, of_one_user: 2, waiting_of_one_user: 64, waiting_of_host: 4096 };
 
 /// The worker threads that query hypervisors.
 #[derive(Debug)]
-pub(super) struct Prober {
+pub(super) struct GuestProber {
     root: Root,
     pool: FairPool,
-    sender: Sender<(GuestId, Answer)>,
-    answers: Receiver<(GuestId, Answer)>,
+    sender: Sender<(GuestId, HypervisorReply)>,
+    answers: Receiver<(GuestId, HypervisorReply)>,
     under_way: usize,
 }
 
-impl Prober {
+impl GuestProber {
     /// Creates a prober without threads.
     pub(super) fn new(root: &Root) -> Self {
         let (sender, answers) = unbounded();
@@ -32,25 +32,25 @@ impl Prober {
     }
 
     /// Queues a query to a guest's hypervisor. Returns true if it was accepted.
-    pub(super) fn ask(&mut self, target: Target) -> bool {
+    pub(super) fn queue_query(&mut self, target: GuestTarget) -> bool {
         let (sender, root) = (self.sender.clone(), self.root.clone());
         let accepted = self.pool.push(target.accountable(), move || {
             // At the end there is no receiver any more.
-            let _ = sender.send((target.id, target.ask(&root)));
+            let _ = sender.send((target.id, target.query_guest(&root)));
         });
         self.under_way += usize::from(accepted);
         accepted
     }
 
     /// Returns a reply that has arrived, if any.
-    pub(super) fn answer(&mut self) -> Option<(GuestId, Answer)> {
+    pub(super) fn answer(&mut self) -> Option<(GuestId, HypervisorReply)> {
         let answer = self.answers.try_recv().ok()?;
         self.under_way = self.under_way.saturating_sub(1);
         Some(answer)
     }
 
     /// Waits for a reply for at most `patience`. Returns `None` at once if no query is pending.
-    pub(super) fn answer_within(&mut self, patience: Duration) -> Option<(GuestId, Answer)> {
+    pub(super) fn answer_within(&mut self, patience: Duration) -> Option<(GuestId, HypervisorReply)> {
         if self.under_way == 0 {
             return None;
         }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ksmith_core::guest::{Guest, GuestId, Identity, group};
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::guest::{Guest, GuestId, ProcessIdentity, group};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 
-use super::{Known, List, Target, Uri};
+use super::{GuestList, GuestTarget, LibvirtUri, TrackedProcess};
 use crate::root::Root;
 
 /// Longest wait until the next search for a record that still counts as imminent.
@@ -15,9 +15,9 @@ const AWAITED: Duration = Duration::from_secs(10);
 
 /// The known processes of a sample, by identity.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
-    pub(super) libvirt: Uri,
-    pub(super) known: BTreeMap<ProcessId, Arc<Known>>,
+pub(super) struct ProcessCatalog {
+    pub(super) libvirt: LibvirtUri,
+    pub(super) known: BTreeMap<ProcessId, Arc<TrackedProcess>>,
 }
 
 /// The guests at one moment, with the replies of their hypervisors up to then.
@@ -26,19 +26,19 @@ pub struct GuestSnapshot {
     /// The time of the sample.
     pub at: Duration,
     /// The guests of the sample.
-    pub list: List,
-    pub(super) names: Names,
+    pub list: GuestList,
+    pub(super) names: ProcessCatalog,
 }
 
 impl GuestSnapshot {
     /// Returns the guests of another sample, named from this snapshot. A process that has started or executed another
     /// program since counts as a plain, unknown process.
-    pub fn name(&self, sample: &Sample) -> List {
+    pub fn name(&self, sample: &Sample) -> GuestList {
         self.names.name(sample)
     }
 
     /// Returns true if this process, with this program, is known here.
-    pub fn knows(&self, process: &Process) -> bool {
+    pub fn knows(&self, process: &ProcessSample) -> bool {
         self.names.known.get(&process.id).is_some_and(|known| known.is_of(process))
     }
 
@@ -56,18 +56,19 @@ impl GuestSnapshot {
     }
 
     /// Returns the target to switch or resize a guest, if its process is known.
-    pub fn target(&self, guest: &Guest) -> Option<Target> {
+    pub fn target(&self, guest: &Guest) -> Option<GuestTarget> {
         self.names.target(guest)
     }
 }
 
-impl Names {
-    pub(super) fn identity(&self, id: &ProcessId) -> Option<&Identity> {
+impl ProcessCatalog {
+    pub(super) fn identity(&self, id: &ProcessId) -> Option<&ProcessIdentity> {
         Some(&self.known.get(id)?.found.as_ref()?.identity)
     }
 
-    pub(super) fn name(&self, sample: &Sample) -> List {
-        let is_other = |process: &&Process| self.known.get(&process.id).is_some_and(|known| !known.is_of(process));
+    pub(super) fn name(&self, sample: &Sample) -> GuestList {
+        let is_other =
+            |process: &&ProcessSample| self.known.get(&process.id).is_some_and(|known| !known.is_of(process));
         let others: BTreeSet<ProcessId> = sample.processes.iter().filter(is_other).map(|it| it.id).collect();
         let (mut guests, unattributed_bytes) =
             group(sample, |id| self.identity(id).filter(|_| !others.contains(id)));
@@ -76,15 +77,15 @@ impl Names {
             let Some(known) = self.known.get(&id).filter(|_| !others.contains(&id)) else { continue };
             known.add_to(guest);
         }
-        List { guests, unattributed_bytes }
+        GuestList { guests, unattributed_bytes }
     }
 
-    pub(super) fn target(&self, guest: &Guest) -> Option<Target> {
+    pub(super) fn target(&self, guest: &Guest) -> Option<GuestTarget> {
         let id = guest.id().process();
         Some(self.target_of(id, self.known.get(&id)?)?.named(&guest.name))
     }
 
-    pub(super) fn target_of(&self, id: ProcessId, known: &Known) -> Option<Target> {
-        Some(Target::new(GuestId::of(id), known.found.as_ref()?, known.managed.as_ref(), &self.libvirt))
+    pub(super) fn target_of(&self, id: ProcessId, known: &TrackedProcess) -> Option<GuestTarget> {
+        Some(GuestTarget::new(GuestId::new(id), known.found.as_ref()?, known.managed.as_ref(), &self.libvirt))
     }
 }

@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::hypervisor::{Backend, Told};
+use crate::hypervisor::{MemoryBackend, MonitorReply};
 
 /// Builds a tree with processes: PID, command line, cgroup.
 fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
@@ -23,9 +23,9 @@ fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
 }
 
 fn sample(processes: &[(u32, &str)]) -> Sample {
-    let process = |&(pid, name): &(u32, &str)| Process {
+    let process = |&(pid, name): &(u32, &str)| ProcessSample {
         rss_bytes: 1 << 20,
-        ..Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), false)
+        ..ProcessSample::new(ProcessId { pid, start_ticks: 7 }, name.into(), false)
     };
     Sample { page_size: 4096, processes: processes.iter().map(process).collect(), ..Sample::default() }
 }
@@ -37,7 +37,7 @@ fn processes_are_named_by_their_files() {
         (11, "redis", "/system.slice/redis.service"),
         (12, "redis", "/system.slice/redis.service"),
     ]);
-    let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
+    let mut guests = GuestTracker::new(Root::at(tree.path()), LibvirtUri::default());
     let list = guests.list(&sample(&[(10, "web"), (11, "redis"), (12, "redis"), (13, "gone")]));
     let found: Vec<_> =
         list.guests.iter().map(|guest| (guest.name.as_str(), guest.kind.word(), guest.processes.len())).collect();
@@ -50,7 +50,7 @@ fn processes_are_named_by_their_files() {
 #[test]
 fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_forgotten() {
     let before = tree(&[(10, "sh", "/")]);
-    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
+    let mut guests = GuestTracker::new(Root::at(before.path()), LibvirtUri::default());
     assert_eq!(guests.list(&sample(&[(10, "sh")])).guests[0].program, "sh");
     let after = tree(&[(10, "qemu-system-x86_64 -name late", "/")]);
     guests.root = Root::at(after.path());
@@ -63,7 +63,7 @@ fn a_process_that_executes_another_program_is_named_anew_and_one_that_left_is_fo
 #[test]
 fn a_snapshot_names_later_samples_and_never_changes() {
     let before = tree(&[(10, "qemu-system-x86_64 -name web", "/"), (11, "sh", "/")]);
-    let mut guests = Guests::new(Root::at(before.path()), Uri::default());
+    let mut guests = GuestTracker::new(Root::at(before.path()), LibvirtUri::default());
     let snapshot = guests.snapshot(&sample(&[(10, "web"), (11, "sh")]));
     let later = sample(&[(10, "web"), (11, "late"), (12, "new")]);
     let known: Vec<bool> = later.processes.iter().map(|process| snapshot.knows(process)).collect();
@@ -80,23 +80,27 @@ fn a_snapshot_names_later_samples_and_never_changes() {
 #[test]
 fn an_answer_from_before_a_switch_is_ignored() {
     let root = Root::at("/nonexistent");
-    let mut guests = Guests::new(root, Uri::default());
+    let mut guests = GuestTracker::new(root, LibvirtUri::default());
     let id = ProcessId { pid: 7, start_ticks: 1 };
     let told = |merge| {
-        let backend = Backend { id: None, size: 1, merge, share: false };
-        Answer { told: Some(Told { backends: vec![backend], ..Told::default() }), ..Answer::default() }
+        let backend = MemoryBackend { id: None, size: 1, merge, share: false };
+        HypervisorReply {
+            told: Some(MonitorReply { backends: vec![backend], ..MonitorReply::default() }),
+            ..HypervisorReply::default()
+        }
     };
     let mut known = guests.read(id, &"q".into(), Duration::ZERO);
-    (known.answer, known.question) = (told(true), Question::UnderWay);
+    (known.answer, known.question) = (told(true), QueryState::UnderWay);
     guests.names.known.insert(id, known.into());
-    let offers = |guests: &Guests| guests.names.known[&id].answer.told.as_ref().map(|told| told.backends[0].merge);
+    let offers =
+        |guests: &GuestTracker| guests.names.known[&id].answer.told.as_ref().map(|told| told.backends[0].merge);
     assert_eq!(guests.was_switched(8, false), None);
     assert_eq!(guests.was_switched(7, false), Some(id.into()));
     assert_eq!(offers(&guests), Some(false), "at once");
-    guests.learn(id.into(), told(true));
+    guests.record_reply(id.into(), told(true));
     assert_eq!(offers(&guests), Some(false));
     assert_eq!(guests.names.known[&id].due, Duration::ZERO, "it is asked again");
-    guests.learn(id.into(), told(true));
+    guests.record_reply(id.into(), told(true));
     assert_eq!(offers(&guests), Some(true), "it was switched again since");
 }
 
@@ -119,7 +123,7 @@ fn a_process_that_changes_its_user_is_not_the_one_that_was_verified() {
     sample.processes[0].id.start_ticks = stat.start_ticks;
     let id = sample.processes[0].id;
     let root = Root::host();
-    let mut guests = Guests::new(root.clone(), Uri::default());
+    let mut guests = GuestTracker::new(root.clone(), LibvirtUri::default());
     let snapshot = guests.snapshot(&sample);
     assert!(snapshot.list.guests[0].is_verified && snapshot.has_its_user(&root, id), "{:?}", snapshot.list.guests);
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
@@ -145,7 +149,7 @@ fn a_machine_of_kubevirt_is_verified_by_the_kubelet() {
         let groups = ids.clone().map(|id| format!("{slice}/cri-containerd-{id}.scope"));
         let tree = tree(&[(10, line, &groups[0]), (11, "nginx", &groups[1])]);
         fs::create_dir_all(tree.path().join(format!("var/log/pods/shop_virt-launcher-db-x2k9q_{uid}"))).unwrap();
-        let mut guests = Guests::new(Root::at(tree.path()), Uri::default());
+        let mut guests = GuestTracker::new(Root::at(tree.path()), LibvirtUri::default());
         let list = guests.list(&sample(&[(10, "qemu-kvm"), (11, "nginx")])).guests;
         let found: Vec<_> = list.iter().map(|it| (it.name.as_str(), it.manager.as_deref())).collect();
         let container = format!("shop/virt-launcher-db-x2k9q/{}", &ids[1][..12]);

@@ -4,11 +4,11 @@ use super::{Hypervisor, REGISTRY};
 
 /// The cgroup of a process: its path in `/proc/PID/cgroup`, without the mount point.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cgroup(pub String);
+pub struct CgroupPath(pub String);
 
 /// A service or container on a cgroup's path.
 #[derive(Debug, Clone)]
-pub struct Unit<'a> {
+pub struct CgroupUnit<'a> {
     /// Kind of the unit: a service or a container.
     pub hypervisor: &'static dyn Hypervisor,
     /// Name of the unit on the path.
@@ -20,7 +20,7 @@ pub struct Unit<'a> {
     pub is_of_system: bool,
 }
 
-impl Cgroup {
+impl CgroupPath {
     /// Parses the path in the unified hierarchy (line `0::`), else that of systemd's own.
     pub fn parse(text: &str) -> Option<Self> {
         let find = |prefix: &str| {
@@ -56,11 +56,11 @@ impl Cgroup {
 
     /// Returns the innermost service or container on the path. A container that a service started is the container; an
     /// application that a user's manager started is a service of its own.
-    pub fn unit(&self) -> Option<Unit<'_>> {
+    pub fn unit(&self) -> Option<CgroupUnit<'_>> {
         let unit = innermost(&self.0)?;
         let parents = &unit.path[..unit.path.rfind('/')?];
         let is_of_system = !parents.split('/').any(is_users) && innermost(parents).is_none();
-        Some(Unit { is_of_system, ..unit })
+        Some(CgroupUnit { is_of_system, ..unit })
     }
 }
 
@@ -71,14 +71,14 @@ fn is_users(part: &str) -> bool {
 }
 
 /// Returns the innermost service or container on a path, without a check of its maker.
-fn innermost(path: &str) -> Option<Unit<'_>> {
+fn innermost(path: &str) -> Option<CgroupUnit<'_>> {
     let mut end = path.len();
     loop {
         let path = &path[..end];
         let start = path.rfind('/')?;
         let of = |hypervisor: &&'static dyn Hypervisor| {
             let name = hypervisor.unit(&path[start + 1..], &path[..start])?;
-            Some(Unit { hypervisor: *hypervisor, name, path, is_of_system: false })
+            Some(CgroupUnit { hypervisor: *hypervisor, name, path, is_of_system: false })
         };
         if let Some(unit) = REGISTRY.iter().find_map(of) {
             return Some(unit);
@@ -115,7 +115,7 @@ mod tests {
     type Found = Option<(String, String, String)>;
 
     fn unit_of(path: &str) -> Found {
-        let cgroup = Cgroup(path.replace("ID", ID));
+        let cgroup = CgroupPath(path.replace("ID", ID));
         cgroup.unit().map(|unit| (unit.hypervisor.kind().to_string(), unit.name, unit.path.replace(ID, "ID")))
     }
 
@@ -191,14 +191,14 @@ mod tests {
             ("/docker/ID/system.slice/pg.service", false),
             ("/../pg.service", false),
         ] {
-            let cgroup = Cgroup(path.replace("ID", ID));
+            let cgroup = CgroupPath(path.replace("ID", ID));
             assert_eq!(cgroup.unit().unwrap().is_of_system, expected, "{path}");
         }
     }
 
     #[test]
     fn a_process_is_in_a_container_at_any_depth() {
-        let is_in = |path: &str| Cgroup(path.replace("ID", ID)).is_in_container();
+        let is_in = |path: &str| CgroupPath(path.replace("ID", ID)).is_in_container();
         assert!(is_in("/docker/ID") && is_in("/docker/ID/system.slice/a.service/x") && is_in("/lxc/web/a.service"));
         assert!(
             !is_in("/system.slice/a.service")
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_unified_path_is_taken_and_systemds_where_there_is_none() {
-        let parse = |text| Cgroup::parse(text).map(|cgroup| cgroup.0);
+        let parse = |text| CgroupPath::parse(text).map(|cgroup| cgroup.0);
         assert_eq!(parse("0::/system.slice/a.service\n").as_deref(), Some("/system.slice/a.service"));
         let hybrid = "12:memory:/m\n1:name=systemd:/system.slice/b.service\n0::/\n";
         assert_eq!(parse(hybrid).as_deref(), Some("/system.slice/b.service"));
@@ -221,7 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_path_panics_and_the_unit_lies_on_it(path in "(/[a-zéx\\\\@.0-9]{0,12}){0,5}(.service|.scope)?") {
-            if let Some(unit) = Cgroup(path.clone()).unit() {
+            if let Some(unit) = CgroupPath(path.clone()).unit() {
                 prop_assert!(path.starts_with(unit.path));
             }
         }

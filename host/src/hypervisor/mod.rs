@@ -12,16 +12,16 @@ mod target;
 
 use std::fmt;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
-pub use self::cgroup::Cgroup;
-pub use self::libvirt::{BadUri, LibvirtError, Uri};
+pub use self::cgroup::CgroupPath;
+pub use self::libvirt::{BadUri, LibvirtError, LibvirtUri};
 pub(crate) use self::name::printable;
-pub use self::name::{GuestName, Program, may_be_vm};
-pub use self::qmp::{Backend, Monitor, MonitorError, Place, Told};
-pub use self::recognise::{Recognised, recognise};
-pub use self::target::{SwitchError, Switched, Target};
+pub use self::name::{GuestName, ProgramName, may_be_vm};
+pub use self::qmp::{MemoryBackend, MonitorError, MonitorReply, MonitorSocket, QmpMonitor};
+pub use self::recognise::{RecognisedProcess, recognise};
+pub use self::target::{GuestTarget, SwitchError, SwitchedBackend};
 pub use self::uml::{Mconsole, MconsoleError};
 use crate::root::Root;
 
@@ -55,7 +55,7 @@ registry! {
 /// A kind of guest: its recognition, connection and switch. Each method has a default for a missing feature.
 pub trait Hypervisor: fmt::Debug + Sync {
     /// Returns the word for such guests in text, JSON and files.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> GuestKind;
 
     /// Returns the name of the manager of such guests, if they have one.
     fn manager(&self) -> Option<&'static str> {
@@ -75,12 +75,12 @@ pub trait Hypervisor: fmt::Debug + Sync {
     // What a process looks like. Pure functions of text that the process chose: they name it, and give access to nothing.
 
     /// Returns true if a program of this name may run such guests.
-    fn is_program(&self, _program: Program<'_>) -> bool {
+    fn is_program(&self, _program: ProgramName<'_>) -> bool {
         false
     }
 
     /// Parses the description of the guest on the command line of such a program; `None` if it starts no guest.
-    fn recognise(&self, _line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, _line: &CommandLine) -> Option<ClaimedIdentity> {
         None
     }
 
@@ -91,7 +91,7 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
     /// Looks up the guest's name in its manager's files, by the cgroup path up to the guest. Only files that no
     /// ordinary user may write count.
-    fn called(&self, _root: &Root, _unit: &str) -> Option<Called> {
+    fn called(&self, _root: &Root, _unit: &str) -> Option<ManagerName> {
         None
     }
 
@@ -103,7 +103,7 @@ pub trait Hypervisor: fmt::Debug + Sync {
     // How a guest is really reached. What answers must prove that it is the guest's own process.
 
     /// Returns the monitors of the process, from its command line.
-    fn monitors(&self, _line: &CommandLine) -> Vec<Place> {
+    fn monitors(&self, _line: &CommandLine) -> Vec<MonitorSocket> {
         Vec::new()
     }
 
@@ -114,25 +114,25 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
     /// Returns the manager's record of the guest `name`, with proof that the manager means this very process. A record
     /// verifies the name.
-    fn record(&self, _root: &Root, _libvirt: &Uri, _name: &str, _pid: u32) -> Option<Managed> {
+    fn record(&self, _root: &Root, _libvirt: &LibvirtUri, _name: &str, _pid: u32) -> Option<ManagerRecord> {
         None
     }
 
     /// Returns true if the guest may be queried periodically, without a trace in its manager.
-    fn can_be_asked(&self, _target: &Target) -> bool {
+    fn can_be_asked(&self, _target: &GuestTarget) -> bool {
         false
     }
 
     /// Queries the guest's monitor. Waits up to half a second if it hangs.
-    fn ask(&self, _root: &Root, _target: &Target) -> Answer {
-        Answer::default()
+    fn query_guest(&self, _root: &Root, _target: &GuestTarget) -> HypervisorReply {
+        HypervisorReply::default()
     }
 
     /// Connects to the guest's monitor.
     ///
     /// # Errors
     /// The guest has no monitor, or it can't be reached.
-    fn monitor(&self, _root: &Root, _target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
+    fn monitor(&self, _root: &Root, _target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         Err(MonitorError::NoMonitor)
     }
 
@@ -160,10 +160,10 @@ pub trait Hypervisor: fmt::Debug + Sync {
     fn switch(
         &self,
         _root: &Root,
-        _target: &Target,
+        _target: &GuestTarget,
         _on: bool,
         _dry_run: bool,
-    ) -> Result<Vec<Switched>, MonitorError> {
+    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
         Err(MonitorError::NoMonitor)
     }
 
@@ -172,20 +172,25 @@ pub trait Hypervisor: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The manager can't be reached, or refuses.
-    fn make_permanent(&self, _target: &Target, _on: bool, _dry_run: bool) -> Result<Option<bool>, MonitorError> {
+    fn make_permanent(
+        &self,
+        _target: &GuestTarget,
+        _on: bool,
+        _dry_run: bool,
+    ) -> Result<Option<bool>, MonitorError> {
         Ok(None)
     }
 
     /// Returns the instruction to start the guest with merging on or off from now on, if ksmith can't arrange that
     /// itself.
-    fn permanently(&self, _target: &Target, on: bool) -> String {
+    fn permanently(&self, _target: &GuestTarget, on: bool) -> String {
         let word = if on { "on" } else { "off" };
         format!("libvirt does not manage it: start it with -machine mem-merge={word} from now on")
     }
 
     /// Returns the method to resize the guest's memory.
-    fn resize(&self) -> Resize {
-        Resize::Unable(format!(
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Unable(format!(
             "ksmith does not speak to the balloon of {}; put it into a cgroup of its own and name that",
             self.kind()
         ))
@@ -194,7 +199,7 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
 /// The guest's description on its command line, unverified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Looks {
+pub struct ClaimedIdentity {
     /// The guest's own name.
     pub name: Option<String>,
     /// The UUID in lower case with dashes.
@@ -211,7 +216,7 @@ pub struct Looks {
 
 /// The name of a guest in its manager's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Called {
+pub struct ManagerName {
     /// The name that the manager's users know.
     pub name: String,
     /// The manager, in a word.
@@ -222,7 +227,7 @@ pub struct Called {
 
 /// The manager's record of a guest, which the guest can't forge.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Managed {
+pub struct ManagerRecord {
     /// The guest's UUID.
     pub uuid: Option<String>,
     /// The inner XML of libvirt's `<metadata>`.
@@ -231,9 +236,9 @@ pub struct Managed {
 
 /// The reply of a guest's hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct HypervisorReply {
     /// Reply of a QMP monitor.
-    pub told: Option<Told>,
+    pub told: Option<MonitorReply>,
     /// Memory size as the guest sees it.
     pub memory_bytes: Option<u64>,
     /// The guest's name, if only its hypervisor knows it.
@@ -244,7 +249,7 @@ pub struct Answer {
 
 /// A method to resize a guest's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resize {
+pub enum ResizeMethod {
     /// The balloon, by QMP.
     Balloon,
     /// The management console of user-mode Linux. It may appear later than its guest.
@@ -262,6 +267,6 @@ pub(crate) fn kept_out(comm: &str, line: &CommandLine) -> Option<String> {
 }
 
 /// Returns the hypervisor of this kind, the most general one of several; unknown kinds count as plain processes.
-pub fn of_kind(kind: Kind) -> &'static dyn Hypervisor {
+pub fn find_by_kind(kind: GuestKind) -> &'static dyn Hypervisor {
     REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
 }

@@ -6,7 +6,7 @@
 use ksmith_core::kernel::CommandLine;
 use ksmith_core::printable::is_obeyed;
 
-use super::{Hypervisor, Looks, REGISTRY};
+use super::{ClaimedIdentity, Hypervisor, REGISTRY};
 
 /// The name of a process, and its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,9 @@ const COMM_MAX: usize = 15;
 
 /// The name of a program, as its command line or the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Program<'a>(pub &'a str);
+pub struct ProgramName<'a>(pub &'a str);
 
-impl Program<'_> {
+impl ProgramName<'_> {
     /// Returns true if it is this program. The kernel may have cut the name.
     pub fn is(self, name: &str) -> bool {
         self.0 == name || (self.0.len() == COMM_MAX && name.starts_with(self.0))
@@ -40,21 +40,21 @@ impl Program<'_> {
 }
 
 /// Returns the hypervisor that a process runs, with the guest's description on the command line.
-pub(super) fn hypervisor(comm: &str, line: &CommandLine) -> Option<(&'static dyn Hypervisor, Looks)> {
+pub(super) fn hypervisor(comm: &str, line: &CommandLine) -> Option<(&'static dyn Hypervisor, ClaimedIdentity)> {
     [line.program(), comm].into_iter().find_map(|program| {
-        let runs = |hypervisor: &&&'static dyn Hypervisor| hypervisor.is_program(Program(program));
+        let runs = |hypervisor: &&&'static dyn Hypervisor| hypervisor.is_program(ProgramName(program));
         REGISTRY.iter().filter(runs).find_map(|hypervisor| Some((*hypervisor, hypervisor.recognise(line)?)))
     })
 }
 
 /// Returns true if a process of this name may be a hypervisor, so that its command line is worth reading.
 pub fn may_be_vm(comm: &str) -> bool {
-    REGISTRY.iter().any(|hypervisor| hypervisor.is_program(Program(comm)))
+    REGISTRY.iter().any(|hypervisor| hypervisor.is_program(ProgramName(comm)))
 }
 
 impl GuestName {
     /// Names a process from its `comm` and its command line, which may be empty.
-    pub fn of(comm: &str, line: &CommandLine) -> Self {
+    pub fn from_command_line(comm: &str, line: &CommandLine) -> Self {
         let found = hypervisor(comm, line);
         let is_vm = found.is_some();
         let own = found.and_then(|(_, looks)| looks.name);
@@ -85,7 +85,7 @@ mod tests {
 
     fn named(comm: &str, arguments: &[&str]) -> (String, bool) {
         let text: Vec<u8> = arguments.iter().flat_map(|word| word.bytes().chain([0])).collect();
-        let GuestName { name, is_vm } = GuestName::of(comm, &CommandLine::parse(&text));
+        let GuestName { name, is_vm } = GuestName::from_command_line(comm, &CommandLine::parse(&text));
         (name, is_vm)
     }
 
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_name_of_any_process_is_printable_and_bounded(comm: String, line: Vec<u8>) {
-            let named = GuestName::of(&comm, &CommandLine::parse(&line));
+            let named = GuestName::from_command_line(&comm, &CommandLine::parse(&line));
             prop_assert!(!named.name.is_empty());
             prop_assert!(named.name.chars().count() <= NAME_MAX);
             prop_assert!(!named.name.chars().any(is_obeyed));
@@ -158,7 +158,7 @@ mod tests {
         #[test]
         fn any_value_of_qemus_name_is_taken(value in "\\PC{0,20}") {
             let line = CommandLine::parse(format!("qemu-system-x86_64\0-name\0{value}\0").as_bytes());
-            prop_assert!(GuestName::of("qemu-system-x86", &line).is_vm);
+            prop_assert!(GuestName::from_command_line("qemu-system-x86", &line).is_vm);
         }
     }
 }

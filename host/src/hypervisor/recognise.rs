@@ -1,21 +1,21 @@
 //! Recognition of a process: from its own data to its kind of guest.
 
-use ksmith_core::guest::Identity;
+use ksmith_core::guest::ProcessIdentity;
 use ksmith_core::kernel::CommandLine;
 
-use super::cgroup::Unit;
+use super::cgroup::CgroupUnit;
 use super::name::{self, printable, printable_name};
-use super::{Cgroup, Hypervisor, Looks, Place, process};
+use super::{CgroupPath, ClaimedIdentity, Hypervisor, MonitorSocket, process};
 
 /// A process of a known kind of guest.
 #[derive(Debug, Clone)]
-pub struct Recognised {
+pub struct RecognisedProcess {
     /// Identity of the guest.
-    pub identity: Identity,
+    pub identity: ProcessIdentity,
     /// Kind of the guest.
     pub hypervisor: &'static dyn Hypervisor,
     /// The monitors of the guest.
-    pub monitors: Vec<Place>,
+    pub monitors: Vec<MonitorSocket>,
     /// Effective user at the time of recognition. A process that has another one since must be recognised anew.
     pub effective_uid: Option<u32>,
     /// True if its name comes from its own data, and not from its cgroup's path.
@@ -26,24 +26,26 @@ pub struct Recognised {
 pub fn recognise(
     comm: &str,
     line: &CommandLine,
-    cgroup: Option<&Cgroup>,
+    cgroup: Option<&CgroupPath>,
     parent: u32,
     user: Option<String>,
-) -> Recognised {
+) -> RecognisedProcess {
     let program = if line.program().is_empty() { comm } else { line.program() };
-    let own = |looks: &Looks| printable_name(looks.name.as_deref(), comm, line);
+    let own = |looks: &ClaimedIdentity| printable_name(looks.name.as_deref(), comm, line);
     let found = name::hypervisor(comm, line);
     let mut is_verified = false;
-    let (name, hypervisor, looks, unit) = match (found, cgroup.and_then(Cgroup::unit)) {
+    let (name, hypervisor, looks, unit) = match (found, cgroup.and_then(CgroupPath::unit)) {
         (Some((hypervisor, looks)), _) => (own(&looks), hypervisor, looks, None),
-        (None, Some(Unit { hypervisor, name, path, is_of_system })) => {
+        (None, Some(CgroupUnit { hypervisor, name, path, is_of_system })) => {
             is_verified = is_of_system;
-            (printable(&name), hypervisor, Looks::default(), Some(path.to_owned()))
+            (printable(&name), hypervisor, ClaimedIdentity::default(), Some(path.to_owned()))
         }
-        (None, None) => (own(&Looks::default()), &process::HYPERVISOR as _, Looks::default(), None),
+        (None, None) => {
+            (own(&ClaimedIdentity::default()), &process::HYPERVISOR as _, ClaimedIdentity::default(), None)
+        }
     };
     let has_own_word = unit.is_none();
-    let identity = Identity {
+    let identity = ProcessIdentity {
         name,
         kind: hypervisor.kind(),
         manager: hypervisor.manager(),
@@ -61,7 +63,13 @@ pub fn recognise(
         is_twin: false,
         obstacle: looks.obstacle,
     };
-    Recognised { identity, hypervisor, monitors: hypervisor.monitors(line), effective_uid: None, has_own_word }
+    RecognisedProcess {
+        identity,
+        hypervisor,
+        monitors: hypervisor.monitors(line),
+        effective_uid: None,
+        has_own_word,
+    }
 }
 
 /// Makes a path printable: a cgroup may have any name.
@@ -73,9 +81,9 @@ fn shown(path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn identity(comm: &str, arguments: &str, cgroup: Option<&str>) -> Identity {
+    fn identity(comm: &str, arguments: &str, cgroup: Option<&str>) -> ProcessIdentity {
         let line = CommandLine::parse(arguments.replace(' ', "\0").as_bytes());
-        let cgroup = cgroup.map(|path| Cgroup(path.to_owned()));
+        let cgroup = cgroup.map(|path| CgroupPath(path.to_owned()));
         recognise(comm, &line, cgroup.as_ref(), 1, Some("root".to_owned())).identity
     }
 

@@ -1,27 +1,30 @@
 //! A guest that can be queried, switched and resized.
 
-use ksmith_core::guest::{GuestId, Identity};
+use ksmith_core::guest::{GuestId, ProcessIdentity};
 
-use super::{Answer, Hypervisor, Managed, Monitor, MonitorError, Place, Recognised, Resize, Uri};
-use crate::fair_pool::Accountable;
+use super::{
+    Hypervisor, HypervisorReply, LibvirtUri, ManagerRecord, MonitorError, MonitorSocket, QmpMonitor,
+    RecognisedProcess, ResizeMethod,
+};
+use crate::fair_pool::RequestAccount;
 use crate::process::is_alive;
 use crate::root::Root;
 
 /// A guest with the data to reach it.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct GuestTarget {
     /// The guest's identity.
     pub id: GuestId,
     /// The guest's name.
     pub name: String,
     /// Identity of the first process.
-    pub identity: Identity,
+    pub identity: ProcessIdentity,
     /// Its monitors.
-    pub(super) monitors: Vec<Place>,
+    pub(super) monitors: Vec<MonitorSocket>,
     /// UUID in its manager's record of this process. Never that of the command line: it may be another guest's.
     pub(super) managed_uuid: Option<String>,
     /// URI of the libvirt to connect to, if libvirt manages the guest.
-    pub(super) libvirt: Uri,
+    pub(super) libvirt: LibvirtUri,
     hypervisor: &'static dyn Hypervisor,
 }
 
@@ -54,16 +57,21 @@ pub enum SwitchError {
 
 /// A backend that was switched, or would be without a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Switched {
+pub struct SwitchedBackend {
     /// The id of the backend.
     pub backend: String,
     /// The size of the backend.
     pub bytes: u64,
 }
 
-impl Target {
+impl GuestTarget {
     /// Creates the target of a guest from its recognised first process.
-    pub(crate) fn new(id: GuestId, first: &Recognised, managed: Option<&Managed>, libvirt: &Uri) -> Self {
+    pub(crate) fn new(
+        id: GuestId,
+        first: &RecognisedProcess,
+        managed: Option<&ManagerRecord>,
+        libvirt: &LibvirtUri,
+    ) -> Self {
         let identity = first.identity.clone();
         Self {
             id,
@@ -97,7 +105,7 @@ impl Target {
     ///
     /// # Errors
     /// See [`SwitchError`]; backends that were switched before the error stay so.
-    pub fn switch(&self, root: &Root, on: bool, dry_run: bool) -> Result<Vec<Switched>, SwitchError> {
+    pub fn switch(&self, root: &Root, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, SwitchError> {
         self.check(on)?;
         if !is_alive(root, self.id.process()) {
             return Err(SwitchError::Gone { name: self.name.clone() });
@@ -126,10 +134,10 @@ impl Target {
     }
 
     /// Returns the account of queries to this guest: that of its user, unless the guest is verified.
-    pub fn accountable(&self) -> Accountable {
+    pub fn accountable(&self) -> RequestAccount {
         match self.identity.is_verified {
-            true => Accountable::Host,
-            false => Accountable::User(self.identity.uid),
+            true => RequestAccount::Host,
+            false => RequestAccount::User(self.identity.uid),
         }
     }
 
@@ -139,43 +147,43 @@ impl Target {
     }
 
     /// Queries the guest's monitor. Waits up to half a second if it hangs.
-    pub fn ask(&self, root: &Root) -> Answer {
-        self.hypervisor.ask(root, self)
+    pub fn query_guest(&self, root: &Root) -> HypervisorReply {
+        self.hypervisor.query_guest(root, self)
     }
 
     /// Connects to the guest's monitor.
     ///
     /// # Errors
     /// No monitor can be reached.
-    pub fn monitor(&self, root: &Root) -> Result<Box<dyn Monitor>, MonitorError> {
+    pub fn monitor(&self, root: &Root) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         self.hypervisor.monitor(root, self)
     }
 
     /// Returns the URI of the libvirt to connect to, if libvirt manages the guest.
-    pub fn libvirt(&self) -> &Uri {
+    pub fn libvirt(&self) -> &LibvirtUri {
         &self.libvirt
     }
 
     /// Returns the method to resize the guest's memory.
-    pub fn resize(&self) -> Resize {
+    pub fn resize(&self) -> ResizeMethod {
         self.hypervisor.resize()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::guest::Kind;
+    use ksmith_core::guest::GuestKind;
 
-    use crate::hypervisor::of_kind;
+    use crate::hypervisor::find_by_kind;
 
     #[test]
     fn a_guest_without_a_switch_is_told_what_does_work() {
-        let no_switch = |kind, on, name| of_kind(Kind::new(kind)).no_switch(on, name).unwrap();
+        let no_switch = |kind, on, name| find_by_kind(GuestKind::new(kind)).no_switch(on, name).unwrap();
         assert!(no_switch("service", false, "redis").contains("MemoryKSM=no (`systemctl edit redis`)"));
         assert!(no_switch("cloud-hypervisor", true, "c").contains("mergeable=on"));
         assert!(no_switch("firecracker", false, "f").contains("restart it without"));
         assert!(no_switch("process", true, "p").contains("ksmith run"));
         assert!(no_switch("uml", false, "u").contains("shared file"));
-        assert_eq!(of_kind(Kind::new("qemu")).no_switch(true, "q"), None);
+        assert_eq!(find_by_kind(GuestKind::new("qemu")).no_switch(true, "q"), None);
     }
 }

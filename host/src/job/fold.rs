@@ -10,7 +10,7 @@ use ksmith_core::job::{FoldSchedule, FoldWhen};
 use ksmith_core::sample::ProcessId;
 use serde::Serialize;
 
-use super::tree::{self, Member};
+use super::tree::{self, JobMember};
 use crate::fold::{FoldError, FoldSettings, FoldTally, FoldTarget, LeftBytes};
 use crate::own_use::thread_cpu;
 use crate::root::Root;
@@ -27,7 +27,7 @@ const LEAST_ZERO_PERMILLE: u32 = 15;
 
 /// The result of folding in a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct FoldReport {
+pub struct JobFoldReport {
     /// Processes that were folded.
     pub processes: u64,
     /// Passes over all huge pages of a process.
@@ -57,7 +57,7 @@ pub struct JobFoldSettings {
 #[derive(Debug)]
 pub struct JobFolder {
     stop: Sender<()>,
-    thread: JoinHandle<FoldReport>,
+    thread: JoinHandle<JobFoldReport>,
 }
 
 impl JobFolder {
@@ -72,14 +72,14 @@ impl JobFolder {
             settings,
             started: Instant::now(),
             known: BTreeMap::new(),
-            report: FoldReport::default(),
+            report: JobFoldReport::default(),
         };
         let thread = std::thread::Builder::new().name("fold".to_owned()).spawn(move || worker.work(&stopped))?;
         Ok(Self { stop, thread })
     }
 
     /// Ends the thread and returns its report.
-    pub fn finish(self) -> FoldReport {
+    pub fn finish(self) -> JobFoldReport {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
@@ -101,11 +101,11 @@ struct FoldWorker {
     settings: JobFoldSettings,
     started: Instant,
     known: BTreeMap<ProcessId, KnownProcess>,
-    report: FoldReport,
+    report: JobFoldReport,
 }
 
 impl FoldWorker {
-    fn work(mut self, stopped: &Receiver<()>) -> FoldReport {
+    fn work(mut self, stopped: &Receiver<()>) -> JobFoldReport {
         let mut pause = PAUSE;
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let begin = thread_cpu();
@@ -122,7 +122,7 @@ impl FoldWorker {
     }
 
     /// Records the sight of a process, and folds it if it is due.
-    fn visit(&mut self, member: &Member) {
+    fn visit(&mut self, member: &JobMember) {
         let now = self.started.elapsed();
         let JobFoldSettings { when, cpu_share } = self.settings;
         let process = self.known.entry(member.id).or_insert_with(|| KnownProcess {
@@ -159,7 +159,7 @@ impl FoldWorker {
 
 /// Folds a process. Fails with `None` if it has ended.
 fn fold(id: ProcessId) -> Result<FoldTally, Option<FoldError>> {
-    use crate::memory::error::Unreadable::{Exited, NoSuchProcess};
+    use crate::memory::error::UnreadableProcess::{Exited, NoSuchProcess};
 
     let outcome = FoldTarget::open(id.pid).map_err(FoldError::from).and_then(|target| {
         if target.id() == id {

@@ -8,17 +8,17 @@ use crate::root::Root;
 
 /// The number of daemon replies that each process of a job has applied. Processes without the thread are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Followed(BTreeMap<(u32, u64), u64>);
+pub struct GuidedProgress(BTreeMap<(u32, u64), u64>);
 
-impl Followed {
+impl GuidedProgress {
     /// Reads the progress of all descendants of this process.
     pub fn now(root: &Root) -> Self {
-        Self::of(root, std::process::id())
+        Self::from_descendants(root, std::process::id())
     }
 
-    fn of(root: &Root, ancestor: u32) -> Self {
+    fn from_descendants(root: &Root, ancestor: u32) -> Self {
         let members = tree::descendants(root, ancestor, 1);
-        let one = |member: &tree::Member| {
+        let one = |member: &tree::JobMember| {
             let id = member.id;
             Some(((id.pid, id.start_ticks), followed(root, id.pid)?))
         };
@@ -68,9 +68,9 @@ mod tests {
         process(tree, 13, 10, &[(13, "solver"), (14, "worker"), (15, "ksmith 4")]);
         // A program named `ksmith`, and one without the library, are not waited for.
         process(tree, 16, 10, &[(16, "ksmith"), (17, "ksmithy")]);
-        let then = Followed::of(&root, 10);
+        let then = GuidedProgress::from_descendants(&root, 10);
         assert_eq!(then.0.values().copied().collect::<Vec<_>>(), [0, 4]);
-        let is_over = || Followed::of(&root, 10).all_since(&then);
+        let is_over = || GuidedProgress::from_descendants(&root, 10).all_since(&then);
         assert!(!is_over());
         process(tree, 11, 10, &[(12, "ksmith 1")]);
         assert!(!is_over(), "one is missing");

@@ -11,10 +11,11 @@ use std::process::{Child, Command};
 
 use ksmith_core::field::KernelVersion;
 use ksmith_core::job::{
-    Asked, JUMPS_OVER_HOLES, Method, Program, Ranges, Refusal, Support, choose, names_a_sanitizer,
+    JUMPS_OVER_HOLES, MarkedRanges, OptInMethod, OptInRefusal, OptInRequest, OptInSupport, ProgramKind,
+    choose_method, names_a_sanitizer,
 };
 
-use super::wait::Signals;
+use super::wait::BlockedSignals;
 use crate::root::Root;
 
 /// `PR_SET_MEMORY_MERGE` and `PR_GET_MEMORY_MERGE` of `linux/prctl.h`, which libc lacks.
@@ -53,7 +54,7 @@ pub enum LaunchError {
         /// Path of the file.
         path: PathBuf,
         /// The reason.
-        refusal: Refusal,
+        refusal: OptInRefusal,
     },
     /// The program is set-user-id, for which the loader ignores `LD_PRELOAD`.
     #[error("{}: it is set-user-id, for which the loader ignores LD_PRELOAD: use --prctl", .0.display())]
@@ -76,32 +77,32 @@ pub enum LaunchError {
 
 /// The plan for starting a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct LaunchPlan {
     /// Path of the program's file.
     pub path: PathBuf,
     /// Kind of the program that runs; for a script, of its interpreter.
-    pub program: Program,
+    pub program: ProgramKind,
     /// The way in which the program opts in.
-    pub method: Method,
+    pub method: OptInMethod,
     /// Memory that is opted in.
-    pub ranges: Ranges,
+    pub ranges: MarkedRanges,
     preload: Option<PathBuf>,
 }
 
 /// The program to start, and its environment.
 #[derive(Debug, Clone)]
-pub struct Launch<'a> {
+pub struct LaunchRequest<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
     /// The options of the user.
-    pub asked: Asked,
+    pub asked: OptInRequest,
     /// Path of the daemon's socket, for the library.
     pub socket: &'a Path,
 }
 
 /// A running program.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedProgram {
     /// The child process, which [`super::wait`] reaps.
     pub child: Child,
 }
@@ -114,11 +115,11 @@ pub(super) fn kernel() -> (Option<KernelVersion>, String) {
 
 /// Returns the means of this host for opting in.
 #[allow(unsafe_code, reason = "no safe wrapper knows this prctl yet")]
-pub fn support(library: Option<&Path>) -> Support {
+pub fn support(library: Option<&Path>) -> OptInSupport {
     // SAFETY: this prctl takes numbers and returns one.
     let known = unsafe { libc::prctl(PR_GET_MEMORY_MERGE, 0, 0, 0, 0) } >= 0;
     let survives = kernel().0.is_some_and(|version| version >= SURVIVES_EXEC);
-    Support { has_prctl: known && survives, has_library: library.is_some() }
+    OptInSupport { has_prctl: known && survives, has_library: library.is_some() }
 }
 
 /// Returns the path of libksmith.so: the one in `KSMITH_PRELOAD`, the one beside this program, or the package's.
@@ -142,49 +143,50 @@ pub fn library() -> Option<PathBuf> {
     }
 }
 
-impl Launch<'_> {
+impl LaunchRequest<'_> {
     /// Decides how to start the program.
     ///
     /// # Errors
     /// The program does not exist, or can't opt in as asked.
-    pub fn plan(&self) -> Result<Plan, LaunchError> {
+    pub fn plan(&self) -> Result<LaunchPlan, LaunchError> {
         let name = self.command.first().cloned().unwrap_or_default();
         let path = find(&name).ok_or(LaunchError::NotFound(name))?;
         let (real, head, program) = recognise(&path)?;
         let library = library();
         let refused = |refusal| LaunchError::Refused { path: path.clone(), refusal };
-        let method = choose(self.asked, &program, support(library.as_deref())).map_err(refused)?;
-        if method == Method::Preload && is_set_user_id(&real) {
+        let method = choose_method(self.asked, &program, support(library.as_deref())).map_err(refused)?;
+        if method == OptInMethod::Preload && is_set_user_id(&real) {
             return Err(LaunchError::SetUserId(real));
         }
         let (version, kernel) = kernel();
         let is_cured = version.is_some_and(|version| version >= JUMPS_OVER_HOLES);
-        if let Some(sanitizer) = names_a_sanitizer(&head).filter(|_| !is_cured && self.asked.ranges == Ranges::All)
+        if let Some(sanitizer) =
+            names_a_sanitizer(&head).filter(|_| !is_cured && self.asked.ranges == MarkedRanges::All)
         {
             return Err(LaunchError::SparseGiant { path: real, sanitizer, kernel });
         }
-        Ok(Plan { path, program, method, ranges: self.asked.ranges, preload: library })
+        Ok(LaunchPlan { path, program, method, ranges: self.asked.ranges, preload: library })
     }
 
-    /// Starts the program with the signal mask from before [`Signals`] blocked signals. The child stays in this
+    /// Starts the program with the signal mask from before [`BlockedSignals`] blocked signals. The child stays in this
     /// process's group, so that a terminal treats both as one job.
     ///
     /// # Errors
     /// The kernel refuses to run the program.
-    pub fn start(&self, plan: &Plan, signals: &Signals) -> Result<Started, LaunchError> {
+    pub fn start(&self, plan: &LaunchPlan, signals: &BlockedSignals) -> Result<StartedProgram, LaunchError> {
         let mut command = Command::new(&plan.path);
         signals.release_in(&mut command);
         if let Some((name, arguments)) = self.command.split_first() {
             command.arg0(name).args(arguments);
         }
         match plan.method {
-            Method::Prctl => opt_in_by_prctl(&mut command),
-            Method::Preload => {
+            OptInMethod::Prctl => opt_in_by_prctl(&mut command),
+            OptInMethod::Preload => {
                 let library = plan.preload.as_deref().unwrap_or(Path::new("libksmith.so"));
                 let ranges = match plan.ranges {
-                    Ranges::All => "all",
-                    Ranges::Guided => "guided",
-                    Ranges::None => "none",
+                    MarkedRanges::All => "all",
+                    MarkedRanges::Guided => "guided",
+                    MarkedRanges::None => "none",
                 };
                 command
                     .env("LD_PRELOAD", preloaded(library, env::var_os("LD_PRELOAD").as_deref()))
@@ -194,13 +196,13 @@ impl Launch<'_> {
                     command.env("KSMITH_HUGE_HINT", "1");
                 }
             }
-            Method::None => {}
+            OptInMethod::None => {}
         }
         if self.asked.folds {
             command.env("GLIBC_TUNABLES", with_tunable(env::var_os("GLIBC_TUNABLES").as_deref()));
         }
         let child = command.spawn().map_err(|source| LaunchError::Unusable { path: plan.path.clone(), source })?;
-        Ok(Started { child })
+        Ok(StartedProgram { child })
     }
 }
 
@@ -255,7 +257,7 @@ fn find(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// Follows scripts to the program that runs. Returns its file, the beginning of that file, and its kind.
-fn recognise(path: &Path) -> Result<(PathBuf, Vec<u8>, Program), LaunchError> {
+fn recognise(path: &Path) -> Result<(PathBuf, Vec<u8>, ProgramKind), LaunchError> {
     let mut path = path.to_owned();
     for _ in 0..=DEEPEST {
         let mut head = Vec::new();
@@ -263,17 +265,17 @@ fn recognise(path: &Path) -> Result<(PathBuf, Vec<u8>, Program), LaunchError> {
             Ok(_) => {}
             // A program that may be run but not read is of unknown kind.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Ok((path, Vec::new(), Program::Other));
+                return Ok((path, Vec::new(), ProgramKind::Other));
             }
             Err(source) => return Err(LaunchError::Unusable { path, source }),
         }
-        match Program::recognise(&head) {
+        match ProgramKind::recognise(&head) {
             // The kernel does not search PATH; the program that `env` runs is judged at the next exec.
-            Program::Script { interpreter } => path = interpreter.into(),
+            ProgramKind::Script { interpreter } => path = interpreter.into(),
             program => return Ok((path, head, program)),
         }
     }
-    Ok((path, Vec::new(), Program::Other))
+    Ok((path, Vec::new(), ProgramKind::Other))
 }
 
 fn is_set_user_id(path: &Path) -> bool {
@@ -286,10 +288,10 @@ mod tests {
 
     use super::*;
 
-    fn plan(file: &Path, method: Option<Method>) -> Result<Plan, LaunchError> {
+    fn plan(file: &Path, method: Option<OptInMethod>) -> Result<LaunchPlan, LaunchError> {
         let command = [file.as_os_str().to_owned()];
-        let asked = Asked { method, ranges: Ranges::All, folds: false };
-        Launch { command: &command, asked, socket: Path::new("/run/none") }.plan()
+        let asked = OptInRequest { method, ranges: MarkedRanges::All, folds: false };
+        LaunchRequest { command: &command, asked, socket: Path::new("/run/none") }.plan()
     }
 
     #[test]
@@ -298,10 +300,10 @@ mod tests {
         let script = directory.path().join("script");
         fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
         let (real, _, program) = recognise(&script).unwrap();
-        assert_eq!((real.as_path(), program), (Path::new("/bin/sh"), Program::Dynamic));
+        assert_eq!((real.as_path(), program), (Path::new("/bin/sh"), ProgramKind::Dynamic));
         let endless = directory.path().join("endless");
         fs::write(&endless, format!("#!{}\n", endless.display())).unwrap();
-        assert_eq!(recognise(&endless).unwrap().2, Program::Other);
+        assert_eq!(recognise(&endless).unwrap().2, ProgramKind::Other);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`launch`] recognises the kind of program, decides how it opts in, and starts it. [`wait`] passes signals on
 //! and reaps children. [`watch`] samples the job's processes from a thread of its own, into
-//! [`ksmith_core::job::Accounting`]. [`fold`] folds them from another thread. [`guided`] reads the progress of
+//! [`ksmith_core::job::JobAccounting`]. [`fold`] folds them from another thread. [`guided`] reads the progress of
 //! libksmith, [`copies`] measures the cost of a broken page, and [`report`] presents the result.
 
 mod copies;
@@ -15,9 +15,9 @@ mod wait;
 mod watch;
 
 pub use copies::nanoseconds_per_copy;
-pub use fold::{FoldReport, JobFoldSettings, JobFolder};
-pub use guided::Followed;
-pub use launch::{Launch, LaunchError, Plan, Started, library, support};
+pub use fold::{JobFoldReport, JobFoldSettings, JobFolder};
+pub use guided::GuidedProgress;
+pub use launch::{LaunchError, LaunchPlan, LaunchRequest, StartedProgram, library, support};
 pub use report::{JobReport, ProcessReport};
-pub use wait::{Ended, Signals, block_signals, wait};
-pub use watch::{Notice, Outcome, Watch, WatchError};
+pub use wait::{BlockedSignals, ProgramEnd, block_signals, wait};
+pub use watch::{JobNotice, JobWatch, WatchError, WatchOutcome};

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ksmith_core::job::Method;
-use ksmith_core::printable::Page;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::job::OptInMethod;
+use ksmith_core::printable::TextPage;
+use ksmith_core::units::{Bytes, TimeSpan};
 use serde::Serialize;
 
-use super::fold::FoldReport;
-use super::wait::Ended;
-use super::watch::Outcome;
+use super::fold::JobFoldReport;
+use super::wait::ProgramEnd;
+use super::watch::WatchOutcome;
 
 /// The report of a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -18,7 +18,7 @@ pub struct JobReport {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The way in which the job opted in: `prctl`, `preload` or `none`.
-    pub method: Method,
+    pub method: OptInMethod,
     /// Exit code of the program, or 128 + the number of the signal that ended it.
     pub exit_code: u8,
     /// The signal that ended the program.
@@ -36,7 +36,7 @@ pub struct JobReport {
     /// Bytes of zero pages that folding freed (`--fold`), besides KSM's savings; null without.
     pub folded_bytes: Option<u64>,
     /// The result of folding; null without `--fold`.
-    pub fold: Option<FoldReport>,
+    pub fold: Option<JobFoldReport>,
     /// Merged pages of the whole host that were copied on a write during the job. The kernel does not count them by
     /// process. Null if the kernel does not count them at all.
     pub cow_breaks: Option<u64>,
@@ -78,9 +78,9 @@ impl JobReport {
     /// Creates the report.
     pub fn new(
         command: Vec<String>,
-        method: Method,
-        ended: Ended,
-        outcome: &Outcome,
+        method: OptInMethod,
+        ended: ProgramEnd,
+        outcome: &WatchOutcome,
         copy_nanoseconds: f64,
     ) -> Self {
         let totals = &outcome.totals;
@@ -91,13 +91,13 @@ impl JobReport {
             peak_pss_bytes: process.peak_held_bytes,
             mean_saved_bytes: process.mean_saved_bytes,
             peak_saved_bytes: process.peak_saved_bytes,
-            opted_in: process.merge_any.filter(|_| method == Method::Prctl),
+            opted_in: process.merge_any.filter(|_| method == OptInMethod::Prctl),
         };
         let mut report = Self {
             command,
             method,
             exit_code: ended.code(),
-            signal: if let Ended::Signal(signal) = ended { Some(signal) } else { None },
+            signal: if let ProgramEnd::Signal(signal) = ended { Some(signal) } else { None },
             wall_seconds: outcome.wall.as_secs_f64(),
             peak_pss_bytes: totals.peak_held_bytes,
             mean_pss_bytes: totals.mean_held_bytes,
@@ -119,7 +119,7 @@ impl JobReport {
     }
 
     /// Adds the result of folding.
-    pub fn add_fold(&mut self, fold: FoldReport) {
+    pub fn add_fold(&mut self, fold: JobFoldReport) {
         self.folded_bytes = Some(fold.folded_bytes);
         self.fold = Some(fold);
         self.verdict = self.judge();
@@ -166,10 +166,10 @@ const SHOWN: usize = 8;
 
 impl JobReport {
     /// Returns the report as text.
-    pub fn page(&self) -> Page {
-        let mut page = Page::new();
+    pub fn page(&self) -> TextPage {
+        let mut page = TextPage::new();
         let bytes = |bytes: u64| Bytes::from(bytes);
-        let wall = Span(Duration::from_secs_f64(self.wall_seconds));
+        let wall = TimeSpan(Duration::from_secs_f64(self.wall_seconds));
         page.line(format_args!(
             "held {} at peak, {} on average; KSM saved {} at peak, {} on average, in {wall}",
             bytes(self.peak_pss_bytes),
@@ -196,11 +196,11 @@ impl JobReport {
         if let Some(breaks) = self.cow_breaks {
             page.line(format_args!(
                 "{breaks} merged pages were written to on this host meanwhile: {} of copying",
-                Span(Duration::from_secs_f64(self.copy_seconds))
+                TimeSpan(Duration::from_secs_f64(self.copy_seconds))
             ));
         }
         if let Some(fold) = &self.fold {
-            let cpu = Span(Duration::from_secs_f64(fold.cpu_seconds));
+            let cpu = TimeSpan(Duration::from_secs_f64(fold.cpu_seconds));
             page.line(format_args!(
                 "folded {} of zero pages in {} over {}, for {cpu} of CPU",
                 bytes(fold.folded_bytes),
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    fn outcome(saved: u64, breaks: u64) -> Outcome {
+    fn outcome(saved: u64, breaks: u64) -> WatchOutcome {
         let process = ProcessTotals {
             id: ProcessId { pid: 7, start_ticks: 1 },
             name: "rank".into(),
@@ -246,11 +246,17 @@ mod tests {
             mean_saved_bytes: saved,
             processes: vec![process],
         };
-        Outcome { totals, wall: Duration::from_secs(10), cow_breaks: Some(breaks), hidden: 0, looks: 9 }
+        WatchOutcome { totals, wall: Duration::from_secs(10), cow_breaks: Some(breaks), hidden: 0, looks: 9 }
     }
 
     fn report(saved: u64, breaks: u64) -> JobReport {
-        JobReport::new(vec!["rank".into()], Method::Prctl, Ended::Code(3), &outcome(saved, breaks), 1000.0)
+        JobReport::new(
+            vec!["rank".into()],
+            OptInMethod::Prctl,
+            ProgramEnd::Code(3),
+            &outcome(saved, breaks),
+            1000.0,
+        )
     }
 
     #[test]
@@ -265,7 +271,7 @@ mod tests {
     fn what_was_folded_is_told_apart() {
         let mut folded = report(0, 0);
         assert!(serde_json::to_value(&folded).unwrap()["folded_bytes"].is_null());
-        let fold = FoldReport { folded_bytes: 64 << 20, passes: 2, processes: 1, ..FoldReport::default() };
+        let fold = JobFoldReport { folded_bytes: 64 << 20, passes: 2, processes: 1, ..JobFoldReport::default() };
         folded.add_fold(fold);
         let text = folded.page().text().to_owned();
         assert!(text.contains("folded 64.0 MiB of zero pages in 2 passes over 1 process, for"), "{text}");
@@ -276,10 +282,10 @@ mod tests {
     #[test]
     fn a_job_in_which_no_process_is_folded_is_told_so() {
         let mut idle = report(0, 0);
-        idle.add_fold(FoldReport::default());
+        idle.add_fold(JobFoldReport::default());
         assert!(idle.page().text().contains("no process was folded"));
         let mut refused = report(0, 0);
-        refused.add_fold(FoldReport { refusal: Some("not permitted".into()), ..FoldReport::default() });
+        refused.add_fold(JobFoldReport { refusal: Some("not permitted".into()), ..JobFoldReport::default() });
         let text = refused.page().text().to_owned();
         assert!(
             text.contains("some pass came to nothing: not permitted") && !text.contains("no process was folded"),

@@ -11,14 +11,14 @@ use crate::root::Root;
 
 /// A process of the job, before its memory figures are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct JobMember {
     pub id: ProcessId,
     pub name: String,
     pub rss_bytes: u64,
 }
 
 /// Returns the running descendants of `ancestor`, without itself.
-pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Member> {
+pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<JobMember> {
     let Ok(entries) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let stat = |pid: u32| {
@@ -44,7 +44,7 @@ pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Mem
     }
     let member = |pid: u32| {
         let stat = all.get(&pid).filter(|stat| !stat.is_zombie)?;
-        Some(Member {
+        Some(JobMember {
             id: ProcessId { pid, start_ticks: stat.start_ticks },
             name: stat.comm.clone(),
             rss_bytes: stat.rss_pages.saturating_mul(page_size),

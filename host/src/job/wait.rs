@@ -28,14 +28,14 @@ const SI_KERNEL: i32 = 0x80;
 
 /// The way in which a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProgramEnd {
     /// The program exited with this code.
     Code(u8),
     /// This signal ended the program.
     Signal(u8),
 }
 
-impl Ended {
+impl ProgramEnd {
     /// Returns the exit code as shells do: 128 + the number of the signal.
     pub fn code(self) -> u8 {
         match self {
@@ -44,7 +44,7 @@ impl Ended {
         }
     }
 
-    fn of(status: WaitStatus) -> Option<Self> {
+    fn from_status(status: WaitStatus) -> Option<Self> {
         let small = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
         let code = status.exit_status().map(|code| Self::Code(small(code)));
         code.or_else(|| status.terminating_signal().map(|signal| Self::Signal(small(signal))))
@@ -53,7 +53,7 @@ impl Ended {
 
 /// A signalfd, used instead of handlers so that a signal ignored before (as under nohup) stays ignored in the program.
 #[derive(Debug)]
-pub struct Signals {
+pub struct BlockedSignals {
     file: File,
     before: libc::sigset_t,
     ignores_children: bool,
@@ -65,7 +65,7 @@ pub struct Signals {
 /// # Errors
 /// The kernel refuses the signal file.
 #[allow(unsafe_code, reason = "no safe wrapper is at hand")]
-pub fn block_signals() -> io::Result<Signals> {
+pub fn block_signals() -> io::Result<BlockedSignals> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set before it is read; the numbers are those of real signals.
     let set = unsafe {
@@ -92,14 +92,14 @@ pub fn block_signals() -> io::Result<Signals> {
     // SAFETY: the default disposition needs no handler, and no other code in this process has one for SIGCHLD.
     let ignores_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_IGN;
     // SAFETY: the descriptor is open and has no other owner.
-    Ok(Signals { file: unsafe { File::from_raw_fd(descriptor) }, before, ignores_children })
+    Ok(BlockedSignals { file: unsafe { File::from_raw_fd(descriptor) }, before, ignores_children })
 }
 
 /// Waits for the end of the program. Meanwhile it forwards signals and reaps adopted orphans.
 ///
 /// # Errors
 /// Signals or children can't be read.
-pub fn wait(child: &Child, signals: &mut Signals) -> io::Result<Ended> {
+pub fn wait(child: &Child, signals: &mut BlockedSignals) -> io::Result<ProgramEnd> {
     let main = Pid::from_child(child);
     write_in_the_background();
     loop {
@@ -133,11 +133,11 @@ fn write_in_the_background() {
 }
 
 /// Reaps children that have ended. Several ends may be reported by one signal.
-fn collect(main: Pid) -> io::Result<Option<Ended>> {
+fn collect(main: Pid) -> io::Result<Option<ProgramEnd>> {
     let mut found = None;
     loop {
         match wait_any(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == main => found = Ended::of(status),
+            Ok(Some((pid, status))) if pid == main => found = ProgramEnd::from_status(status),
             Ok(Some(_)) => {}
             Ok(None) => return Ok(found),
             Err(rustix::io::Errno::CHILD) if found.is_some() => return Ok(found),
@@ -147,7 +147,7 @@ fn collect(main: Pid) -> io::Result<Option<Ended>> {
     }
 }
 
-impl Signals {
+impl BlockedSignals {
     /// Restores the signal mask in the program, because the kernel keeps a mask over exec.
     #[allow(unsafe_code, reason = "std leaves the mask as it is")]
     pub(super) fn release_in(&self, command: &mut Command) {
@@ -179,10 +179,10 @@ impl Signals {
 
 /// Waits for the end of a child, without forwarding signals.
 #[cfg(test)]
-fn outlive(child: &Child) -> Option<Ended> {
+fn outlive(child: &Child) -> Option<ProgramEnd> {
     rustix::process::waitpid(Some(Pid::from_child(child)), WaitOptions::empty())
         .ok()?
-        .and_then(|(_, status)| Ended::of(status))
+        .and_then(|(_, status)| ProgramEnd::from_status(status))
 }
 
 #[cfg(test)]
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn an_end_is_told_as_the_shell_tells_it() {
         let end = |script: &str| outlive(&Command::new("sh").args(["-c", script]).spawn().unwrap()).unwrap();
-        assert_eq!(end("exit 7"), Ended::Code(7));
+        assert_eq!(end("exit 7"), ProgramEnd::Code(7));
         let killed = end("kill -TERM $$");
-        assert_eq!((killed, killed.code()), (Ended::Signal(15), 143));
+        assert_eq!((killed, killed.code()), (ProgramEnd::Signal(15), 143));
     }
 }

@@ -11,12 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use ksmith_core::job::{Accounting, JobTotals, Method, Moment, Seen, Settled, is_sparse_giant};
+use ksmith_core::job::{
+    JobAccounting, JobMoment, JobProcess, JobTotals, OptInMethod, StartDetector, is_sparse_giant,
+};
 use ksmith_core::kernel::{Ksm, Vmstat};
 use ksmith_core::reading::Reading;
 
 use super::launch::kernel;
-use super::tree::{self, Member};
+use super::tree::{self, JobMember};
 use crate::ksm_counts::KsmCounts;
 use crate::own_use::thread_cpu;
 use crate::process::is_alive;
@@ -45,7 +47,7 @@ pub struct WatchError(#[from] io::Error);
 
 /// A notice about the running job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum JobNotice {
     /// The memory of the job has stopped growing.
     Settled,
     /// A process maps far more than it uses, and this kernel's ksmd visits every mapped page.
@@ -66,7 +68,7 @@ pub enum Notice {
 
 /// The result of watching a job.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct WatchOutcome {
     /// Accounting of the job.
     pub totals: JobTotals,
     /// Time from start to end of the job.
@@ -79,61 +81,61 @@ pub struct Outcome {
     pub looks: u64,
 }
 
-/// The thread that watches a job. It ends with [`Watch::finish`].
+/// The thread that watches a job. It ends with [`JobWatch::finish`].
 #[derive(Debug)]
-pub struct Watch {
+pub struct JobWatch {
     stop: Sender<()>,
-    thread: JoinHandle<Outcome>,
-    notices: Receiver<Notice>,
+    thread: JoinHandle<WatchOutcome>,
+    notices: Receiver<JobNotice>,
 }
 
-impl Watch {
+impl JobWatch {
     /// Starts watching the descendants of this process.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub fn begin(method: Method) -> Result<Self, WatchError> {
+    pub fn begin(method: OptInMethod) -> Result<Self, WatchError> {
         let (stop, stopped) = bounded(1);
         let (tell, notices) = unbounded();
-        let eyes = Eyes::new(Root::host(), method, tell);
+        let eyes = WatchWorker::new(Root::host(), method, tell);
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || eyes.watch(&stopped))?;
         Ok(Self { stop, thread, notices })
     }
 
     /// Returns the channel of notices about the job.
-    pub fn notices(&self) -> Receiver<Notice> {
+    pub fn notices(&self) -> Receiver<JobNotice> {
         self.notices.clone()
     }
 
     /// Ends the thread and returns the result.
-    pub fn finish(self) -> Outcome {
+    pub fn finish(self) -> WatchOutcome {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
 }
 
-struct Eyes {
+struct WatchWorker {
     root: Root,
     counts: KsmCounts,
-    method: Method,
+    method: OptInMethod,
     own: u32,
     page_size: u64,
-    tell: Sender<Notice>,
+    tell: Sender<JobNotice>,
     started: Instant,
     cow_before: Option<u64>,
-    accounting: Accounting,
-    settled: Settled,
+    accounting: JobAccounting,
+    settled: StartDetector,
     told: BTreeSet<u32>,
     hidden: BTreeSet<u32>,
     looks: u64,
     /// Processes at the newest full sample.
-    members: Vec<Member>,
+    members: Vec<JobMember>,
     /// The host's merged pages at the newest full sample or glance.
     merged: Ksm,
 }
 
-impl Eyes {
-    fn new(root: Root, method: Method, tell: Sender<Notice>) -> Self {
+impl WatchWorker {
+    fn new(root: Root, method: OptInMethod, tell: Sender<JobNotice>) -> Self {
         Self {
             cow_before: cow_breaks(&root),
             counts: KsmCounts::new(&root),
@@ -143,8 +145,8 @@ impl Eyes {
             page_size: rustix::param::page_size() as u64,
             tell,
             started: Instant::now(),
-            accounting: Accounting::default(),
-            settled: Settled::default(),
+            accounting: JobAccounting::default(),
+            settled: StartDetector::default(),
             told: BTreeSet::new(),
             hidden: BTreeSet::new(),
             looks: 0,
@@ -153,7 +155,7 @@ impl Eyes {
         }
     }
 
-    fn watch(mut self, stopped: &Receiver<()>) -> Outcome {
+    fn watch(mut self, stopped: &Receiver<()>) -> WatchOutcome {
         let mut pause = FIRST_PAUSE;
         let mut due = Instant::now() + pause;
         let mut short = SHORTEST_PAUSE;
@@ -164,14 +166,14 @@ impl Eyes {
                 short = (self.glance() * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
                 continue;
             }
-            let cost = self.look();
+            let cost = self.take_full_sample();
             let longest = (cost * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             pause = (pause * 2).min(longest);
             due = Instant::now() + pause;
         }
         let wall = self.started.elapsed();
         let cow_breaks = cow_breaks(&self.root).zip(self.cow_before).map(|(now, then)| now.saturating_sub(then));
-        Outcome {
+        WatchOutcome {
             totals: self.accounting.finish(wall),
             wall,
             cow_breaks,
@@ -181,7 +183,7 @@ impl Eyes {
     }
 
     /// Takes a full sample. Returns its CPU time.
-    fn look(&mut self) -> Duration {
+    fn take_full_sample(&mut self) -> Duration {
         let begin = spent();
         let members = tree::descendants(&self.root, self.own, self.page_size);
         let processes = members.iter().map(|member| self.see(member)).collect();
@@ -189,8 +191,8 @@ impl Eyes {
         let age = self.enter(processes);
         self.looks += 1;
         let rss = members.iter().map(|member| member.rss_bytes).fold(0, u64::saturating_add);
-        if self.settled.look(age, rss) {
-            let _ = self.tell.send(Notice::Settled);
+        if self.settled.record_rss(age, rss) {
+            let _ = self.tell.send(JobNotice::Settled);
         }
         self.members = members;
         spent().saturating_sub(begin)
@@ -203,8 +205,8 @@ impl Eyes {
         let merged = self.counts.read_merged();
         if merged != self.merged {
             self.merged = merged;
-            let is_there = |member: &&Member| is_alive(&self.root, member.id);
-            let seen = |member: &Member| Seen {
+            let is_there = |member: &&JobMember| is_alive(&self.root, member.id);
+            let seen = |member: &JobMember| JobProcess {
                 id: member.id,
                 name: member.name.as_str().into(),
                 held_bytes: None,
@@ -217,13 +219,13 @@ impl Eyes {
     }
 
     /// Adds a sample to the accounting. Returns the age of the job.
-    fn enter(&mut self, processes: Vec<Seen>) -> Duration {
+    fn enter(&mut self, processes: Vec<JobProcess>) -> Duration {
         let age = self.started.elapsed();
-        self.accounting.record(&Moment { age, page_size: self.page_size, ksm: self.counts.read(), processes });
+        self.accounting.record(&JobMoment { age, page_size: self.page_size, ksm: self.counts.read(), processes });
         age
     }
 
-    fn see(&mut self, member: &Member) -> Seen {
+    fn see(&mut self, member: &JobMember) -> JobProcess {
         let pid = member.id.pid;
         let held = tree::held(&self.root, pid);
         if held == Reading::Denied {
@@ -232,14 +234,14 @@ impl Eyes {
         let ksm = tree::ksm(&self.root, pid);
         let name = member.name.clone();
         let is_large = member.rss_bytes >= WORTH_A_WORD;
-        if self.method == Method::Prctl && ksm.merge_any == Some(false) && is_large && self.told.insert(pid) {
-            let _ = self.tell.send(Notice::OptInLost { pid, name });
+        if self.method == OptInMethod::Prctl && ksm.merge_any == Some(false) && is_large && self.told.insert(pid) {
+            let _ = self.tell.send(JobNotice::OptInLost { pid, name });
         }
         let mapped = tree::mapped_bytes(&self.root, pid, self.page_size).unwrap_or(0);
         if is_sparse_giant(kernel().0, mapped, member.rss_bytes) && self.told.insert(pid) {
-            let _ = self.tell.send(Notice::SparseGiant { pid, mapped_bytes: mapped });
+            let _ = self.tell.send(JobNotice::SparseGiant { pid, mapped_bytes: mapped });
         }
-        Seen { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
+        JobProcess { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
     }
 }
 
@@ -278,8 +280,9 @@ mod tests {
         let stat = |start: u64| format!("11 (job) S 10 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 {start} 1000 33 0");
         put(tree.path(), "proc/11/stat", &stat(7));
         merged(tree.path(), 0, 0, 0);
-        let mut eyes = Eyes { own: 10, ..Eyes::new(Root::at(tree.path()), Method::Prctl, unbounded().0) };
-        eyes.look();
+        let mut eyes =
+            WatchWorker { own: 10, ..WatchWorker::new(Root::at(tree.path()), OptInMethod::Prctl, unbounded().0) };
+        eyes.take_full_sample();
         assert_eq!((eyes.members.len(), eyes.accounting.saved_bytes()), (1, 0));
         merged(tree.path(), 100, 300, 400);
         eyes.glance();

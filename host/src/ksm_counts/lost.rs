@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use ksmith_core::kernel::{Ksm, KsmStat, Run};
+use ksmith_core::kernel::{Ksm, KsmStat, RunState};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 
@@ -58,7 +58,7 @@ impl LostZeroPages {
             && sample.ksm.pages_sharing.get() == Some(0)
             && sample.merged_by_the_living() == Some(0);
         let seen = std::mem::replace(&mut self.seen, is_nothing_merged.then_some(counted));
-        if is_nothing_merged && (sample.ksm.run_state() != Some(Run::Running) || seen == Some(counted)) {
+        if is_nothing_merged && (sample.ksm.run_state() != Some(RunState::Running) || seen == Some(counted)) {
             self.rest = counted;
         }
         self.take_off_count(&mut sample.ksm);
@@ -74,7 +74,7 @@ impl LostZeroPages {
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::sample::{Process, ProcessId};
+    use ksmith_core::sample::{ProcessId, ProcessSample};
 
     use super::*;
 
@@ -83,7 +83,7 @@ mod tests {
         sample.ksm.pages_shared = Reading::Value(shared);
         sample.ksm.pages_sharing = Reading::Value(shared);
         sample.ksm.ksm_zero_pages = Reading::Value(counted);
-        let mut process = Process::new(ProcessId { pid: 5, start_ticks: 5 }, "a".into(), true);
+        let mut process = ProcessSample::new(ProcessId { pid: 5, start_ticks: 5 }, "a".into(), true);
         process.ksm.merging_pages = of_process.map(|_| 0);
         process.ksm.zero_pages = of_process;
         sample.processes = vec![process];

@@ -6,7 +6,7 @@ mod lost;
 
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::{Files, Ksm};
+use ksmith_core::kernel::{Ksm, KsmFileSource};
 use ksmith_core::reading::Reading;
 
 pub use self::lost::LostZeroPages;
@@ -77,17 +77,17 @@ pub fn ksm_as_counted(root: &Root) -> Ksm {
 }
 
 fn as_counted(root: &Root, are_wanted: fn(&str) -> bool) -> Ksm {
-    Ksm::read(&mut KsmFiles { root, are_wanted, text: String::new() })
+    Ksm::read(&mut KsmCountFiles { root, are_wanted, text: String::new() })
 }
 
 /// The KSM directory, without kept descriptors.
-struct KsmFiles<'a> {
+struct KsmCountFiles<'a> {
     root: &'a Root,
     are_wanted: fn(&str) -> bool,
     text: String,
 }
 
-impl Files for KsmFiles<'_> {
+impl KsmFileSource for KsmCountFiles<'_> {
     fn text(&mut self, name: &'static str) -> Reading<&str> {
         if !(self.are_wanted)(name) {
             return Reading::Absent;

@@ -4,11 +4,11 @@ use std::io;
 
 use ksmith_core::reading::Malformed;
 
-use crate::proc_file::{OverBudget, Unanswered};
+use crate::proc_file::{OverBudget, UnansweredRead};
 
 /// A reason to skip one process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum UnreadableProcess {
     /// No process has this PID.
     #[error("there is no such process")]
     NoSuchProcess,
@@ -34,19 +34,19 @@ pub enum Unreadable {
     OverBudget(#[from] OverBudget),
     /// Its files did not answer in time.
     #[error(transparent)]
-    Unanswered(#[from] Unanswered),
+    Unanswered(#[from] UnansweredRead),
     /// Any other error.
     #[error("it can't be read: {0}")]
     Other(String),
 }
 
-impl Unreadable {
+impl UnreadableProcess {
     /// Converts an I/O error.
-    pub fn of(error: io::Error) -> Self {
+    pub fn from_io(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::Exited,
             Some(libc::EACCES | libc::EPERM) => Self::Denied,
-            _ => match (OverBudget::of(&error), Unanswered::of(&error)) {
+            _ => match (OverBudget::find_in(&error), UnansweredRead::find_in(&error)) {
                 (Some(over), _) => Self::OverBudget(over.clone()),
                 (_, Some(unanswered)) => Self::Unanswered(unanswered.clone()),
                 (None, None) => Self::Other(error.to_string()),
@@ -55,19 +55,19 @@ impl Unreadable {
     }
 
     /// Converts an error from reading and parsing a file.
-    pub fn of_file(file: &'static str, error: io::Error) -> Self {
+    pub fn from_file_io(file: &'static str, error: io::Error) -> Self {
         let why = error.get_ref().and_then(|why| why.downcast_ref::<Malformed>()).cloned();
-        why.map_or_else(|| Self::of(error), |why| Self::Malformed { file, why })
+        why.map_or_else(|| Self::from_io(error), |why| Self::Malformed { file, why })
     }
 }
 
 /// A skipped process, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedProcess {
     /// The process's PID.
     pub pid: u32,
     /// The reason.
-    pub why: Unreadable,
+    pub why: UnreadableProcess,
 }
 
 /// An error of the estimate as a whole.
@@ -81,7 +81,7 @@ pub enum EstimateError {
     NothingFound,
     /// All named processes are unreadable.
     #[error("nothing is left to estimate{}", .0.iter().map(|it| format!("; process {}: {}", it.pid, it.why)).collect::<String>())]
-    NoneLeft(Vec<Skipped>),
+    NoneLeft(Vec<SkippedProcess>),
     /// The root is a captured tree, which holds no memory.
     #[error("memory can only be read on the running host, not in a captured tree: leave out --root")]
     NotHost,
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn absent_denied_and_over_budget_stay_apart() {
-        let of = |code| Unreadable::of(io::Error::from_raw_os_error(code));
-        assert_eq!([of(libc::ESRCH), of(libc::EACCES)], [Unreadable::Exited, Unreadable::Denied]);
+        let of = |code| UnreadableProcess::from_io(io::Error::from_raw_os_error(code));
+        assert_eq!([of(libc::ESRCH), of(libc::EACCES)], [UnreadableProcess::Exited, UnreadableProcess::Denied]);
         let over = OverBudget::new(812, "smaps", 1 << 18, "mappings");
-        let why = Unreadable::of(over.clone().into());
-        assert_eq!(why, Unreadable::OverBudget(over));
+        let why = UnreadableProcess::from_io(over.clone().into());
+        assert_eq!(why, UnreadableProcess::OverBudget(over));
         assert_eq!(why.to_string(), "smaps of process 812 exceeds the budget of 262144 mappings");
     }
 }

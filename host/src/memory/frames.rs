@@ -20,7 +20,7 @@ pub fn are_numbered() -> bool {
 
 /// A reader of frame flags by number (root only), with a set of the frames seen.
 #[derive(Debug)]
-pub struct Frames {
+pub struct FrameTable {
     file: Option<File>,
     seen: Mutex<HashMap<u64, Box<[u64; WORDS]>>>,
 }
@@ -32,7 +32,7 @@ const WORDS: usize = 512;
 /// Frames closer together than this are read by one call: a gap costs less than a system call.
 const GAP: u64 = 64;
 
-impl Frames {
+impl FrameTable {
     /// Opens the file, if permitted.
     pub fn open() -> Self {
         Self { file: File::open("/proc/kpageflags").ok(), seen: Mutex::default() }
@@ -88,7 +88,7 @@ pub struct SharedFrames {
 
 impl SharedFrames {
     /// Looks up the flags for these pagemap entries.
-    pub fn of(source: &Frames, entries: &[PageEntry]) -> Self {
+    pub fn look_up(source: &FrameTable, entries: &[PageEntry]) -> Self {
         let shared = entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive());
         let mut frames: Vec<u64> = shared.map(|entry| entry.frame()).collect();
         frames.sort_unstable();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_frame_is_new_once() {
-        let frames = Frames::open();
+        let frames = FrameTable::open();
         for frame in [0, 1, 63, 64, 32_767, 32_768, 1 << 40] {
             assert!(frames.see(frame), "{frame}");
             assert!(!frames.see(frame), "{frame}");

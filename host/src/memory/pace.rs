@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 /// A rate limiter, shared by all threads.
 #[derive(Debug)]
-pub struct Pace {
+pub struct ReadPace {
     bytes_per_second: Option<u64>,
     /// The time at which the bytes granted so far are used up at that rate.
     until: Mutex<Instant>,
 }
 
-impl Pace {
+impl ReadPace {
     /// Creates a limiter; `None` for no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, until: Mutex::new(Instant::now()) }
@@ -34,15 +34,15 @@ impl Pace {
 }
 
 /// Gives this thread the lowest priority.
-pub fn be_humble() {
+pub fn lower_priority() {
     // It may have the lowest already, or a sandbox may forbid it: no reason to read nothing.
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
 /// Gives this process the lowest priority and the idle scheduling policy. Threads that it starts later inherit both.
 #[allow(unsafe_code, reason = "the C library's scheduler calls have no safe form")]
-pub fn be_idle() {
-    be_humble();
+pub fn set_idle_priority() {
+    lower_priority();
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads the parameters, which outlive it.
     // A sandbox may forbid it, as above.
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn bytes_wait_for_those_before_them() {
-        let pace = Pace::new(Some(1000));
+        let pace = ReadPace::new(Some(1000));
         let started = Instant::now();
         for _ in 0..3 {
             pace.wait_for(50);
         }
         // The third waits for the two before it. Only a lower bound: sleeping may take longer.
         assert!(started.elapsed() >= Duration::from_millis(99));
-        Pace::new(None).wait_for(u64::MAX);
+        ReadPace::new(None).wait_for(u64::MAX);
     }
 }

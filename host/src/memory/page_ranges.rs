@@ -50,7 +50,7 @@ pub struct PageQuery {
 /// `struct page_region`: a run of pages of the same kinds.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-struct PageRegion {
+struct PagemapRegion {
     start: u64,
     end: u64,
     kinds: u64,
@@ -92,7 +92,7 @@ pub fn each_range(
     query: PageQuery,
     mut take: impl FnMut(Range<u64>, PageKinds),
 ) -> io::Result<()> {
-    let mut regions = vec![PageRegion::default(); REGIONS];
+    let mut regions = vec![PagemapRegion::default(); REGIONS];
     let mut start = addresses.start;
     while start < addresses.end {
         let mut argument = ScanArgument {
@@ -137,7 +137,7 @@ mod tests {
     fn pages_that_were_only_read_are_zero_mapped_and_written_ones_are_not() {
         let page = rustix::param::page_size();
         let pagemap = File::open("/proc/self/pagemap").unwrap();
-        let mut memory = crate::memory::test_memory::Mapped::new(64 * page);
+        let mut memory = crate::memory::test_memory::MappedMemory::new(64 * page);
         std::hint::black_box(memory.bytes()[3 * page]);
         memory.bytes_mut()[5 * page] = 1;
         let at = |number: usize| memory.address() + (number * page) as u64;

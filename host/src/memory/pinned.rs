@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 
 /// The two files that show if anything can be un-merged.
 #[derive(Debug)]
-pub struct Quiet {
+pub struct PinningCheck {
     run: Option<File>,
     pages_shared: Option<File>,
     has_ksm: bool,
 }
 
-impl Quiet {
+impl PinningCheck {
     /// Opens the two files. A kernel without KSM has none, and nothing to un-merge.
     pub fn new() -> Self {
         let open = |name: &str| File::open(format!("/sys/kernel/mm/ksm/{name}")).ok();
@@ -45,7 +45,7 @@ impl Quiet {
     }
 }
 
-impl Default for Quiet {
+impl Default for PinningCheck {
     fn default() -> Self {
         Self::new()
     }

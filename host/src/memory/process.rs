@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ksmith_core::kernel::{CommandLine, Ineligible, KsmStat, Mapping, PidStat};
+use ksmith_core::kernel::{CommandLine, IneligibleReason, KsmStat, PidStat, ProcessMapping};
 use rustix::fs::{Mode, OFlags, open, openat};
 
-use super::error::Unreadable;
-use super::rights::Rights;
+use super::error::UnreadableProcess;
+use super::rights::ProcessRights;
 use crate::hypervisor::GuestName;
 use crate::mappings;
 use crate::proc_file::{self, ADDRESSES, OverBudget, lossy, may_wait};
@@ -21,7 +21,7 @@ use crate::root::Root;
 
 /// A process, held by its open /proc directory: a reused PID is never taken for it.
 #[derive(Debug)]
-pub struct Process {
+pub struct OpenProcess {
     /// The process's PID.
     pub pid: u32,
     /// The guest's name, or the program's.
@@ -37,7 +37,7 @@ pub struct Process {
 
 /// The readable memory of a process, with open files.
 #[derive(Debug)]
-pub struct Memory {
+pub struct ProcessMemory {
     /// The PID of its process, while that is alive.
     pub pid: u32,
     /// The process's memory by address.
@@ -46,7 +46,7 @@ pub struct Memory {
     pub pagemap: File,
     /// Address ranges with anonymous pages that KSM could merge, the largest first. This order matches the ranges of
     /// clones.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<AddressRange>,
     /// Anonymous bytes in them.
     pub anonymous_bytes: u64,
     /// Bytes of those in huge pages.
@@ -54,25 +54,25 @@ pub struct Memory {
     /// Bytes in swap, in mappings of any kind.
     pub swapped_bytes: u64,
     /// Bytes that can't be merged.
-    pub ineligible: BTreeMap<Ineligible, u64>,
+    pub ineligible: BTreeMap<IneligibleReason, u64>,
     /// True if any of it is marked mergeable.
     pub is_mergeable: bool,
     /// The mapping with the most resident bytes: of a virtual machine, its RAM.
-    pub largest: Largest,
+    pub largest: LargestMapping,
     /// KSM's figures of this process at the time of opening.
     pub ksm: KsmStat,
 }
 
 /// The mapping of a process with the most resident bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Largest {
+pub struct LargestMapping {
     /// Bytes resident in it.
     pub bytes: u64,
     /// The reason why KSM never merges it; `None` if it may.
-    pub ineligible: Option<Ineligible>,
+    pub ineligible: Option<IneligibleReason>,
 }
 
-impl Largest {
+impl LargestMapping {
     /// Returns the larger of both.
     pub fn max(self, other: Self) -> Self {
         if other.bytes > self.bytes { other } else { self }
@@ -81,7 +81,7 @@ impl Largest {
 
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct AddressRange {
     /// The first address.
     pub start: u64,
     /// The address after the last.
@@ -90,37 +90,37 @@ pub struct Stretch {
 
 /// The level of detail of reading a process's mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
+pub enum MappingDetail {
     /// `smaps`: resident bytes and mergeable flags too. The kernel walks all page tables for it.
     Figures,
     /// `maps`: addresses only. Resident bytes and mergeable flags are unknown.
     Headings,
 }
 
-impl Process {
+impl OpenProcess {
     /// Opens a process.
     ///
     /// # Errors
     /// There is none, it is a kernel thread, it is dead, or /proc hides it.
-    pub fn open(pid: u32) -> Result<Self, Unreadable> {
+    pub fn open(pid: u32) -> Result<Self, UnreadableProcess> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
-            open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| Unreadable::NoSuchProcess)?;
+            open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| UnreadableProcess::NoSuchProcess)?;
         let mut process =
             Self { pid, name: "".into(), program: "".into(), is_vm: false, start_ticks: 0, directory };
-        let text = process.text("stat").map_err(Unreadable::of)?;
-        let stat = PidStat::parse(&text).map_err(|why| Unreadable::Malformed { file: "stat", why })?;
+        let text = process.text("stat").map_err(UnreadableProcess::from_io)?;
+        let stat = PidStat::parse(&text).map_err(|why| UnreadableProcess::Malformed { file: "stat", why })?;
         if stat.is_kernel_thread {
-            return Err(Unreadable::KernelThread);
+            return Err(UnreadableProcess::KernelThread);
         }
         if stat.is_zombie {
-            return Err(Unreadable::Exited);
+            return Err(UnreadableProcess::Exited);
         }
         process.start_ticks = stat.start_ticks;
         let line = CommandLine::parse(&process.bytes("cmdline").unwrap_or_default());
-        let named = GuestName::of(&stat.comm, &line);
+        let named = GuestName::from_command_line(&stat.comm, &line);
         process.name = named.name.into();
-        process.program = GuestName::of(&stat.comm, &CommandLine::default()).name.into();
+        process.program = GuestName::from_command_line(&stat.comm, &CommandLine::default()).name.into();
         process.is_vm = named.is_vm;
         Ok(process)
     }
@@ -132,7 +132,7 @@ impl Process {
 
     /// Returns true if the kernel denies us the process's KSM figures.
     pub fn hides_ksm(&self) -> bool {
-        self.file("ksm_stat").is_err_and(|error| Unreadable::of(error) == Unreadable::Denied)
+        self.file("ksm_stat").is_err_and(|error| UnreadableProcess::from_io(error) == UnreadableProcess::Denied)
     }
 
     /// Returns true if any of its memory is marked mergeable, by the cheapest way that this kernel offers.
@@ -141,7 +141,7 @@ impl Process {
         ksm.is_involved()
             || ksm.mergeable.is_none() && {
                 let mut is_marked = false;
-                let visit = |mapping: Mapping| is_marked |= mapping.is_mergeable() == Some(true);
+                let visit = |mapping: ProcessMapping| is_marked |= mapping.is_mergeable() == Some(true);
                 self.each_mapping("smaps", visit).is_ok() && is_marked
             }
     }
@@ -154,7 +154,7 @@ impl Process {
 
     /// Returns true if `user` might read its memory: all its rights are that user's.
     pub fn is_of(&self, user: u32) -> bool {
-        Rights::read(&self.directory).is_ok_and(|rights| rights.are_of(user))
+        ProcessRights::read(&self.directory).is_ok_and(|rights| rights.are_of(user))
     }
 
     /// Reads its control group in the unified hierarchy.
@@ -167,15 +167,15 @@ impl Process {
     ///
     /// # Errors
     /// It may not be read, or it is gone.
-    pub fn memory(&self, detail: Detail) -> Result<Memory, Unreadable> {
+    pub fn memory(&self, detail: MappingDetail) -> Result<ProcessMemory, UnreadableProcess> {
         // First, for this shows whether the process answers at all.
         let ksm = self.ksm();
-        let mem = self.file("mem").map_err(Unreadable::of)?;
-        let pagemap = self.file("pagemap").map_err(Unreadable::of)?;
-        let file = if detail == Detail::Figures { "smaps" } else { "maps" };
+        let mem = self.file("mem").map_err(UnreadableProcess::from_io)?;
+        let pagemap = self.file("pagemap").map_err(UnreadableProcess::from_io)?;
+        let file = if detail == MappingDetail::Figures { "smaps" } else { "maps" };
         // Not knowing counts as no.
         let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
-        let mut memory = Memory {
+        let mut memory = ProcessMemory {
             pid: self.pid,
             mem,
             pagemap,
@@ -185,12 +185,12 @@ impl Process {
             swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
-            largest: Largest::default(),
+            largest: LargestMapping::default(),
             ksm,
         };
-        let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
-        self.each_mapping(file, |mapping| memory.take(&mapping, &mut sorter))
-            .map_err(|error| Unreadable::of_file(file, error))?;
+        let mut sorter = MappingSorter { is_locked, unmarked: Vec::new() };
+        self.each_mapping(file, |mapping| memory.sort_mapping(&mapping, &mut sorter))
+            .map_err(|error| UnreadableProcess::from_file_io(file, error))?;
         memory.finish(sorter);
         let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
         if addresses.fold(0, u64::saturating_add) > ADDRESSES {
@@ -205,11 +205,11 @@ impl Process {
     ///
     /// # Errors
     /// As [`memory`](Self::memory).
-    pub fn stretches(&self) -> Result<Vec<Stretch>, Unreadable> {
+    pub fn stretches(&self) -> Result<Vec<AddressRange>, UnreadableProcess> {
         let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
         let mut stretches = Vec::new();
-        let mut take = |mapping: Mapping| stretches.extend(heading(&mapping, is_locked));
-        self.each_mapping("maps", &mut take).map_err(|error| Unreadable::of_file("maps", error))?;
+        let mut take = |mapping: ProcessMapping| stretches.extend(heading(&mapping, is_locked));
+        self.each_mapping("maps", &mut take).map_err(|error| UnreadableProcess::from_file_io("maps", error))?;
         Ok(stretches)
     }
 
@@ -226,8 +226,8 @@ impl Process {
         Ok(bytes)
     }
 
-    fn each_mapping(&self, file: &str, visit: impl FnMut(Mapping)) -> io::Result<()> {
-        mappings::each(&Root::host(), self.pid, file, visit)?;
+    fn each_mapping(&self, file: &str, visit: impl FnMut(ProcessMapping)) -> io::Result<()> {
+        mappings::visit_mappings(&Root::host(), self.pid, file, visit)?;
         self.is_there()
     }
 
@@ -241,7 +241,7 @@ impl Process {
     }
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Checks that the memory still belongs to a process. If so, its PID was not reused meanwhile.
     ///
     /// # Errors
@@ -255,7 +255,7 @@ impl Memory {
     }
 
     /// Sorts one mapping's pages into mergeable and ineligible, by reason.
-    fn take(&mut self, mapping: &Mapping, sorter: &mut Sorter) {
+    fn sort_mapping(&mut self, mapping: &ProcessMapping, sorter: &mut MappingSorter) {
         let is_locked = sorter.is_locked;
         self.is_mergeable |= mapping.is_mergeable() == Some(true);
         let Some(figures) = &mapping.figures else {
@@ -264,32 +264,32 @@ impl Memory {
         };
         self.swapped_bytes = self.swapped_bytes.saturating_add(figures.swap);
         if let Some(reason) = mapping.ineligible() {
-            let bytes = if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss };
-            self.largest = self.largest.max(Largest { bytes, ineligible: Some(reason) });
+            let bytes = if reason == IneligibleReason::Hugetlb { figures.hugetlb } else { figures.rss };
+            self.largest = self.largest.max(LargestMapping { bytes, ineligible: Some(reason) });
             return self.lose(reason, bytes);
         }
-        let ineligible = is_locked.then_some(Ineligible::Vfio);
-        self.largest = self.largest.max(Largest { bytes: figures.anonymous, ineligible });
-        self.lose(Ineligible::File, figures.rss.saturating_sub(figures.anonymous));
+        let ineligible = is_locked.then_some(IneligibleReason::Vfio);
+        self.largest = self.largest.max(LargestMapping { bytes: figures.anonymous, ineligible });
+        self.lose(IneligibleReason::File, figures.rss.saturating_sub(figures.anonymous));
         self.huge_bytes = self.huge_bytes.saturating_add(figures.huge);
-        let stretch = Stretch { start: mapping.start, end: mapping.end };
+        let stretch = AddressRange { start: mapping.start, end: mapping.end };
         match mapping.is_mergeable() {
             Some(false) => sorter.unmarked.push((stretch, figures.anonymous)),
             _ => self.add(stretch, figures.anonymous, is_locked),
         }
     }
 
-    fn add(&mut self, stretch: Stretch, anonymous: u64, is_locked: bool) {
+    fn add(&mut self, stretch: AddressRange, anonymous: u64, is_locked: bool) {
         // KSM's zero pages are not counted as anonymous: a stretch may consist of nothing else.
         if is_locked {
-            self.lose(Ineligible::Vfio, anonymous);
+            self.lose(IneligibleReason::Vfio, anonymous);
         } else if anonymous > 0 || self.ksm.zero_pages.unwrap_or(0) > 0 {
             self.anonymous_bytes += anonymous;
             self.stretches.push(stretch);
         }
     }
 
-    fn lose(&mut self, reason: Ineligible, bytes: u64) {
+    fn lose(&mut self, reason: IneligibleReason, bytes: u64) {
         if bytes > 0 {
             *self.ineligible.entry(reason).or_default() += bytes;
         }
@@ -297,10 +297,10 @@ impl Memory {
 
     /// Sorts mappings that depend on all others. QEMU marks the guest's RAM and not its own heap; a process that has
     /// marked nothing might opt in as a whole.
-    fn finish(&mut self, sorter: Sorter) {
+    fn finish(&mut self, sorter: MappingSorter) {
         for (stretch, anonymous) in sorter.unmarked {
             if self.is_mergeable {
-                self.lose(Ineligible::NotMergeable, anonymous);
+                self.lose(IneligibleReason::NotMergeable, anonymous);
             } else {
                 self.add(stretch, anonymous, sorter.is_locked);
             }
@@ -310,18 +310,18 @@ impl Memory {
 
 /// Returns the address range that might be merged, of a mapping without figures. Privately mapped files with written
 /// pages are left out: only the page tables show these pages, and they are few.
-fn heading(mapping: &Mapping, is_locked: bool) -> Option<Stretch> {
+fn heading(mapping: &ProcessMapping, is_locked: bool) -> Option<AddressRange> {
     let is_anonymous = mapping.path.is_empty() || mapping.path.starts_with('[');
     let is_taken = is_anonymous && mapping.is_accessible && !is_locked && mapping.ineligible().is_none();
-    is_taken.then_some(Stretch { start: mapping.start, end: mapping.end })
+    is_taken.then_some(AddressRange { start: mapping.start, end: mapping.end })
 }
 
 /// State of sorting a process's mappings.
 #[derive(Debug)]
-struct Sorter {
+struct MappingSorter {
     is_locked: bool,
     /// Mappings that are not marked mergeable, with their anonymous bytes.
-    unmarked: Vec<(Stretch, u64)>,
+    unmarked: Vec<(AddressRange, u64)>,
 }
 
 #[cfg(test)]
@@ -329,15 +329,15 @@ mod tests {
     use super::*;
 
     /// Returns the ineligible bytes of a process with these mappings, and the number of ranges left.
-    fn sorted(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, usize, u64) {
+    fn sorted(smaps: &str, is_locked: bool) -> (Vec<(IneligibleReason, u64)>, usize, u64) {
         let (lost, memory) = sort(smaps, is_locked);
         (lost, memory.stretches.len(), memory.anonymous_bytes)
     }
 
-    fn sort(smaps: &str, is_locked: bool) -> (Vec<(Ineligible, u64)>, Memory) {
+    fn sort(smaps: &str, is_locked: bool) -> (Vec<(IneligibleReason, u64)>, ProcessMemory) {
         let own = || File::open("/proc/self/pagemap").unwrap();
-        let mappings = Mapping::parse_all(smaps).unwrap();
-        let mut memory = Memory {
+        let mappings = ProcessMapping::parse_all(smaps).unwrap();
+        let mut memory = ProcessMemory {
             pid: std::process::id(),
             mem: own(),
             pagemap: own(),
@@ -347,12 +347,12 @@ mod tests {
             swapped_bytes: 0,
             ineligible: BTreeMap::new(),
             is_mergeable: false,
-            largest: Largest::default(),
+            largest: LargestMapping::default(),
             ksm: KsmStat::default(),
         };
-        let mut sorter = Sorter { is_locked, unmarked: Vec::new() };
+        let mut sorter = MappingSorter { is_locked, unmarked: Vec::new() };
         for mapping in &mappings {
-            memory.take(mapping, &mut sorter);
+            memory.sort_mapping(mapping, &mut sorter);
         }
         memory.finish(sorter);
         (memory.ineligible.clone().into_iter().collect(), memory)
@@ -368,11 +368,15 @@ mod tests {
     #[test]
     fn each_mapping_goes_where_it_belongs() {
         let all = [HEAP, SHARED, HUGE, LIBRARY].concat();
-        let lost = [(Ineligible::Shared, 4096), (Ineligible::Hugetlb, 2 << 20), (Ineligible::File, 4096)];
+        let lost = [
+            (IneligibleReason::Shared, 4096),
+            (IneligibleReason::Hugetlb, 2 << 20),
+            (IneligibleReason::File, 4096),
+        ];
         assert_eq!(sorted(&all, false), (lost.to_vec(), 2, 8192), "nothing marked: all that is private counts");
         let marked = [RAM, HEAP].concat();
-        assert_eq!(sorted(&marked, false), (vec![(Ineligible::NotMergeable, 4096)], 1, 8192));
-        assert_eq!(sorted(RAM, true), (vec![(Ineligible::Vfio, 8192)], 0, 0));
+        assert_eq!(sorted(&marked, false), (vec![(IneligibleReason::NotMergeable, 4096)], 1, 8192));
+        assert_eq!(sorted(RAM, true), (vec![(IneligibleReason::Vfio, 8192)], 0, 0));
     }
 
     #[test]
@@ -387,13 +391,13 @@ mod tests {
     fn the_largest_mapping_says_why_it_can_not_be_merged() {
         for (smaps, is_locked, bytes, ineligible) in [
             ([RAM, HEAP].concat(), false, 8192, None),
-            ([RAM, HEAP].concat(), true, 8192, Some(Ineligible::Vfio)),
+            ([RAM, HEAP].concat(), true, 8192, Some(IneligibleReason::Vfio)),
             ([HEAP, SHARED].concat(), false, 4096, None),
-            ([SHARED, LIBRARY].concat(), false, 4096, Some(Ineligible::Shared)),
-            ([RAM, HUGE].concat(), false, 2 << 20, Some(Ineligible::Hugetlb)),
+            ([SHARED, LIBRARY].concat(), false, 4096, Some(IneligibleReason::Shared)),
+            ([RAM, HUGE].concat(), false, 2 << 20, Some(IneligibleReason::Hugetlb)),
         ] {
             let (_, memory) = sort(&smaps, is_locked);
-            assert_eq!(memory.largest, Largest { bytes, ineligible }, "{smaps}");
+            assert_eq!(memory.largest, LargestMapping { bytes, ineligible }, "{smaps}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 /// A progress meter.
-pub trait Meter: Debug + Send + Sync {
+pub trait ProgressMeter: Debug + Send + Sync {
     /// Begins a reading of `bytes`; `what` names its purpose.
     fn begin(&self, bytes: u64, what: &'static str);
     /// Adds `bytes` to those read.
@@ -14,11 +14,11 @@ pub trait Meter: Debug + Send + Sync {
 
 /// A reading in progress, reported to a meter if there is one. Dropping it reports the end.
 #[derive(Debug)]
-pub struct Progress<'a>(Option<&'a dyn Meter>);
+pub struct ReadProgress<'a>(Option<&'a dyn ProgressMeter>);
 
-impl<'a> Progress<'a> {
+impl<'a> ReadProgress<'a> {
     /// Reports the start of a reading.
-    pub fn new(meter: Option<&'a dyn Meter>, bytes: u64, what: &'static str) -> Self {
+    pub fn new(meter: Option<&'a dyn ProgressMeter>, bytes: u64, what: &'static str) -> Self {
         if let Some(meter) = meter {
             meter.begin(bytes, what);
         }
@@ -33,7 +33,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for ReadProgress<'_> {
     fn drop(&mut self) {
         if let Some(meter) = self.0 {
             meter.end();

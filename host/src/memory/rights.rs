@@ -11,12 +11,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, statat};
 
-use crate::accountable::four;
+use crate::accountable::parse_ids;
 use crate::proc_file::{self, lossy};
 
 /// The credentials of a process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rights {
+pub struct ProcessRights {
     /// The real, effective, saved and file-system user.
     users: [u32; 4],
     /// The real, effective, saved and file-system group.
@@ -31,7 +31,7 @@ pub struct Rights {
 
 const ROOT: u32 = 0;
 
-impl Rights {
+impl ProcessRights {
     /// Reads the rights of the process of an open /proc directory.
     ///
     /// # Errors
@@ -49,8 +49,8 @@ impl Rights {
     fn parse(status: &str, owner: u32) -> Option<Self> {
         let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
         Some(Self {
-            users: four(status, "Uid:")?,
-            groups: four(status, "Gid:")?,
+            users: parse_ids(status, "Uid:")?,
+            groups: parse_ids(status, "Gid:")?,
             permitted: u64::from_str_radix(line("CapPrm:")?.trim(), 16).ok()?,
             owner,
             is_in_namespace: false,
@@ -82,9 +82,9 @@ fn is_in_namespace(directory: &OwnedFd) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn rights(users: &str, groups: &str, permitted: &str, owner: u32) -> Rights {
+    fn rights(users: &str, groups: &str, permitted: &str, owner: u32) -> ProcessRights {
         let text = format!("Name:\tx\nUid:\t{users}\nGid:\t{groups}\nCapInh:\t0\nCapPrm:\t{permitted}\n");
-        Rights::parse(&text, owner).unwrap()
+        ProcessRights::parse(&text, owner).unwrap()
     }
 
     #[test]
@@ -103,7 +103,8 @@ mod tests {
         }
         let root = rights("0 0 0 0", "0 0 0 0", "1ffffffffff", 0);
         assert!(root.are_of(0));
-        let in_container = Rights { is_in_namespace: true, ..rights("7 7 7 7", "8 8 8 8", "1ffffffffff", 7) };
+        let in_container =
+            ProcessRights { is_in_namespace: true, ..rights("7 7 7 7", "8 8 8 8", "1ffffffffff", 7) };
         assert!(in_container.are_of(7), "capabilities over a namespace of the user's own");
     }
 
@@ -112,7 +113,7 @@ mod tests {
         for text in
             ["", "Uid:\t7\t7\t7\t7\n", "Uid:\t7\nGid:\t7\t7\t7\t7\nCapPrm:\t0\n", "Uid: x\nGid: x\nCapPrm: x\n"]
         {
-            assert_eq!(Rights::parse(text, 7), None, "{text:?}");
+            assert_eq!(ProcessRights::parse(text, 7), None, "{text:?}");
         }
     }
 
@@ -120,7 +121,7 @@ mod tests {
     fn our_own_are_those_of_our_user() {
         let own =
             openat(CWD, "/proc/self", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let rights = Rights::read(&own).unwrap();
+        let rights = ProcessRights::read(&own).unwrap();
         let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         assert!(rights.are_of_group(user, group) && !rights.is_in_namespace, "{rights:?}");
     }

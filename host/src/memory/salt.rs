@@ -15,13 +15,13 @@ pub trait PageHash: Send + Sync {
 
 /// A random secret for XXH3, or a hash with a key of its own.
 #[derive(Clone)]
-pub struct Salt {
+pub struct FingerprintSalt {
     secret: [u8; Self::BYTES],
     seed: u64,
     keyed: Option<Arc<dyn PageHash>>,
 }
 
-impl Salt {
+impl FingerprintSalt {
     /// The length of XXH3's own secret.
     const BYTES: usize = 192;
 
@@ -42,11 +42,11 @@ impl Salt {
 
     /// Creates a salt of another hash, which has a key of its own.
     pub fn keyed(hash: Arc<dyn PageHash>) -> Self {
-        Self { keyed: Some(hash), ..Self::of_seed(0) }
+        Self { keyed: Some(hash), ..Self::from_seed(0) }
     }
 
     /// Creates the salt of this seed, the same at each call: for tests and benchmarks that repeat their draws.
-    pub fn of_seed(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let mut secret = [0; Self::BYTES];
         for (at, word) in (1_u64..).zip(secret.as_chunks_mut::<8>().0) {
             *word = mix(seed.wrapping_add(at)).to_le_bytes();
@@ -81,7 +81,7 @@ impl Salt {
     }
 }
 
-impl std::fmt::Debug for Salt {
+impl std::fmt::Debug for FingerprintSalt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Salt")
     }
@@ -100,19 +100,19 @@ mod tests {
 
     #[test]
     fn equal_pages_have_equal_fingerprints_under_one_salt_only() {
-        let (one, other) = (Salt::new().unwrap(), Salt::new().unwrap());
+        let (one, other) = (FingerprintSalt::new().unwrap(), FingerprintSalt::new().unwrap());
         let page = [7_u8; 4096];
         assert_eq!(one.fingerprint(&page), one.fingerprint(&page));
         assert_ne!(one.fingerprint(&page), other.fingerprint(&page));
         assert_ne!(one.tag(), other.tag());
-        assert_eq!(Salt::of_seed(3).tag(), Salt::of_seed(3).tag());
-        assert_ne!(Salt::of_seed(3).tag(), Salt::of_seed(4).tag());
+        assert_eq!(FingerprintSalt::from_seed(3).tag(), FingerprintSalt::from_seed(3).tag());
+        assert_ne!(FingerprintSalt::from_seed(3).tag(), FingerprintSalt::from_seed(4).tag());
         assert_eq!(format!("{one:?}"), "Salt");
     }
 
     #[test]
     fn one_bit_anywhere_makes_a_page_not_zero() {
-        let salt = Salt::new().unwrap();
+        let salt = FingerprintSalt::new().unwrap();
         let mut page = [0_u8; 4096];
         assert_eq!(salt.fingerprint(&page), ZERO);
         for at in [0, 7, 31, 32, 33, 287, 288, 2048, 4095] {

@@ -13,31 +13,31 @@ use std::os::unix::fs::FileExt;
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::sketch::ZERO;
 
-use super::frames::Frames;
-use super::pace::Pace;
-use super::pinned::{self, Quiet};
-use super::process::Memory;
-use super::salt::Salt;
+use super::frames::FrameTable;
+use super::pace::ReadPace;
+use super::pinned::{self, PinningCheck};
+use super::process::ProcessMemory;
+use super::salt::FingerprintSalt;
 use super::under_way;
 
 /// State shared by all scanning threads.
 #[derive(Debug)]
-pub struct Context {
+pub struct ScanContext {
     /// The salt of the run.
-    pub salt: Salt,
+    pub salt: FingerprintSalt,
     /// The rate limit of reading.
-    pub pace: Pace,
+    pub pace: ReadPace,
     /// Frame flags, and the frames seen.
-    pub frames: Frames,
+    pub frames: FrameTable,
     /// The check that nothing is merged on this host.
-    pub quiet: Quiet,
+    pub quiet: PinningCheck,
     /// Bytes in a page.
     pub page_size: u64,
 }
 
 /// Buffers and state of one scanning thread.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScanBuffers {
     buffer: Vec<u8>,
     entries: Vec<u8>,
     frames: Vec<u64>,
@@ -51,7 +51,7 @@ pub struct Scratch {
 
 /// Figures of a scan besides the fingerprints, in pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ScanTally {
     /// Pages that were read.
     pub read: u64,
     /// Pages that are merged with others by KSM.
@@ -63,7 +63,7 @@ pub struct Tally {
     pub forked: u64,
 }
 
-impl Tally {
+impl ScanTally {
     /// Adds another process's pages.
     pub fn add(&mut self, other: &Self) {
         self.read += other.read;
@@ -75,12 +75,12 @@ impl Tally {
 
 /// A reason why a scan ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
+pub enum ScanStopped {
     /// The process is gone.
     Exited,
 }
 
-impl Scratch {
+impl ScanBuffers {
     /// Bytes of one read: they fit the second-level cache until they are hashed.
     const READ: usize = 256 << 10;
 
@@ -115,24 +115,24 @@ impl Scratch {
     /// The process is gone.
     pub fn scan(
         &mut self,
-        context: &Context,
-        memory: &Memory,
+        context: &ScanContext,
+        memory: &ProcessMemory,
         addresses: Range<u64>,
         page: impl FnMut(u64, u64),
-    ) -> Result<Tally, Stopped> {
+    ) -> Result<ScanTally, ScanStopped> {
         self.may_pin = context.quiet.is_certain();
         self.pages(context, memory, addresses, page)
     }
 
     fn pages(
         &mut self,
-        context: &Context,
-        memory: &Memory,
+        context: &ScanContext,
+        memory: &ProcessMemory,
         addresses: Range<u64>,
         mut page: impl FnMut(u64, u64),
-    ) -> Result<Tally, Stopped> {
+    ) -> Result<ScanTally, ScanStopped> {
         let size = context.page_size;
-        let mut tally = Tally::default();
+        let mut tally = ScanTally::default();
         let mut first = addresses.start / size;
         let end = addresses.end / size;
         while first < end {
@@ -154,14 +154,14 @@ impl Scratch {
     }
 
     /// Reads the pagemap entries of `count` pages from page number `first` on. Returns the number of entries.
-    fn look_up(&mut self, pid: u32, pagemap: &File, first: u64, count: u64) -> Result<usize, Stopped> {
+    fn look_up(&mut self, pid: u32, pagemap: &File, first: u64, count: u64) -> Result<usize, ScanStopped> {
         self.entries.resize(count as usize * 8, 0);
         // A mapping may have been taken away: no entries then, which is no reason to stop. A process that is gone
         // has no entries anywhere.
         match under_way::during(pid, || pagemap.read_at(&mut self.entries, first * 8)) {
-            Ok(0) => Err(Stopped::Exited),
+            Ok(0) => Err(ScanStopped::Exited),
             Ok(bytes) => Ok(bytes / 8),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(Stopped::Exited),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Err(ScanStopped::Exited),
             Err(_) => Ok(0),
         }
     }
@@ -172,7 +172,7 @@ impl Scratch {
     }
 
     /// Looks up the frames of all pages that others may map too.
-    fn find_frames(&mut self, context: &Context, found: usize) {
+    fn find_frames(&mut self, context: &ScanContext, found: usize) {
         self.frames.clear();
         for at in 0..found {
             let entry = self.entry(at);
@@ -196,7 +196,7 @@ impl Scratch {
     }
 
     /// Returns the number of pages from `at` on for one read; 0 if the page at `at` is not to be read.
-    fn run(&self, context: &Context, at: usize, found: usize, tally: &mut Tally) -> usize {
+    fn run(&self, context: &ScanContext, at: usize, found: usize, tally: &mut ScanTally) -> usize {
         let most = Self::READ / context.page_size as usize;
         let mut run = 0;
         let is_exclusive = self.entry(at).is_exclusive();
@@ -228,14 +228,14 @@ impl Scratch {
     #[allow(clippy::too_many_arguments, reason = "the state of one loop")]
     fn read(
         &mut self,
-        context: &Context,
-        memory: &Memory,
+        context: &ScanContext,
+        memory: &ProcessMemory,
         from: u64,
         pages: usize,
         at: usize,
-        tally: &mut Tally,
+        tally: &mut ScanTally,
         page: &mut impl FnMut(u64, u64),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), ScanStopped> {
         let size = context.page_size as usize;
         let wanted = pages * size;
         let is_exclusive = self.entry(at).is_exclusive();
@@ -252,9 +252,9 @@ impl Scratch {
         });
         let got = match result {
             // The memory of a process that ended reads as empty.
-            Ok(0) => return Err(Stopped::Exited),
+            Ok(0) => return Err(ScanStopped::Exited),
             Ok(got) => got,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(Stopped::Exited),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(ScanStopped::Exited),
             // The mapping was taken away since pagemap was read.
             Err(_) => 0,
         };
@@ -275,12 +275,12 @@ impl Scratch {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn look(
+    pub fn read_page(
         &mut self,
-        context: &Context,
-        memory: &Memory,
+        context: &ScanContext,
+        memory: &ProcessMemory,
         address: u64,
-    ) -> Result<(Option<u64>, Tally), Stopped> {
+    ) -> Result<(Option<u64>, ScanTally), ScanStopped> {
         if self.looks == 0 {
             self.may_pin = context.quiet.is_certain();
             self.looks = Self::LOOKS;
@@ -293,7 +293,7 @@ impl Scratch {
     }
 }
 
-impl Default for Scratch {
+impl Default for ScanBuffers {
     fn default() -> Self {
         Self::new()
     }

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::error::{EstimateError, Skipped, Unreadable};
-use super::process::{Detail, Memory, Process};
+use super::error::{EstimateError, SkippedProcess, UnreadableProcess};
+use super::process::{MappingDetail, OpenProcess, ProcessMemory};
 use crate::users::user_name;
 
 /// The user's selection of processes.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct TargetSelection {
     /// The PIDs of processes to read.
     pub pids: Vec<u32>,
     /// True for every process with mergeable memory, or every virtual machine if there is none. Implied by an empty
     /// selection.
     pub all: bool,
     /// The grouping of processes into guests.
-    pub by: By,
-    /// For [`By::Domain`]: the domain of each process, by its PID. A process that is missing here has no domain and
+    pub by: GuestGrouping,
+    /// For [`GuestGrouping::Domain`]: the domain of each process, by its PID. A process that is missing here has no domain and
     /// counts by itself.
     pub domains: BTreeMap<u32, String>,
 }
 
 /// A grouping of processes into guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum By {
+pub enum GuestGrouping {
     /// Each process is one guest.
     #[default]
     Process,
@@ -41,17 +41,17 @@ pub enum By {
 
 /// A process to read.
 #[derive(Debug)]
-pub struct Target {
+pub struct ReadTarget {
     /// The process's PID.
     pub pid: u32,
     /// The index of its guest.
     pub guest: u32,
     /// The process's memory.
-    pub memory: Memory,
+    pub memory: ProcessMemory,
     exited: AtomicBool,
 }
 
-impl Target {
+impl ReadTarget {
     /// Returns true if it ended while it was read.
     pub fn has_exited(&self) -> bool {
         self.exited.load(Ordering::Relaxed)
@@ -65,7 +65,7 @@ impl Target {
 
 /// A guest: one process, or those that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub struct TargetGuest {
     /// The guest's name.
     pub name: Arc<str>,
     /// The PIDs of its processes.
@@ -74,27 +74,27 @@ pub struct Guest {
 
 /// All processes to read, by guest.
 #[derive(Debug, Default)]
-pub struct Targets {
+pub struct TargetSet {
     /// Guests, in the order of the report.
-    pub guests: Vec<Guest>,
+    pub guests: Vec<TargetGuest>,
     /// The processes of the guests.
-    pub targets: Vec<Target>,
+    pub targets: Vec<ReadTarget>,
     /// Selected processes that can't be read.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedProcess>,
 }
 
-impl Targets {
+impl TargetSet {
     /// Finds the processes and opens their memory.
     ///
     /// # Errors
     /// Nothing can be read.
-    pub fn select(selection: &Selection) -> Result<Self, EstimateError> {
+    pub fn select(selection: &TargetSelection) -> Result<Self, EstimateError> {
         let mut found = Self::default();
         let mut processes = Vec::new();
         for &pid in &selection.pids {
-            match Process::open(pid) {
+            match OpenProcess::open(pid) {
                 Ok(process) => processes.push(process),
-                Err(why) => found.skipped.push(Skipped { pid, why }),
+                Err(why) => found.skipped.push(SkippedProcess { pid, why }),
             }
         }
         if selection.all || selection.pids.is_empty() {
@@ -103,7 +103,7 @@ impl Targets {
         processes.sort_by_key(|process| process.pid);
         processes.dedup_by_key(|process| process.pid);
         found.open(processes, selection);
-        let denied = found.skipped.iter().filter(|skipped| skipped.why == Unreadable::Denied).count();
+        let denied = found.skipped.iter().filter(|skipped| skipped.why == UnreadableProcess::Denied).count();
         match found.targets.is_empty() {
             true if denied > 0 => Err(EstimateError::NoPrivilege(found.skipped.len())),
             true => Err(EstimateError::NoneLeft(std::mem::take(&mut found.skipped))),
@@ -111,50 +111,53 @@ impl Targets {
         }
     }
 
-    fn open(&mut self, processes: Vec<Process>, selection: &Selection) {
+    fn open(&mut self, processes: Vec<OpenProcess>, selection: &TargetSelection) {
         let mut numbers: BTreeMap<(bool, String), u32> = BTreeMap::new();
         for process in processes {
-            let memory = match process.memory(Detail::Figures) {
+            let memory = match process.memory(MappingDetail::Figures) {
                 Ok(memory) => memory,
                 Err(why) => {
-                    self.skipped.push(Skipped { pid: process.pid, why });
+                    self.skipped.push(SkippedProcess { pid: process.pid, why });
                     continue;
                 }
             };
-            let domain = selection.domains.get(&process.pid).filter(|_| selection.by == By::Domain);
-            let is_alone = domain.is_none() && matches!(selection.by, By::Process | By::Domain);
+            let domain = selection.domains.get(&process.pid).filter(|_| selection.by == GuestGrouping::Domain);
+            let is_alone =
+                domain.is_none() && matches!(selection.by, GuestGrouping::Process | GuestGrouping::Domain);
             let key = match selection.by {
-                By::Process | By::Domain => domain.map_or_else(|| process.pid.to_string(), Clone::clone),
-                By::Program => process.program.to_string(),
-                By::User => process.user().map_or_else(
+                GuestGrouping::Process | GuestGrouping::Domain => {
+                    domain.map_or_else(|| process.pid.to_string(), Clone::clone)
+                }
+                GuestGrouping::Program => process.program.to_string(),
+                GuestGrouping::User => process.user().map_or_else(
                     || "unknown user".to_owned(),
                     |uid| user_name(uid).unwrap_or_else(|| uid.to_string()),
                 ),
-                By::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
+                GuestGrouping::Cgroup => process.cgroup().map_or_else(|| "unknown cgroup".to_owned(), printable),
             };
             let guest = *numbers.entry((is_alone, key.clone())).or_insert_with(|| {
                 let name = if is_alone { Arc::clone(&process.name) } else { key.into() };
-                self.guests.push(Guest { name, pids: Vec::new() });
+                self.guests.push(TargetGuest { name, pids: Vec::new() });
                 (self.guests.len() - 1) as u32
             });
             if let Some(guest) = self.guests.get_mut(guest as usize) {
                 guest.pids.push(process.pid);
             }
-            self.targets.push(Target { pid: process.pid, guest, memory, exited: AtomicBool::new(false) });
+            self.targets.push(ReadTarget { pid: process.pid, guest, memory, exited: AtomicBool::new(false) });
         }
     }
 }
 
 /// Opens every process of this host except kernel threads and this process.
-fn every_process() -> Vec<Process> {
+fn every_process() -> Vec<OpenProcess> {
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|&pid| pid != own).filter_map(|pid| Process::open(pid).ok()).collect()
+    pids.filter(|&pid| pid != own).filter_map(|pid| OpenProcess::open(pid).ok()).collect()
 }
 
-fn mergeable_or_machines() -> Result<Vec<Process>, EstimateError> {
-    let (mergeable, others): (Vec<_>, Vec<_>) = every_process().into_iter().partition(Process::is_involved);
+fn mergeable_or_machines() -> Result<Vec<OpenProcess>, EstimateError> {
+    let (mergeable, others): (Vec<_>, Vec<_>) = every_process().into_iter().partition(OpenProcess::is_involved);
     if !mergeable.is_empty() {
         return Ok(mergeable);
     }

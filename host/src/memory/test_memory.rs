@@ -5,7 +5,7 @@
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// A private anonymous mapping, aligned to 2 MiB.
-pub(crate) struct Mapped {
+pub(crate) struct MappedMemory {
     start: *mut u8,
     length: usize,
     whole: (*mut u8, usize),
@@ -13,7 +13,7 @@ pub(crate) struct Mapped {
 
 const ALIGNED: usize = 2 << 20;
 
-impl Mapped {
+impl MappedMemory {
     /// Maps `length` bytes.
     pub(crate) fn new(length: usize) -> Self {
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -45,7 +45,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no borrow of it is left.
         let _ = unsafe { munmap(self.whole.0.cast(), self.whole.1) };

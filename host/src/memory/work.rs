@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::pace::be_humble;
-use super::progress::Progress;
-use super::scan::{Context, Scratch, Stopped, Tally};
-use super::target::Target;
+use super::pace::lower_priority;
+use super::progress::ReadProgress;
+use super::scan::{ScanBuffers, ScanContext, ScanStopped, ScanTally};
+use super::target::ReadTarget;
 
 /// A chunk of one process's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
+pub struct MemoryChunk {
     /// The index of the process in the list of targets.
     pub target: usize,
     /// The index of the range in its process, the same in clones.
@@ -23,12 +23,12 @@ pub struct Chunk {
 }
 
 /// Cuts all ranges into chunks of at most `bytes`.
-pub fn chunks(targets: &[Target], bytes: u64) -> Vec<Chunk> {
+pub fn chunks(targets: &[ReadTarget], bytes: u64) -> Vec<MemoryChunk> {
     let mut chunks = Vec::new();
     for (target, it) in targets.iter().enumerate() {
         for (rank, stretch) in (0..).zip(&it.memory.stretches) {
             let starts = (stretch.start..stretch.end).step_by(bytes.max(1) as usize);
-            chunks.extend(starts.map(|start| Chunk {
+            chunks.extend(starts.map(|start| MemoryChunk {
                 target,
                 stretch: rank,
                 offset: start - stretch.start,
@@ -40,13 +40,13 @@ pub fn chunks(targets: &[Target], bytes: u64) -> Vec<Chunk> {
 }
 
 /// Calls `work` for each number below `count`, on `threads` threads.
-pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut Scratch, usize) + Sync) {
+pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut ScanBuffers, usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, count.max(1)) {
             scope.spawn(|| {
-                be_humble();
-                let mut scratch = Scratch::new();
+                lower_priority();
+                let mut scratch = ScanBuffers::new();
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if at >= count {
@@ -61,14 +61,14 @@ pub fn share_out(count: usize, threads: usize, work: impl Fn(&mut Scratch, usize
 
 /// Calls `work` for each chunk of a living process. Returns the summed figures of each target.
 pub fn read_chunks(
-    context: &Context,
-    targets: &[Target],
-    chunks: &[Chunk],
+    context: &ScanContext,
+    targets: &[ReadTarget],
+    chunks: &[MemoryChunk],
     threads: usize,
-    progress: &Progress<'_>,
-    work: impl Fn(&mut Scratch, &Target, usize) -> Result<Tally, Stopped> + Sync,
-) -> Vec<Tally> {
-    let tallies = Mutex::new(vec![Tally::default(); targets.len()]);
+    progress: &ReadProgress<'_>,
+    work: impl Fn(&mut ScanBuffers, &ReadTarget, usize) -> Result<ScanTally, ScanStopped> + Sync,
+) -> Vec<ScanTally> {
+    let tallies = Mutex::new(vec![ScanTally::default(); targets.len()]);
     share_out(chunks.len(), threads, |scratch, at| {
         let Some((chunk, target)) = chunks.get(at).and_then(|chunk| Some((chunk, targets.get(chunk.target)?)))
         else {
@@ -85,7 +85,7 @@ pub fn read_chunks(
                     sum.add(&tally);
                 }
             }
-            Err(Stopped::Exited) => target.note_exit(),
+            Err(ScanStopped::Exited) => target.note_exit(),
         }
     });
     tallies.into_inner().unwrap_or_else(PoisonError::into_inner)

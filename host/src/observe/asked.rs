@@ -1,6 +1,6 @@
 //! Reading files whose processes may block the reader, for many processes at once.
 //!
-//! On the live host a [`Reader`] reads them, and the total wait of one sample is bounded. A process that did not answer
+//! On the live host a [`ProcessReader`] reads them, and the total wait of one sample is bounded. A process that did not answer
 //! is read after all others, and only few such processes in one sample.
 
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::proc_dir::ProcDir;
-use crate::proc_file::{self, Unanswered};
-use crate::reader::{Patience, Reader, SUSPECTS, Want};
+use crate::proc_file::{self, UnansweredRead};
+use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, WantedFile};
 use crate::root::Root;
 
 /// The longest wait for one process.
@@ -44,19 +44,19 @@ const KSM_STAT: u64 = 4096;
 
 /// The outcome of reading a process's file.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum FileAnswer {
     /// The file's bytes, or the kernel's error.
     Answer(io::Result<Vec<u8>>),
     /// The process did not answer.
-    Nothing(Unanswered),
+    Nothing(UnansweredRead),
     /// The sample's time ended before its turn.
     NotAsked,
 }
 
 /// A reader of processes' files within the time limit of a sample.
 #[derive(Debug)]
-pub(super) struct Asked {
-    reader: Option<Reader>,
+pub(super) struct SampleReader {
+    reader: Option<ProcessReader>,
     until: Instant,
     stuck: usize,
     suspects: usize,
@@ -86,9 +86,9 @@ impl UserBudget {
     }
 }
 
-impl Asked {
+impl SampleReader {
     pub(super) fn new(root: &Root) -> Self {
-        let reader = root.is_host().then(Reader::default);
+        let reader = root.is_host().then(ProcessReader::default);
         Self {
             reader,
             until: Instant::now(),
@@ -118,26 +118,28 @@ impl Asked {
     }
 
     /// Reads `ksm_stat` of these processes.
-    pub(super) fn ksm_stats(&mut self, proc: &ProcDir, pids: &[u32]) -> BTreeMap<u32, Told> {
+    pub(super) fn ksm_stats(&mut self, proc: &ProcDir, pids: &[u32]) -> BTreeMap<u32, FileAnswer> {
         let Some(reader) = &mut self.reader else {
-            let read = |pid: &u32| (*pid, Told::Answer(read_here(proc, *pid, "ksm_stat", KSM_STAT)));
+            let read = |pid: &u32| (*pid, FileAnswer::Answer(read_here(proc, *pid, "ksm_stat", KSM_STAT)));
             return pids.iter().map(read).collect();
         };
         let mut told = BTreeMap::new();
         let (suspects, others): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.has(**pid));
         let now = Instant::now();
         let (resting, due): (Vec<u32>, Vec<u32>) = suspects.iter().partition(|pid| SUSPECTS.rests(**pid, now));
-        told.extend(resting.into_iter().map(|pid| (pid, Told::Nothing(Unanswered::new(pid, "ksm_stat")))));
+        told.extend(
+            resting.into_iter().map(|pid| (pid, FileAnswer::Nothing(UnansweredRead::new(pid, "ksm_stat")))),
+        );
         let left = SUSPECTS_ASKED.saturating_sub(self.suspects);
         self.suspects += due.len().min(left);
         let (asked, not_asked) = due.split_at(left.min(due.len()));
-        told.extend(not_asked.iter().map(|pid| (*pid, Told::Nothing(Unanswered::new(*pid, "ksm_stat")))));
+        told.extend(not_asked.iter().map(|pid| (*pid, FileAnswer::Nothing(UnansweredRead::new(*pid, "ksm_stat")))));
         let asked: Vec<u32> = others.into_iter().chain(asked.iter().copied()).collect();
-        let wants: Vec<Want<'_>> =
-            asked.iter().map(|pid| Want { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
+        let wants: Vec<WantedFile<'_>> =
+            asked.iter().map(|pid| WantedFile { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
         let answers = reader.read_all(&wants, patience(self.until, self.stuck));
         let is_stuck = |answer: &&Option<io::Result<Vec<u8>>>| {
-            answer.as_ref().and_then(|answer| Unanswered::of(answer.as_ref().err()?)).is_some()
+            answer.as_ref().and_then(|answer| UnansweredRead::find_in(answer.as_ref().err()?)).is_some()
         };
         self.stuck = self.stuck.saturating_sub(answers.iter().filter(is_stuck).count());
         told.extend(asked.iter().zip(answers).map(|(pid, answer)| (*pid, conclude(*pid, answer))));
@@ -163,7 +165,7 @@ impl Asked {
             ControlFlow::Continue(())
         });
         let is_late =
-            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && Unanswered::of(error).is_none();
+            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && UnansweredRead::find_in(error).is_none();
         if outcome.as_ref().is_err_and(is_late) {
             // The end of the sample's time, and nothing that the process said.
             return None;
@@ -187,7 +189,7 @@ impl Asked {
         #[cfg(test)]
         if self.silent_once == Some(pid) {
             self.silent_once = None;
-            return Err(Unanswered::new(pid, file).into());
+            return Err(UnansweredRead::new(pid, file).into());
         }
         let most = proc_file::budget(file);
         let mut length = 0;
@@ -200,14 +202,14 @@ impl Asked {
                 let _ = within(&read_here(proc, pid, file, most.saturating_add(1))?);
             }
             Some(_) if self.stuck == 0 || SUSPECTS.rests(pid, Instant::now()) => {
-                return Err(Unanswered::new(pid, file).into());
+                return Err(UnansweredRead::new(pid, file).into());
             }
             Some(reader) => {
-                let want = Want { pid, file, offset: 0, most: most.saturating_add(1) };
+                let want = WantedFile { pid, file, offset: 0, most: most.saturating_add(1) };
                 reader.each_piece(want, patience(self.until, 1), within).inspect_err(|error| {
-                    if Unanswered::of(error).is_some() {
+                    if UnansweredRead::find_in(error).is_some() {
                         self.stuck = self.stuck.saturating_sub(1);
-                        SUSPECTS.note(pid, Instant::now());
+                        SUSPECTS.record_silence(pid, Instant::now());
                     }
                 })?;
             }
@@ -222,19 +224,19 @@ impl Asked {
 }
 
 /// Returns the patience with one process, within the time of a sample.
-fn patience(until: Instant, stuck: usize) -> Patience {
-    Patience { until, stuck, ..Patience::new(STALL, LONGEST) }
+fn patience(until: Instant, stuck: usize) -> ReadPatience {
+    ReadPatience { until, stuck, ..ReadPatience::new(STALL, LONGEST) }
 }
 
-fn conclude(pid: u32, answer: Option<io::Result<Vec<u8>>>) -> Told {
-    let Some(answer) = answer else { return Told::NotAsked };
-    let unanswered = answer.as_ref().err().and_then(Unanswered::of).cloned();
+fn conclude(pid: u32, answer: Option<io::Result<Vec<u8>>>) -> FileAnswer {
+    let Some(answer) = answer else { return FileAnswer::NotAsked };
+    let unanswered = answer.as_ref().err().and_then(UnansweredRead::find_in).cloned();
     if let Some(unanswered) = unanswered {
-        SUSPECTS.note(pid, Instant::now());
-        return Told::Nothing(unanswered);
+        SUSPECTS.record_silence(pid, Instant::now());
+        return FileAnswer::Nothing(unanswered);
     }
     SUSPECTS.clear(pid);
-    Told::Answer(answer)
+    FileAnswer::Answer(answer)
 }
 
 fn read_here(proc: &ProcDir, pid: u32, file: &str, most: u64) -> io::Result<Vec<u8>> {

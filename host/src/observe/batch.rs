@@ -10,7 +10,7 @@ const MOST: usize = 4096;
 
 /// The state of one PID since the previous batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Fate {
+struct ProcessFate {
     /// A process from before this batch has exited.
     old_exited: bool,
     /// A process was started and still runs.
@@ -21,12 +21,12 @@ struct Fate {
 
 /// Events since the previous batch.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    fates: BTreeMap<u32, Fate>,
+pub(super) struct EventBatch {
+    fates: BTreeMap<u32, ProcessFate>,
     lost: bool,
 }
 
-impl Batch {
+impl EventBatch {
     /// Adds an event.
     pub(super) fn push(&mut self, event: ProcessEvent) {
         match event {
@@ -57,7 +57,7 @@ impl Batch {
     }
 
     /// Takes the events out of the batch, those of each process in order.
-    pub(super) fn take(&mut self) -> Vec<ProcessEvent> {
+    pub(super) fn drain_events(&mut self) -> Vec<ProcessEvent> {
         let lost = std::mem::take(&mut self.lost).then_some(ProcessEvent::Lost);
         let fates = std::mem::take(&mut self.fates);
         let of_each = fates.into_iter().flat_map(|(pid, fate)| {
@@ -71,7 +71,7 @@ impl Batch {
         lost.into_iter().chain(of_each).collect()
     }
 
-    fn fate(&mut self, pid: u32) -> &mut Fate {
+    fn fate(&mut self, pid: u32) -> &mut ProcessFate {
         self.fates.entry(pid).or_default()
     }
 }
@@ -83,16 +83,16 @@ mod tests {
     use super::*;
 
     fn batch(events: &[ProcessEvent]) -> Vec<ProcessEvent> {
-        let mut batch = Batch::default();
+        let mut batch = EventBatch::default();
         events.iter().for_each(|event| batch.push(*event));
-        batch.take()
+        batch.drain_events()
     }
 
     #[test]
     fn a_process_that_starts_and_exits_within_a_batch_is_left_out() {
         assert_eq!(batch(&[Started(5), Exec(5), Exited(5)]), []);
         assert_eq!(batch(&[Started(5), Started(6), Exited(5)]), [Started(6)]);
-        let mut short_lived = Batch::default();
+        let mut short_lived = EventBatch::default();
         for _ in 0..3 {
             short_lived.push(Started(5));
             short_lived.push(Exited(5));
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn too_many_are_lost() {
-        let mut batch = Batch::default();
+        let mut batch = EventBatch::default();
         (0..=MOST as u32).for_each(|pid| batch.push(Started(pid)));
-        assert_eq!(batch.take(), [Lost]);
+        assert_eq!(batch.drain_events(), [Lost]);
         batch.push(Started(1));
-        assert_eq!(batch.take(), [Started(1)]);
+        assert_eq!(batch.drain_events(), [Started(1)]);
         assert!(batch.is_empty());
     }
 }

@@ -20,7 +20,7 @@ pub enum ProcessEvent {
 
 /// A message from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum ConnectorMessage {
     /// The reply to the request with this number: 0 or an error code.
     Answer { number: u32, error: u32 },
     /// An event of a process. Events of threads are left out.
@@ -45,7 +45,7 @@ const MCAST_IGNORE: u32 = 2;
 
 /// A request to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum ConnectorRequest {
     /// Subscribes to all events.
     Listen,
     /// Subscribes to the events that ksmith uses. Kernels before 6.6 ignore the request because of its length.
@@ -54,7 +54,7 @@ pub(super) enum Request {
     Ignore,
 }
 
-impl Request {
+impl ConnectorRequest {
     /// Returns the request as a datagram. The kernel repeats `number` in its reply, which all listeners receive.
     pub(super) fn bytes(self, number: u32) -> Vec<u8> {
         let words: &[u32] = match self {
@@ -80,7 +80,7 @@ impl Request {
 }
 
 /// Parses the messages of one datagram. Messages that are too short or of another kind are skipped.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = ConnectorMessage> {
     std::iter::from_fn(move || {
         loop {
             let length = usize::try_from(word(datagram, 0)?).ok()?;
@@ -94,7 +94,7 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message> {
     })
 }
 
-fn connector_message(bytes: &[u8]) -> Option<Message> {
+fn connector_message(bytes: &[u8]) -> Option<ConnectorMessage> {
     if (word(bytes, 0)?, word(bytes, 4)?) != (CN_IDX_PROC, CN_VAL_PROC) {
         return None;
     }
@@ -104,7 +104,7 @@ fn connector_message(bytes: &[u8]) -> Option<Message> {
     let event = bytes.get(CN_HEADER..)?;
     let data = event.get(EVENT_HEADER..)?;
     let event = match word(event, 0)? {
-        NONE => return Some(Message::Answer { number, error: word(data, 0)? }),
+        NONE => return Some(ConnectorMessage::Answer { number, error: word(data, 0)? }),
         // parent_pid, parent_tgid, child_pid, child_tgid
         FORK => ProcessEvent::Started(leader(word(data, 8)?, word(data, 12)?)?),
         // A thread that executes a program becomes the leader of its process.
@@ -112,7 +112,7 @@ fn connector_message(bytes: &[u8]) -> Option<Message> {
         EXIT => ProcessEvent::Exited(leader(word(data, 0)?, word(data, 4)?)?),
         _ => return None,
     };
-    Some(Message::Process(event))
+    Some(ConnectorMessage::Process(event))
 }
 
 /// Returns the PID, unless this is a thread of another process.
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn message(what: u32, data: &[u32]) -> Vec<u8> {
-        let mut bytes = Request::Listen.bytes(8);
+        let mut bytes = ConnectorRequest::Listen.bytes(8);
         bytes.truncate(NETLINK_HEADER + CN_HEADER);
         for word in [what, 0, 0, 0].iter().chain(data) {
             bytes.extend_from_slice(&word.to_ne_bytes());
@@ -142,19 +142,19 @@ mod tests {
         bytes
     }
 
-    fn all(datagram: &[u8]) -> Vec<Message> {
+    fn all(datagram: &[u8]) -> Vec<ConnectorMessage> {
         messages(datagram).collect()
     }
 
     #[test]
     fn processes_are_told_and_threads_are_not() {
-        assert_eq!(all(&message(FORK, &[1, 1, 50, 50])), [Message::Process(ProcessEvent::Started(50))]);
+        assert_eq!(all(&message(FORK, &[1, 1, 50, 50])), [ConnectorMessage::Process(ProcessEvent::Started(50))]);
         assert_eq!(all(&message(FORK, &[1, 1, 51, 50])), []);
-        assert_eq!(all(&message(EXIT, &[50, 50, 0, 17])), [Message::Process(ProcessEvent::Exited(50))]);
+        assert_eq!(all(&message(EXIT, &[50, 50, 0, 17])), [ConnectorMessage::Process(ProcessEvent::Exited(50))]);
         assert_eq!(all(&message(EXIT, &[51, 50, 0, 17])), []);
-        assert_eq!(all(&message(EXEC, &[51, 50])), [Message::Process(ProcessEvent::Exec(50))]);
+        assert_eq!(all(&message(EXEC, &[51, 50])), [ConnectorMessage::Process(ProcessEvent::Exec(50))]);
         assert_eq!(all(&message(4, &[50, 50, 0, 0])), [], "a change of user");
-        assert_eq!(all(&message(NONE, &[1])), [Message::Answer { number: 7, error: 1 }]);
+        assert_eq!(all(&message(NONE, &[1])), [ConnectorMessage::Answer { number: 7, error: 1 }]);
     }
 
     #[test]
@@ -164,15 +164,17 @@ mod tests {
         datagram.extend(message(EXIT, &[5, 5]));
         assert_eq!(
             all(&datagram),
-            [Message::Process(ProcessEvent::Exec(5)), Message::Process(ProcessEvent::Exited(5))]
+            [ConnectorMessage::Process(ProcessEvent::Exec(5)), ConnectorMessage::Process(ProcessEvent::Exited(5))]
         );
         datagram.truncate(datagram.len() - 1);
-        assert_eq!(all(&datagram), [Message::Process(ProcessEvent::Exec(5))]);
+        assert_eq!(all(&datagram), [ConnectorMessage::Process(ProcessEvent::Exec(5))]);
     }
 
     #[test]
     fn requests_are_as_long_as_they_say() {
-        for (request, length) in [(Request::Listen, 40), (Request::ListenToOurs, 44), (Request::Ignore, 40)] {
+        for (request, length) in
+            [(ConnectorRequest::Listen, 40), (ConnectorRequest::ListenToOurs, 44), (ConnectorRequest::Ignore, 40)]
+        {
             let bytes = request.bytes(3);
             assert_eq!(bytes.len(), length);
             assert_eq!(word(&bytes, 0), Some(length as u32));

@@ -11,11 +11,11 @@ const MOST: u64 = 2048;
 
 /// A budget of descriptors.
 #[derive(Debug)]
-pub(super) struct Descriptors {
+pub(super) struct DescriptorBudget {
     left: u64,
 }
 
-impl Descriptors {
+impl DescriptorBudget {
     /// Raises this process's soft limit on open files as far as needed and allowed, and creates a budget of the
     /// surplus. Programs started later inherit the raised limit.
     pub(super) fn of_host() -> Self {
@@ -34,7 +34,7 @@ impl Descriptors {
     }
 
     /// Takes `count` descriptors from the budget. Returns true if it had as many.
-    pub(super) fn take(&mut self, count: u64) -> bool {
+    pub(super) fn try_reserve(&mut self, count: u64) -> bool {
         let left = self.left.checked_sub(count);
         self.left = left.unwrap_or(self.left);
         left.is_some()
@@ -52,17 +52,17 @@ mod tests {
 
     #[test]
     fn no_more_are_handed_out_than_there_are() {
-        let mut descriptors = Descriptors::with(5);
-        assert!(descriptors.take(3));
-        assert!(!descriptors.take(3));
+        let mut descriptors = DescriptorBudget::with(5);
+        assert!(descriptors.try_reserve(3));
+        assert!(!descriptors.try_reserve(3));
         descriptors.give_back(3);
-        assert!(descriptors.take(5));
-        assert!(!descriptors.take(1));
+        assert!(descriptors.try_reserve(5));
+        assert!(!descriptors.try_reserve(1));
     }
 
     #[test]
     fn the_hosts_limit_leaves_a_reserve() {
-        let descriptors = Descriptors::of_host();
+        let descriptors = DescriptorBudget::of_host();
         let soft = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         assert!(descriptors.left + RESERVE <= soft.max(RESERVE) && descriptors.left <= MOST);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::kept_file::KeptFile;
-use super::scratch::{End, Scratch};
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::Root;
 
 /// Interval of checks for new processes, without events.
@@ -13,7 +13,7 @@ const WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 const WITH_EVENTS: Duration = Duration::from_secs(300);
 
 /// The schedule of scans. The first scan is due at once.
-pub(super) struct Discovery {
+pub(super) struct ProcessDiscovery {
     /// `/proc/loadavg`, which ends with the newest PID. While that stays the same, no process was started. If the file
     /// is unreadable, every scan takes place.
     births: KeptFile,
@@ -23,10 +23,10 @@ pub(super) struct Discovery {
     has_events: bool,
 }
 
-impl Discovery {
+impl ProcessDiscovery {
     pub(super) fn new(root: &Root) -> Self {
         Self {
-            births: KeptFile::new(root, "proc/loadavg", End::ShortRead),
+            births: KeptFile::new(root, "proc/loadavg", TextEnd::ShortRead),
             last_birth: None,
             due: Duration::ZERO,
             is_demanded: true,
@@ -51,7 +51,7 @@ impl Discovery {
     }
 
     /// Returns true if a scan is due, and schedules the next one.
-    pub(super) fn is_due(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
+    pub(super) fn is_due(&mut self, now: Duration, scratch: &mut ReadBuffer) -> bool {
         if !self.is_demanded && now < self.due {
             return false;
         }
@@ -79,10 +79,10 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir(tree.path().join("proc")).unwrap();
         let born = |pid| fs::write(tree.path().join("proc/loadavg"), format!("0 0 0 1/9 {pid}\n")).unwrap();
-        let mut scratch = Scratch::new();
-        let mut discovery = Discovery::new(&Root::at(tree.path()));
+        let mut scratch = ReadBuffer::new();
+        let mut discovery = ProcessDiscovery::new(&Root::at(tree.path()));
         let mut due_at =
-            |discovery: &mut Discovery, second| discovery.is_due(Duration::from_secs(second), &mut scratch);
+            |discovery: &mut ProcessDiscovery, second| discovery.is_due(Duration::from_secs(second), &mut scratch);
         born(100);
         assert!(due_at(&mut discovery, 0));
         assert!(!due_at(&mut discovery, 6), "no process was started");

@@ -17,8 +17,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with, sockopt,
 };
 
-use super::batch::Batch;
-use super::connector::{Message, ProcessEvent, Request, messages};
+use super::batch::EventBatch;
+use super::connector::{ConnectorMessage, ConnectorRequest, ProcessEvent, messages};
 use super::inherited;
 
 /// The multicast group of process events (`CN_IDX_PROC`).
@@ -81,7 +81,7 @@ impl ProcessEvents {
     where
         M: From<Vec<ProcessEvent>> + Send + 'static,
     {
-        let socket = Socket::open()?;
+        let socket = EventSocket::open()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -103,20 +103,20 @@ impl Drop for ProcessEvents {
 }
 
 /// A socket that receives the kernel's process events.
-struct Socket {
+struct EventSocket {
     socket: OwnedFd,
     /// Number of our requests, which tells our replies from those to other listeners.
     number: u32,
 }
 
-impl Socket {
+impl EventSocket {
     /// Subscribes to events at the socket that the service manager made, or else at a new one.
     fn open() -> Result<Self, NoEvents> {
-        let socket = inherited::take().map_or_else(Self::make, Ok)?;
+        let socket = inherited::take_socket().map_or_else(Self::make, Ok)?;
         let socket = Self { socket, number: std::process::id() };
-        socket.ask(Request::Listen)?;
+        socket.send_request(ConnectorRequest::Listen)?;
         socket.wait_for_answer()?;
-        socket.ask(Request::ListenToOurs)?;
+        socket.send_request(ConnectorRequest::ListenToOurs)?;
         Ok(socket)
     }
 
@@ -131,7 +131,7 @@ impl Socket {
         Ok(socket)
     }
 
-    fn ask(&self, request: Request) -> Result<(), Errno> {
+    fn send_request(&self, request: ConnectorRequest) -> Result<(), Errno> {
         let kernel = SocketAddrNetlink::new(0, 0);
         sendto(&self.socket, &request.bytes(self.number), SendFlags::empty(), &kernel).map(|_| ())
     }
@@ -145,7 +145,7 @@ impl Socket {
             // Before the drain: an answer that is there by the end of the wait is seen, however late this thread runs.
             let left = ANSWER.saturating_sub(started.elapsed());
             self.drain(|message| match message {
-                Message::Answer { number, error } if number == self.number => answer = Some(error),
+                ConnectorMessage::Answer { number, error } if number == self.number => answer = Some(error),
                 _ => {}
             })?;
             match answer {
@@ -160,7 +160,7 @@ impl Socket {
     }
 
     /// Receives all messages that have arrived. Returns true if the kernel dropped events.
-    fn drain(&self, mut take: impl FnMut(Message)) -> Result<bool, Errno> {
+    fn drain(&self, mut take: impl FnMut(ConnectorMessage)) -> Result<bool, Errno> {
         let mut buffer = [0; 4096];
         let mut lost = false;
         loop {
@@ -175,10 +175,10 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for EventSocket {
     fn drop(&mut self) {
         // Kernels before 6.6 would go on making events without a listener.
-        let _ = self.ask(Request::Ignore);
+        let _ = self.send_request(ConnectorRequest::Ignore);
     }
 }
 
@@ -189,7 +189,7 @@ fn wait(files: &[&OwnedFd], limit: Option<Duration>) -> Result<bool, Errno> {
     Ok(retry_on_intr(|| poll(&mut waiting, limit.as_ref()))? > 0)
 }
 
-fn receive<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: &Sender<M>) {
+fn receive<M: From<Vec<ProcessEvent>>>(socket: &EventSocket, stop: &OwnedFd, sender: &Sender<M>) {
     if let Err(error) = forward(socket, stop, sender) {
         tracing::warn!(%error, "process events ended; /proc is scanned instead");
         // This message must arrive. It is the thread's last, so waiting for space delays nothing else.
@@ -198,8 +198,12 @@ fn receive<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
 }
 
 /// Sends batches until stopped or until the channel is closed.
-fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: &Sender<M>) -> Result<(), Errno> {
-    let mut batch = Batch::default();
+fn forward<M: From<Vec<ProcessEvent>>>(
+    socket: &EventSocket,
+    stop: &OwnedFd,
+    sender: &Sender<M>,
+) -> Result<(), Errno> {
+    let mut batch = EventBatch::default();
     batch.push(ProcessEvent::Lost);
     loop {
         if !deliver(&mut batch, sender) {
@@ -211,7 +215,7 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
             return Ok(());
         }
         if socket.drain(|message| {
-            if let Message::Process(event) = message {
+            if let ConnectorMessage::Process(event) = message {
                 batch.push(event);
             }
         })? {
@@ -221,11 +225,11 @@ fn forward<M: From<Vec<ProcessEvent>>>(socket: &Socket, stop: &OwnedFd, sender: 
 }
 
 /// Sends the batch. A batch that does not fit is reported as lost next time. Returns true if the channel is open.
-fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut Batch, sender: &Sender<M>) -> bool {
+fn deliver<M: From<Vec<ProcessEvent>>>(batch: &mut EventBatch, sender: &Sender<M>) -> bool {
     if batch.is_empty() {
         return true;
     }
-    match sender.try_send(batch.take().into()) {
+    match sender.try_send(batch.drain_events().into()) {
         Ok(()) => {}
         Err(TrySendError::Full(_)) => batch.push(ProcessEvent::Lost),
         Err(TrySendError::Disconnected(_)) => return false,
@@ -245,7 +249,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told_as_lost_and_then_events_go_on() {
         let (sender, receiver) = bounded::<Vec<ProcessEvent>>(1);
-        let mut batch = Batch::default();
+        let mut batch = EventBatch::default();
         for pid in [1, 2, 3] {
             batch.push(ProcessEvent::Started(pid));
             assert!(deliver(&mut batch, &sender));
@@ -275,7 +279,7 @@ mod tests {
                 ended.load(Ordering::Relaxed)
             })
         });
-        let answer = Socket { socket: ours, number: 7 }.wait_for_answer();
+        let answer = EventSocket { socket: ours, number: 7 }.wait_for_answer();
         has_ended.store(true, Ordering::Relaxed);
         assert!(matches!(answer, Err(NoEvents::Unavailable)), "{answer:?}");
         assert!(kernel.join().unwrap(), "it waited for as long as events arrived");

@@ -13,21 +13,21 @@ use crate::root::outcome;
 
 /// A reader of the KSM figures of one process.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
-    ksm_stat: Slot,
-    merging_pages: Slot,
+pub(super) struct ProcessFigures {
+    ksm_stat: FilePresence,
+    merging_pages: FilePresence,
 }
 
 /// A file's state: unknown, missing in this kernel, or present.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+enum FilePresence {
     #[default]
     Unasked,
     Absent,
     There,
 }
 
-impl Slot {
+impl FilePresence {
     /// Returns the text of the file; absent only if the kernel lacks the file or the process has ended.
     fn text(&mut self, read: impl FnOnce() -> io::Result<Vec<u8>>) -> Reading<String> {
         if *self == Self::Absent {
@@ -49,10 +49,10 @@ impl Slot {
     }
 }
 
-impl Figures {
+impl ProcessFigures {
     /// Returns true if this kernel has KSM figures of processes. Valid after a reading.
     pub(super) fn are_there(&self) -> bool {
-        self.ksm_stat == Slot::There || self.merging_pages == Slot::There
+        self.ksm_stat == FilePresence::There || self.merging_pages == FilePresence::There
     }
 
     /// Parses the figures from the text of `ksm_stat`. `merging` reads `ksm_merging_pages`, which takes no lock of the
@@ -72,7 +72,7 @@ impl Figures {
                 Ok(ksm) => ksm,
                 Err(why) => return Reading::Malformed(why),
             },
-            Reading::Absent if self.ksm_stat == Slot::Absent => KsmStat::default(),
+            Reading::Absent if self.ksm_stat == FilePresence::Absent => KsmStat::default(),
             other => return other.map(|_| None),
         };
         if ksm.merging_pages.is_some() {
@@ -84,7 +84,7 @@ impl Figures {
                 Ok(pages) => ksm.merging_pages = Some(pages),
                 Err(why) => return Reading::Malformed(why),
             },
-            Reading::Absent if self.merging_pages == Slot::Absent => {}
+            Reading::Absent if self.merging_pages == FilePresence::Absent => {}
             other => return other.map(|_| None),
         }
         Reading::Value(Some(ksm))
@@ -93,16 +93,16 @@ impl Figures {
 
 /// A search for mergeable memory among the flags of an `smaps`, piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Flags {
+pub(super) struct MergeableFlags {
     /// The beginning of a line that continues in the next piece.
     line: Vec<u8>,
     /// True if a flag marks mergeable memory.
     pub(super) are_mergeable: bool,
 }
 
-impl Flags {
+impl MergeableFlags {
     /// Searches the next piece. Breaks once mergeable memory is found.
-    pub(super) fn take(&mut self, piece: &[u8]) -> ControlFlow<()> {
+    pub(super) fn search_piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
         let mut lines = piece.split(|byte| *byte == b'\n');
         let last = lines.next_back().unwrap_or_default();
         for line in lines {
@@ -125,7 +125,7 @@ mod tests {
             let file = files.iter().find(|(file, _)| *file == name);
             file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        let mut figures = Figures::default();
+        let mut figures = ProcessFigures::default();
         let reading = figures.read(give("ksm_stat"), || give("ksm_merging_pages"));
         assert_eq!(reading, figures.read(give("ksm_stat"), || give("ksm_merging_pages")));
         reading
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_is_denied_or_gone_is_told_and_asked_again() {
-        let mut figures = Figures::default();
+        let mut figures = ProcessFigures::default();
         let fails = |error: i32| Err(io::Error::from_raw_os_error(error));
         let none = || Err(io::ErrorKind::NotFound.into());
         assert_eq!(figures.read(fails(libc::EACCES), none), Reading::Denied);
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn flags_are_found_between_other_lines_and_across_pieces() {
         let say = |text: &str, width: usize| {
-            let mut flags = Flags::default();
-            let _ = text.as_bytes().chunks(width).try_for_each(|piece| flags.take(piece));
+            let mut flags = MergeableFlags::default();
+            let _ = text.as_bytes().chunks(width).try_for_each(|piece| flags.search_piece(piece));
             flags.are_mergeable
         };
         for width in [1, 7, 4096] {

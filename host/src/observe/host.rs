@@ -7,8 +7,8 @@ use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 
 use super::kept_file::KeptFile;
-use super::ksmd::Ksmd;
-use super::scratch::{End, Scratch};
+use super::ksmd::KsmdThread;
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::Root;
 
 /// Lifetime of the cached figures of `/proc`. They are counts of 10 ms and averages of ten seconds, and while ksmd
@@ -17,7 +17,7 @@ const HOLD: Duration = Duration::from_millis(100);
 
 /// Cached figures of the host, with the time of reading.
 #[derive(Default)]
-struct Figures {
+struct ProcFigures {
     at: Option<Duration>,
     memory: Reading<Meminfo>,
     vmstat: Reading<Vmstat>,
@@ -27,35 +27,35 @@ struct Figures {
 }
 
 /// The files of `/proc` that describe the host.
-pub(super) struct Host {
-    last: Figures,
+pub(super) struct HostFiles {
+    last: ProcFigures,
     memory: KeptFile,
     vmstat: KeptFile,
     cpu: KeptFile,
     memory_pressure: KeptFile,
     cpu_pressure: KeptFile,
-    ksmd: Ksmd,
+    ksmd: KsmdThread,
 }
 
-impl Host {
+impl HostFiles {
     pub(super) fn new(root: &Root) -> Self {
-        let whole = |relative| KeptFile::new(root, relative, End::ShortRead);
+        let whole = |relative| KeptFile::new(root, relative, TextEnd::ShortRead);
         Self {
-            last: Figures::default(),
+            last: ProcFigures::default(),
             memory: whole("proc/meminfo"),
-            vmstat: KeptFile::new(root, "proc/vmstat", End::EmptyRead),
+            vmstat: KeptFile::new(root, "proc/vmstat", TextEnd::EmptyRead),
             // On a large host the lines of interrupts, after those of the CPUs, are many times as long.
-            cpu: KeptFile::new(root, "proc/stat", End::Before("\nintr ")),
+            cpu: KeptFile::new(root, "proc/stat", TextEnd::Before("\nintr ")),
             memory_pressure: whole("proc/pressure/memory"),
             cpu_pressure: whole("proc/pressure/cpu"),
-            ksmd: Ksmd::new(root),
+            ksmd: KsmdThread::new(root),
         }
     }
 
     /// Fills in the host's figures of a sample.
-    pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
+    pub(super) fn read(&mut self, scratch: &mut ReadBuffer, sample: &mut Sample) {
         if self.last.at.is_none_or(|at| sample.at >= at.saturating_add(HOLD)) {
-            self.last = Figures {
+            self.last = ProcFigures {
                 at: Some(sample.at),
                 memory: self.memory.read(scratch).and_then(Meminfo::parse),
                 vmstat: self.vmstat.read(scratch).and_then(Vmstat::parse),
@@ -90,12 +90,12 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         put("proc/33/stat", "33 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 1");
-        let mut host = Host::new(&Root::at(tree.path()));
+        let mut host = HostFiles::new(&Root::at(tree.path()));
         let mut total_and_ksmd = |at: u64, kib: u64| {
             put("proc/meminfo", &format!("MemTotal: {kib} kB\n"));
             put("proc/33/schedstat", &format!("{kib} 1 1\n"));
             let mut sample = Sample { at: Duration::from_millis(at), ..Sample::default() };
-            host.read(&mut Scratch::new(), &mut sample);
+            host.read(&mut ReadBuffer::new(), &mut sample);
             (sample.memory.value().unwrap().total.unwrap() / 1024, sample.ksmd_cpu_ns.get().unwrap())
         };
         assert_eq!(total_and_ksmd(1000, 10), (10, 10));
@@ -118,9 +118,9 @@ mod tests {
         put("proc/pressure/memory", "some avg10=1.00 avg60=0.00 avg300=0.00 total=5\n");
         put("proc/33/stat", "33 (ksmd) S 2 0 0 0 -1 2097216 0 0 0 0 0 4 0 0 25 5 1 0 18 0 0 1");
         put("proc/33/schedstat", "77 1 1\n");
-        let mut host = Host::new(&Root::at(tree.path()));
+        let mut host = HostFiles::new(&Root::at(tree.path()));
         let mut sample = Sample::default();
-        host.read(&mut Scratch::new(), &mut sample);
+        host.read(&mut ReadBuffer::new(), &mut sample);
         assert_eq!(sample.memory.value().unwrap().total, Some(102_400));
         assert!(matches!(sample.vmstat, Reading::Malformed(_)));
         assert_eq!(sample.cpu.value().unwrap().cpus, 1);

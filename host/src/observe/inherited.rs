@@ -12,7 +12,7 @@ const NAME: &str = "process-events";
 
 /// Takes the socket; `None` if the service manager made none, or the socket was taken before.
 #[allow(unsafe_code, reason = "the service manager tells descriptors by number")]
-pub(super) fn take() -> Option<OwnedFd> {
+pub(super) fn take_socket() -> Option<OwnedFd> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
     let (number, _) = sd_notify::listen_fds_with_names().ok()?.find(|(_, name)| name == NAME)?;
     if IS_TAKEN.swap(true, Ordering::AcqRel) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ksmith_core::reading::Reading;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::scratch::{End, Scratch};
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::{Root, outcome};
 
 /// The flags for opening every file. `NONBLOCK` matters only in a tree that holds a FIFO.
@@ -17,19 +17,19 @@ pub(super) const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFla
 /// a captured tree, where a file may be replaced, it is opened at each read.
 pub(super) struct KeptFile {
     path: PathBuf,
-    end: End,
+    end: TextEnd,
     keep: bool,
     file: Option<OwnedFd>,
 }
 
 impl KeptFile {
     /// Creates a reader of the file `relative` under `root`, without opening it.
-    pub(super) fn new(root: &Root, relative: &str, end: End) -> Self {
+    pub(super) fn new(root: &Root, relative: &str, end: TextEnd) -> Self {
         Self { path: root.path(relative), end, keep: root.is_host(), file: None }
     }
 
     /// Reads the file. If the kept descriptor fails, the file is opened again.
-    pub(super) fn read<'a>(&mut self, scratch: &'a mut Scratch) -> Reading<&'a str> {
+    pub(super) fn read<'a>(&mut self, scratch: &'a mut ReadBuffer) -> Reading<&'a str> {
         let kept = self.file.take().filter(|file| scratch.fill(file, self.end).is_ok());
         let file = match kept {
             Some(file) => Ok(file),
@@ -44,7 +44,7 @@ impl KeptFile {
         }
     }
 
-    fn open_and_fill(&self, scratch: &mut Scratch) -> io::Result<OwnedFd> {
+    fn open_and_fill(&self, scratch: &mut ReadBuffer) -> io::Result<OwnedFd> {
         let file = open(&self.path, READ, Mode::empty())?;
         scratch.fill(&file, self.end)?;
         Ok(file)
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn a_kept_file_is_read_anew_each_time() {
-        let mut scratch = Scratch::new();
-        let mut uptime = KeptFile::new(&Root::host(), "proc/self/schedstat", End::ShortRead);
+        let mut scratch = ReadBuffer::new();
+        let mut uptime = KeptFile::new(&Root::host(), "proc/self/schedstat", TextEnd::ShortRead);
         let first = uptime.read(&mut scratch).map(str::to_owned);
         let descriptor = uptime.file.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
         let mut last = first.clone();
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_fails_is_given_up_and_the_file_opened_anew() {
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let mut stat = KeptFile::new(&Root::host(), &format!("proc/{}/stat", child.id()), End::ShortRead);
+        let mut stat = KeptFile::new(&Root::host(), &format!("proc/{}/stat", child.id()), TextEnd::ShortRead);
         assert!(matches!(stat.read(&mut scratch), Reading::Value(_)));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_replaced_file_of_a_captured_tree_is_noticed() {
         let tree = tempfile::tempdir().unwrap();
-        let mut scratch = Scratch::new();
-        let mut file = KeptFile::new(&Root::at(tree.path()), "f", End::ShortRead);
+        let mut scratch = ReadBuffer::new();
+        let mut file = KeptFile::new(&Root::at(tree.path()), "f", TextEnd::ShortRead);
         assert_eq!(file.read(&mut scratch), Reading::Absent);
         fs::write(tree.path().join("f"), "1").unwrap();
         assert_eq!(file.read(&mut scratch), Reading::Value("1"));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::kernel::{FIELDS, Files};
+use ksmith_core::kernel::{FIELDS, KsmFileSource};
 use ksmith_core::reading::Reading;
 
 use super::kept_file::KeptFile;
-use super::scratch::{End, Scratch};
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::Root;
 
 /// Path of the KSM directory, relative to the root.
@@ -19,22 +19,22 @@ pub(super) struct KsmDir {
 
 impl KsmDir {
     pub(super) fn new(root: &Root) -> Self {
-        let kept = |name| (name, KeptFile::new(root, &format!("{DIRECTORY}/{name}"), End::ShortRead));
+        let kept = |name| (name, KeptFile::new(root, &format!("{DIRECTORY}/{name}"), TextEnd::ShortRead));
         Self { files: FIELDS.iter().map(|field| kept(field.name)).collect() }
     }
 
     /// Returns the directory together with a buffer, for `Ksm::read`.
-    pub(super) fn with<'a>(&'a mut self, scratch: &'a mut Scratch) -> impl Files + 'a {
-        Reader { directory: self, scratch }
+    pub(super) fn with<'a>(&'a mut self, scratch: &'a mut ReadBuffer) -> impl KsmFileSource + 'a {
+        KsmDirReader { directory: self, scratch }
     }
 }
 
-struct Reader<'a> {
+struct KsmDirReader<'a> {
     directory: &'a mut KsmDir,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut ReadBuffer,
 }
 
-impl Files for Reader<'_> {
+impl KsmFileSource for KsmDirReader<'_> {
     fn text(&mut self, name: &'static str) -> Reading<&str> {
         match self.directory.files.get_mut(name) {
             Some(file) => file.read(self.scratch),
@@ -59,7 +59,7 @@ mod tests {
         fs::write(directory.join("run"), "1\n").unwrap();
         fs::write(directory.join("pages_shared"), "many\n").unwrap();
         let mut ksm_dir = KsmDir::new(&Root::at(tree.path()));
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         let ksm = Ksm::read(&mut ksm_dir.with(&mut scratch));
         assert_eq!(ksm.run, Reading::Value(1));
         assert_eq!(ksm.smart_scan, Reading::Absent);

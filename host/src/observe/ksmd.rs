@@ -5,29 +5,29 @@ use ksmith_core::reading::Reading;
 
 use super::kept_file::KeptFile;
 use super::proc_dir::ProcDir;
-use super::scratch::{End, Scratch};
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::Root;
 
 /// The kernel thread ksmd. It is searched for once, because it starts with the kernel and never ends. In a container
 /// with its own PID namespace it is invisible, and its CPU time is absent.
-pub(super) struct Ksmd {
+pub(super) struct KsmdThread {
     root: Root,
     schedstat: Option<KeptFile>,
     is_sought: bool,
 }
 
-impl Ksmd {
+impl KsmdThread {
     pub(super) fn new(root: &Root) -> Self {
         Self { root: root.clone(), schedstat: None, is_sought: false }
     }
 
     /// Reads its CPU time since boot, in nanoseconds (`/proc/PID/schedstat`, `CONFIG_SCHED_INFO`).
-    pub(super) fn cpu_ns(&mut self, scratch: &mut Scratch) -> Reading<u64> {
+    pub(super) fn cpu_ns(&mut self, scratch: &mut ReadBuffer) -> Reading<u64> {
         if !self.is_sought {
             self.is_sought = true;
             let pid = pid(&self.root, scratch);
             self.schedstat =
-                pid.map(|pid| KeptFile::new(&self.root, &format!("proc/{pid}/schedstat"), End::ShortRead));
+                pid.map(|pid| KeptFile::new(&self.root, &format!("proc/{pid}/schedstat"), TextEnd::ShortRead));
         }
         match &mut self.schedstat {
             Some(file) => file.read(scratch).and_then(kernel::cpu_ns),
@@ -37,7 +37,7 @@ impl Ksmd {
 }
 
 /// Finds ksmd among the kernel threads in the order of their PIDs, because it is one of the first.
-fn pid(root: &Root, scratch: &mut Scratch) -> Option<u32> {
+fn pid(root: &Root, scratch: &mut ReadBuffer) -> Option<u32> {
     let proc = ProcDir::open(root).ok()?;
     let mut pids = proc.pids().ok()?;
     pids.sort_unstable();
@@ -63,13 +63,13 @@ mod tests {
             fs::write(directory.join("stat"), stat).unwrap();
             fs::write(directory.join("schedstat"), format!("{time} 0 0")).unwrap();
         }
-        let mut ksmd = Ksmd::new(&Root::at(tree.path()));
-        assert_eq!(ksmd.cpu_ns(&mut Scratch::new()), Reading::Value(2));
+        let mut ksmd = KsmdThread::new(&Root::at(tree.path()));
+        assert_eq!(ksmd.cpu_ns(&mut ReadBuffer::new()), Reading::Value(2));
     }
 
     #[test]
     fn without_ksmd_its_time_is_absent() {
         let tree = tempfile::tempdir().unwrap();
-        assert_eq!(Ksmd::new(&Root::at(tree.path())).cpu_ns(&mut Scratch::new()), Reading::Absent);
+        assert_eq!(KsmdThread::new(&Root::at(tree.path())).cpu_ns(&mut ReadBuffer::new()), Reading::Absent);
     }
 }

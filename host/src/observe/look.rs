@@ -3,15 +3,15 @@
 use ksmith_core::kernel::PidStat;
 use ksmith_core::reading::Reading;
 
-use super::asked::Told;
-use super::figures::Figures;
+use super::asked::FileAnswer;
+use super::figures::ProcessFigures;
 use super::proc_dir::ProcDir;
-use super::scratch::Scratch;
+use super::scratch::ReadBuffer;
 use crate::hypervisor::may_be_vm;
-use crate::proc_file::Unanswered;
+use crate::proc_file::UnansweredRead;
 
 /// The outcome of reading a plain process.
-pub(super) enum Look {
+pub(super) enum PlainReading {
     /// Mergeable memory, or a program that may be a hypervisor.
     Promising,
     /// No mergeable memory. `is_sure` if this kernel would have shown it.
@@ -22,14 +22,14 @@ pub(super) enum Look {
     Memoryless,
     Gone,
     /// The process did not answer.
-    Silent(Unanswered),
+    Silent(UnansweredRead),
     /// The sample's time ended before its turn.
     Late,
     /// Its command line is deferred.
     Unnamed,
 }
 
-impl<T> From<Reading<T>> for Look {
+impl<T> From<Reading<T>> for PlainReading {
     /// Converts a reading without a value.
     fn from(reading: Reading<T>) -> Self {
         match reading {
@@ -41,29 +41,34 @@ impl<T> From<Reading<T>> for Look {
 }
 
 /// Classifies a plain process by its name; `None` if that does not suffice.
-pub(super) fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Option<Look> {
+pub(super) fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut ReadBuffer) -> Option<PlainReading> {
     match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
-        Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(Look::Memoryless),
-        Reading::Value(stat) if may_be_vm(&stat.comm) => Some(Look::Promising),
-        Reading::Absent => Some(Look::Gone),
+        Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(PlainReading::Memoryless),
+        Reading::Value(stat) if may_be_vm(&stat.comm) => Some(PlainReading::Promising),
+        Reading::Absent => Some(PlainReading::Gone),
         _ => None,
     }
 }
 
 /// Classifies a plain process by its figures.
-pub(super) fn look_at_figures(proc: &ProcDir, pid: u32, told: Told, scratch: &mut Scratch) -> Look {
+pub(super) fn look_at_figures(
+    proc: &ProcDir,
+    pid: u32,
+    told: FileAnswer,
+    scratch: &mut ReadBuffer,
+) -> PlainReading {
     let answer = match told {
-        Told::Answer(answer) => answer,
-        Told::Nothing(unanswered) => return Look::Silent(unanswered),
-        Told::NotAsked => return Look::Late,
+        FileAnswer::Answer(answer) => answer,
+        FileAnswer::Nothing(unanswered) => return PlainReading::Silent(unanswered),
+        FileAnswer::NotAsked => return PlainReading::Late,
     };
-    let mut figures = Figures::default();
+    let mut figures = ProcessFigures::default();
     let merging = || proc.bytes(pid, "ksm_merging_pages", scratch);
     match figures.read(answer, merging) {
-        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => Look::Gone,
-        Reading::Value(Some(ksm)) if ksm.is_involved() => Look::Promising,
-        Reading::Value(Some(ksm)) => Look::Nothing { is_sure: ksm.mergeable.is_some() },
-        Reading::Value(None) => Look::Memoryless,
+        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => PlainReading::Gone,
+        Reading::Value(Some(ksm)) if ksm.is_involved() => PlainReading::Promising,
+        Reading::Value(Some(ksm)) => PlainReading::Nothing { is_sure: ksm.mergeable.is_some() },
+        Reading::Value(None) => PlainReading::Memoryless,
         other => other.into(),
     }
 }

@@ -36,15 +36,15 @@ pub use events::{NoEvents, ProcessEvents};
 use std::fmt;
 use std::time::Duration;
 
-use ksmith_core::kernel::{Ksm, KsmStat, Run};
+use ksmith_core::kernel::{Ksm, KsmStat, RunState};
 use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
-use self::descriptors::Descriptors;
-use self::host::Host;
+use self::descriptors::DescriptorBudget;
+use self::host::HostFiles;
 use self::ksm_dir::KsmDir;
-use self::processes::Processes;
-use self::scratch::Scratch;
+use self::processes::ProcessTable;
+use self::scratch::ReadBuffer;
 use crate::ksm_counts::LostZeroPages;
 use crate::root::Root;
 
@@ -59,14 +59,14 @@ pub fn shows_mergeable(root: &Root) -> bool {
 }
 
 /// The observer of one host. On the live host it raises this process's soft limit on open files.
-pub struct Observer {
-    clock: Clock,
+pub struct HostObserver {
+    clock: SampleClock,
     page_size: u64,
-    scratch: Scratch,
+    scratch: ReadBuffer,
     ksm: KsmDir,
     lost: LostZeroPages,
-    host: Host,
-    processes: Processes,
+    host: HostFiles,
+    processes: ProcessTable,
     /// True if ksmd ran at the last sample.
     has_run: bool,
     /// Shortness of the host's pool, set by the caller and copied into every sample.
@@ -75,21 +75,21 @@ pub struct Observer {
     pub folded_bytes: Option<u64>,
 }
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for HostObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer").finish_non_exhaustive()
     }
 }
 
 /// The source of [`Sample::at`].
-enum Clock {
+enum SampleClock {
     /// The kernel's `CLOCK_BOOTTIME`, which goes on while the host is suspended.
     Boot,
     /// A counter for captured trees: the first sample is at 0, and each next is a second later.
     Counter(Duration),
 }
 
-impl Clock {
+impl SampleClock {
     fn now(&self) -> Duration {
         match self {
             // The clock counts from boot and is never negative.
@@ -105,23 +105,23 @@ impl Clock {
     }
 }
 
-impl Observer {
+impl HostObserver {
     /// Creates an observer of the host or of a captured tree. Nothing is read yet.
     pub fn new(root: Root) -> Self {
         let (clock, page_size, descriptors) = if root.is_host() {
-            (Clock::Boot, rustix::param::page_size() as u64, Descriptors::of_host())
+            (SampleClock::Boot, rustix::param::page_size() as u64, DescriptorBudget::of_host())
         } else {
             // The tree may be edited between two samples, so no file stays open.
-            (Clock::Counter(Duration::ZERO), CAPTURED_PAGE_SIZE, Descriptors::with(0))
+            (SampleClock::Counter(Duration::ZERO), CAPTURED_PAGE_SIZE, DescriptorBudget::with(0))
         };
         Self {
             clock,
             page_size,
-            scratch: Scratch::new(),
+            scratch: ReadBuffer::new(),
             ksm: KsmDir::new(&root),
             lost: LostZeroPages::default(),
-            host: Host::new(&root),
-            processes: Processes::new(&root, descriptors),
+            host: HostFiles::new(&root),
+            processes: ProcessTable::new(&root, descriptors),
             has_run: false,
             pool_shortness: 0.0,
             folded_bytes: None,
@@ -145,11 +145,11 @@ impl Observer {
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
         self.processes.read(&mut self.scratch, &mut sample);
-        if self.has_run || sample.ksm.run_state() == Some(Run::Running) {
+        if self.has_run || sample.ksm.run_state() == Some(RunState::Running) {
             // After the processes, so that their figures are not newer than the count of passes.
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
-        self.has_run = sample.ksm.run_state() == Some(Run::Running);
+        self.has_run = sample.ksm.run_state() == Some(RunState::Running);
         self.lost.take_off(&mut sample);
         self.host.read(&mut self.scratch, &mut sample);
         sample.took = self.clock.now().saturating_sub(sample.at);

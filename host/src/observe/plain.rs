@@ -5,16 +5,16 @@ use std::time::Duration;
 
 /// A process without known mergeable memory. It is known by its PID alone and keeps no file open. If the PID is reused,
 /// the only harm is one useless reading.
-pub(super) struct Plain {
+pub(super) struct PlainEntry {
     pub(super) looks: u8,
     pub(super) due: Duration,
     pub(super) flags_due: Duration,
     pub(super) scan: u32,
-    state: State,
+    state: PlainState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PlainState {
     /// The process may get mergeable memory later.
     Open,
     /// Its figures are not readable.
@@ -27,7 +27,7 @@ pub(super) enum State {
 /// are possible.
 #[derive(Default)]
 pub(super) struct PlainTable {
-    all: HashMap<u32, Plain>,
+    all: HashMap<u32, PlainEntry>,
     hidden: u64,
 }
 
@@ -41,36 +41,36 @@ impl PlainTable {
         self.hidden
     }
 
-    pub(super) fn get(&self, pid: u32) -> Option<&Plain> {
+    pub(super) fn get(&self, pid: u32) -> Option<&PlainEntry> {
         self.all.get(&pid)
     }
 
-    pub(super) fn get_mut(&mut self, pid: u32) -> Option<&mut Plain> {
+    pub(super) fn get_mut(&mut self, pid: u32) -> Option<&mut PlainEntry> {
         self.all.get_mut(&pid)
     }
 
     /// Enters a process as open, in place of an earlier entry of its PID.
     pub(super) fn enter(&mut self, pid: u32, looks: u8, due: Duration, scan: u32) {
         self.remove(pid);
-        self.all.insert(pid, Plain { looks, due, flags_due: Duration::ZERO, scan, state: State::Open });
+        self.all.insert(pid, PlainEntry { looks, due, flags_due: Duration::ZERO, scan, state: PlainState::Open });
     }
 
-    pub(super) fn set_state(&mut self, pid: u32, state: State) {
+    pub(super) fn set_state(&mut self, pid: u32, state: PlainState) {
         let Some(plain) = self.all.get_mut(&pid) else { return };
-        self.hidden -= u64::from(plain.state == State::Hidden);
-        self.hidden += u64::from(state == State::Hidden);
+        self.hidden -= u64::from(plain.state == PlainState::Hidden);
+        self.hidden += u64::from(state == PlainState::Hidden);
         plain.state = state;
     }
 
     pub(super) fn remove(&mut self, pid: u32) {
         let was = self.all.remove(&pid);
-        self.hidden -= u64::from(was.is_some_and(|plain| plain.state == State::Hidden));
+        self.hidden -= u64::from(was.is_some_and(|plain| plain.state == PlainState::Hidden));
     }
 
     /// Makes every process that may get mergeable memory due at `now`. Returns their PIDs.
     pub(super) fn make_due(&mut self, now: Duration) -> Vec<u32> {
-        let open = self.all.iter_mut().filter(|(_, plain)| plain.state != State::Memoryless);
-        let due = |(pid, plain): (&u32, &mut Plain)| {
+        let open = self.all.iter_mut().filter(|(_, plain)| plain.state != PlainState::Memoryless);
+        let due = |(pid, plain): (&u32, &mut PlainEntry)| {
             plain.due = now;
             *pid
         };
@@ -80,12 +80,12 @@ impl PlainTable {
     /// Drops the processes that scan number `scan` did not find.
     pub(super) fn keep_found_by(&mut self, scan: u32) {
         self.all.retain(|_, plain| plain.scan == scan);
-        self.hidden = self.all.values().filter(|plain| plain.state == State::Hidden).count() as u64;
+        self.hidden = self.all.values().filter(|plain| plain.state == PlainState::Hidden).count() as u64;
     }
 
     /// Drops kernel threads and zombies, because an event about one may have been lost.
     pub(super) fn drop_memoryless(&mut self) {
-        self.all.retain(|_, plain| plain.state != State::Memoryless);
+        self.all.retain(|_, plain| plain.state != PlainState::Memoryless);
     }
 
     pub(super) fn clear(&mut self) {
@@ -108,13 +108,13 @@ mod tests {
             for (what, pid, scan) in steps {
                 match what {
                     0 => table.enter(pid, 0, Duration::ZERO, scan),
-                    1 => table.set_state(pid, State::Hidden),
-                    2 => table.set_state(pid, State::Open),
+                    1 => table.set_state(pid, PlainState::Hidden),
+                    2 => table.set_state(pid, PlainState::Open),
                     3 => table.remove(pid),
                     4 => table.keep_found_by(scan),
-                    _ => table.set_state(pid, State::Memoryless),
+                    _ => table.set_state(pid, PlainState::Memoryless),
                 }
-                let hidden = table.all.values().filter(|plain| plain.state == State::Hidden).count() as u64;
+                let hidden = table.all.values().filter(|plain| plain.state == PlainState::Hidden).count() as u64;
                 prop_assert_eq!(table.hidden(), hidden);
             }
         }

@@ -7,7 +7,7 @@ use ksmith_core::reading::Reading;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::kept_file::READ;
-use super::scratch::{End, Scratch};
+use super::scratch::{ReadBuffer, TextEnd};
 use crate::accountable;
 use crate::root::{Root, outcome};
 
@@ -48,13 +48,13 @@ impl ProcDir {
     }
 
     /// Reads the bytes of a file of the current process of this PID. The file holds one record and takes no lock.
-    pub(super) fn bytes(&self, pid: u32, name: &str, scratch: &mut Scratch) -> io::Result<Vec<u8>> {
-        scratch.fill(self.open_file(pid, name)?, End::ShortRead)?;
+    pub(super) fn bytes(&self, pid: u32, name: &str, scratch: &mut ReadBuffer) -> io::Result<Vec<u8>> {
+        scratch.fill(self.open_file(pid, name)?, TextEnd::ShortRead)?;
         Ok(scratch.bytes().to_vec())
     }
 
     /// Reads a file of the current process of this PID.
-    pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
+    pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut ReadBuffer) -> Reading<&'a str> {
         text(self.open_file(pid, name), scratch)
     }
 }
@@ -62,7 +62,7 @@ impl ProcDir {
 impl ProcessDir {
     /// Returns the accountable uid of the process; `None` if it has ended.
     pub(super) fn accountable_uid(&self) -> Option<u32> {
-        accountable::of_directory(&self.0)
+        accountable::uid_of_directory(&self.0)
     }
 
     /// Opens a file of this process.
@@ -71,13 +71,13 @@ impl ProcessDir {
     }
 
     /// Reads the bytes of a file of this process that holds one record and takes no lock.
-    pub(super) fn bytes(&self, name: &str, scratch: &mut Scratch) -> io::Result<Vec<u8>> {
-        scratch.fill(self.open_file(name)?, End::ShortRead)?;
+    pub(super) fn bytes(&self, name: &str, scratch: &mut ReadBuffer) -> io::Result<Vec<u8>> {
+        scratch.fill(self.open_file(name)?, TextEnd::ShortRead)?;
         Ok(scratch.bytes().to_vec())
     }
 
     /// Reads a file of this process.
-    pub(super) fn read<'a>(&self, name: &str, scratch: &'a mut Scratch) -> Reading<&'a str> {
+    pub(super) fn read<'a>(&self, name: &str, scratch: &'a mut ReadBuffer) -> Reading<&'a str> {
         text(self.open_file(name), scratch)
     }
 }
@@ -87,8 +87,8 @@ fn open_in(directory: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
 }
 
 /// Reads a file that holds one record.
-pub(super) fn text(file: io::Result<impl AsFd>, scratch: &mut Scratch) -> Reading<&str> {
-    match file.and_then(|file| scratch.fill(file, End::ShortRead)) {
+pub(super) fn text(file: io::Result<impl AsFd>, scratch: &mut ReadBuffer) -> Reading<&str> {
+    match file.and_then(|file| scratch.fill(file, TextEnd::ShortRead)) {
         Ok(()) => Reading::Value(scratch.text()),
         Err(error) => outcome(&error),
     }

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ksmith_core::kernel::{Ksm, PidStat, Run};
+use ksmith_core::kernel::{Ksm, PidStat, RunState};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
-use super::asked::{Asked, LINES_EVERY};
+use super::asked::{LINES_EVERY, SampleReader};
 use super::connector::ProcessEvent;
-use super::descriptors::Descriptors;
-use super::discovery::Discovery;
-use super::figures::Flags;
-use super::look::{Look, look_at_figures, look_at_name};
-use super::plain::{PlainTable, State};
+use super::descriptors::DescriptorBudget;
+use super::discovery::ProcessDiscovery;
+use super::figures::MergeableFlags;
+use super::look::{PlainReading, look_at_figures, look_at_name};
+use super::plain::{PlainState, PlainTable};
 use super::proc_dir::ProcDir;
-use super::schedule::{FIRST_DELAY, OLD, Schedule, delay, round, spread};
-use super::scratch::Scratch;
-use super::watched::{Seen, Watched};
+use super::schedule::{FIRST_DELAY, OLD, ReadSchedule, delay, round, spread};
+use super::scratch::ReadBuffer;
+use super::watched::{WatchedProcess, WatchedReading};
 use crate::hypervisor::{may_be_vm, printable};
-use crate::proc_file::Unanswered;
+use crate::proc_file::UnansweredRead;
 use crate::root::Root;
 
 /// Plain processes that one sample may always read. On a host with many processes it may read more.
@@ -60,12 +60,12 @@ const NEXT: Duration = Duration::from_nanos(1);
 const AT_ONCE: usize = 128;
 
 /// The outcome of starting to watch a process.
-enum Watching {
+enum WatchStart {
     Begun,
     /// It has no mergeable memory and is no hypervisor.
     NotWorth,
     /// The process did not answer.
-    Silent(Unanswered),
+    Silent(UnansweredRead),
     /// The sample's time ended before its turn.
     Late,
     /// Its command line is deferred, and it may be a hypervisor.
@@ -73,20 +73,20 @@ enum Watching {
 }
 
 /// The table of known processes.
-pub(super) struct Processes {
+pub(super) struct ProcessTable {
     root: Root,
     proc: Option<ProcDir>,
-    watched: BTreeMap<ProcessId, Watched>,
+    watched: BTreeMap<ProcessId, WatchedProcess>,
     plain: PlainTable,
-    schedule: Schedule,
+    schedule: ReadSchedule,
     /// The first two readings of processes that an event reported, which do not wait for a sample.
-    young: Schedule,
-    flag_schedule: Schedule,
-    discovery: Discovery,
-    descriptors: Descriptors,
-    pub(super) asked: Asked,
+    young: ReadSchedule,
+    flag_schedule: ReadSchedule,
+    discovery: ProcessDiscovery,
+    descriptors: DescriptorBudget,
+    pub(super) asked: SampleReader,
     /// Plain processes that did not answer.
-    silent: BTreeMap<u32, Unanswered>,
+    silent: BTreeMap<u32, UnansweredRead>,
     /// Processes that this sample began to watch.
     new: Vec<ProcessId>,
     scans: u32,
@@ -100,19 +100,19 @@ pub(super) struct Processes {
     is_for_all: bool,
 }
 
-impl Processes {
-    pub(super) fn new(root: &Root, descriptors: Descriptors) -> Self {
+impl ProcessTable {
+    pub(super) fn new(root: &Root, descriptors: DescriptorBudget) -> Self {
         Self {
             root: root.clone(),
             proc: None,
             watched: BTreeMap::new(),
             plain: PlainTable::default(),
-            schedule: Schedule::default(),
-            young: Schedule::default(),
-            flag_schedule: Schedule::default(),
-            discovery: Discovery::new(root),
+            schedule: ReadSchedule::default(),
+            young: ReadSchedule::default(),
+            flag_schedule: ReadSchedule::default(),
+            discovery: ProcessDiscovery::new(root),
             descriptors,
-            asked: Asked::new(root),
+            asked: SampleReader::new(root),
             silent: BTreeMap::new(),
             new: Vec::new(),
             scans: 0,
@@ -130,7 +130,7 @@ impl Processes {
         &mut self,
         events: impl IntoIterator<Item = ProcessEvent>,
         now: Duration,
-        scratch: &mut Scratch,
+        scratch: &mut ReadBuffer,
     ) -> bool {
         let (mut names, mut is_urgent) = (0, false);
         for event in events {
@@ -199,7 +199,7 @@ impl Processes {
     }
 
     /// Fills in the processes of a sample.
-    pub(super) fn read(&mut self, scratch: &mut Scratch, sample: &mut Sample) {
+    pub(super) fn read(&mut self, scratch: &mut ReadBuffer, sample: &mut Sample) {
         let now = sample.at;
         if self.proc.is_none() {
             self.proc = ProcDir::open(&self.root).ok();
@@ -274,7 +274,7 @@ impl Processes {
     }
 
     /// Reads the new processes that are due. Returns true if one of them has mergeable memory or may get some.
-    pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut Scratch) -> bool {
+    pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut ReadBuffer) -> bool {
         let Some(proc) = self.proc.take() else { return false };
         self.asked.begin(false, now);
         let before = self.watched.len();
@@ -291,7 +291,7 @@ impl Processes {
         self.watched.len() > before
     }
 
-    fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut Scratch) {
+    fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut ReadBuffer) {
         let mut looks = 0;
         while looks < limit && !self.asked.is_late() {
             let mut due_now = Vec::new();
@@ -310,8 +310,8 @@ impl Processes {
     }
 
     /// Reads plain processes, for those with `true` their names first.
-    fn look_at(&mut self, proc: &ProcDir, now: Duration, pids: &[(u32, bool)], scratch: &mut Scratch) {
-        let mut found: BTreeMap<u32, Look> = BTreeMap::new();
+    fn look_at(&mut self, proc: &ProcDir, now: Duration, pids: &[(u32, bool)], scratch: &mut ReadBuffer) {
+        let mut found: BTreeMap<u32, PlainReading> = BTreeMap::new();
         for (pid, _) in pids.iter().filter(|(_, with_name)| *with_name) {
             found.extend(look_at_name(proc, *pid, scratch).map(|look| (*pid, look)));
         }
@@ -326,41 +326,48 @@ impl Processes {
         }
     }
 
-    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, mut found: Look, scratch: &mut Scratch) {
-        if let Look::Promising = found {
+    fn conclude(
+        &mut self,
+        proc: &ProcDir,
+        pid: u32,
+        now: Duration,
+        mut found: PlainReading,
+        scratch: &mut ReadBuffer,
+    ) {
+        if let PlainReading::Promising = found {
             match self.watch(proc, pid, false, scratch) {
-                Watching::Begun => {
+                WatchStart::Begun => {
                     self.plain.remove(pid);
                     self.silent.remove(&pid);
                     return;
                 }
-                Watching::NotWorth => {}
-                Watching::Silent(unanswered) => found = Look::Silent(unanswered),
-                Watching::Late => found = Look::Late,
-                Watching::Unnamed => found = Look::Unnamed,
+                WatchStart::NotWorth => {}
+                WatchStart::Silent(unanswered) => found = PlainReading::Silent(unanswered),
+                WatchStart::Late => found = PlainReading::Late,
+                WatchStart::Unnamed => found = PlainReading::Unnamed,
             }
         }
         match &found {
-            Look::Gone => {
+            PlainReading::Gone => {
                 self.plain.remove(pid);
                 self.silent.remove(&pid);
                 return;
             }
-            Look::Silent(unanswered) => {
+            PlainReading::Silent(unanswered) => {
                 self.silent.insert(pid, unanswered.clone());
-                return self.look_again(pid, now + Asked::rest(pid).max(FIRST_DELAY));
+                return self.look_again(pid, now + SampleReader::rest(pid).max(FIRST_DELAY));
             }
-            Look::Late => return self.look_again(pid, now + NEXT),
-            Look::Unnamed => return self.look_again(pid, now + LINES_EVERY),
+            PlainReading::Late => return self.look_again(pid, now + NEXT),
+            PlainReading::Unnamed => return self.look_again(pid, now + LINES_EVERY),
             _ => {}
         }
         self.silent.remove(&pid);
         let has_events = self.discovery.has_events();
         let round = round(self.plain.len());
         let state = match found {
-            Look::Hidden => State::Hidden,
-            Look::Memoryless => State::Memoryless,
-            _ => State::Open,
+            PlainReading::Hidden => PlainState::Hidden,
+            PlainReading::Memoryless => PlainState::Memoryless,
+            _ => PlainState::Open,
         };
         self.plain.set_state(pid, state);
         let Some(plain) = self.plain.get_mut(pid) else { return };
@@ -373,15 +380,15 @@ impl Processes {
         plain.looks = plain.looks.saturating_add(1);
         plain.due = match state {
             // An event will report the reuse of the PID.
-            State::Memoryless if has_events => return,
-            State::Memoryless => now + MEMORYLESS_ROUND,
+            PlainState::Memoryless if has_events => return,
+            PlainState::Memoryless => now + MEMORYLESS_ROUND,
             _ => now + pause,
         };
         self.schedule.push(plain.due, pid);
         if plain.looks == 1 && has_events {
             self.young.push(plain.due, pid);
         }
-        if matches!(found, Look::Nothing { is_sure: false }) && is_new && plain.flags_due.is_zero() {
+        if matches!(found, PlainReading::Nothing { is_sure: false }) && is_new && plain.flags_due.is_zero() {
             plain.flags_due = now + FLAG_DELAY;
             self.flag_schedule.push(plain.flags_due, pid);
         }
@@ -399,7 +406,7 @@ impl Processes {
 
     /// Reads the mapping flags of a few processes, but not of hypervisors: they are watched anyway, and their `smaps`
     /// takes long.
-    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut Scratch) {
+    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut ReadBuffer) {
         let (mut looks, mut walked) = (0, 0);
         while looks < FLAG_LOOKS && walked < FLAG_BYTES {
             let Some((due, pid)) = self.flag_schedule.pop_due(now) else { return };
@@ -411,23 +418,23 @@ impl Processes {
             let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(page_size));
             let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
             walked += resident;
-            let mut flags = Flags::default();
+            let mut flags = MergeableFlags::default();
             // A process that does not answer is named when its figures are read.
-            let answer = self.asked.each_piece(proc, pid, "smaps", |piece| flags.take(piece));
+            let answer = self.asked.each_piece(proc, pid, "smaps", |piece| flags.search_piece(piece));
             let again = if flags.are_mergeable {
                 match self.watch(proc, pid, true, scratch) {
-                    Watching::Begun => {
+                    WatchStart::Begun => {
                         self.plain.remove(pid);
                         continue;
                     }
-                    Watching::NotWorth => None,
-                    Watching::Silent(_) => Some(Asked::rest(pid).max(FIRST_DELAY)),
-                    Watching::Late => Some(FIRST_DELAY),
-                    Watching::Unnamed => Some(LINES_EVERY),
+                    WatchStart::NotWorth => None,
+                    WatchStart::Silent(_) => Some(SampleReader::rest(pid).max(FIRST_DELAY)),
+                    WatchStart::Late => Some(FIRST_DELAY),
+                    WatchStart::Unnamed => Some(LINES_EVERY),
                 }
             } else {
-                let is_unknown = answer.is_err_and(|error| Unanswered::of(&error).is_some());
-                is_unknown.then(|| Asked::rest(pid).max(FIRST_DELAY))
+                let is_unknown = answer.is_err_and(|error| UnansweredRead::find_in(&error).is_some());
+                is_unknown.then(|| SampleReader::rest(pid).max(FIRST_DELAY))
             };
             // A round is minutes: far too long for what is not known yet.
             if let (Some(pause), Some(plain)) = (again, self.plain.get_mut(pid)) {
@@ -438,31 +445,32 @@ impl Processes {
     }
 
     /// Starts watching a process, unless it has no mergeable memory and its program is no hypervisor after all.
-    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut Scratch) -> Watching {
-        let Reading::Value(mut watched) = Watched::open(proc, pid, is_marked, &mut self.asked, scratch) else {
-            return Watching::NotWorth;
+    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut ReadBuffer) -> WatchStart {
+        let Reading::Value(mut watched) = WatchedProcess::open(proc, pid, is_marked, &mut self.asked, scratch)
+        else {
+            return WatchStart::NotWorth;
         };
         let told = self.asked.ksm_stats(proc, &[pid]).remove(&pid);
         match watched.read(proc, 1, told, &mut self.asked, scratch) {
-            Seen::Here(_) => {}
-            Seen::Silent(_, unanswered) => return Watching::Silent(unanswered),
-            Seen::Late(_) => return Watching::Late,
+            WatchedReading::Here(_) => {}
+            WatchedReading::Silent(_, unanswered) => return WatchStart::Silent(unanswered),
+            WatchedReading::Late(_) => return WatchStart::Late,
             _ if watched.is_vm() => {}
             // Only its command line tells whether it is a hypervisor.
-            _ if watched.is_unnamed() => return Watching::Unnamed,
-            _ => return Watching::NotWorth,
+            _ if watched.is_unnamed() => return WatchStart::Unnamed,
+            _ => return WatchStart::NotWorth,
         }
-        if self.descriptors.take(Watched::descriptors_wanted()) {
-            let unused = Watched::descriptors_wanted() - watched.keep_open(proc);
+        if self.descriptors.try_reserve(WatchedProcess::descriptors_wanted()) {
+            let unused = WatchedProcess::descriptors_wanted() - watched.keep_open(proc);
             self.descriptors.give_back(unused);
         }
         self.new.push(watched.id);
         self.watched.insert(watched.id, watched);
-        Watching::Begun
+        WatchStart::Begun
     }
 
     /// Reads the processes that this sample began to watch.
-    fn read_new(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
+    fn read_new(&mut self, proc: &ProcDir, scratch: &mut ReadBuffer, sample: &mut Sample) {
         let new = std::mem::take(&mut self.new);
         if !new.is_empty() {
             self.read_these(proc, new.into_iter().map(|id| (id, false)).collect(), scratch, sample);
@@ -470,12 +478,12 @@ impl Processes {
         }
     }
 
-    fn read_watched(&mut self, proc: &ProcDir, scratch: &mut Scratch, sample: &mut Sample) {
+    fn read_watched(&mut self, proc: &ProcDir, scratch: &mut ReadBuffer, sample: &mut Sample) {
         // Those that a look between two samples has found are watched already.
         self.new.clear();
         // If ksmd slept and no process left the zero page, no figure of a process has changed. The memory that a
         // process offers may still change, so each is read in full once in `FULL_ROUND` samples.
-        let sleeps = matches!(sample.ksm.run_state(), Some(Run::Stopped | Run::Unmerged));
+        let sleeps = matches!(sample.ksm.run_state(), Some(RunState::Stopped | RunState::Unmerged));
         let has_slept = sleeps && sample.ksm == self.ksm;
         self.samples = self.samples.wrapping_add(1);
         let is_close = std::mem::take(&mut self.is_close);
@@ -498,7 +506,7 @@ impl Processes {
         &mut self,
         proc: &ProcDir,
         ids: Vec<(ProcessId, bool)>,
-        scratch: &mut Scratch,
+        scratch: &mut ReadBuffer,
         sample: &mut Sample,
     ) {
         let wants = |(id, stood_still): &&(ProcessId, bool)| {
@@ -514,18 +522,20 @@ impl Processes {
                 sample.given_up.add(false, || given_up);
             }
             match seen {
-                Seen::Here(process) => sample.processes.push(process),
-                Seen::Denied => sample.hidden_processes += 1,
-                Seen::Malformed(why) => tracing::debug!(pid = id.pid, %why, "a process's files make no sense"),
-                Seen::Uninvolved => leaving.push((id, FIRST_DELAY)),
+                WatchedReading::Here(process) => sample.processes.push(process),
+                WatchedReading::Denied => sample.hidden_processes += 1,
+                WatchedReading::Malformed(why) => {
+                    tracing::debug!(pid = id.pid, %why, "a process's files make no sense")
+                }
+                WatchedReading::Uninvolved => leaving.push((id, FIRST_DELAY)),
                 // The PID may be reused already.
-                Seen::Gone => leaving.push((id, NEXT)),
-                Seen::Silent(last, unanswered) => {
+                WatchedReading::Gone => leaving.push((id, NEXT)),
+                WatchedReading::Silent(last, unanswered) => {
                     let (name, why) = (watched.name(), unanswered.to_string());
                     sample.given_up.add(true, || GivenUp { pid: id.pid, name, why });
                     sample.processes.extend(last);
                 }
-                Seen::Late(last) => sample.processes.extend(last),
+                WatchedReading::Late(last) => sample.processes.extend(last),
             }
         }
         for (id, pause) in leaving {
@@ -534,7 +544,7 @@ impl Processes {
         }
     }
 
-    fn watched_mut(&mut self, pid: u32) -> Option<&mut Watched> {
+    fn watched_mut(&mut self, pid: u32) -> Option<&mut WatchedProcess> {
         let all_of_pid = ProcessId { pid, start_ticks: 0 }..=ProcessId { pid, start_ticks: u64::MAX };
         self.watched.range_mut(all_of_pid).next().map(|(_, watched)| watched)
     }
@@ -552,6 +562,6 @@ impl Processes {
 }
 
 /// Returns the name of a process from `/proc/PID/comm`.
-fn name_of(proc: &ProcDir, pid: u32, scratch: &mut Scratch) -> Arc<str> {
+fn name_of(proc: &ProcDir, pid: u32, scratch: &mut ReadBuffer) -> Arc<str> {
     proc.read(pid, "comm", scratch).value().map_or_else(|| "?".into(), |comm| printable(comm).into())
 }

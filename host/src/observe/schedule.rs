@@ -49,11 +49,11 @@ pub(super) fn spread(pid: u32, round: Duration) -> Duration {
 /// Entries of processes that have ended or got another due time are not removed. The caller compares each entry with
 /// its own table, which holds the due time too.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(super) struct ReadSchedule {
     queue: BinaryHeap<Reverse<(Duration, u32)>>,
 }
 
-impl Schedule {
+impl ReadSchedule {
     /// Adds a process.
     pub(super) fn push(&mut self, due: Duration, pid: u32) {
         self.queue.push(Reverse((due, pid)));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_longest_due_comes_first_and_nothing_early() {
-        let mut schedule = Schedule::default();
+        let mut schedule = ReadSchedule::default();
         let second = Duration::from_secs;
         schedule.push(second(3), 30);
         schedule.push(second(1), 10);

@@ -13,7 +13,7 @@ const FIRST: usize = 16 << 10;
 
 /// The way in which the kernel marks the end of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TextEnd {
     /// A short read: files with one record (sysfs, most of /proc) and regular files.
     ShortRead,
     /// An empty read: a file of many records, which the kernel returns page by page (`/proc/vmstat`).
@@ -23,7 +23,7 @@ pub(super) enum End {
     Before(&'static str),
 }
 
-impl End {
+impl TextEnd {
     fn is_in(self, piece: &[u8]) -> bool {
         match self {
             Self::ShortRead | Self::EmptyRead => false,
@@ -33,30 +33,30 @@ impl End {
 }
 
 /// A buffer with the text of the file read last.
-pub(super) struct Scratch {
+pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     length: usize,
     /// A copy of the text as UTF-8, if it was not UTF-8.
     replaced: String,
 }
 
-impl Scratch {
+impl ReadBuffer {
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; FIRST], length: 0, replaced: String::new() }
     }
 
     /// Reads a file from its beginning, regardless of its position.
-    pub(super) fn fill(&mut self, file: impl AsFd, end: End) -> io::Result<()> {
+    pub(super) fn fill(&mut self, file: impl AsFd, end: TextEnd) -> io::Result<()> {
         self.length = 0;
         loop {
-            let longest = if matches!(end, End::Before(_)) { self.length + FIRST } else { usize::MAX };
+            let longest = if matches!(end, TextEnd::Before(_)) { self.length + FIRST } else { usize::MAX };
             let until = longest.min(self.bytes.len());
             let room = &mut self.bytes[self.length..until];
             let wanted = room.len();
             let count = retry_on_intr(|| pread(&file, &mut *room, self.length as u64))?;
             let begin = self.length;
             self.length += count;
-            let is_short = count < wanted && end != End::EmptyRead;
+            let is_short = count < wanted && end != TextEnd::EmptyRead;
             if count == 0 || is_short || end.is_in(&self.bytes[begin..self.length]) {
                 return Ok(());
             }
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn a_file_is_read_again_from_its_beginning() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         file.write_all(b"one\n").unwrap();
-        for end in [End::ShortRead, End::EmptyRead] {
+        for end in [TextEnd::ShortRead, TextEnd::EmptyRead] {
             scratch.fill(&file, end).unwrap();
             assert_eq!(scratch.text(), "one\n");
         }
@@ -106,37 +106,37 @@ mod tests {
     #[test]
     fn a_long_file_grows_the_buffer_up_to_its_bound() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         file.write_all(&vec![b'x'; FIRST * 3]).unwrap();
-        scratch.fill(&file, End::ShortRead).unwrap();
+        scratch.fill(&file, TextEnd::ShortRead).unwrap();
         assert_eq!(scratch.bytes().len(), FIRST * 3);
         file.write_all(&vec![b'x'; LONGEST]).unwrap();
-        scratch.fill(&file, End::EmptyRead).unwrap();
+        scratch.fill(&file, TextEnd::EmptyRead).unwrap();
         assert_eq!(scratch.bytes().len(), LONGEST);
     }
 
     #[test]
     fn what_is_not_wanted_is_not_read() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         // A buffer that another file has grown does not make the pieces larger.
         file.write_all(&vec![b'a'; FIRST * 8]).unwrap();
-        scratch.fill(&file, End::ShortRead).unwrap();
+        scratch.fill(&file, TextEnd::ShortRead).unwrap();
         file.write_all(b"\nintr 1").unwrap();
         file.write_all(&vec![b'b'; FIRST * 8]).unwrap();
-        scratch.fill(&file, End::Before("\nintr ")).unwrap();
+        scratch.fill(&file, TextEnd::Before("\nintr ")).unwrap();
         assert_eq!(scratch.bytes().len(), FIRST * 9);
         assert!(scratch.text().contains("aa\nintr 1bb"));
-        scratch.fill(&file, End::Before("nowhere")).unwrap();
+        scratch.fill(&file, TextEnd::Before("nowhere")).unwrap();
         assert_eq!(scratch.bytes().len(), FIRST * 16 + 7);
     }
 
     #[test]
     fn bytes_that_are_no_text_are_replaced() {
         let mut file = tempfile::tempfile().unwrap();
-        let mut scratch = Scratch::new();
+        let mut scratch = ReadBuffer::new();
         file.write_all(b"a\xffb").unwrap();
-        scratch.fill(&file, End::ShortRead).unwrap();
+        scratch.fill(&file, TextEnd::ShortRead).unwrap();
         assert_eq!(scratch.text(), "a\u{fffd}b");
     }
 }

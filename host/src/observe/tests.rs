@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, Sample};
+use ksmith_core::sample::{ProcessSample, Sample};
 use tempfile::TempDir;
 
 use super::*;
@@ -19,16 +19,16 @@ const UNINVOLVED: &str = "ksm_rmap_items 0\nksm_zero_pages 0\nksm_merging_pages 
 const KERNEL_THREAD: u64 = 0x20_0000;
 
 /// A directory tree with the files of one host.
-struct Host {
+struct HostTree {
     tree: TempDir,
-    observer: Observer,
+    observer: HostObserver,
 }
 
-impl Host {
+impl HostTree {
     fn new() -> Self {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir(tree.path().join("proc")).unwrap();
-        let observer = Observer::new(Root::at(tree.path()));
+        let observer = HostObserver::new(Root::at(tree.path()));
         Self { tree, observer }
     }
 
@@ -66,14 +66,14 @@ impl Host {
     }
 }
 
-fn only(sample: &Sample) -> &Process {
+fn only(sample: &Sample) -> &ProcessSample {
     assert_eq!(sample.processes.len(), 1, "{:?}", sample.processes);
     &sample.processes[0]
 }
 
 #[test]
 fn an_empty_tree_gives_an_empty_sample() {
-    let mut observer = Observer::new(Root::at("/nonexistent"));
+    let mut observer = HostObserver::new(Root::at("/nonexistent"));
     let sample = observer.sample();
     assert!(!sample.ksm.is_present());
     assert_eq!(sample.memory, Reading::Absent);
@@ -84,7 +84,7 @@ fn an_empty_tree_gives_an_empty_sample() {
 
 #[test]
 fn the_first_sample_has_all_processes_with_mergeable_memory_in_order() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for (pid, figures) in [(30, INVOLVED), (4, INVOLVED), (7, UNINVOLVED)] {
         host.process(pid, "work", 0, u64::from(pid));
         host.figures(pid, figures);
@@ -103,7 +103,7 @@ fn the_first_sample_has_all_processes_with_mergeable_memory_in_order() {
 
 #[test]
 fn a_hypervisor_counts_before_the_kernel_knows_of_mergeable_memory() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(9, "qemu-system-x86", 0, 5);
     host.figures(9, UNINVOLVED);
     host.put("proc/9/cmdline", b"/usr/bin/qemu-system-x86_64\0-name\0guest=web,debug-threads=on\0");
@@ -114,7 +114,7 @@ fn a_hypervisor_counts_before_the_kernel_knows_of_mergeable_memory() {
 
 #[test]
 fn one_sample_reads_so_much_of_command_lines_and_later_ones_the_rest() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.sample();
     for pid in 100..140 {
         host.process(pid, "qemu-system-x86", 0, 5);
@@ -134,7 +134,7 @@ fn one_sample_reads_so_much_of_command_lines_and_later_ones_the_rest() {
 
 #[test]
 fn one_users_long_command_lines_delay_no_other_users_guest() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.sample();
     let start = |pid: u32, uid: u32, rest: usize| {
         host.process(pid, "qemu-system-x86", 0, 5);
@@ -158,13 +158,13 @@ fn one_users_long_command_lines_delay_no_other_users_guest() {
 
 #[test]
 fn a_command_line_that_was_not_asked_for_is_read_later() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     // No other test has it.
     let pid = 4_100_100;
     host.process(pid, "qemu-system-x86", 0, 5);
     host.figures(pid, INVOLVED);
     host.put(&format!("proc/{pid}/cmdline"), "qemu-system-x86_64\0-name\0guest=web\0");
-    SUSPECTS.note(pid, std::time::Instant::now());
+    SUSPECTS.record_silence(pid, std::time::Instant::now());
     let name = |sample: &Sample| sample.processes[0].name.to_string();
     assert_eq!(name(&host.observer.sample()), "qemu-system-x86", "it is left alone for a while");
     SUSPECTS.clear(pid);
@@ -173,7 +173,7 @@ fn a_command_line_that_was_not_asked_for_is_read_later() {
 
 #[test]
 fn figures_come_from_what_the_kernel_has() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(10, "linux61", 0, 1);
     host.figures(10, "ksm_rmap_items 12\n");
     host.put("proc/10/ksm_merging_pages", "8\n");
@@ -189,7 +189,7 @@ fn figures_come_from_what_the_kernel_has() {
 
 #[test]
 fn on_older_kernels_the_mappings_flags_tell_after_a_while() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(13, "opted-in", 0, 1);
     host.figures(13, "ksm_rmap_items 0\n");
     host.put("proc/13/smaps", "7f00-7f01 rw-p\nRss: 4 kB\nVmFlags: rd wr mg\n");
@@ -202,7 +202,7 @@ fn on_older_kernels_the_mappings_flags_tell_after_a_while() {
 
 #[test]
 fn on_older_kernels_a_process_that_does_not_answer_once_is_asked_again_soon() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(13, "opted-in", 0, 1);
     host.figures(13, "ksm_rmap_items 0\n");
     host.put("proc/13/smaps", "7f00-7f01 rw-p\nVmFlags: rd wr mg\n");
@@ -215,7 +215,7 @@ fn on_older_kernels_a_process_that_does_not_answer_once_is_asked_again_soon() {
 
 #[test]
 fn on_older_kernels_the_mappings_of_large_processes_are_read_one_by_one_and_of_huge_ones_never() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     let gib_pages = (1 << 30) / rustix::param::page_size();
     for (pid, gib) in [(13, 1), (14, 2), (15, 8), (16, 9)] {
         let rss = gib * gib_pages;
@@ -234,7 +234,7 @@ fn on_older_kernels_the_mappings_of_large_processes_are_read_one_by_one_and_of_h
 
 #[test]
 fn where_the_kernel_is_sure_the_mappings_are_not_read() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(13, "odd", 0, 1);
     host.figures(13, UNINVOLVED);
     host.put("proc/13/smaps", "VmFlags: rd wr mg\n");
@@ -243,7 +243,7 @@ fn where_the_kernel_is_sure_the_mappings_are_not_read() {
 
 #[test]
 fn an_exit_ends_a_process_and_a_reused_pid_is_another() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(20, "old", 0, 100);
     host.figures(20, INVOLVED);
     assert_eq!(only(&host.observer.sample()).id.start_ticks, 100);
@@ -257,7 +257,7 @@ fn an_exit_ends_a_process_and_a_reused_pid_is_another() {
 
 #[test]
 fn a_process_that_exits_between_its_files_is_gone_and_a_zombie_too() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for pid in [20, 21] {
         host.process(pid, "work", 0, 1);
         host.figures(pid, INVOLVED);
@@ -270,7 +270,7 @@ fn a_process_that_exits_between_its_files_is_gone_and_a_zombie_too() {
 
 #[test]
 fn while_ksmd_sleeps_figures_are_read_now_and_then_and_at_once_when_it_has_worked() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(20, "work", 0, 1);
     host.figures(20, "ksm_rmap_items 1\n");
     host.put("sys/kernel/mm/ksm/run", "0\n");
@@ -290,8 +290,8 @@ fn while_ksmd_sleeps_figures_are_read_now_and_then_and_at_once_when_it_has_worke
 
 #[test]
 fn while_ksmd_sleeps_a_part_of_many_processes_is_read_and_all_when_asked_or_ksmd_has_worked() {
-    let mut host = Host::new();
-    let put = |host: &Host, faults: u64| {
+    let mut host = HostTree::new();
+    let put = |host: &HostTree, faults: u64| {
         for pid in 100..140 {
             let stat = format!("{pid} (work) S 1 1 1 0 -1 0 {faults} 0 0 0 3 4 0 0 20 0 1 0 1 0 10 0\n");
             host.put(&format!("proc/{pid}/stat"), stat);
@@ -331,7 +331,7 @@ fn while_ksmd_sleeps_a_part_of_many_processes_is_read_and_all_when_asked_or_ksmd
 
 #[test]
 fn memory_marked_between_two_readings_is_found_on_demand() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for pid in [20, 21] {
         host.process(pid, "work", 0, 1);
         host.figures(pid, UNINVOLVED);
@@ -347,7 +347,7 @@ fn memory_marked_between_two_readings_is_found_on_demand() {
 
 #[test]
 fn one_malformed_process_leaves_the_others_alone() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for pid in [20, 21, 22] {
         host.process(pid, "work", 0, 1);
         host.figures(pid, INVOLVED);
@@ -363,7 +363,7 @@ fn one_malformed_process_leaves_the_others_alone() {
 
 #[test]
 fn foreign_names_are_taken_as_they_are_but_for_control_characters() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(20, "a) R 1\nb (c", 0, 77);
     host.figures(20, INVOLVED);
     let sample = host.observer.sample();
@@ -372,7 +372,7 @@ fn foreign_names_are_taken_as_they_are_but_for_control_characters() {
 
 #[test]
 fn a_process_that_drops_its_mergeable_memory_leaves_and_may_return() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.process(20, "work", 0, 1);
     host.figures(20, INVOLVED);
     assert_eq!(host.pids(), [20]);
@@ -384,7 +384,7 @@ fn a_process_that_drops_its_mergeable_memory_leaves_and_may_return() {
 
 #[test]
 fn a_new_process_is_found_by_a_scan_and_looked_at_again_soon() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.sample();
     host.process(20, "work", 0, 1);
     host.figures(20, UNINVOLVED);
@@ -395,7 +395,7 @@ fn a_new_process_is_found_by_a_scan_and_looked_at_again_soon() {
 
 #[test]
 fn an_old_process_is_looked_at_within_two_rounds() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for pid in 100..400 {
         host.process(pid, "work", 0, 1);
         host.figures(pid, UNINVOLVED);
@@ -411,7 +411,7 @@ fn an_old_process_is_looked_at_within_two_rounds() {
 
 #[test]
 fn events_tell_of_a_start_a_new_program_and_an_exit() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.notice(ProcessEvent::Lost);
     host.observer.sample();
     host.process(20, "sh", 0, 1);
@@ -431,7 +431,7 @@ fn events_tell_of_a_start_a_new_program_and_an_exit() {
 
 #[test]
 fn with_events_only_a_loss_leads_to_a_scan() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.notice(ProcessEvent::Lost);
     host.observer.sample();
     host.process(20, "work", 0, 1);
@@ -451,7 +451,7 @@ fn with_events_only_a_loss_leads_to_a_scan() {
 
 #[test]
 fn a_new_process_is_looked_at_twice_without_a_sample() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     host.observer.notice(ProcessEvent::Lost);
     host.observer.sample();
     assert_eq!(host.observer.next_glance(), None);
@@ -471,8 +471,8 @@ fn a_new_process_is_looked_at_twice_without_a_sample() {
 }
 
 /// Creates a host with events, on which PID 20 was a kernel thread's when it was read, and has become a guest's.
-fn host_with_a_pid_that_changed() -> Host {
-    let mut host = Host::new();
+fn host_with_a_pid_that_changed() -> HostTree {
+    let mut host = HostTree::new();
     host.process(20, "kworker", KERNEL_THREAD, 1);
     host.observer.notice(ProcessEvent::Lost);
     host.observer.sample();
@@ -497,7 +497,7 @@ fn a_pid_that_changed_from_a_kernel_thread_is_looked_at_when_an_event_says_so() 
 }
 
 fn captured(name: &str) -> Sample {
-    Observer::new(Root::at(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/").to_owned() + name)).sample()
+    HostObserver::new(Root::at(concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/").to_owned() + name)).sample()
 }
 
 fn rows(sample: &Sample) -> Vec<(String, bool, u64)> {
@@ -538,7 +538,7 @@ fn a_hostile_tree_gives_a_sample_with_faults_and_no_terminal_escapes() {
 /// Denial needs an unprivileged thread, so this test drops root's privileges for its thread.
 #[test]
 fn denied_figures_hide_a_process_and_not_the_others() {
-    let mut host = Host::new();
+    let mut host = HostTree::new();
     for (pid, flags) in [(20, 0), (21, 0), (22, 0), (3, KERNEL_THREAD)] {
         host.process(pid, "work", flags, 1);
         host.figures(pid, INVOLVED);

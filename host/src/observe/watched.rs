@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
 use ksmith_core::reading::{Malformed, Reading};
-use ksmith_core::sample::{GivenUp, Process, ProcessId};
+use ksmith_core::sample::{GivenUp, ProcessId, ProcessSample};
 
-use super::asked::{Asked, Told};
-use super::figures::Figures;
+use super::asked::{FileAnswer, SampleReader};
+use super::figures::ProcessFigures;
 use super::proc_dir::{ProcDir, ProcessDir, text};
-use super::scratch::Scratch;
+use super::scratch::ReadBuffer;
 use crate::hypervisor::GuestName;
-use crate::proc_file::{Unanswered, is_given_up};
+use crate::proc_file::{UnansweredRead, is_given_up};
 use crate::root::outcome;
 
 /// A watched process with its id and the properties that do not change from tick to tick.
-pub(super) struct Watched {
+pub(super) struct WatchedProcess {
     pub(super) id: ProcessId,
     comm: String,
     name: Arc<str>,
@@ -28,38 +28,38 @@ pub(super) struct Watched {
     is_renamed: bool,
     /// The reason why its command line is unknown; `None` if it is known.
     nameless: Option<String>,
-    files: Option<Files>,
+    files: Option<WatchedFiles>,
     /// KSM figures of the newest full reading.
     figures: Option<KsmStat>,
     /// The newest successful reading.
-    last: Option<Process>,
+    last: Option<ProcessSample>,
     /// True if the newest reading failed.
     is_silent: bool,
 }
 
 /// Descriptors kept for one process. They always refer to this process: after its end reads fail (`ESRCH`), even
 /// if its PID is reused.
-struct Files {
+struct WatchedFiles {
     directory: ProcessDir,
     stat: OwnedFd,
-    figures: Figures,
+    figures: ProcessFigures,
 }
 
-impl Files {
+impl WatchedFiles {
     /// The number of descriptors kept for one process.
     const COUNT: u64 = 2;
 
     fn open(directory: ProcessDir) -> io::Result<Self> {
         let stat = directory.open_file("stat")?;
-        Ok(Self { directory, stat, figures: Figures::default() })
+        Ok(Self { directory, stat, figures: ProcessFigures::default() })
     }
 }
 
 /// The outcome of reading a watched process.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum WatchedReading {
     /// The process runs and belongs in the sample.
-    Here(Process),
+    Here(ProcessSample),
     /// The process runs, but has no mergeable memory and is no hypervisor.
     Uninvolved,
     /// The process has exited.
@@ -67,14 +67,14 @@ pub(super) enum Seen {
     /// Its figures are not readable.
     Denied,
     /// The process did not answer. Holds the last reading, if any.
-    Silent(Option<Process>, Unanswered),
+    Silent(Option<ProcessSample>, UnansweredRead),
     /// The sample's time ended before its turn. Holds the last reading, if any.
-    Late(Option<Process>),
+    Late(Option<ProcessSample>),
     /// One of its files is malformed.
     Malformed(Malformed),
 }
 
-impl<T> From<Reading<T>> for Seen {
+impl<T> From<Reading<T>> for WatchedReading {
     /// Converts a reading without a value.
     fn from(reading: Reading<T>) -> Self {
         match reading {
@@ -85,14 +85,14 @@ impl<T> From<Reading<T>> for Seen {
     }
 }
 
-impl Watched {
+impl WatchedProcess {
     /// Opens the current process of this PID.
     pub(super) fn open(
         proc: &ProcDir,
         pid: u32,
         is_marked: bool,
-        asked: &mut Asked,
-        scratch: &mut Scratch,
+        asked: &mut SampleReader,
+        scratch: &mut ReadBuffer,
     ) -> Reading<Self> {
         let directory = match proc.process(pid) {
             Ok(directory) => directory,
@@ -104,7 +104,7 @@ impl Watched {
             let told = command_line(proc, pid, asked);
             let is_renamed = told.is_none();
             let (line, nameless) = told.unwrap_or_default();
-            let GuestName { name, is_vm } = GuestName::of(&stat.comm, &line);
+            let GuestName { name, is_vm } = GuestName::from_command_line(&stat.comm, &line);
             let name = name.into();
             Self {
                 id,
@@ -129,24 +129,24 @@ impl Watched {
 
     /// Opens its files and keeps them open. Returns the number of descriptors used, or 0 on failure.
     pub(super) fn keep_open(&mut self, proc: &ProcDir) -> u64 {
-        let files = proc.process(self.id.pid).and_then(Files::open).ok();
+        let files = proc.process(self.id.pid).and_then(WatchedFiles::open).ok();
         self.files = files;
         self.descriptors()
     }
 
     /// Returns the number of descriptors that it uses.
     pub(super) fn descriptors(&self) -> u64 {
-        if self.files.is_some() { Files::COUNT } else { 0 }
+        if self.files.is_some() { WatchedFiles::COUNT } else { 0 }
     }
 
     /// Returns the number of descriptors that [`keep_open`](Self::keep_open) uses.
     pub(super) const fn descriptors_wanted() -> u64 {
-        Files::COUNT
+        WatchedFiles::COUNT
     }
 
     /// Returns the newest reading, unless a change is known or likely. A hypervisor without mergeable memory will soon
     /// get some.
-    pub(super) fn as_before(&self) -> Option<Process> {
+    pub(super) fn as_before(&self) -> Option<ProcessSample> {
         self.last.clone().filter(|last| !self.is_renamed && !self.is_silent && last.ksm.is_involved())
     }
 
@@ -185,32 +185,32 @@ impl Watched {
         &mut self,
         proc: &ProcDir,
         page_size: u64,
-        told: Option<Told>,
-        asked: &mut Asked,
-        scratch: &mut Scratch,
-    ) -> Seen {
+        told: Option<FileAnswer>,
+        asked: &mut SampleReader,
+        scratch: &mut ReadBuffer,
+    ) -> WatchedReading {
         let seen = match self.files.take() {
             Some(mut files) => {
                 let seen = self.read_from(&mut files, proc, page_size, told, asked, scratch);
                 self.files = Some(files);
                 seen
             }
-            None => match proc.process(self.id.pid).and_then(Files::open) {
+            None => match proc.process(self.id.pid).and_then(WatchedFiles::open) {
                 Ok(mut files) => self.read_from(&mut files, proc, page_size, told, asked, scratch),
                 Err(error) => outcome::<()>(&error).into(),
             },
         };
-        self.is_silent = matches!(seen, Seen::Silent(..) | Seen::Late(_));
+        self.is_silent = matches!(seen, WatchedReading::Silent(..) | WatchedReading::Late(_));
         match &seen {
-            Seen::Here(process) => self.last = Some(process.clone()),
-            Seen::Silent(..) | Seen::Late(_) => {}
+            WatchedReading::Here(process) => self.last = Some(process.clone()),
+            WatchedReading::Silent(..) | WatchedReading::Late(_) => {}
             _ => self.last = None,
         }
         seen
     }
 
     /// Returns the last reading of a process that can't be read now, with unknown mergeability.
-    fn last_known(&self) -> Option<Process> {
+    fn last_known(&self) -> Option<ProcessSample> {
         let mut last = self.last.clone()?;
         last.ksm.mergeable = None;
         Some(last)
@@ -218,32 +218,32 @@ impl Watched {
 
     fn read_from(
         &mut self,
-        files: &mut Files,
+        files: &mut WatchedFiles,
         proc: &ProcDir,
         page_size: u64,
-        told: Option<Told>,
-        asked: &mut Asked,
-        scratch: &mut Scratch,
-    ) -> Seen {
+        told: Option<FileAnswer>,
+        asked: &mut SampleReader,
+        scratch: &mut ReadBuffer,
+    ) -> WatchedReading {
         let stat = match text(Ok(&files.stat), scratch).and_then(PidStat::parse) {
             Reading::Value(stat) => stat,
             other => return other.into(),
         };
         if stat.start_ticks != self.id.start_ticks || stat.is_zombie {
-            return Seen::Gone;
+            return WatchedReading::Gone;
         }
         let directory = &files.directory;
         let mut ksm = match (told, self.figures) {
-            (Some(Told::Nothing(unanswered)), _) => {
+            (Some(FileAnswer::Nothing(unanswered)), _) => {
                 self.figures = None;
-                return Seen::Silent(self.last_known(), unanswered);
+                return WatchedReading::Silent(self.last_known(), unanswered);
             }
-            (Some(Told::NotAsked), _) | (None, None) => {
+            (Some(FileAnswer::NotAsked), _) | (None, None) => {
                 self.figures = None;
-                return Seen::Late(self.last_known());
+                return WatchedReading::Late(self.last_known());
             }
             (None, Some(figures)) => figures,
-            (Some(Told::Answer(answer)), _) => {
+            (Some(FileAnswer::Answer(answer)), _) => {
                 let merging = || directory.bytes("ksm_merging_pages", scratch);
                 match files.figures.read(answer, merging) {
                     Reading::Value(Some(figures)) => *self.figures.insert(figures),
@@ -262,14 +262,14 @@ impl Watched {
             self.is_renamed = told.is_none();
             if let Some((line, nameless)) = told {
                 self.nameless = nameless;
-                let named = GuestName::of(&stat.comm, &line);
+                let named = GuestName::from_command_line(&stat.comm, &line);
                 (self.comm, self.name, self.is_vm) = (stat.comm, named.name.into(), named.is_vm);
             }
         }
         if !self.is_vm && !ksm.is_involved() {
-            return Seen::Uninvolved;
+            return WatchedReading::Uninvolved;
         }
-        Seen::Here(Process {
+        WatchedReading::Here(ProcessSample {
             id: self.id,
             name: Arc::clone(&self.name),
             is_vm: self.is_vm,
@@ -283,7 +283,7 @@ impl Watched {
 
 /// Reads the command line. On an error it is empty, which suffices for a name, and comes with the reason. `None` if the
 /// next sample reads it.
-fn command_line(proc: &ProcDir, pid: u32, asked: &mut Asked) -> Option<(CommandLine, Option<String>)> {
+fn command_line(proc: &ProcDir, pid: u32, asked: &mut SampleReader) -> Option<(CommandLine, Option<String>)> {
     Some(match asked.command_line(proc, pid)? {
         Ok(bytes) => (CommandLine::parse(&bytes), None),
         Err(error) => (CommandLine::default(), is_given_up(&error).then(|| error.to_string())),

@@ -11,7 +11,7 @@ mod tuned;
 use ksmith_core::other_controllers::OtherController;
 
 use crate::root::Root;
-pub use processes::{Holder, find, find_certain};
+pub use processes::{ControllerProcess, find, find_certain};
 pub use survey::survey;
 
 /// Returns true if the controller of this row can be on this host: where two rows share a program, its package is

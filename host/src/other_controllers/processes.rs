@@ -7,28 +7,28 @@ use std::fmt;
 
 use ksmith_core::kernel::CommandLine;
 use ksmith_core::other_controllers::{
-    Conflict, FoundController, OTHER_CONTROLLERS, OtherController, Profile, name,
+    ControllerConflict, FoundController, OTHER_CONTROLLERS, OtherController, TunedProfile, name,
 };
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
 use super::{services, tuned};
-use crate::owner::{Glance, Owner};
+use crate::owner::{OwnershipSnapshot, ProcessOwner};
 use crate::root::Root;
 use crate::undo::identity;
 
 /// A process that controls KSM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct ControllerProcess {
     /// The controller that the process is.
     pub controller: &'static OtherController,
     /// The process's PID and start.
     pub id: ProcessId,
     /// The profile of tuned.
-    pub profile: Option<Profile>,
+    pub profile: Option<TunedProfile>,
 }
 
-impl Holder {
+impl ControllerProcess {
     /// Returns the controller's name.
     pub fn name(&self) -> &'static str {
         self.controller.name
@@ -59,31 +59,31 @@ impl Holder {
 }
 
 /// Formats as `ksmtuned (pid 812)`.
-impl fmt::Display for Holder {
+impl fmt::Display for ControllerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.found().fmt(f)
     }
 }
 
 /// Finds all processes that write to KSM, or may. Another ksmith is not among them: its lock reveals it.
-pub fn find(root: &Root) -> Vec<Holder> {
+pub fn find(root: &Root) -> Vec<ControllerProcess> {
     let Ok(processes) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut holders: Vec<Holder> = pids.filter_map(|pid| holder(root, pid)).collect();
+    let mut holders: Vec<ControllerProcess> = pids.filter_map(|pid| holder(root, pid)).collect();
     holders.sort_by_key(|holder| holder.id);
     holders
 }
 
 /// Finds the processes that override ksmith's settings.
-pub fn find_certain(root: &Root) -> Vec<Holder> {
+pub fn find_certain(root: &Root) -> Vec<ControllerProcess> {
     let mut holders = find(root);
-    holders.retain(|holder| holder.controller.conflict == Conflict::Certain);
+    holders.retain(|holder| holder.controller.conflict == ControllerConflict::Certain);
     holders
 }
 
-fn holder(root: &Root, pid: u32) -> Option<Holder> {
-    let before = Glance::at(root, pid);
-    let is_of_host = before.owner().is_some_and(Owner::is_of_host);
+fn holder(root: &Root, pid: u32) -> Option<ControllerProcess> {
+    let before = OwnershipSnapshot::at(root, pid);
+    let is_of_host = before.owner().is_some_and(ProcessOwner::is_of_host);
     let service = if is_of_host { services::of_process(root, pid) } else { None };
     if !before.is_roots_program() && service.is_none() {
         return None;
@@ -100,9 +100,9 @@ fn holder(root: &Root, pid: u32) -> Option<Holder> {
         name::TUNED => Some(tuned::profile_with_ksm(root)?),
         _ => None,
     };
-    let holder = Holder { controller, id: identity::of(root, pid).get()?, profile };
+    let holder = ControllerProcess { controller, id: identity::read_id(root, pid).get()?, profile };
     // It may have executed another program meanwhile.
-    (Glance::at(root, pid) == before).then_some(holder)
+    (OwnershipSnapshot::at(root, pid) == before).then_some(holder)
 }
 
 /// Returns the name of the program, or of the script if the program is an interpreter. A program that has such a name
@@ -198,7 +198,8 @@ mod tests {
         process(tree.path(), 9, &["virt-handler", "--port", "8443"]);
         process(tree.path(), 10, &["/usr/bin/uksmd"]);
         let root = Root::at(tree.path());
-        let names = |holders: Vec<Holder>| holders.iter().map(Holder::name).collect::<Vec<_>>();
+        let names =
+            |holders: Vec<ControllerProcess>| holders.iter().map(ControllerProcess::name).collect::<Vec<_>>();
         assert_eq!(names(find(&root)), ["virt-handler", "uksmd"]);
         assert_eq!(names(find_certain(&root)), ["uksmd"]);
     }

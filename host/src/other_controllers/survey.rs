@@ -3,7 +3,7 @@
 use ksmith_core::kernel::number;
 use ksmith_core::other_controllers::{FoundController, OTHER_CONTROLLERS, OtherController, name};
 
-use super::processes::{Holder, find};
+use super::processes::{ControllerProcess, find};
 use super::{is_installed, services, tuned};
 use crate::root::Root;
 
@@ -22,8 +22,8 @@ pub fn survey(root: &Root) -> Vec<FoundController> {
     found
 }
 
-fn found_by(root: &Root, row: &'static OtherController, holders: &[Holder]) -> Option<FoundController> {
-    let own: Vec<&Holder> = holders.iter().filter(|holder| holder.controller == row).collect();
+fn found_by(root: &Root, row: &'static OtherController, holders: &[ControllerProcess]) -> Option<FoundController> {
+    let own: Vec<&ControllerProcess> = holders.iter().filter(|holder| holder.controller == row).collect();
     let profile = match row.name {
         // Without a profile that touches KSM it is no controller of KSM.
         name::TUNED => Some(tuned::profile_with_ksm(root)?),
@@ -60,7 +60,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use ksmith_core::other_controllers::AtBoot;
+    use ksmith_core::other_controllers::BootState;
 
     use super::*;
 
@@ -102,7 +102,7 @@ mod tests {
         link(tree.path(), "run/systemd/units/invocation:ksmtuned.service", "0123");
         let found = survey(&root);
         let told: Vec<_> = found.iter().map(|f| (f.controller.name, f.runs(), f.states[0].at_boot)).collect();
-        assert_eq!(told, [("ksmtuned", true, AtBoot::Enabled), ("ksm.service", false, AtBoot::Masked)]);
+        assert_eq!(told, [("ksmtuned", true, BootState::Enabled), ("ksm.service", false, BootState::Masked)]);
         assert!(found[0].matters() && !found[1].matters());
         put(tree.path(), "usr/share/doc/ksm-control-daemon/copyright", "");
         assert_eq!(names(tree.path()), ["ksmtuned of Proxmox VE", "ksm.service"]);

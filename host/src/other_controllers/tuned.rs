@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::other_controllers::Profile;
+use ksmith_core::other_controllers::TunedProfile;
 use ksmith_core::reading::Reading;
 
 use crate::root::Root;
@@ -24,14 +24,14 @@ const SCRIPT: &str = "script.sh";
 
 /// Returns the active profiles, if one of them or an included one touches KSM; otherwise the post-loaded one, if it
 /// does.
-pub(super) fn profile_with_ksm(root: &Root) -> Option<Profile> {
+pub(super) fn profile_with_ksm(root: &Root) -> Option<TunedProfile> {
     let of_file = |file: &str, is_post_loaded| {
         let mut active = root.text(file).value().map(|text| words(text)).unwrap_or_default();
         active.retain(|name| is_safe(name));
         let mut seen = Vec::new();
         let options: BTreeSet<_> = active.iter().flat_map(|name| options_on_ksm(root, name, &mut seen)).collect();
         let is_automatic = root.text(MODE).value().is_some_and(|text| text.trim() == "auto");
-        let profile = Profile {
+        let profile = TunedProfile {
             active,
             options: options.into_iter().collect(),
             is_automatic,

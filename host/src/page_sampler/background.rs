@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use ksmith_core::page_sample::Request;
+use ksmith_core::page_sample::PageSampleRequest;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{PageSamples, Sample};
 
@@ -18,16 +18,16 @@ const PATIENCE: Duration = Duration::from_millis(5);
 pub struct BackgroundSampler {
     /// `None` while the thread reads.
     sampler: Option<Box<LiveSampler>>,
-    orders: Sender<Order>,
+    orders: Sender<SamplerRequest>,
     done: Receiver<Box<LiveSampler>>,
     newest: Reading<PageSamples>,
 }
 
 /// A request to the worker thread, with the sampler that it works on.
 #[derive(Debug)]
-struct Order {
+struct SamplerRequest {
     sampler: Box<LiveSampler>,
-    request: Request,
+    request: PageSampleRequest,
     sample: Sample,
 }
 
@@ -37,10 +37,10 @@ impl BackgroundSampler {
     /// # Errors
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
-        let (orders, given) = bounded::<Order>(1);
+        let (orders, given) = bounded::<SamplerRequest>(1);
         let (sender, done) = bounded(1);
         let work = move || {
-            for Order { mut sampler, request, sample } in given {
+            for SamplerRequest { mut sampler, request, sample } in given {
                 sampler.carry_out(request, &sample);
                 if sender.send(sampler).is_err() {
                     return;
@@ -54,23 +54,23 @@ impl BackgroundSampler {
     /// Requests the sampled pages if they are due, and fills the newest counts into `sample`. The counts of a slow read
     /// appear in a later sample.
     pub fn read(&mut self, sample: &mut Sample) {
-        self.take(self.done.try_recv().ok());
+        self.accept_sampler(self.done.try_recv().ok());
         if let Some(mut sampler) = self.sampler.take() {
             match sampler.next(sample) {
-                Request::Nothing => self.sampler = Some(sampler),
-                request => self.order(Order { sampler, request, sample: sample.clone() }),
+                PageSampleRequest::Nothing => self.sampler = Some(sampler),
+                request => self.order(SamplerRequest { sampler, request, sample: sample.clone() }),
             }
         }
         sample.page_samples = self.newest.clone();
     }
 
-    fn order(&mut self, order: Order) {
+    fn order(&mut self, order: SamplerRequest) {
         if self.orders.send(order).is_ok() {
-            self.take(self.done.recv_timeout(PATIENCE).ok());
+            self.accept_sampler(self.done.recv_timeout(PATIENCE).ok());
         }
     }
 
-    fn take(&mut self, sampler: Option<Box<LiveSampler>>) {
+    fn accept_sampler(&mut self, sampler: Option<Box<LiveSampler>>) {
         if let Some(sampler) = sampler {
             self.newest = sampler.counts();
             self.sampler = Some(sampler);

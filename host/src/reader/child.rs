@@ -35,7 +35,7 @@ const LONGEST_PATH: usize = REQUEST - FIXED;
 /// The form in which a path is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Form {
+pub(super) enum RequestForm {
     /// A file, to its end or to the limit.
     Stream,
     /// A file, with one read.
@@ -48,7 +48,7 @@ pub(super) enum Form {
 pub(super) const HEAD: usize = 4;
 
 /// Encodes a request for the child; `None` if the path is too long.
-pub(super) fn request(path: &str, offset: u64, most: u64, form: Form) -> Option<[u8; REQUEST]> {
+pub(super) fn request(path: &str, offset: u64, most: u64, form: RequestForm) -> Option<[u8; REQUEST]> {
     let mut bytes = [0; REQUEST];
     bytes[..8].copy_from_slice(&offset.to_ne_bytes());
     bytes[8..16].copy_from_slice(&most.to_ne_bytes());
@@ -73,7 +73,7 @@ pub fn pids() -> Vec<u32> {
 
 /// The parent's handle of the running child.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct ReaderChild {
     pid: Pid,
     process: OwnedFd,
     /// The parent's end of the socket for requests. Closing it ends the child.
@@ -82,7 +82,7 @@ pub(super) struct Child {
     pub(super) answers: OwnedFd,
 }
 
-impl Child {
+impl ReaderChild {
     /// Forks the child.
     pub(super) fn start() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
@@ -127,7 +127,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ReaderChild {
     fn drop(&mut self) {
         let pid = self.pid();
         children().retain(|other| *other != pid);

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Want;
-use super::child::Child;
+use super::WantedFile;
+use super::child::ReaderChild;
 use crate::accountable;
 
 /// The most children waiting for pages of one accountable uid's processes. At the limit the memory of its processes is
@@ -21,9 +21,9 @@ const MOST_OF_ONE: usize = 2;
 const MOST: usize = 32;
 
 /// The killed children of all readers.
-static GRAVES: Mutex<Graves<Child>> = Mutex::new(Graves(Vec::new()));
+static GRAVES: Mutex<KilledChildren<ReaderChild>> = Mutex::new(KilledChildren(Vec::new()));
 
-fn graves() -> MutexGuard<'static, Graves<Child>> {
+fn graves() -> MutexGuard<'static, KilledChildren<ReaderChild>> {
     GRAVES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -31,7 +31,7 @@ fn graves() -> MutexGuard<'static, Graves<Child>> {
 pub(super) type Account = Option<u32>;
 
 /// Kills a child. `account` is set for a child that reads memory, since its wait for a page may not end.
-pub(super) fn bury(child: Child, account: Option<Account>) {
+pub(super) fn kill_child(child: ReaderChild, account: Option<Account>) {
     child.kill();
     graves().0.push((child, account));
     collect();
@@ -51,26 +51,26 @@ pub(super) fn has(pid: u32) -> bool {
 /// before a read, since a process may end during it. Otherwise the lookup is not worth a few system calls per read: by
 /// ending at once a process can hide only one child per reader.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(BTreeMap<u32, Account>);
+pub(super) struct ReadAccounts(BTreeMap<u32, Account>);
 
-impl Accounts {
+impl ReadAccounts {
     /// Returns the account for a read; `None` if SIGKILL always ends the read.
-    pub(super) fn of(&mut self, want: &Want<'_>) -> Option<Account> {
-        (want.file == "mem").then(|| *self.0.entry(want.pid).or_insert_with(|| accountable::of(want.pid)))
+    pub(super) fn account_for(&mut self, want: &WantedFile<'_>) -> Option<Account> {
+        (want.file == "mem").then(|| *self.0.entry(want.pid).or_insert_with(|| accountable::uid_of_pid(want.pid)))
     }
 
     /// Returns true if this read may begin.
-    pub(super) fn admit(&mut self, want: &Want<'_>) -> bool {
+    pub(super) fn admit(&mut self, want: &WantedFile<'_>) -> bool {
         let any_waits = graves().have_lasting();
-        !any_waits || self.of(want).is_none_or(|account| !graves().are_full_for(account))
+        !any_waits || self.account_for(want).is_none_or(|account| !graves().are_full_for(account))
     }
 }
 
 /// Killed children, each with the account that it counts to, if it may wait for ever.
 #[derive(Debug)]
-struct Graves<C>(Vec<(C, Option<Account>)>);
+struct KilledChildren<C>(Vec<(C, Option<Account>)>);
 
-impl<C> Graves<C> {
+impl<C> KilledChildren<C> {
     /// Returns true if any child waits for a page, perhaps for ever.
     fn have_lasting(&self) -> bool {
         self.0.iter().any(|(_, account)| account.is_some())
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn one_user_shuts_out_none_but_itself_and_all_users_together_leave_other_files() {
-        let mut graves = Graves(vec![((), None); 100]);
+        let mut graves = KilledChildren(vec![((), None); 100]);
         assert!(!graves.are_full_for(Some(7)), "these end at once");
         graves.0.extend([((), Some(Some(7))); MOST_OF_ONE]);
         assert!(graves.are_full_for(Some(7)) && !graves.are_full_for(Some(8)) && !graves.are_full_for(None));
         graves.0.extend((100..130).map(|uid| ((), Some(Some(uid)))));
         assert!(graves.are_full_for(Some(8)));
-        let own = |file| Want { pid: std::process::id(), file, offset: 0, most: 1 };
-        let mut accounts = Accounts::default();
-        assert!(graves.have_lasting() && !Graves(vec![((), None); 100]).have_lasting());
-        assert_eq!(accounts.of(&own("ksm_stat")), None);
-        assert_eq!(accounts.of(&own("mem")), Some(Some(rustix::process::getuid().as_raw())));
+        let own = |file| WantedFile { pid: std::process::id(), file, offset: 0, most: 1 };
+        let mut accounts = ReadAccounts::default();
+        assert!(graves.have_lasting() && !KilledChildren(vec![((), None); 100]).have_lasting());
+        assert_eq!(accounts.account_for(&own("ksm_stat")), None);
+        assert_eq!(accounts.account_for(&own("mem")), Some(Some(rustix::process::getuid().as_raw())));
     }
 }

@@ -3,7 +3,7 @@
 //! Most files under `/proc/PID` about memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
 //! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary
 //! user can hold that lock for ever, by a page of a file system of their own (FUSE). Only SIGKILL ends such a wait. So
-//! a [`Reader`] reads in a forked child. A child that waits for too long is killed, the process is reported as
+//! a [`ProcessReader`] reads in a forked child. A child that waits for too long is killed, the process is reported as
 //! unanswered, and it is left alone with an exponential back-off.
 
 mod child;
@@ -21,12 +21,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use self::child::{ADDRESSES, Child, ENTRY, Form, HEAD, REQUEST};
+use self::child::{ADDRESSES, ENTRY, HEAD, REQUEST, ReaderChild, RequestForm};
 pub use self::child::{SampledPage, pids};
-use self::graves::{Account, Accounts};
+use self::graves::{Account, ReadAccounts};
 pub use self::shared::{each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
-use crate::proc_file::Unanswered;
+use crate::proc_file::UnansweredRead;
 
 /// Bytes of one read from the child: a pipe's size.
 const HEARD: usize = 64 << 10;
@@ -43,7 +43,7 @@ const SOME_TIME: Duration = Duration::from_micros(300);
 
 /// A range of a process's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Want<'a> {
+pub struct WantedFile<'a> {
     /// The PID of the process.
     pub pid: u32,
     /// The name of the file under `/proc/PID`.
@@ -65,15 +65,15 @@ pub struct WantedPages<'a> {
 
 /// A request to the child.
 #[derive(Debug, Clone, Copy)]
-struct Request<'a> {
-    want: Want<'a>,
-    form: Form,
+struct ChildRequest<'a> {
+    want: WantedFile<'a>,
+    form: RequestForm,
     /// The addresses of the wanted pages.
     addresses: &'a [u64],
 }
 
-impl<'a> Request<'a> {
-    fn of_file(want: Want<'a>, form: Form) -> Self {
+impl<'a> ChildRequest<'a> {
+    fn of_file(want: WantedFile<'a>, form: RequestForm) -> Self {
         Self { want, form, addresses: &[] }
     }
 
@@ -81,8 +81,8 @@ impl<'a> Request<'a> {
     fn of_pages(pages: &WantedPages<'a>) -> impl Iterator<Item = Self> + use<'a> {
         let pid = pages.pid;
         pages.addresses.chunks(ADDRESSES).map(move |addresses| {
-            let want = Want { pid, file: "mem", offset: 0, most: addresses.len() as u64 };
-            Self { want, form: Form::Pages, addresses }
+            let want = WantedFile { pid, file: "mem", offset: 0, most: addresses.len() as u64 };
+            Self { want, form: RequestForm::Pages, addresses }
         })
     }
 
@@ -93,10 +93,10 @@ impl<'a> Request<'a> {
 
     /// Appends its encoding; `None` if the path is too long.
     fn write(&self, bytes: &mut Vec<u8>) -> Option<()> {
-        let Want { pid, file, offset, most } = self.want;
+        let WantedFile { pid, file, offset, most } = self.want;
         let path = match self.form {
-            Form::Pages => pid.to_string(),
-            Form::Stream | Form::Record => format!("{pid}/{file}"),
+            RequestForm::Pages => pid.to_string(),
+            RequestForm::Stream | RequestForm::Record => format!("{pid}/{file}"),
         };
         bytes.extend_from_slice(&child::request(&path, offset, most, self.form)?);
         bytes.extend(self.addresses.iter().flat_map(|address| address.to_ne_bytes()));
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
 
 /// Time limits of reading.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct ReadPatience {
     /// The longest wait for one file, without the time that the child waits for a CPU.
     pub stall: Duration,
     /// The deadline of the whole call.
@@ -117,7 +117,7 @@ pub struct Patience {
     pub walk: Duration,
 }
 
-impl Patience {
+impl ReadPatience {
     /// Creates limits of `stall` for each file and `all` for the whole call.
     pub fn new(stall: Duration, all: Duration) -> Self {
         Self { stall, until: Instant::now() + all, stuck: usize::MAX, walk: walk::OF_A_GIB }
@@ -126,7 +126,7 @@ impl Patience {
 
 /// A reason for a missing reply.
 #[derive(Debug)]
-enum Fault {
+enum ReadFault {
     /// The process blocks the child.
     Stuck,
     /// The deadline has passed, and the process is not to blame.
@@ -137,19 +137,24 @@ enum Fault {
 
 /// A reading child, with a buffer of its replies.
 #[derive(Debug, Default)]
-pub struct Reader {
-    child: Option<Child>,
+pub struct ProcessReader {
+    child: Option<ReaderChild>,
     /// Bytes from the child. Those from `taken` on are unparsed.
     said: Vec<u8>,
     taken: usize,
 }
 
-impl Reader {
+impl ProcessReader {
     /// Reads small files, which hold one record each. The reply for a file is its bytes or an error, which may be
-    /// [`Unanswered`]. `None` means that the deadline passed before its turn, or that too many earlier reads of its
+    /// [`UnansweredRead`]. `None` means that the deadline passed before its turn, or that too many earlier reads of its
     /// user's memory still wait.
-    pub fn read_all(&mut self, wants: &[Want<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
-        let requests: Vec<Request<'_>> = wants.iter().map(|want| Request::of_file(*want, Form::Record)).collect();
+    pub fn read_all(
+        &mut self,
+        wants: &[WantedFile<'_>],
+        patience: ReadPatience,
+    ) -> Vec<Option<io::Result<Vec<u8>>>> {
+        let requests: Vec<ChildRequest<'_>> =
+            wants.iter().map(|want| ChildRequest::of_file(*want, RequestForm::Record)).collect();
         self.answers(&requests, patience)
     }
 
@@ -158,9 +163,9 @@ impl Reader {
     pub fn read_pages(
         &mut self,
         wants: &[WantedPages<'_>],
-        patience: Patience,
+        patience: ReadPatience,
     ) -> Vec<Option<io::Result<Vec<Option<SampledPage>>>>> {
-        let requests: Vec<Request<'_>> = wants.iter().flat_map(Request::of_pages).collect();
+        let requests: Vec<ChildRequest<'_>> = wants.iter().flat_map(ChildRequest::of_pages).collect();
         let mut answers = self.answers(&requests, patience).into_iter();
         let pages = |want: &WantedPages<'_>| {
             let mut pages = Vec::with_capacity(want.addresses.len());
@@ -177,18 +182,22 @@ impl Reader {
         wants.iter().map(pages).collect()
     }
 
-    fn answers(&mut self, requests: &[Request<'_>], patience: Patience) -> Vec<Option<io::Result<Vec<u8>>>> {
+    fn answers(
+        &mut self,
+        requests: &[ChildRequest<'_>],
+        patience: ReadPatience,
+    ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(requests.len());
         graves::collect();
         let (mut endings, mut stuck) = (0, 0);
-        let mut accounts = Accounts::default();
+        let mut accounts = ReadAccounts::default();
         while let Some(rest) = requests.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;
             }
             let done = answers.len();
             let mut bytes = 0;
-            let fits = |request: &&Request<'_>| {
+            let fits = |request: &&ChildRequest<'_>| {
                 bytes += request.length();
                 bytes <= BYTES_UNDER_WAY
             };
@@ -202,23 +211,25 @@ impl Reader {
             }
             match self.batch(batch, patience, &mut answers) {
                 Ok(()) => {}
-                Err(Fault::Stuck) => {
+                Err(ReadFault::Stuck) => {
                     stuck += 1;
                     let silent = rest.get(answers.len() - done);
-                    self.give_up(silent.and_then(|request| accounts.of(&request.want)));
+                    self.give_up(silent.and_then(|request| accounts.account_for(&request.want)));
                     // Its other files would hold the next child up.
                     let silent = silent.map(|request| request.want.pid);
-                    let is_its = |request: &&Request<'_>| Some(request.want.pid) == silent;
-                    while let Some(Request { want, .. }) = requests.get(answers.len()).filter(is_its) {
-                        answers.push(Some(Err(Unanswered::new(want.pid, want.file).into())));
+                    let is_its = |request: &&ChildRequest<'_>| Some(request.want.pid) == silent;
+                    while let Some(ChildRequest { want, .. }) = requests.get(answers.len()).filter(is_its) {
+                        answers.push(Some(Err(UnansweredRead::new(want.pid, want.file).into())));
                     }
                 }
-                Err(Fault::Late) => {
-                    self.give_up(rest.get(answers.len() - done).and_then(|request| accounts.of(&request.want)));
+                Err(ReadFault::Late) => {
+                    self.give_up(
+                        rest.get(answers.len() - done).and_then(|request| accounts.account_for(&request.want)),
+                    );
                     break;
                 }
-                Err(Fault::Ended) if endings == 0 => endings = 1,
-                Err(Fault::Ended) => break,
+                Err(ReadFault::Ended) if endings == 0 => endings = 1,
+                Err(ReadFault::Ended) => break,
             }
         }
         answers.resize_with(requests.len(), || None);
@@ -228,21 +239,21 @@ impl Reader {
     /// Reads a file of any length and passes its pieces to `take`, until that breaks off.
     ///
     /// # Errors
-    /// The file can't be read, or does not answer: see [`Unanswered::of`].
+    /// The file can't be read, or does not answer: see [`UnansweredRead::from_child`].
     pub fn each_piece(
         &mut self,
-        want: Want<'_>,
-        patience: Patience,
+        want: WantedFile<'_>,
+        patience: ReadPatience,
         mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> io::Result<()> {
         graves::collect();
-        let mut accounts = Accounts::default();
+        let mut accounts = ReadAccounts::default();
         if !accounts.admit(&want) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut has_begun = false;
         for _ in 0..2 {
-            let outcome = self.ask(&[Request::of_file(want, Form::Stream)]).and_then(|()| {
+            let outcome = self.send_requests(&[ChildRequest::of_file(want, RequestForm::Stream)]).and_then(|()| {
                 self.answer(&want, 0, patience, &mut |piece| {
                     has_begun = true;
                     take(piece)
@@ -252,20 +263,20 @@ impl Reader {
                 Ok(ControlFlow::Continue(outcome)) => return outcome,
                 // The rest of the answer is not wanted.
                 Ok(ControlFlow::Break(())) => {
-                    self.give_up(accounts.of(&want));
+                    self.give_up(accounts.account_for(&want));
                     return Ok(());
                 }
-                Err(Fault::Late) if !has_begun => {
-                    self.give_up(accounts.of(&want));
+                Err(ReadFault::Late) if !has_begun => {
+                    self.give_up(accounts.account_for(&want));
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                Err(Fault::Stuck | Fault::Late) => {
-                    self.give_up(accounts.of(&want));
-                    return Err(Unanswered::new(want.pid, want.file).into());
+                Err(ReadFault::Stuck | ReadFault::Late) => {
+                    self.give_up(accounts.account_for(&want));
+                    return Err(UnansweredRead::new(want.pid, want.file).into());
                 }
                 // The thread that had forked the child may have ended: then another child is asked.
-                Err(Fault::Ended) if !has_begun => {}
-                Err(Fault::Ended) => break,
+                Err(ReadFault::Ended) if !has_begun => {}
+                Err(ReadFault::Ended) => break,
             }
         }
         Err(io::ErrorKind::BrokenPipe.into())
@@ -273,11 +284,11 @@ impl Reader {
 
     fn batch(
         &mut self,
-        requests: &[Request<'_>],
-        patience: Patience,
+        requests: &[ChildRequest<'_>],
+        patience: ReadPatience,
         answers: &mut Vec<Option<io::Result<Vec<u8>>>>,
-    ) -> Result<(), Fault> {
-        self.ask(requests)?;
+    ) -> Result<(), ReadFault> {
+        self.send_requests(requests)?;
         for (request, more) in requests.iter().zip((0..requests.len()).rev()) {
             let mut bytes = Vec::new();
             let outcome = self.answer(&request.want, more, patience, &mut |piece| {
@@ -292,15 +303,16 @@ impl Reader {
     }
 
     /// Sends requests to the child, after starting it if there is none.
-    fn ask(&mut self, requests: &[Request<'_>]) -> Result<(), Fault> {
+    fn send_requests(&mut self, requests: &[ChildRequest<'_>]) -> Result<(), ReadFault> {
         if self.child.is_none() {
-            self.child = Child::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
+            self.child =
+                ReaderChild::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
-        let Some(child) = &self.child else { return Err(Fault::Late) };
+        let Some(child) = &self.child else { return Err(ReadFault::Late) };
         let mut bytes = Vec::with_capacity(requests.len() * REQUEST);
         for request in requests {
-            request.write(&mut bytes).ok_or(Fault::Late)?;
+            request.write(&mut bytes).ok_or(ReadFault::Late)?;
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -309,7 +321,7 @@ impl Reader {
                 Err(Errno::INTR) => {}
                 Err(_) => {
                     self.give_up(None);
-                    return Err(Fault::Ended);
+                    return Err(ReadFault::Ended);
                 }
             }
         }
@@ -319,11 +331,11 @@ impl Reader {
     /// Receives one reply, with `more` to follow. If `take` breaks off, the rest stays unread.
     fn answer(
         &mut self,
-        want: &Want<'_>,
+        want: &WantedFile<'_>,
         more: usize,
-        patience: Patience,
+        patience: ReadPatience,
         take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<(), io::Result<()>>, Fault> {
+    ) -> Result<ControlFlow<(), io::Result<()>>, ReadFault> {
         loop {
             let rest = self.said.get(self.taken..).unwrap_or_default();
             let Some(head) = rest.first_chunk::<HEAD>() else {
@@ -350,35 +362,35 @@ impl Reader {
     }
 
     /// Waits until the child sends more. After this reply `more` are to follow.
-    fn hear(&mut self, want: &Want<'_>, more: usize, patience: Patience) -> Result<(), Fault> {
-        let Some(child) = &self.child else { return Err(Fault::Ended) };
+    fn hear(&mut self, want: &WantedFile<'_>, more: usize, patience: ReadPatience) -> Result<(), ReadFault> {
+        let Some(child) = &self.child else { return Err(ReadFault::Ended) };
         self.said.drain(..self.taken);
         self.taken = 0;
         self.said.reserve(HEARD);
         let mut began = Instant::now();
-        let mut before: Option<State> = None;
+        let mut before: Option<ChildState> = None;
         let mut limit = None;
         if more >= FEW {
             std::thread::sleep(SOME_TIME);
         }
         let outcome = loop {
             match rustix::io::read(&child.answers, spare_capacity(&mut self.said)) {
-                Ok(0) => break Err(Fault::Ended),
+                Ok(0) => break Err(ReadFault::Ended),
                 Ok(_) => break Ok(()),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => break Err(Fault::Ended),
+                Err(_) => break Err(ReadFault::Ended),
             }
             let now = Instant::now();
             if now >= patience.until {
-                break Err(Fault::Late);
+                break Err(ReadFault::Late);
             }
             if now >= began + patience.stall {
-                let state = State::of(child);
+                let state = ChildState::from_child(child);
                 // It works for the kernel: so much that it counts as no answer.
                 let allowed = || state.cpu + patience.stall / 2 + walk::allowance(want, patience.walk);
                 let works = state.cpu >= *limit.get_or_insert_with(allowed);
                 if state.is_waiting || before.is_some_and(|before| before.sleeps_on(state)) || works {
-                    break Err(Fault::Stuck);
+                    break Err(ReadFault::Stuck);
                 }
                 // It works, or has no CPU to work on.
                 before = Some(state);
@@ -389,7 +401,7 @@ impl Reader {
             // A signal, or the time: both are looked at above.
             let _ = poll(&mut [PollFd::new(&child.answers, PollFlags::IN)], Some(&wait));
         };
-        if matches!(outcome, Err(Fault::Ended)) {
+        if matches!(outcome, Err(ReadFault::Ended)) {
             self.give_up(None);
         }
         outcome
@@ -398,15 +410,15 @@ impl Reader {
     /// Kills the child and drops its pending requests. `account` is set for a child that reads memory.
     fn give_up(&mut self, account: Option<Account>) {
         if let Some(child) = self.child.take() {
-            graves::bury(child, account);
+            graves::kill_child(child, account);
         }
         (self.taken, self.said) = (0, Vec::new());
     }
 }
 
-impl Drop for Reader {
+impl Drop for ProcessReader {
     fn drop(&mut self) {
-        let Some(pid) = self.child.as_ref().map(Child::pid) else { return };
+        let Some(pid) = self.child.as_ref().map(ReaderChild::pid) else { return };
         self.give_up(None);
         // A killed child ends within a millisecond. One that can't end is left to the next reader, or to the init process.
         for _ in 0..100 {
@@ -432,7 +444,7 @@ fn cpu_of(pid: u32) -> Duration {
 
 /// The scheduling state of a child.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct ChildState {
     /// True if it waits for the kernel, uninterruptibly.
     is_waiting: bool,
     /// True if it sleeps. It may have been frozen together with this process a moment ago.
@@ -441,9 +453,9 @@ struct State {
     cpu: Duration,
 }
 
-impl State {
+impl ChildState {
     /// Reads the state from files that take no lock of the child's memory map.
-    fn of(child: &Child) -> Self {
+    fn from_child(child: &ReaderChild) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap_or_default();
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
         Self { is_waiting: state == Some('D'), is_asleep: state == Some('S'), cpu: cpu_of(child.pid()) }

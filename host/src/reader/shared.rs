@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::{Patience, Reader, SUSPECTS, Want};
-use crate::proc_file::{OverBudget, Unanswered, budget, check_items};
+use super::{ProcessReader, ReadPatience, SUSPECTS, WantedFile};
+use crate::proc_file::{OverBudget, UnansweredRead, budget, check_items};
 
 /// The most idle readers.
 const KEPT: usize = 2;
@@ -23,12 +23,12 @@ const LONGEST: Duration = Duration::from_secs(20);
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
 /// Idle readers with their threads, the one used last at the end.
-static IDLE: Mutex<Vec<(ThreadId, Reader)>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<(ThreadId, ProcessReader)>> = Mutex::new(Vec::new());
 
 /// Reads a whole file of a process, within its budget.
 ///
 /// # Errors
-/// The file can't be read, is longer ([`OverBudget::of`]), or does not answer ([`Unanswered::of`]).
+/// The file can't be read, is longer ([`OverBudget::of`]), or does not answer ([`UnansweredRead::of`]).
 pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     each_piece(pid, file, |piece| {
@@ -40,17 +40,17 @@ pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a small file of many processes. The error of a process that does not answer, or is in its back-off, is
-/// [`Unanswered`].
+/// [`UnansweredRead`].
 pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8>>)> {
     let now = Instant::now();
     let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests(**pid, now));
-    let wants: Vec<Want<'a>> =
-        asked.iter().map(|pid| Want { pid: *pid, file, offset: 0, most: budget(file) }).collect();
-    let answers = with_reader(|reader| reader.read_all(&wants, Patience::new(STALL_OF_ONE, LONGEST)));
-    let silent = |pid: u32| (pid, Err(Unanswered::new(pid, file).into()));
+    let wants: Vec<WantedFile<'a>> =
+        asked.iter().map(|pid| WantedFile { pid: *pid, file, offset: 0, most: budget(file) }).collect();
+    let answers = with_reader(|reader| reader.read_all(&wants, ReadPatience::new(STALL_OF_ONE, LONGEST)));
+    let silent = |pid: u32| (pid, Err(UnansweredRead::new(pid, file).into()));
     let told = asked.into_iter().zip(answers).map(|(pid, answer)| {
         let Some(answer) = answer else { return silent(pid) };
-        note(pid, answer.as_ref().err());
+        record_answer(pid, answer.as_ref().err());
         (pid, answer)
     });
     let told: Vec<(u32, io::Result<Vec<u8>>)> = told.collect();
@@ -63,25 +63,25 @@ pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8
 /// As [`read`].
 pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<()> {
     if SUSPECTS.rests(pid, Instant::now()) {
-        return Err(Unanswered::new(pid, file).into());
+        return Err(UnansweredRead::new(pid, file).into());
     }
     let most = budget(file);
     let mut length = 0;
-    let want = Want { pid, file, offset: 0, most: most.saturating_add(1) };
+    let want = WantedFile { pid, file, offset: 0, most: most.saturating_add(1) };
     let outcome = with_reader(|reader| {
-        reader.each_piece(want, Patience::new(STALL, LONGEST), |piece| {
+        reader.each_piece(want, ReadPatience::new(STALL, LONGEST), |piece| {
             length += piece.len() as u64;
             // The child reads one byte more at most.
             if length > most { ControlFlow::Continue(()) } else { take(piece) }
         })
     });
-    note(pid, outcome.as_ref().err());
+    record_answer(pid, outcome.as_ref().err());
     outcome?;
     if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
 }
 
 /// Calls `work` with a reader of this thread.
-fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
+fn with_reader<T>(work: impl FnOnce(&mut ProcessReader) -> T) -> T {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let here = thread::current().id();
     let own = {
@@ -101,9 +101,9 @@ fn with_reader<T>(work: impl FnOnce(&mut Reader) -> T) -> T {
 }
 
 /// Records that a process has answered or not.
-fn note(pid: u32, error: Option<&io::Error>) {
-    if error.is_some_and(|error| Unanswered::of(error).is_some()) {
-        SUSPECTS.note(pid, Instant::now());
+fn record_answer(pid: u32, error: Option<&io::Error>) {
+    if error.is_some_and(|error| UnansweredRead::find_in(error).is_some()) {
+        SUSPECTS.record_silence(pid, Instant::now());
     } else if SUSPECTS.has(pid) {
         SUSPECTS.clear(pid);
     }

@@ -12,20 +12,20 @@ const LAST_PAUSE: Duration = Duration::from_secs(60);
 const MOST: usize = 16_384;
 
 /// The processes of this host that did not answer this process.
-pub(crate) static SUSPECTS: Suspects = Suspects(Mutex::new(BTreeMap::new()));
+pub(crate) static SUSPECTS: SuspectTable = SuspectTable(Mutex::new(BTreeMap::new()));
 
 /// Unanswered processes by PID. A reused PID is left alone too, for a minute at most.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<BTreeMap<u32, Suspect>>);
+pub(crate) struct SuspectTable(Mutex<BTreeMap<u32, SuspectEntry>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Suspect {
+struct SuspectEntry {
     again: Instant,
     pause: Duration,
 }
 
-impl Suspects {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Suspect>> {
+impl SuspectTable {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u32, SuspectEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,10 +45,10 @@ impl Suspects {
     }
 
     /// Records that a process did not answer.
-    pub(crate) fn note(&self, pid: u32, now: Instant) {
+    pub(crate) fn record_silence(&self, pid: u32, now: Instant) {
         let mut all = self.all();
         let pause = all.get(&pid).map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
-        all.insert(pid, Suspect { again: now + pause, pause });
+        all.insert(pid, SuspectEntry { again: now + pause, pause });
         if all.len() > MOST
             && let Some(soonest) = all.iter().min_by_key(|(_, suspect)| suspect.again).map(|(pid, _)| *pid)
         {
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_until_the_process_answers() {
-        let suspects = Suspects::default();
+        let suspects = SuspectTable::default();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            suspects.note(7, now);
+            suspects.record_silence(7, now);
             let begin = now;
             while suspects.rests(7, now) {
                 now += Duration::from_millis(250);
@@ -83,15 +83,16 @@ mod tests {
         assert_eq!(pauses[11], 60_000);
         assert!(suspects.has(7) && !suspects.rests(8, now));
         suspects.clear(7);
-        suspects.note(7, now);
+        suspects.record_silence(7, now);
         assert!(suspects.rests(7, now) && !suspects.rests(7, now + FIRST_PAUSE));
     }
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let suspects = Suspects::default();
+        let suspects = SuspectTable::default();
         let now = Instant::now();
-        (0..MOST as u32 + 10).for_each(|pid| suspects.note(pid, now + Duration::from_secs(u64::from(pid))));
+        (0..MOST as u32 + 10)
+            .for_each(|pid| suspects.record_silence(pid, now + Duration::from_secs(u64::from(pid))));
         assert_eq!(suspects.all().len(), MOST);
         assert!(suspects.has(MOST as u32 + 9) && !suspects.has(3));
     }

@@ -8,18 +8,18 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn own(file: &str) -> Want<'_> {
-    Want { pid: std::process::id(), file, offset: 0, most: 1 << 20 }
+fn own(file: &str) -> WantedFile<'_> {
+    WantedFile { pid: std::process::id(), file, offset: 0, most: 1 << 20 }
 }
 
-fn patience() -> Patience {
-    Patience::new(LONG, LONG)
+fn patience() -> ReadPatience {
+    ReadPatience::new(LONG, LONG)
 }
 
 /// A process that ends when this is dropped.
-struct Sleeper(std::process::Child);
+struct SleepProcess(std::process::Child);
 
-impl Sleeper {
+impl SleepProcess {
     fn start(argument: &str) -> Self {
         let mut command = Command::new("sleep");
         command.arg0(argument).arg("1000").stdin(Stdio::null());
@@ -27,14 +27,14 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for SleepProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn whole(reader: &mut Reader, want: Want<'_>) -> io::Result<Vec<u8>> {
+fn whole(reader: &mut ProcessReader, want: WantedFile<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.each_piece(want, patience(), |piece| {
         bytes.extend_from_slice(piece);
@@ -45,28 +45,28 @@ fn whole(reader: &mut Reader, want: Want<'_>) -> io::Result<Vec<u8>> {
 
 #[test]
 fn it_reads_what_this_process_would_read() {
-    let sleeper = Sleeper::start(&"long".repeat(20_000));
+    let sleeper = SleepProcess::start(&"long".repeat(20_000));
     let pid = sleeper.0.id();
-    let mut reader = Reader::default();
+    let mut reader = ProcessReader::default();
     for file in ["comm", "maps", "cmdline", "limits"] {
         let direct = || std::fs::read(format!("/proc/{pid}/{file}")).unwrap();
         // Between fork and exec the files are still the parent's.
         while direct().is_empty() || std::fs::read(format!("/proc/{pid}/comm")).unwrap() != b"sleep\n" {
             std::thread::yield_now();
         }
-        let read = whole(&mut reader, Want { pid, ..own(file) }).unwrap();
+        let read = whole(&mut reader, WantedFile { pid, ..own(file) }).unwrap();
         assert_eq!(read, direct(), "{file}");
     }
-    let part = Want { pid, offset: 4, most: 8, ..own("cmdline") };
+    let part = WantedFile { pid, offset: 4, most: 8, ..own("cmdline") };
     assert_eq!(whole(&mut reader, part).unwrap(), b"longlong");
 }
 
 #[test]
 fn many_small_files_are_read_in_their_order() {
-    let sleepers: Vec<Sleeper> = (0..3).map(|_| Sleeper::start("sleep")).collect();
+    let sleepers: Vec<SleepProcess> = (0..3).map(|_| SleepProcess::start("sleep")).collect();
     let pids: Vec<u32> = (0..500).map(|at| sleepers[at % 3].0.id()).collect();
-    let wants: Vec<Want<'_>> = pids.iter().map(|pid| Want { pid: *pid, ..own("stat") }).collect();
-    let answers = Reader::default().read_all(&wants, patience());
+    let wants: Vec<WantedFile<'_>> = pids.iter().map(|pid| WantedFile { pid: *pid, ..own("stat") }).collect();
+    let answers = ProcessReader::default().read_all(&wants, patience());
     for (pid, answer) in pids.iter().zip(answers) {
         let text = String::from_utf8(answer.unwrap().unwrap()).unwrap();
         assert!(text.starts_with(&format!("{pid} (")), "{text}");
@@ -89,7 +89,7 @@ fn of_pages_those_are_read_that_are_present() {
     // More than one request has.
     let many: Vec<u64> = [page(1), absent, page(3)].into_iter().cycle().take(200).collect();
     let found: Vec<Option<u64>> = [hash(second), None, hash(fourth)].into_iter().cycle().take(200).collect();
-    let child = Sleeper::start("sleep");
+    let child = SleepProcess::start("sleep");
     let unmapped = [0, u64::MAX];
     let wants = [
         WantedPages { pid: std::process::id(), addresses: &many },
@@ -98,7 +98,7 @@ fn of_pages_those_are_read_that_are_present() {
         WantedPages { pid: std::process::id(), addresses: &[] },
         WantedPages { pid: std::process::id(), addresses: &many[1..] },
     ];
-    let answers = Reader::default().read_pages(&wants, patience());
+    let answers = ProcessReader::default().read_pages(&wants, patience());
     let contents = |answer: &Option<io::Result<Vec<Option<SampledPage>>>>| {
         let pages = answer.as_ref().unwrap().as_ref().ok()?;
         Some(pages.iter().map(|page| page.map(|page| page.content)).collect())
@@ -110,7 +110,7 @@ fn of_pages_those_are_read_that_are_present() {
 
 #[test]
 fn an_error_is_the_kernels() {
-    let mut reader = Reader::default();
+    let mut reader = ProcessReader::default();
     let absent = reader.read_all(&[own("no-such-file"), own("comm")], patience());
     assert_eq!(absent[0].as_ref().unwrap().as_ref().unwrap_err().raw_os_error(), Some(libc::ENOENT));
     assert!(absent[1].as_ref().unwrap().is_ok(), "the next is read all the same");
@@ -121,7 +121,7 @@ fn an_error_is_the_kernels() {
 
 #[test]
 fn what_is_not_wanted_is_not_read() {
-    let mut reader = Reader::default();
+    let mut reader = ProcessReader::default();
     let mut pieces = 0;
     let broken_off = reader.each_piece(own("maps"), patience(), |_| {
         pieces += 1;
@@ -133,7 +133,7 @@ fn what_is_not_wanted_is_not_read() {
 
 #[test]
 fn a_child_that_was_killed_is_replaced() {
-    let mut reader = Reader::default();
+    let mut reader = ProcessReader::default();
     whole(&mut reader, own("comm")).unwrap();
     reader.child.as_ref().unwrap().kill();
     assert!(!whole(&mut reader, own("comm")).unwrap().is_empty());
@@ -143,7 +143,7 @@ fn a_child_that_was_killed_is_replaced() {
 
 #[test]
 fn the_child_holds_nothing_of_ours_and_ends_with_us() {
-    let mut reader = Reader::default();
+    let mut reader = ProcessReader::default();
     whole(&mut reader, own("comm")).unwrap();
     let pid = reader.child.as_ref().unwrap().pid();
     let held = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
@@ -154,15 +154,15 @@ fn the_child_holds_nothing_of_ours_and_ends_with_us() {
 
 #[test]
 fn without_time_nothing_is_asked() {
-    let mut reader = Reader::default();
-    let answers = reader.read_all(&[own("comm")], Patience::new(LONG, Duration::ZERO));
+    let mut reader = ProcessReader::default();
+    let answers = reader.read_all(&[own("comm")], ReadPatience::new(LONG, Duration::ZERO));
     assert!(answers[0].is_none() && reader.child.is_none());
 }
 
 /// A process that has memory in small pages, which are all present, and sleeps until this is dropped.
-struct Large(rustix::process::Pid);
+struct LargeProcess(rustix::process::Pid);
 
-impl Large {
+impl LargeProcess {
     #[allow(unsafe_code, reason = "system calls, and fork without another program to execute")]
     fn fork(length: usize) -> Self {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -185,7 +185,7 @@ impl Large {
     }
 }
 
-impl Drop for Large {
+impl Drop for LargeProcess {
     fn drop(&mut self) {
         rustix::process::kill_process(self.0, rustix::process::Signal::KILL).unwrap();
         rustix::process::waitpid(Some(self.0), rustix::process::WaitOptions::empty()).unwrap();
@@ -194,10 +194,10 @@ impl Drop for Large {
 
 #[test]
 fn a_walk_over_much_memory_is_waited_for() {
-    let process = Large::fork(512 << 20);
-    let want = Want { pid: process.0.as_raw_nonzero().get().unsigned_abs(), ..own("smaps_rollup") };
-    let hasty = Patience { walk: LONG, ..Patience::new(Duration::from_micros(100), LONG) };
-    let mut reader = Reader::default();
+    let process = LargeProcess::fork(512 << 20);
+    let want = WantedFile { pid: process.0.as_raw_nonzero().get().unsigned_abs(), ..own("smaps_rollup") };
+    let hasty = ReadPatience { walk: LONG, ..ReadPatience::new(Duration::from_micros(100), LONG) };
+    let mut reader = ProcessReader::default();
     for _ in 0..10 {
         let mut length = 0;
         let outcome = reader.each_piece(want, hasty, |piece| {

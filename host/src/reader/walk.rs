@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Want;
+use super::WantedFile;
 
 /// CPU time per resident GiB. Linux 6.18 takes 6 ms for small pages, and less for huge ones.
 pub(super) const OF_A_GIB: Duration = Duration::from_millis(20);
@@ -15,7 +15,7 @@ pub(super) const OF_A_GIB: Duration = Duration::from_millis(20);
 const WALKED: [&str; 3] = ["smaps", "smaps_rollup", "numa_maps"];
 
 /// Returns the CPU time allowed for walking the page tables for this file, with `of_a_gib` per resident GiB.
-pub(super) fn allowance(want: &Want<'_>, of_a_gib: Duration) -> Duration {
+pub(super) fn allowance(want: &WantedFile<'_>, of_a_gib: Duration) -> Duration {
     if !WALKED.contains(&want.file) {
         return Duration::ZERO;
     }
@@ -35,13 +35,13 @@ mod tests {
 
     #[test]
     fn it_grows_with_the_memory_that_a_process_has() {
-        let want = |file| Want { pid: std::process::id(), file, offset: 0, most: 1 };
+        let want = |file| WantedFile { pid: std::process::id(), file, offset: 0, most: 1 };
         let before = allowance(&want("smaps"), OF_A_GIB);
         let memory = vec![1_u8; 256 << 20];
         let grown = allowance(&want("smaps"), OF_A_GIB) - before;
         assert!(grown > OF_A_GIB / 8 && grown < OF_A_GIB, "{grown:?} for {} bytes", memory.len());
         assert_eq!(allowance(&want("cmdline"), OF_A_GIB), Duration::ZERO);
-        let ended = Want { pid: u32::MAX, ..want("smaps") };
+        let ended = WantedFile { pid: u32::MAX, ..want("smaps") };
         assert_eq!(allowance(&ended, OF_A_GIB), Duration::ZERO);
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::other_controllers::AtBoot;
+use ksmith_core::other_controllers::BootState;
 
 use super::UNIT_DIRECTORIES;
 use crate::root::Root;
@@ -32,19 +32,19 @@ pub fn is_active(root: &Root, unit: &str) -> bool {
 }
 
 /// Returns the boot state of a unit: masked, enabled, enabled for this boot, or disabled.
-pub fn at_boot(root: &Root, unit: &str) -> AtBoot {
+pub fn at_boot(root: &Root, unit: &str) -> BootState {
     let is_masked = |directory: &str| {
         let path = root.path(directory).join(unit);
         fs::read_link(&path).is_ok_and(|target| target == Path::new("/dev/null"))
             || fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0)
     };
     if is_masked(LASTING) || is_masked(RUNTIME) {
-        return AtBoot::Masked;
+        return BootState::Masked;
     }
     match () {
-        () if !links(root, LASTING, unit).is_empty() => AtBoot::Enabled,
-        () if !links(root, RUNTIME, unit).is_empty() => AtBoot::EnabledRuntime,
-        () => AtBoot::Disabled,
+        () if !links(root, LASTING, unit).is_empty() => BootState::Enabled,
+        () if !links(root, RUNTIME, unit).is_empty() => BootState::EnabledRuntime,
+        () => BootState::Disabled,
     }
 }
 
@@ -82,16 +82,16 @@ mod tests {
         assert!(is_running(&root) && !exists(&root, "a.service"));
         fs::write(lasting.join("a.service"), "[Unit]\n").unwrap();
         assert!(exists(&root, "a.service"));
-        assert_eq!(at_boot(&root, "a.service"), AtBoot::Disabled);
+        assert_eq!(at_boot(&root, "a.service"), BootState::Disabled);
         symlink("../a.service", runtime.join("x.target.requires/a.service")).unwrap();
-        assert_eq!(at_boot(&root, "a.service"), AtBoot::EnabledRuntime);
+        assert_eq!(at_boot(&root, "a.service"), BootState::EnabledRuntime);
         let link = lasting.join("multi-user.target.wants/a.service");
         symlink("/nowhere/a.service", &link).unwrap();
-        assert_eq!(at_boot(&root, "a.service"), AtBoot::Enabled);
+        assert_eq!(at_boot(&root, "a.service"), BootState::Enabled);
         assert_eq!(enabling_links(&root, "a.service"), [link]);
         symlink("/dev/null", lasting.join("b.service")).unwrap();
         fs::write(lasting.join("c.service"), "").unwrap();
-        assert_eq!(at_boot(&root, "b.service"), AtBoot::Masked);
-        assert_eq!(at_boot(&root, "c.service"), AtBoot::Masked);
+        assert_eq!(at_boot(&root, "b.service"), BootState::Masked);
+        assert_eq!(at_boot(&root, "c.service"), BootState::Masked);
     }
 }

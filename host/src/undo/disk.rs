@@ -4,7 +4,7 @@ use std::io;
 
 /// A kind of file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Operation {
+pub(crate) enum DiskOperation {
     /// The new file of the undo store is created.
     Create,
     /// It is written.
@@ -24,7 +24,7 @@ pub(crate) enum Operation {
 }
 
 /// Carries out an operation, unless a test injects a fault.
-pub(crate) fn run<T>(operation: Operation, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn run<T>(operation: DiskOperation, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     #[cfg(test)]
     fault::before(operation)?;
     #[cfg(not(test))]
@@ -34,7 +34,7 @@ pub(crate) fn run<T>(operation: Operation, act: impl FnOnce() -> io::Result<T>) 
 
 /// Writes all of `bytes`, or half of them if a test injects a fault, as a kill or a full disk would.
 pub(crate) fn write_all(file: &mut impl io::Write, bytes: &[u8]) -> io::Result<()> {
-    run(Operation::Write, || Ok(())).inspect_err(|_| {
+    run(DiskOperation::Write, || Ok(())).inspect_err(|_| {
         let _ = file.write_all(bytes.get(..bytes.len() / 2).unwrap_or_default());
     })?;
     file.write_all(bytes)
@@ -47,11 +47,11 @@ pub(crate) mod fault {
     use std::cell::RefCell;
     use std::io;
 
-    use super::Operation;
+    use super::DiskOperation;
 
     /// A fault at an operation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Fault {
+    pub(crate) enum DiskFault {
         /// The process is killed: this operation and all later ones do nothing.
         Kill,
         /// This operation fails, and all later ones succeed.
@@ -65,35 +65,35 @@ pub(crate) mod fault {
     }
 
     #[derive(Debug, Default)]
-    struct Plan {
-        fault: Option<(usize, Fault)>,
-        seen: Vec<Operation>,
+    struct FaultPlan {
+        fault: Option<(usize, DiskFault)>,
+        seen: Vec<DiskOperation>,
     }
 
     thread_local! {
-        static PLAN: RefCell<Plan> = RefCell::default();
+        static PLAN: RefCell<FaultPlan> = RefCell::default();
     }
 
     /// Runs `work`, with `fault` at this thread's operation of this index. Returns the result, and the operations that
     /// were tried.
-    pub(crate) fn with<T>(fault: Option<(usize, Fault)>, work: impl FnOnce() -> T) -> (T, Vec<Operation>) {
-        PLAN.set(Plan { fault, seen: Vec::new() });
+    pub(crate) fn with<T>(fault: Option<(usize, DiskFault)>, work: impl FnOnce() -> T) -> (T, Vec<DiskOperation>) {
+        PLAN.set(FaultPlan { fault, seen: Vec::new() });
         let result = work();
         (result, PLAN.take().seen)
     }
 
-    pub(super) fn before(operation: Operation) -> io::Result<()> {
+    pub(super) fn before(operation: DiskOperation) -> io::Result<()> {
         let errno = PLAN.with_borrow_mut(|plan| {
             let number = plan.seen.len();
             plan.seen.push(operation);
             let (at, fault) = plan.fault?;
-            let needs_space = matches!(operation, Operation::Create | Operation::Write);
+            let needs_space = matches!(operation, DiskOperation::Create | DiskOperation::Write);
             match fault {
-                Fault::Kill | Fault::KillWhenFull(_) if number >= at => Some(libc::EIO),
-                Fault::KillWhenFull(before) if number + before >= at && needs_space => Some(libc::ENOSPC),
-                Fault::Once(errno) if number == at => Some(errno),
-                Fault::Full if number >= at && needs_space => Some(libc::ENOSPC),
-                Fault::ReadOnly if number >= at && operation != Operation::Knob => Some(libc::EROFS),
+                DiskFault::Kill | DiskFault::KillWhenFull(_) if number >= at => Some(libc::EIO),
+                DiskFault::KillWhenFull(before) if number + before >= at && needs_space => Some(libc::ENOSPC),
+                DiskFault::Once(errno) if number == at => Some(errno),
+                DiskFault::Full if number >= at && needs_space => Some(libc::ENOSPC),
+                DiskFault::ReadOnly if number >= at && operation != DiskOperation::Knob => Some(libc::EROFS),
                 _ => None,
             }
         });

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// A kind of entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A setting of KSM has another value.
     Setting,
     /// A process is stopped.
@@ -22,7 +22,7 @@ pub enum Kind {
     Held,
 }
 
-impl Kind {
+impl EntryKind {
     /// Kinds that are about KSM itself, not about a guest.
     pub const OF_KSM: [Self; 3] = [Self::Setting, Self::Paused, Self::KsmdCpus];
 
@@ -40,14 +40,14 @@ impl Kind {
 }
 
 /// An entry of one kind.
-pub trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
+pub trait UndoEntry: Clone + PartialEq + Serialize + DeserializeOwned {
     /// Its kind.
-    const KIND: Kind;
+    const KIND: EntryKind;
 }
 
 /// All entries of the store. Kinds unknown to this build are kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entries {
+pub struct UndoEntries {
     /// The process that last wrote the file.
     pub(super) owner: Option<ProcessId>,
     /// True if the settings' entries hold the values written last. Otherwise only the original values are certain.
@@ -56,13 +56,13 @@ pub struct Entries {
     pub(super) all: Vec<Value>,
 }
 
-impl Default for Entries {
+impl Default for UndoEntries {
     fn default() -> Self {
         Self { owner: None, is_exact: true, all: Vec::new() }
     }
 }
 
-impl Entries {
+impl UndoEntries {
     /// Returns the process that last wrote the store.
     pub fn owner(&self) -> Option<ProcessId> {
         self.owner
@@ -79,7 +79,7 @@ impl Entries {
     }
 
     /// Returns the number of entries of a kind.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: EntryKind) -> usize {
         self.all.iter().filter(|entry| is(entry, kind)).count()
     }
 
@@ -87,12 +87,12 @@ impl Entries {
     ///
     /// # Errors
     /// One of them can't be parsed.
-    pub fn of<E: Entry>(&self) -> Result<Vec<E>, serde_json::Error> {
+    pub fn parse_entries<E: UndoEntry>(&self) -> Result<Vec<E>, serde_json::Error> {
         self.each::<E>().collect()
     }
 
     /// Returns the entries of a kind that can be parsed, and the errors of the others.
-    pub fn understood<E: Entry>(&self) -> (Vec<E>, Vec<String>) {
+    pub fn understood<E: UndoEntry>(&self) -> (Vec<E>, Vec<String>) {
         let (mut understood, mut faults) = (Vec::new(), Vec::new());
         for entry in self.each::<E>() {
             match entry {
@@ -103,7 +103,7 @@ impl Entries {
         (understood, faults)
     }
 
-    fn each<E: Entry>(&self) -> impl Iterator<Item = Result<E, serde_json::Error>> {
+    fn each<E: UndoEntry>(&self) -> impl Iterator<Item = Result<E, serde_json::Error>> {
         self.all.iter().filter(|entry| is(entry, E::KIND)).map(parse)
     }
 
@@ -111,7 +111,7 @@ impl Entries {
     ///
     /// # Errors
     /// One of them can't be written as JSON.
-    pub fn set<E: Entry>(&mut self, entries: &[E]) -> Result<(), serde_json::Error> {
+    pub fn set<E: UndoEntry>(&mut self, entries: &[E]) -> Result<(), serde_json::Error> {
         let new: Vec<Value> = entries
             .iter()
             .map(|entry| Ok(tagged(E::KIND, serde_json::to_value(entry)?)))
@@ -122,7 +122,7 @@ impl Entries {
     }
 
     /// Removes all entries of a kind.
-    pub(super) fn remove(&mut self, kind: Kind) {
+    pub(super) fn remove(&mut self, kind: EntryKind) {
         self.all.retain(|entry| !is(entry, kind));
     }
 }
@@ -130,18 +130,18 @@ impl Entries {
 /// The field of an entry that holds its kind. An entry may have a field `kind` of its own.
 const KIND: &str = "entry";
 
-fn is(entry: &Value, kind: Kind) -> bool {
+fn is(entry: &Value, kind: EntryKind) -> bool {
     entry.get(KIND).and_then(Value::as_str) == Some(kind.name())
 }
 
-fn parse<E: Entry>(entry: &Value) -> Result<E, serde_json::Error> {
+fn parse<E: UndoEntry>(entry: &Value) -> Result<E, serde_json::Error> {
     let mut entry = entry.clone();
     entry.as_object_mut().map(|fields| fields.remove(KIND));
     serde_json::from_value(entry)
 }
 
 /// Returns an entry with its kind as a field.
-pub(super) fn tagged(kind: Kind, entry: Value) -> Value {
+pub(super) fn tagged(kind: EntryKind, entry: Value) -> Value {
     let fields = entry.as_object().cloned().unwrap_or_default();
     std::iter::once((KIND.to_owned(), kind.name().into())).chain(fields).collect::<serde_json::Map<_, _>>().into()
 }

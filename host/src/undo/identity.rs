@@ -11,14 +11,14 @@ use crate::root::Root;
 /// Returns this process's identity.
 pub(crate) fn own() -> io::Result<ProcessId> {
     let pid = std::process::id();
-    match of(&Root::host(), pid) {
+    match read_id(&Root::host(), pid) {
         Reading::Value(id) => Ok(id),
         other => Err(io::Error::other(format!("/proc/{pid}/stat is {other}, so this process has no identity"))),
     }
 }
 
 /// Returns the identity of the process with this PID, zombies included.
-pub(crate) fn of(root: &Root, pid: u32) -> Reading<ProcessId> {
+pub(crate) fn read_id(root: &Root, pid: u32) -> Reading<ProcessId> {
     let stat = root.text(format!("proc/{pid}/stat"));
     stat.and_then(|text| PidStat::parse(&text)).map(|stat| ProcessId { pid, start_ticks: stat.start_ticks })
 }
@@ -28,7 +28,7 @@ pub(crate) fn is_alive(id: ProcessId) -> bool {
     let host = Root::host();
     let state = host.text(format!("proc/{}/stat", id.pid));
     let is_dead = |text: &String| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-    of(&host, id.pid) == Reading::Value(id) && !state.value().is_some_and(is_dead)
+    read_id(&host, id.pid) == Reading::Value(id) && !state.value().is_some_and(is_dead)
 }
 
 /// Returns the kernel's id of this boot. Settings do not survive a boot, so neither does what is to be restored.
@@ -49,13 +49,13 @@ mod tests {
         assert!(is_alive(own));
         assert!(!is_alive(ProcessId { start_ticks: own.start_ticks + 1, ..own }));
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let id = *of(&Root::host(), child.id()).value().unwrap();
+        let id = *read_id(&Root::host(), child.id()).value().unwrap();
         assert!(is_alive(id));
         child.kill().unwrap();
         while is_alive(id) {
             std::thread::yield_now();
         }
-        assert!(of(&Root::host(), child.id()).value().is_some(), "it is still there to be collected");
+        assert!(read_id(&Root::host(), child.id()).value().is_some(), "it is still there to be collected");
         child.wait().unwrap();
         assert!(!is_alive(id));
     }

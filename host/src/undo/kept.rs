@@ -2,23 +2,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::entries::{Entries, Entry};
+use super::entries::{UndoEntries, UndoEntry};
 use super::store::UndoStore;
 use super::{StateDir, UndoError};
 
 /// The entries of one kind, with this process as their only writer. Clones share one list, also across threads.
 #[derive(Debug, Clone)]
-pub struct Kept<E>(Arc<Mutex<Inner<E>>>);
+pub struct KeptEntries<E>(Arc<Mutex<KeptState<E>>>);
 
 #[derive(Debug)]
-struct Inner<E> {
+struct KeptState<E> {
     store: UndoStore,
     entries: Vec<E>,
     /// True if changes are written to the store.
     is_written: bool,
 }
 
-impl<E: Entry> Kept<E> {
+impl<E: UndoEntry> KeptEntries<E> {
     /// Reads the entries.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl<E: Entry> Kept<E> {
         let store = UndoStore::new(directory);
         let (entries, _) = store.survey();
         let (entries, faults) = entries.understood();
-        (Self(Arc::new(Mutex::new(Inner { store, entries, is_written: true }))), faults)
+        (Self(Arc::new(Mutex::new(KeptState { store, entries, is_written: true }))), faults)
     }
 
     /// Reads the entries for a process that changes nothing and so need not hold the lock. The file stays as it is.
@@ -51,11 +51,11 @@ impl<E: Entry> Kept<E> {
     ///
     /// # Errors
     /// One of them can't be parsed.
-    pub fn new(store: UndoStore, entries: &Entries, is_written: bool) -> Result<Self, UndoError> {
+    pub fn new(store: UndoStore, entries: &UndoEntries, is_written: bool) -> Result<Self, UndoError> {
         let entries = entries
-            .of::<E>()
+            .parse_entries::<E>()
             .map_err(|why| UndoError::Damaged { path: store.path(), why: format!("{}: {why}", E::KIND.name()) })?;
-        Ok(Self(Arc::new(Mutex::new(Inner { store, entries, is_written }))))
+        Ok(Self(Arc::new(Mutex::new(KeptState { store, entries, is_written }))))
     }
 
     /// Returns true if changes are written. A process that only reads writes none.
@@ -86,7 +86,7 @@ impl<E: Entry> Kept<E> {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<E>> {
+    fn lock(&self) -> MutexGuard<'_, KeptState<E>> {
         // The entries are changed last, after the file: a thread that panicked left them whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

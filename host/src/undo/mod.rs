@@ -2,7 +2,7 @@
 //!
 //! One file, `undo.json` in the state directory, holds the entries: changed settings, paused processes, guests with
 //! merging switched off, and guests from which memory was taken. It also holds the guests that the operator wants left
-//! alone. [`UndoStore`] reads and writes the file. [`Kept`] is the list of one kind of entry. The modules that make
+//! alone. [`UndoStore`] reads and writes the file. [`KeptEntries`] is the list of one kind of entry. The modules that make
 //! changes restore them. An entry that can't be parsed stays, and keeps no other one from being restored.
 
 mod boot;
@@ -17,9 +17,9 @@ mod replace;
 mod state_dir;
 mod store;
 
-pub use entries::{Entries, Entry, Kind};
+pub use entries::{EntryKind, UndoEntries, UndoEntry};
 pub use error::UndoError;
-pub use kept::Kept;
-pub(crate) use replace::Durable;
+pub use kept::KeptEntries;
+pub(crate) use replace::WriteDurability;
 pub use state_dir::StateDir;
 pub use store::UndoStore;

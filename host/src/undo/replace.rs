@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::disk::{self, Operation};
+use super::disk::{self, DiskOperation};
 
 /// Durability of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durable {
+pub(crate) enum WriteDurability {
     /// On disk before the call returns, with errors of the disk reported.
     Synced,
     /// In the kernel's page cache, which outlives the process.
@@ -25,10 +25,10 @@ pub(super) fn new_of(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The new file can't be written, synced or renamed. The old one stays.
-pub(super) fn replace(path: &Path, text: &[u8], durable: Durable) -> io::Result<()> {
+pub(super) fn replace(path: &Path, text: &[u8], durable: WriteDurability) -> io::Result<()> {
     let new = new_of(path);
     let write = || {
-        let mut file = disk::run(Operation::Create, || {
+        let mut file = disk::run(DiskOperation::Create, || {
             OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -38,17 +38,17 @@ pub(super) fn replace(path: &Path, text: &[u8], durable: Durable) -> io::Result<
                 .open(&new)
         })?;
         disk::write_all(&mut file, text)?;
-        if durable == Durable::Synced {
-            disk::run(Operation::Sync, || file.sync_all())?;
+        if durable == WriteDurability::Synced {
+            disk::run(DiskOperation::Sync, || file.sync_all())?;
         }
-        disk::run(Operation::Rename, || fs::rename(&new, path))
+        disk::run(DiskOperation::Rename, || fs::rename(&new, path))
     };
     write().inspect_err(|_| {
         // Best effort: the error above is the one to report.
-        let _ = disk::run(Operation::Remove, || fs::remove_file(&new));
+        let _ = disk::run(DiskOperation::Remove, || fs::remove_file(&new));
     })?;
-    match path.parent().filter(|_| durable == Durable::Synced) {
-        Some(directory) => disk::run(Operation::SyncDirectory, || File::open(directory)?.sync_all()),
+    match path.parent().filter(|_| durable == WriteDurability::Synced) {
+        Some(directory) => disk::run(DiskOperation::SyncDirectory, || File::open(directory)?.sync_all()),
         None => Ok(()),
     }
 }

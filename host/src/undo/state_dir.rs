@@ -15,7 +15,7 @@ pub struct StateDir(PathBuf);
 
 impl StateDir {
     /// Returns `run/ksmith` under `root`.
-    pub fn of(root: &Root) -> Self {
+    pub fn from_root(root: &Root) -> Self {
         Self(root.path("run/ksmith"))
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn it_is_made_for_its_owner_only() {
         let tree = tempfile::tempdir().unwrap();
-        let dir = StateDir::of(&Root::at(tree.path()));
+        let dir = StateDir::from_root(&Root::at(tree.path()));
         dir.make().unwrap();
         dir.make().unwrap();
         assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, 0o700);

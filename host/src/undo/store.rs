@@ -9,11 +9,11 @@ use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::boot::Boot;
-use super::disk::{self, Operation};
-use super::entries::{Entries, Kind};
+use super::boot::BootId;
+use super::disk::{self, DiskOperation};
+use super::entries::{EntryKind, UndoEntries};
 use super::read::text_of;
-use super::replace::{Durable, new_of, replace};
+use super::replace::{WriteDurability, new_of, replace};
 use super::{StateDir, UndoError, identity, older};
 
 /// The version of the format. Version 1 does not hold the values written last.
@@ -22,7 +22,7 @@ const VERSION: u32 = 2;
 /// The content of the file, readable by people.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Content {
+struct StoreContent {
     version: u32,
     /// True if the settings' entries hold the values written last. The field is near the start, where
     /// [`UndoStore::mark_inexact`] can overwrite it.
@@ -40,13 +40,13 @@ struct Content {
 #[derive(Debug, Clone)]
 pub struct UndoStore {
     directory: StateDir,
-    boot: Boot,
+    boot: BootId,
 }
 
 impl UndoStore {
     /// Creates the store of a directory. Nothing is read or written yet.
     pub fn new(directory: &StateDir) -> Self {
-        Self { directory: directory.clone(), boot: Boot(identity::boot_id()) }
+        Self { directory: directory.clone(), boot: BootId(identity::boot_id()) }
     }
 
     /// Returns the path of the file.
@@ -59,29 +59,29 @@ impl UndoStore {
     /// # Errors
     /// A file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
     /// killed one's settings for the originals.
-    pub fn read(&self) -> Result<Entries, UndoError> {
+    pub fn read(&self) -> Result<UndoEntries, UndoError> {
         let (entries, faults) = self.survey();
         faults.into_iter().next().map_or(Ok(entries), Err)
     }
 
     /// Reads the entries of all files that can be read, and returns the errors of the others. For restoring: one
     /// damaged file must not keep the entries of others from being restored.
-    pub fn survey(&self) -> (Entries, Vec<UndoError>) {
+    pub fn survey(&self) -> (UndoEntries, Vec<UndoError>) {
         let own = self.read_own();
         let mut faults = Vec::new();
         let mut entries = own.unwrap_or_else(|error| {
             faults.push(error);
-            Entries::default()
+            UndoEntries::default()
         });
         faults.extend(older::add(&self.directory, &self.boot, &mut entries).1);
         (entries, faults)
     }
 
-    fn read_own(&self) -> Result<Entries, UndoError> {
+    fn read_own(&self) -> Result<UndoEntries, UndoError> {
         let path = self.path();
         match text_of(&path)? {
             Some(text) => self.parse(&text).map_err(|why| UndoError::Damaged { path, why }),
-            None => Ok(Entries::default()),
+            None => Ok(UndoEntries::default()),
         }
     }
 
@@ -91,27 +91,27 @@ impl UndoStore {
     /// The file can't be read or written. Then it is as it was.
     pub fn change(
         &self,
-        change: impl FnOnce(&mut Entries) -> Result<(), serde_json::Error>,
+        change: impl FnOnce(&mut UndoEntries) -> Result<(), serde_json::Error>,
     ) -> Result<(), UndoError> {
-        self.change_as(Durable::Synced, change)
+        self.change_as(WriteDurability::Synced, change)
     }
 
     /// Changes the entries as [`change`](Self::change) does, with a choice of durability.
     pub(crate) fn change_as(
         &self,
-        durable: Durable,
-        change: impl FnOnce(&mut Entries) -> Result<(), serde_json::Error>,
+        durable: WriteDurability,
+        change: impl FnOnce(&mut UndoEntries) -> Result<(), serde_json::Error>,
     ) -> Result<(), UndoError> {
         let path = self.path();
         self.directory
             .make()
             .map_err(|source| UndoError::Directory { path: self.directory.path().to_owned(), source })?;
         let write = |source| UndoError::Write { path: path.clone(), source };
-        let _turn = Turn::take(&self.directory).map_err(write)?;
+        let _turn = StoreLock::acquire(&self.directory).map_err(write)?;
         let mut entries = self.read_own()?;
         let (older, _) = older::add(&self.directory, &self.boot, &mut entries);
         change(&mut entries).map_err(|why| write(why.into()))?;
-        if entries.count(Kind::Setting) == 0 {
+        if entries.count(EntryKind::Setting) == 0 {
             entries.is_exact = true;
         }
         if entries.is_empty() {
@@ -131,7 +131,7 @@ impl UndoStore {
     pub(crate) fn mark_inexact(&self) -> Result<(), UndoError> {
         let path = self.path();
         let write = |source| UndoError::Write { path: path.clone(), source };
-        let _turn = Turn::take(&self.directory).map_err(write)?;
+        let _turn = StoreLock::acquire(&self.directory).map_err(write)?;
         let text = text_of(&path)?.unwrap_or_default();
         let (before, after) = (br#""exact": true"#, b"null");
         let Some(at) = text.windows(before.len()).position(|part| part == before) else {
@@ -139,7 +139,7 @@ impl UndoStore {
             return if is_done { Ok(()) } else { Err(write(io::ErrorKind::InvalidData.into())) };
         };
         let at = (at + before.len() - after.len()) as u64;
-        disk::run(Operation::Mark, || {
+        disk::run(DiskOperation::Mark, || {
             let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&path)?;
             file.write_all_at(after, at)
         })
@@ -147,7 +147,7 @@ impl UndoStore {
     }
 
     /// Discards the entries about KSM itself, and damaged files. Both are kept in files beside the store, which are
-    /// returned. Entries of undamaged files about guests stay. The caller holds the [`Lock`](crate::act::Lock).
+    /// returned. Entries of undamaged files about guests stay. The caller holds the [`KsmLock`](crate::perform_step::KsmLock).
     ///
     /// # Errors
     /// A file can't be moved or written.
@@ -155,13 +155,13 @@ impl UndoStore {
         let mut aside = Vec::new();
         loop {
             match self.read() {
-                Ok(entries) if Kind::OF_KSM.iter().all(|kind| entries.count(*kind) == 0) => return Ok(aside),
+                Ok(entries) if EntryKind::OF_KSM.iter().all(|kind| entries.count(*kind) == 0) => return Ok(aside),
                 Ok(entries) => {
                     let kept = free_name(&self.path());
                     let fail = |source| UndoError::Write { path: kept.clone(), source };
-                    replace(&kept, &self.text(entries).map_err(fail)?, Durable::Synced).map_err(fail)?;
+                    replace(&kept, &self.text(entries).map_err(fail)?, WriteDurability::Synced).map_err(fail)?;
                     self.change(|entries| {
-                        Kind::OF_KSM.into_iter().for_each(|kind| entries.remove(kind));
+                        EntryKind::OF_KSM.into_iter().for_each(|kind| entries.remove(kind));
                         Ok(())
                     })?;
                     aside.push(kept);
@@ -184,20 +184,20 @@ impl UndoStore {
         Ok(aside)
     }
 
-    fn parse(&self, text: &[u8]) -> Result<Entries, String> {
-        let content: Content = serde_json::from_slice(text).map_err(|why| why.to_string())?;
+    fn parse(&self, text: &[u8]) -> Result<UndoEntries, String> {
+        let content: StoreContent = serde_json::from_slice(text).map_err(|why| why.to_string())?;
         if !(1..=VERSION).contains(&content.version) {
             return Err(format!("version {}, this ksmith knows up to {VERSION}", content.version));
         }
         if self.boot.is_another(content.boot_id.as_deref()) {
-            return Ok(Entries::default());
+            return Ok(UndoEntries::default());
         }
-        Ok(Entries { owner: Some(content.owner), is_exact: content.exact == Some(true), all: content.entries })
+        Ok(UndoEntries { owner: Some(content.owner), is_exact: content.exact == Some(true), all: content.entries })
     }
 
-    fn text(&self, entries: Entries) -> io::Result<Vec<u8>> {
-        let Boot(boot_id) = self.boot.clone();
-        let content = Content {
+    fn text(&self, entries: UndoEntries) -> io::Result<Vec<u8>> {
+        let BootId(boot_id) = self.boot.clone();
+        let content = StoreContent {
             version: VERSION,
             exact: entries.is_exact.then_some(true),
             owner: identity::own()?,
@@ -212,17 +212,17 @@ impl UndoStore {
 
 /// The right to change the file: a lock of the directory. It is released explicitly, since a child that was forked
 /// meanwhile has a copy of the descriptor.
-struct Turn(File);
+struct StoreLock(File);
 
-impl Turn {
-    fn take(directory: &StateDir) -> io::Result<Self> {
+impl StoreLock {
+    fn acquire(directory: &StateDir) -> io::Result<Self> {
         let file = File::open(directory.path())?;
         file.lock()?;
         Ok(Self(file))
     }
 }
 
-impl Drop for Turn {
+impl Drop for StoreLock {
     fn drop(&mut self) {
         // Closing the descriptor unlocks as well.
         let _ = self.0.unlock();
@@ -233,7 +233,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(());
     }
-    disk::run(Operation::Remove, || fs::remove_file(path))
+    disk::run(DiskOperation::Remove, || fs::remove_file(path))
 }
 
 fn free_name(path: &Path) -> PathBuf {

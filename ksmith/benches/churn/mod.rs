@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
-use ksmith_lab::{Contents, MemoryGuest};
+use ksmith_lab::{GuestContents, MemoryGuest};
 
-use crate::running::{self, Daemon};
+use crate::running::{self, BenchDaemon};
 
 const EVERY: Duration = Duration::from_secs(4);
 
@@ -27,7 +27,7 @@ const VISITOR: &str = "equal:1:16384 equal:2:8192 zero:4096 unique:8192 churn:20
 /// Prints one row of a table: the share of a core that the daemon takes, ksmd's, and what is saved at the end.
 pub fn measure() {
     let staying = [guest(STAYING), guest(STAYING)];
-    let daemon = Daemon::start_quiet();
+    let daemon = BenchDaemon::start_quiet();
     let mut visitors = VecDeque::new();
     let mut next = Instant::now();
     let mut churn = |times: u32| {
@@ -55,7 +55,7 @@ pub fn measure() {
 
 fn guest(parts: &str) -> MemoryGuest {
     let parts = parts.split(' ').map(|part| part.parse().expect("a part")).collect();
-    MemoryGuest::start(&running::program(), &Contents(parts)).unwrap()
+    MemoryGuest::start(&running::program(), &GuestContents(parts)).unwrap()
 }
 
 fn ksmd_cpu() -> Duration {

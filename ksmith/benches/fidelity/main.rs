@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
-use ksmith_lab::fidelity::{Difference, Run, Trace, scaled};
+use ksmith_lab::fidelity::{RecordedTrace, RunDifference, TracedRun, scaled};
 use ksmith_lab::simulate::load_costs;
 use serde_json::Value;
 use support::KernelLock;
@@ -30,7 +30,7 @@ const USUAL_POLICIES: &str = "profit,fixed:morfik,reference";
 const USUAL_SECONDS: f64 = 30.0;
 
 #[derive(Debug)]
-struct Options {
+struct FidelityOptions {
     scenarios: Vec<String>,
     policies: Vec<String>,
     seconds: f64,
@@ -40,7 +40,7 @@ struct Options {
     against: Option<PathBuf>,
 }
 
-impl Options {
+impl FidelityOptions {
     fn read() -> Self {
         let policies = |text: &str| text.split(',').map(str::to_owned).collect();
         let mut options = Self {
@@ -75,7 +75,7 @@ impl Options {
 }
 
 fn main() {
-    let options = Options::read();
+    let options = FidelityOptions::read();
     let directory = tempfile::tempdir().unwrap();
     println!(
         "scenario | policy | saved: greatest difference | mean | ksmd's CPU, simulated / live | passes | within the aim"
@@ -84,17 +84,17 @@ fn main() {
         let mut paths: Vec<PathBuf> = fs::read_dir(traces).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         for path in paths.iter().filter(|path| path.extension().is_some_and(|ending| ending == "json")) {
-            let trace: Trace = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+            let trace: RecordedTrace = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
             if options.scenarios == USUAL || options.scenarios.contains(&trace.scenario) {
                 let costs = options.costs.as_deref().map_or(trace.costs, |file| load_costs(file).unwrap());
-                row(&Trace { costs, ..trace }, directory.path());
+                row(&RecordedTrace { costs, ..trace }, directory.path());
             }
         }
         return;
     }
     let costs = options.costs.clone().unwrap_or_else(|| directory.path().join("costs.toml"));
     if options.costs.is_none() {
-        let Some(_lock) = KernelLock::take() else { return };
+        let Some(_lock) = KernelLock::acquire() else { return };
         run(&["sim", "calibrate", "--out", costs.to_str().unwrap()]);
     }
     let costs = load_costs(&costs).unwrap();
@@ -105,14 +105,14 @@ fn main() {
             for policy in &options.policies {
                 let (before, live, after) = {
                     // The lock for each run apart, so that other tests get their turns.
-                    let Some(_lock) = KernelLock::take() else { return };
+                    let Some(_lock) = KernelLock::acquire() else { return };
                     let before = ksmd_times();
                     let live = run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"]);
                     (before, live, ksmd_times())
                 };
                 let [ran_ns, waited_ns] = [0, 1].map(|field| after[field] - before[field]);
-                let run = Run::all_of(&serde_json::from_str::<Value>(&live).unwrap()).remove(0);
-                let trace = Trace {
+                let run = TracedRun::all_of(&serde_json::from_str::<Value>(&live).unwrap()).remove(0);
+                let trace = RecordedTrace {
                     scenario: scenario.clone(),
                     policy: policy.clone(),
                     seconds: options.seconds,
@@ -148,9 +148,9 @@ fn shipped(scenario: &str) -> PathBuf {
 }
 
 /// Simulates what was recorded, and prints the comparison.
-fn row(trace: &Trace, directory: &Path) {
+fn row(trace: &RecordedTrace, directory: &Path) {
     let scenario = scaled(&shipped(&trace.scenario), trace.seconds, directory).unwrap();
-    let difference = Difference::of(&trace.simulate(&scenario).unwrap(), &trace.run);
+    let difference = RunDifference::between(&trace.simulate(&scenario).unwrap(), &trace.run);
     println!("{} | {} | {difference}", trace.scenario, trace.policy);
 }
 

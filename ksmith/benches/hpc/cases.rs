@@ -4,10 +4,10 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::contender::Contender;
+use crate::contender::HpcContender;
 
 /// A job.
-pub(crate) struct Case {
+pub(crate) struct HpcCase {
     /// The name on the command line.
     pub(crate) name: &'static str,
     /// A description in one line.
@@ -27,10 +27,10 @@ const MULTIMAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/multima
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 const MPI: (&str, &str) = ("mpirun", "Open MPI (Debian: openmpi-bin)");
 
-pub(crate) fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<HpcCase> {
     let multimat = |name, about, ranks: u32, more: &str| {
         let of = |program: &str| mpirun(ranks, &format!("{program} --cells 160 --iterations 60 {more}"));
-        Case {
+        HpcCase {
             name,
             about,
             needs: &[MPI, (MULTIMAT, "make -C examples/multimat (Debian: libopenmpi-dev)")],
@@ -43,7 +43,7 @@ pub(crate) fn all() -> Vec<Case> {
     vec![
         multimat("multimat-4", "a multi-material simulation on 4 ranks (examples/multimat)", 4, ""),
         multimat("multimat-8", "the same on 8 ranks", 8, ""),
-        Case {
+        HpcCase {
             name: "lammps-4",
             about: "LAMMPS: its peptide in water, repeated 4x4x2 times, on 4 ranks",
             needs: &[MPI, ("lmp", "LAMMPS (Debian: lammps lammps-examples)")],
@@ -52,7 +52,7 @@ pub(crate) fn all() -> Vec<Case> {
             files: &[("in.peptide", include_str!("in.peptide"))],
             shows: last_thermo,
         },
-        Case {
+        HpcCase {
             name: "espresso-4",
             about: "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks",
             needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
@@ -61,7 +61,7 @@ pub(crate) fn all() -> Vec<Case> {
             files: &[("graphene.in", include_str!("graphene.in"))],
             shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
         },
-        Case {
+        HpcCase {
             name: "python-6",
             about: "a Python service with 6 forked workers (examples/python-service)",
             needs: &[("python3", "Python 3")],
@@ -70,7 +70,7 @@ pub(crate) fn all() -> Vec<Case> {
             files: &[],
             shows: |said| said.contains("\"wrong\": 0,").then(|| "no wrong answer".to_owned()),
         },
-        Case {
+        HpcCase {
             name: "node-4",
             about: "a Node service with 4 workers (examples/node-service)",
             needs: &[("node", "Node")],
@@ -79,7 +79,7 @@ pub(crate) fn all() -> Vec<Case> {
             files: &[],
             shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
         },
-        Case {
+        HpcCase {
             name: "node-4-fixed",
             about: "the same with the same addresses in all workers (setarch -R, V8's --random-seed)",
             needs: &[("node", "Node"), ("setarch", "util-linux")],
@@ -91,10 +91,10 @@ pub(crate) fn all() -> Vec<Case> {
     ]
 }
 
-impl Case {
+impl HpcCase {
     /// The words of the command, if this contender can compete.
-    pub(crate) fn command_for(&self, contender: Contender) -> Option<Vec<String>> {
-        let line = if contender == Contender::Indirect { self.indirect.as_ref()? } else { &self.command };
+    pub(crate) fn command_for(&self, contender: HpcContender) -> Option<Vec<String>> {
+        let line = if contender == HpcContender::Indirect { self.indirect.as_ref()? } else { &self.command };
         Some(line.split_whitespace().map(str::to_owned).collect())
     }
 

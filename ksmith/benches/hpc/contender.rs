@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith_service::control::Client;
+use ksmith_service::control::ControlClient;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
 /// A way of running a job: with or without KSM, and under which control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contender {
+pub(crate) enum HpcContender {
     /// Without KSM.
     None,
     /// The program's own layer instead of KSM.
@@ -33,7 +33,7 @@ pub(crate) enum Contender {
     FoldKsmith,
 }
 
-impl Contender {
+impl HpcContender {
     pub(crate) const ALL: [Self; 9] = [
         Self::None,
         Self::Default,
@@ -69,10 +69,10 @@ impl Contender {
     }
 
     /// Sets KSM up for a job. Undone by the bench's next reset, and a daemon by dropping what is returned.
-    pub(crate) fn take_over(self, place: &Path) -> Controlled {
+    pub(crate) fn take_over(self, place: &Path) -> ControlledKsm {
         let pages = match self {
-            Self::None | Self::Indirect => return Controlled { daemon: None, config: None },
-            Self::Fold => return Controlled { daemon: None, config: Some(configured(place, "")) },
+            Self::None | Self::Indirect => return ControlledKsm { daemon: None, config: None },
+            Self::Fold => return ControlledKsm { daemon: None, config: Some(configured(place, "")) },
             Self::Ksmith | Self::KsmithGuided | Self::FoldKsmith => {
                 return daemon(place, include_str!("../../../packaging/hpc.toml"));
             }
@@ -83,11 +83,11 @@ impl Contender {
         for (name, value) in [("pages_to_scan", pages), ("sleep_millisecs", 20), ("run", 1)] {
             fs::write(Path::new(KSM).join(name), value.to_string()).unwrap();
         }
-        Controlled { daemon: None, config: None }
+        ControlledKsm { daemon: None, config: None }
     }
 }
 
-impl fmt::Display for Contender {
+impl fmt::Display for HpcContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "none",
@@ -104,13 +104,13 @@ impl fmt::Display for Contender {
 }
 
 /// KSM under the control of a contender. A daemon is ended on drop.
-pub(crate) struct Controlled {
+pub(crate) struct ControlledKsm {
     daemon: Option<Child>,
     /// The configuration, which tells `ksmith run` where a daemon listens.
     pub(crate) config: Option<PathBuf>,
 }
 
-impl Controlled {
+impl ControlledKsm {
     pub(crate) fn pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Child::id)
     }
@@ -129,7 +129,7 @@ fn configured(place: &Path, policy: &str) -> PathBuf {
 }
 
 /// Starts the daemon and waits until it answers.
-fn daemon(place: &Path, policy: &str) -> Controlled {
+fn daemon(place: &Path, policy: &str) -> ControlledKsm {
     let (socket, log) = (place.join("control"), place.join("daemon.log"));
     let config = configured(place, policy);
     let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
@@ -143,16 +143,16 @@ fn daemon(place: &Path, policy: &str) -> Controlled {
         .env_remove("JOURNAL_STREAM")
         .spawn()
         .unwrap();
-    let controlled = Controlled { daemon: Some(child), config: Some(config.clone()) };
+    let controlled = ControlledKsm { daemon: Some(child), config: Some(config.clone()) };
     let began = Instant::now();
-    while Client::connect(&socket).and_then(|mut client| client.status()).is_err() {
+    while ControlClient::connect(&socket).and_then(|mut client| client.status()).is_err() {
         assert!(began.elapsed() < Duration::from_secs(60), "no daemon: {}", fs::read_to_string(&log).unwrap());
         std::thread::sleep(Duration::from_millis(50));
     }
     controlled
 }
 
-impl Drop for Controlled {
+impl Drop for ControlledKsm {
     fn drop(&mut self) {
         if let Some(child) = &mut self.daemon {
             let _ = rustix::process::kill_process(

@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES, SmapsRollup};
 use ksmith_core::units::Bytes;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use serde::Serialize;
 
-use crate::contender::{Contender, Controlled};
+use crate::contender::{ControlledKsm, HpcContender};
 
 /// Between two looks at a job's memory. Looking costs the kernel a walk over all its page tables.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// The figures of a job's run, from the start of the command to its end.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Run {
+pub(crate) struct JobRun {
     /// Wall time from start to end.
     pub(crate) wall_seconds: f64,
     /// PSS and swap of all processes together, with KSM's metadata for them: on average over time.
@@ -47,7 +47,7 @@ pub(crate) struct Run {
     pub(crate) looks: Vec<(f64, u64)>,
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for JobRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -66,14 +66,14 @@ impl fmt::Display for Run {
 
 /// Runs the command in `place` to its end. `shows` finds its result in what it prints.
 pub(crate) fn play(
-    contender: Contender,
-    control: &Controlled,
+    contender: HpcContender,
+    control: &ControlledKsm,
     words: &[String],
     place: &Path,
     shows: fn(&str) -> Option<String>,
-) -> Run {
+) -> JobRun {
     let root = Root::host();
-    let mut observer = Observer::new(root.clone());
+    let mut observer = HostObserver::new(root.clone());
     let output = place.join("output");
     let mut command = command(contender, control, words, place);
     let file = File::create(&output).unwrap();
@@ -105,7 +105,7 @@ pub(crate) fn play(
     let copied = |sample: &ksmith_core::sample::Sample| {
         sample.vmstat.as_ref().value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
     };
-    Run {
+    JobRun {
         wall_seconds,
         mean_bytes: mean(&looks),
         late_bytes: mean(&looks[looks.len() / 2..]),
@@ -123,7 +123,7 @@ fn mean(looks: &[(f64, u64)]) -> f64 {
     looks.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / looks.len().max(1) as f64
 }
 
-fn command(contender: Contender, control: &Controlled, words: &[String], place: &Path) -> Command {
+fn command(contender: HpcContender, control: &ControlledKsm, words: &[String], place: &Path) -> Command {
     let (program, rest) = words.split_first().unwrap();
     if let Some(config) = &control.config {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));

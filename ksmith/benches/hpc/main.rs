@@ -17,20 +17,20 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cases::Case;
-use contender::Contender;
-use job::Run;
-use ksmith_host::act::{Control, StateDir};
+use cases::HpcCase;
+use contender::HpcContender;
+use job::JobRun;
+use ksmith_host::act::{KsmControl, StateDir};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::live_bench::LiveBench;
-use ksmith_lab::play::Bench;
+use ksmith_lab::play::LabBench;
 use rustix::process::{Pid, setpriority_process};
 
 /// The options of the command line.
-struct Asked {
-    cases: Vec<Case>,
-    contenders: Vec<Contender>,
+struct HpcOptions {
+    cases: Vec<HpcCase>,
+    contenders: Vec<HpcContender>,
     repeat: usize,
     nice: Option<i32>,
     /// The file for raw figures; the output of the daemon and of `ksmith run` goes beside it.
@@ -68,9 +68,9 @@ fn main() {
 const ABOVE: i32 = 5;
 
 /// A changed niceness of ksmd, restored on drop.
-struct Niceness(Option<Pid>);
+struct KsmdNiceness(Option<Pid>);
 
-impl Niceness {
+impl KsmdNiceness {
     fn set(root: &Root, nice: i32) -> Self {
         let ksmd = ksmd::pid(root).and_then(|pid| Pid::from_raw(pid.cast_signed()));
         if ksmd.is_some() {
@@ -80,7 +80,7 @@ impl Niceness {
     }
 }
 
-impl Drop for Niceness {
+impl Drop for KsmdNiceness {
     fn drop(&mut self) {
         if self.0.is_some() {
             let _ = setpriority_process(self.0, ABOVE);
@@ -93,7 +93,7 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
     lock.lock().unwrap();
     let control = loop {
-        match Control::take(root, &StateDir::of(root), false, false) {
+        match KsmControl::acquire(root, &StateDir::from_root(root), false, false) {
             Ok(control) => break control,
             Err(why) => eprintln!("waiting: {why}"),
         }
@@ -101,7 +101,7 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     };
     let mut bench = LiveBench::new(control).unwrap();
     bench.reset().unwrap();
-    let niceness = nice.map(|nice| Niceness::set(root, nice + ABOVE));
+    let niceness = nice.map(|nice| KsmdNiceness::set(root, nice + ABOVE));
     let result = work();
     drop(niceness);
     bench.reset().unwrap();
@@ -112,13 +112,13 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
 /// All runs of a case, by contender. `keep` is given what there is after each repeat, so that a bench that is cut short has its
 /// figures.
 fn play(
-    case: &Case,
-    asked: &Asked,
+    case: &HpcCase,
+    asked: &HpcOptions,
     root: &Root,
-    keep: impl Fn(&[(Contender, Vec<Run>)]),
-) -> Vec<(Contender, Vec<Run>)> {
+    keep: impl Fn(&[(HpcContender, Vec<JobRun>)]),
+) -> Vec<(HpcContender, Vec<JobRun>)> {
     let competing = asked.contenders.iter().filter(|contender| case.command_for(**contender).is_some());
-    let mut runs: Vec<(Contender, Vec<Run>)> = competing.map(|contender| (*contender, Vec::new())).collect();
+    let mut runs: Vec<(HpcContender, Vec<JobRun>)> = competing.map(|contender| (*contender, Vec::new())).collect();
     for number in 1..=asked.repeat {
         for (contender, runs) in &mut runs {
             let command = case.command_for(*contender).expect("a contender that can compete");
@@ -142,9 +142,9 @@ fn play(
     runs
 }
 
-fn asked() -> Option<Asked> {
+fn asked() -> Option<HpcOptions> {
     let mut asked =
-        Asked { cases: Vec::new(), contenders: Contender::ALL.to_vec(), repeat: 3, nice: None, out: None };
+        HpcOptions { cases: Vec::new(), contenders: HpcContender::ALL.to_vec(), repeat: 3, nice: None, out: None };
     // Cargo adds `--bench`.
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
@@ -159,7 +159,7 @@ fn asked() -> Option<Asked> {
                     asked.contenders.len(),
                     named.len(),
                     "--under: of {:?}",
-                    Contender::ALL.map(|c| c.to_string())
+                    HpcContender::ALL.map(|c| c.to_string())
                 );
             }
             name => match cases::all().into_iter().find(|case| case.name == name) {

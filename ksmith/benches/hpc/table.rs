@@ -4,20 +4,21 @@ use ksmith_core::units::Bytes;
 use ksmith_lab::measure::Spread;
 use serde_json::{Value, json};
 
-use crate::cases::Case;
-use crate::contender::Contender;
-use crate::job::Run;
+use crate::cases::HpcCase;
+use crate::contender::HpcContender;
+use crate::job::JobRun;
 
 /// Prints the table of a case as Markdown.
-pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
-    let plain = runs.iter().find(|(contender, _)| *contender == Contender::None).map(|(_, runs)| runs.as_slice());
+pub(crate) fn print(case: &HpcCase, runs: &[(HpcContender, Vec<JobRun>)]) {
+    let plain =
+        runs.iter().find(|(contender, _)| *contender == HpcContender::None).map(|(_, runs)| runs.as_slice());
     println!("\n{}: {}\n", case.name, case.about);
     println!(
         "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | CPU | more CPU | ksmd CPU | copied |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
-        let median = |of: fn(&Run) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
+        let median = |of: fn(&JobRun) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
         let wall = spread(runs, |run| run.wall_seconds);
         println!(
             "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:+.1} % | {:.2} s | {:.0} |",
@@ -49,18 +50,18 @@ pub(crate) fn print(case: &Case, runs: &[(Contender, Vec<Run>)]) {
 
 /// The median of how much more a run took than the one without KSM in the same repeat: what changes on the host from one
 /// repeat to the next is not in it.
-fn within(plain: Option<&[Run]>, runs: &[Run], of: fn(&Run) -> f64) -> f64 {
+fn within(plain: Option<&[JobRun]>, runs: &[JobRun], of: fn(&JobRun) -> f64) -> f64 {
     let pairs = plain.unwrap_or_default().iter().zip(runs);
-    let more = Spread::of(pairs.map(|(plain, run)| Some(of(run) / of(plain) - 1.0)));
+    let more = Spread::from_values(pairs.map(|(plain, run)| Some(of(run) / of(plain) - 1.0)));
     more.median.unwrap_or(f64::NAN)
 }
 
 /// All there is to know about the runs of a case.
-pub(crate) fn raw(case: &Case, runs: &[(Contender, Vec<Run>)]) -> Value {
+pub(crate) fn raw(case: &HpcCase, runs: &[(HpcContender, Vec<JobRun>)]) -> Value {
     let runs = runs.iter().map(|(contender, runs)| json!({ "contender": contender.to_string(), "runs": runs }));
     json!({ "case": case.name, "contenders": runs.collect::<Vec<_>>() })
 }
 
-fn spread(runs: &[Run], of: fn(&Run) -> f64) -> Spread {
-    Spread::of(runs.iter().map(|run| Some(of(run))))
+fn spread(runs: &[JobRun], of: fn(&JobRun) -> f64) -> Spread {
+    Spread::from_values(runs.iter().map(|run| Some(of(run))))
 }

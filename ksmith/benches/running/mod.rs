@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith_service::control::Client;
+use ksmith_service::control::ControlClient;
 
 /// The longest to wait for a daemon to settle.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,12 +45,12 @@ fn used(directory: &Path) -> Option<u64> {
 }
 
 /// A daemon at work with the default settings; ended gently, so that it restores.
-pub struct Daemon {
+pub struct BenchDaemon {
     child: Child,
     directory: PathBuf,
 }
 
-impl Daemon {
+impl BenchDaemon {
     pub fn start() -> Self {
         Self::start_with("")
     }
@@ -106,7 +106,7 @@ impl Daemon {
     }
 
     fn state(&self) -> Option<String> {
-        let answer = Client::connect(&self.socket()).and_then(|mut client| client.status()).ok()?;
+        let answer = ControlClient::connect(&self.socket()).and_then(|mut client| client.status()).ok()?;
         Some(answer.daemon?.state)
     }
 
@@ -175,7 +175,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&self.child),

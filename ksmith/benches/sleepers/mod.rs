@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 
 /// Children that sleep until this is dropped.
-pub struct Sleepers(Vec<rustix::process::Pid>);
+pub struct SleepingChildren(Vec<rustix::process::Pid>);
 
-impl Sleepers {
+impl SleepingChildren {
     pub fn fork(mergeable: usize, plain: usize) -> Self {
         let mut pids: Vec<_> = (0..plain).map(|_| fork_sleeper()).collect();
         if mergeable > 0 {
-            let memory = Mergeable::map();
+            let memory = MergeableMapping::map();
             pids.extend((0..mergeable).map(|_| fork_sleeper()));
             drop(memory);
         }
@@ -17,7 +17,7 @@ impl Sleepers {
     }
 }
 
-impl Drop for Sleepers {
+impl Drop for SleepingChildren {
     fn drop(&mut self) {
         for pid in &self.0 {
             rustix::process::kill_process(*pid, rustix::process::Signal::KILL).unwrap();
@@ -29,11 +29,11 @@ impl Drop for Sleepers {
 }
 
 /// Mergeable memory of this process, which children inherit.
-struct Mergeable(*mut std::ffi::c_void);
+struct MergeableMapping(*mut std::ffi::c_void);
 
 const MERGEABLE_BYTES: usize = 16 * 4096;
 
-impl Mergeable {
+impl MergeableMapping {
     #[allow(unsafe_code, reason = "system calls")]
     fn map() -> Self {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -47,7 +47,7 @@ impl Mergeable {
     }
 }
 
-impl Drop for Mergeable {
+impl Drop for MergeableMapping {
     #[allow(unsafe_code, reason = "a system call")]
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made, of which no reference was ever taken.

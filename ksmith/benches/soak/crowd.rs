@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 
 use crate::daemon::end_with_parent;
-use crate::preload_library::{Compiled, Filled, compile, compile_linked, library};
-use crate::support::image::{Image, ImageGuest};
+use crate::preload_library::{CompiledProgram, FilledProgram, compile, compile_linked, library};
+use crate::support::image::{ImageGuest, UmlImage};
 use crate::support::program::PROGRAM;
-use crate::support::vm::{Qemu, content};
+use crate::support::vm::{QemuProcess, content};
 use crate::support::{guest, skipped};
 
 /// The user that opts in through the library.
@@ -27,11 +27,11 @@ const USERS_SOCKET: &str = "/run/ksmith/user";
 const MIB: &str = "2";
 
 /// All running processes of the soak, the oldest first.
-pub struct Crowd {
-    tools: Tools,
+pub struct SoakCrowd {
+    tools: SoakTools,
     guests: VecDeque<MemoryGuest>,
-    programs: VecDeque<Filled>,
-    machines: VecDeque<Qemu>,
+    programs: VecDeque<FilledProgram>,
+    machines: VecDeque<QemuProcess>,
     linuxes: VecDeque<ImageGuest>,
     /// Programs that ask the daemon, and end by themselves.
     asking: Vec<Child>,
@@ -41,19 +41,19 @@ pub struct Crowd {
 }
 
 /// The directory, programs and image from which the soak starts its processes.
-struct Tools {
+struct SoakTools {
     directory: tempfile::TempDir,
-    equal: Compiled,
-    scans: Compiled,
-    image: Image,
+    equal: CompiledProgram,
+    scans: CompiledProgram,
+    image: UmlImage,
 }
 
-impl Tools {
+impl SoakTools {
     fn make() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let equal = compile("tests/c/equal.c", &["-O2"])?;
         let scans = compile_linked("../examples/c/scan.c")?;
-        let image = Image::make(directory.path(), 16)?;
+        let image = UmlImage::make(directory.path(), 16)?;
         if !crate::support::vm::has("qemu-system-x86_64") {
             return None;
         }
@@ -70,10 +70,10 @@ impl Tools {
     }
 }
 
-impl Crowd {
+impl SoakCrowd {
     /// `None`, said loudly, where something is missing.
     pub fn make() -> Option<Self> {
-        let Some(tools) = Tools::make() else {
+        let Some(tools) = SoakTools::make() else {
             skipped("the soak needs a C compiler, QEMU, user-mode Linux, busybox and mke2fs");
             return None;
         };
@@ -111,12 +111,12 @@ impl Crowd {
             1 => self.program(),
             3 => self.machine(step / 8),
             5 => self.user_scan(),
-            7 => ["status", "guests", "balance"].iter().for_each(|command| self.ask(&[command, "--json"])),
+            7 => ["status", "guests", "balance"].iter().for_each(|command| self.spawn_client(&[command, "--json"])),
             _ => {}
         }
         match step % 24 {
             12 => self.linux(step / 24),
-            20 => self.ask(&["scan", "--passes", "1", "--json"]),
+            20 => self.spawn_client(&["scan", "--passes", "1", "--json"]),
             _ => {}
         }
     }
@@ -127,11 +127,11 @@ impl Crowd {
             self.guests.pop_front().into_iter().for_each(check);
         }
         let parts = [
-            Part::Equal { seed: number % 3, pages: 1024 },
-            Part::Same { seed: 7, pages: 256 },
-            Part::Zero { pages: 256 },
-            Part::Unique { pages: 256 },
-            Part::Churn { pages: 64, every: Duration::from_secs(1) },
+            MemoryPart::Equal { seed: number % 3, pages: 1024 },
+            MemoryPart::Same { seed: 7, pages: 256 },
+            MemoryPart::Zero { pages: 256 },
+            MemoryPart::Unique { pages: 256 },
+            MemoryPart::Churn { pages: 64, every: Duration::from_secs(1) },
         ];
         let mut guest = guest(&parts);
         if number.is_multiple_of(4) {
@@ -144,7 +144,7 @@ impl Crowd {
     /// A program that knows nothing of KSM, and is opted in by the library.
     fn program(&mut self) {
         if self.programs.len() == 3 {
-            self.programs.pop_front().into_iter().for_each(Filled::check);
+            self.programs.pop_front().into_iter().for_each(FilledProgram::check);
         }
         self.programs.push_back(program(&self.tools));
         self.started += 1;
@@ -158,7 +158,13 @@ impl Crowd {
         let name = format!("{}-{number}", if number.is_multiple_of(2) { "own" } else { "foreign" });
         let content = self.tools.path("content-1");
         let start = |command: &mut Command| end_with_parent(command, Signal::KILL);
-        self.machines.push_back(Qemu::start_with(self.tools.directory.path(), &name, Some(&content), &[], start));
+        self.machines.push_back(QemuProcess::start_with(
+            self.tools.directory.path(),
+            &name,
+            Some(&content),
+            &[],
+            start,
+        ));
         self.started += 1;
     }
 
@@ -178,7 +184,7 @@ impl Crowd {
         self.spawn(command);
     }
 
-    fn ask(&mut self, arguments: &[&str]) {
+    fn spawn_client(&mut self, arguments: &[&str]) {
         let mut command = Command::new(PROGRAM);
         command.args(arguments);
         self.spawn(command);
@@ -198,11 +204,11 @@ impl Crowd {
     /// Ends all. What was merged must be as it was written.
     pub fn end(mut self) {
         self.guests.drain(..).for_each(check);
-        self.programs.drain(..).for_each(Filled::check);
+        self.programs.drain(..).for_each(FilledProgram::check);
     }
 }
 
-impl Drop for Crowd {
+impl Drop for SoakCrowd {
     fn drop(&mut self) {
         for child in &mut self.asking {
             let _ = child.kill();
@@ -223,9 +229,9 @@ fn as_user(command: &mut Command, directory: &tempfile::TempDir) {
 }
 
 /// A program with the library that has filled its memory.
-fn program(tools: &Tools) -> Filled {
+fn program(tools: &SoakTools) -> FilledProgram {
     let library: &Path = &tools.path("libksmith.so");
     let mut command = tools.equal.preloaded(library, &[("KSMITH_METHOD", "madvise"), ("KSMITH_THRESHOLD", "256K")]);
     as_user(&mut command, &tools.directory);
-    Filled::start(command.arg(MIB))
+    FilledProgram::start(command.arg(MIB))
 }

@@ -11,9 +11,9 @@ use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::flat::Usage;
+use crate::flat::DaemonUsage;
 use crate::support::number;
-use crate::support::program::Running;
+use crate::support::program::RunningProgram;
 
 /// Every part of the daemon at work: pruning, trust domains, scans for users, and balance.
 const CONFIG: &str = r#"
@@ -53,11 +53,12 @@ rest_seconds = 5.0
 "#;
 
 /// A daemon of the release build with everything on. If the soak is killed, the daemon is told to end, and restores.
-pub fn start(place: &Path) -> (Running, tempfile::NamedTempFile) {
+pub fn start(place: &Path) -> (RunningProgram, tempfile::NamedTempFile) {
     let history = format!("[history]\npath = {:?}\n", place.join("history.db"));
     let (file, path) = crate::support::program::config_file(&format!("{CONFIG}{history}"));
-    let mut daemon =
-        Running::start_with(&["-v", "daemon", "--config", &path], |command| end_with_parent(command, Signal::TERM));
+    let mut daemon = RunningProgram::start_with(&["-v", "daemon", "--config", &path], |command| {
+        end_with_parent(command, Signal::TERM)
+    });
     daemon.wait_ready();
     (daemon, file)
 }
@@ -73,14 +74,14 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
 }
 
 /// A monitor of a daemon's resources.
-pub struct Watch {
+pub struct DaemonMonitor {
     pid: u32,
     began: Instant,
     /// The moment of the sample before, and what the daemon and ksmd had used by then, in seconds.
     before: (f64, [f64; 2]),
 }
 
-impl Watch {
+impl DaemonMonitor {
     pub fn over(pid: u32) -> Self {
         let mut watch = Self { pid, began: Instant::now(), before: (0.0, [0.0; 2]) };
         watch.before = (0.0, watch.cpu(&watch.family()));
@@ -92,7 +93,7 @@ impl Watch {
     }
 
     /// Samples the present usage, with the shares of CPU since the call before.
-    pub fn look(&mut self, processes: usize) -> Usage {
+    pub fn sample_usage(&mut self, processes: usize) -> DaemonUsage {
         let family = self.family();
         let seconds = self.seconds();
         let cpu = self.cpu(&family);
@@ -100,7 +101,7 @@ impl Watch {
         // A child that has ended takes its time with it.
         let percent = |at: usize| 100.0 * (cpu[at] - used[at]).max(0.0) / (seconds - then).max(0.001);
         let sum = |of: fn(u32) -> f64| family.iter().map(|pid| of(*pid)).sum::<f64>();
-        Usage {
+        DaemonUsage {
             seconds,
             rss_kib: rss_kib(self.pid),
             child_rss_kib: family.iter().skip(1).map(|pid| rss_kib(*pid)).fold(0.0, f64::max),

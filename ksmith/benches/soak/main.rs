@@ -21,9 +21,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crowd::Crowd;
-use daemon::Watch;
-use flat::{FIGURES, Trend, Usage};
+use crowd::SoakCrowd;
+use daemon::DaemonMonitor;
+use flat::{DaemonUsage, FIGURES, UsageTrend};
 use ksmith_host::signals::{self, Signal};
 use ksmith_lab::report::line_plot;
 use support::KernelLock;
@@ -43,27 +43,27 @@ fn main() {
     assert!(seconds >= LEAST_SECONDS, "SOAK_SECONDS: {LEAST_SECONDS} at least");
     // Before anything is changed that a sudden end would leave behind.
     let signals = signals::catch().and_then(|caught| caught.listen()).unwrap();
-    let Some(crowd) = Crowd::make() else { return };
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(crowd) = SoakCrowd::make() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/soak");
     fs::create_dir_all(&place).unwrap();
     let place = place.canonicalize().unwrap();
-    let soak = Soak { seconds, place, series: Vec::new() };
+    let soak = SoakRun { seconds, place, series: Vec::new() };
     let faults = soak.run(crowd, &lock, || matches!(signals.try_recv(), Ok(Signal::End)));
     assert!(faults.is_empty(), "the soak failed:\n{}", faults.join("\n"));
 }
 
-struct Soak {
+struct SoakRun {
     seconds: u64,
     place: PathBuf,
-    series: Vec<Usage>,
+    series: Vec<DaemonUsage>,
 }
 
-impl Soak {
+impl SoakRun {
     /// Returns what went wrong.
-    fn run(mut self, mut crowd: Crowd, lock: &KernelLock, is_ended: impl Fn() -> bool) -> Vec<String> {
+    fn run(mut self, mut crowd: SoakCrowd, lock: &KernelLock, is_ended: impl Fn() -> bool) -> Vec<String> {
         let (daemon, _config) = daemon::start(&self.place);
-        let mut watch = Watch::over(daemon.pid());
+        let mut watch = DaemonMonitor::over(daemon.pid());
         // A thousand samples make a plot.
         let pause = Duration::from_millis((self.seconds * 1000 / 1200).clamp(1000, 30_000));
         let mut next = Instant::now() + pause;
@@ -72,7 +72,7 @@ impl Soak {
             crowd.step();
             if Instant::now() >= next {
                 next += pause;
-                self.series.push(watch.look(crowd.processes()));
+                self.series.push(watch.sample_usage(crowd.processes()));
                 fs::write(self.place.join("samples.csv"), self.csv()).unwrap();
             }
             if crowd.is_time_to_reload() {
@@ -102,7 +102,7 @@ impl Soak {
             let points = self.series.iter().map(|usage| (usage.seconds, (figure.of)(usage))).collect();
             let plot = line_plot(figure.axis, "the soak", points).unwrap();
             fs::write(self.place.join(figure.name).with_extension("svg"), plot).unwrap();
-            let Some(trend) = Trend::of(figure, &self.series) else {
+            let Some(trend) = UsageTrend::from_series(figure, &self.series) else {
                 faults.push(format!("{}: too few samples", figure.name));
                 continue;
             };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ksmith_core::amount;
-use ksmith_core::units::Span;
+use ksmith_core::units::TimeSpan;
 
 /// The shortest and the longest time between two refreshes.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), DAY);
@@ -27,7 +27,7 @@ pub(super) fn period(text: &str) -> Result<Duration, String> {
 
 fn within(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, String> {
     let wrong = || {
-        let bounds = format!("from {} to {}", Span(least), Span(most));
+        let bounds = format!("from {} to {}", TimeSpan(least), TimeSpan(most));
         format!(
             "{text:?} is no time {bounds}: write seconds, or a unit behind the number, as in 90s, 10min or 1.5h"
         )

@@ -3,25 +3,25 @@
 use std::path::PathBuf;
 
 use ksmith_core::figures::{GUEST, find};
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
-use ksmith_serve::{Render, Source, Unavailable};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
+use ksmith_serve::{FigureSource, ModelRenderer, SourceUnavailable};
 use ksmith_service::config::Config;
-use ksmith_service::control::{Client, ClientError};
+use ksmith_service::control::{ClientError, ControlClient};
 use serde_json::Value;
 
 use crate::show;
-use crate::show::guests::Order;
+use crate::show::guests::GuestOrder;
 use crate::show::schemas;
 
 /// A daemon, by its sockets.
 #[derive(Debug, Clone)]
-pub struct Daemon {
+pub struct DaemonSockets {
     sockets: Vec<PathBuf>,
 }
 
-impl Daemon {
+impl DaemonSockets {
     /// Returns the sockets of the daemon with this configuration.
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         Self { sockets: vec![config.view.socket.clone(), config.daemon.control_socket.clone()] }
     }
 
@@ -35,17 +35,20 @@ impl Daemon {
     ///
     /// # Errors
     /// A daemon does not answer as it should.
-    pub fn ask<T>(&self, ask: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    pub fn query_daemon<T>(
+        &self,
+        ask: impl Fn(&mut ControlClient) -> Result<T, ClientError>,
+    ) -> Result<Option<T>, ClientError> {
         match self.connect() {
             Ok(mut client) => ask(&mut client).map(Some),
             Err(errors) => errors.into_iter().find(|error| !error.is_absent()).map_or(Ok(None), Err),
         }
     }
 
-    fn connect(&self) -> Result<Client, Vec<ClientError>> {
+    fn connect(&self) -> Result<ControlClient, Vec<ClientError>> {
         let mut errors = Vec::new();
         for path in &self.sockets {
-            match Client::connect(path) {
+            match ControlClient::connect(path) {
                 Ok(client) => return Ok(client),
                 Err(error) => errors.push(error),
             }
@@ -53,41 +56,41 @@ impl Daemon {
         Err(errors)
     }
 
-    fn shown<T>(&self, ask: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, Unavailable> {
+    fn shown<T>(&self, ask: impl Fn(&mut ControlClient) -> Result<T, ClientError>) -> Result<T, SourceUnavailable> {
         let mut client = self.connect().map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Unavailable(format!(
+            SourceUnavailable(format!(
                 "{}: start the daemon (`systemctl start ksmith`), or add this user to the group in [view]",
                 errors.join("; ")
             ))
         })?;
-        ask(&mut client).map_err(|error| Unavailable(error.to_string()))
+        ask(&mut client).map_err(|error| SourceUnavailable(error.to_string()))
     }
 }
 
-impl Source for Daemon {
-    fn status(&self) -> Result<Status, Unavailable> {
-        self.shown(Client::status)
+impl FigureSource for DaemonSockets {
+    fn status(&self) -> Result<StatusReport, SourceUnavailable> {
+        self.shown(ControlClient::status)
     }
 
-    fn guests(&self) -> Result<GuestsReport, Unavailable> {
-        self.shown(Client::guests)
+    fn guests(&self) -> Result<GuestsReport, SourceUnavailable> {
+        self.shown(ControlClient::guests)
     }
 
-    fn balance(&self) -> Result<BalanceReport, Unavailable> {
-        self.shown(Client::balance)
+    fn balance(&self) -> Result<BalanceReport, SourceUnavailable> {
+        self.shown(ControlClient::balance)
     }
 }
 
 /// The JSON of `ksmith status`, `guests` and `balance`.
-pub const RENDER: Render =
-    Render { status: show::status::json, guests: guests_json, balance: show::balance::json, schema };
+pub const RENDER: ModelRenderer =
+    ModelRenderer { status: show::status::json, guests: guests_json, balance: show::balance::json, schema };
 
 fn guests_json(report: &GuestsReport) -> Value {
     let sort = find(GUEST, "saved_bytes").unwrap_or(&GUEST[0]);
-    show::guests::json(report, Order::new(None, sort))
+    show::guests::json(report, GuestOrder::new(None, sort))
 }
 
 fn schema(command: &str) -> Option<Value> {
-    matches!(command, "status" | "guests" | "balance").then(|| schemas::of(command)).flatten()
+    matches!(command, "status" | "guests" | "balance").then(|| schemas::command_schema(command)).flatten()
 }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ksmith_core::units::Bytes;
 
-use super::{Failure, Global, amounts, print};
+use super::{CommandFailure, GlobalArgs, amounts, print};
 use crate::exit;
 use crate::show;
-use crate::show::orders::Held;
-use ksmith_host::act::{Lock, LockError, StateDir};
-use ksmith_host::guests::{Guests, Kind};
-use ksmith_host::observe::Observer;
+use crate::show::orders::HoldReply;
+use ksmith_host::act::{KsmLock, LockError, StateDir};
+use ksmith_host::guests::{GuestKind, GuestTracker};
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Balancer, Holds, Ledger, OrderError, Ordered};
+use ksmith_service::balance::{AcceptedOrder, Balancer, HoldList, MemoryLedger, OrderError};
 use ksmith_service::config::Config;
-use ksmith_service::control::{Client, ClientError, Hold, Resize, ResizedAnswer};
+use ksmith_service::control::{ClientError, ControlClient, HoldRequest, ResizeReply, ResizeRequest};
 
 /// Show the pool that guests share, what each has and could do without, and the plan.
 ///
@@ -88,20 +88,22 @@ const BETWEEN: Duration = Duration::from_millis(500);
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 impl BalanceArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         let config = global.load_config()?;
         let asked = if self.dry_run { None } else { daemon(&config)? };
         let report = match asked {
             Some(mut client) => client.balance()?,
             None => {
-                let mut balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
-                let impossible = |why: ksmith_service::balance::PoolError| Failure::impossible(why.to_string());
+                let mut balancer =
+                    observe_guests(&root, &config, MemoryLedger::open_to_read(&StateDir::from_root(&root))?)?;
+                let impossible =
+                    |why: ksmith_service::balance::PoolError| CommandFailure::impossible(why.to_string());
                 balancer.pool().map_err(impossible)?;
                 std::thread::sleep(BETWEEN);
                 balancer.decide(PATIENCE).map_err(impossible)?;
                 let mut report =
-                    balancer.report().ok_or_else(|| Failure::with_code(exit::FAILED, "nothing was seen"))?;
+                    balancer.report().ok_or_else(|| CommandFailure::with_code(exit::FAILED, "nothing was seen"))?;
                 // No daemon carries this plan out.
                 report.is_enabled = false;
                 report
@@ -117,24 +119,26 @@ impl BalanceArgs {
 }
 
 impl HoldArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let (root, config) = (require(global)?, global.load_config()?);
-        let hold = Hold { guest: self.guest.clone(), release: self.release, dry_run: self.dry_run };
+        let hold = HoldRequest { guest: self.guest.clone(), release: self.release, dry_run: self.dry_run };
         let message = match daemon(&config)? {
             Some(mut client) => client.hold(hold).map_err(refused)?,
             None if self.dry_run => {
-                let balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
+                let balancer =
+                    observe_guests(&root, &config, MemoryLedger::open_to_read(&StateDir::from_root(&root))?)?;
                 balancer.plan_hold(&self.guest, !self.release).map_err(not_ordered)?
             }
             None => {
                 let _lock = lock(&root)?;
-                let mut balancer = look(&root, &config, Ledger::open(&StateDir::of(&root))?)?;
+                let mut balancer =
+                    observe_guests(&root, &config, MemoryLedger::open(&StateDir::from_root(&root))?)?;
                 balancer.hold(&self.guest, !self.release).map_err(not_ordered)?
             }
         };
         if global.json {
             let (guest, message) = (self.guest.as_str(), message.as_str());
-            print::json(&Held { guest, held: !self.release, message, dry_run: self.dry_run })?;
+            print::json(&HoldReply { guest, held: !self.release, message, dry_run: self.dry_run })?;
         } else {
             print::line(message)?;
         }
@@ -143,34 +147,35 @@ impl HoldArgs {
 }
 
 impl GiveArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         resize(global, &self.guest, true, self.amount, self.dry_run)
     }
 }
 
 impl TakeArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         resize(global, &self.guest, false, self.amount, self.dry_run)
     }
 }
 
-fn resize(global: &Global, guest: &str, gives: bool, bytes: u64, dry_run: bool) -> anyhow::Result<ExitCode> {
+fn resize(global: &GlobalArgs, guest: &str, gives: bool, bytes: u64, dry_run: bool) -> anyhow::Result<ExitCode> {
     let (root, config) = (require(global)?, global.load_config()?);
-    let wanted = Resize { guest: guest.to_owned(), give: gives, bytes, dry_run };
+    let wanted = ResizeRequest { guest: guest.to_owned(), give: gives, bytes, dry_run };
     let answer = match daemon(&config)? {
         Some(mut client) => client.resize(wanted).map_err(refused)?,
         None if dry_run => {
-            let balancer = look(&root, &config, Ledger::open_to_read(&StateDir::of(&root))?)?;
+            let balancer =
+                observe_guests(&root, &config, MemoryLedger::open_to_read(&StateDir::from_root(&root))?)?;
             let planned = balancer.plan_order(guest, gives, bytes).map_err(not_ordered)?;
             resized(planned, None)
         }
         None => {
             let _lock = lock(&root)?;
-            let ledger = Ledger::open(&StateDir::of(&root))?;
-            resize_here(&mut look(&root, &config, ledger)?, guest, gives, bytes)?
+            let ledger = MemoryLedger::open(&StateDir::from_root(&root))?;
+            resize_here(&mut observe_guests(&root, &config, ledger)?, guest, gives, bytes)?
         }
     };
-    let ResizedAnswer { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
+    let ResizeReply { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
     if global.json {
         print::json(&answer)?;
     } else if dry_run {
@@ -190,13 +195,14 @@ fn resize(global: &Global, guest: &str, gives: bool, bytes: u64, dry_run: bool) 
     Ok(if has_moved { ExitCode::SUCCESS } else { exit::FAILED.into() })
 }
 
-fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ResizedAnswer> {
+fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ResizeReply> {
     let ordered = balancer.order(guest, gives, bytes).map_err(not_ordered)?;
     let deadline = Instant::now() + LONG_PATIENCE;
     let answers = balancer.answers();
     let given_bytes = loop {
-        if let Some(outcome) = balancer.ordered(&ordered.key) {
-            break outcome.map_err(|why| Failure::with_code(exit::FAILED, format!("{}: {why}", ordered.name)))?;
+        if let Some(outcome) = balancer.order_outcome(&ordered.key) {
+            break outcome
+                .map_err(|why| CommandFailure::with_code(exit::FAILED, format!("{}: {why}", ordered.name)))?;
         }
         balancer.accept(answers.recv_deadline(deadline)?);
     };
@@ -204,33 +210,33 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
 }
 
 /// Builds the reply to a resize order. `given_bytes` is `None` if the order was only planned.
-fn resized(ordered: Ordered, given_bytes: Option<u64>) -> ResizedAnswer {
-    let Ordered { name, from_bytes, wanted_bytes, .. } = ordered;
-    ResizedAnswer { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
+fn resized(ordered: AcceptedOrder, given_bytes: Option<u64>) -> ResizeReply {
+    let AcceptedOrder { name, from_bytes, wanted_bytes, .. } = ordered;
+    ResizeReply { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
 }
 
-fn not_ordered(why: OrderError) -> Failure {
+fn not_ordered(why: OrderError) -> CommandFailure {
     match why {
         OrderError::NotOne(why) => why.into(),
-        OrderError::Refused(why) => Failure::impossible(why),
+        OrderError::Refused(why) => CommandFailure::impossible(why),
     }
 }
 
 /// Returns a balancer that has observed all guests once.
-fn look(root: &Root, config: &Config, ledger: Ledger) -> anyhow::Result<Balancer> {
-    let holds = Holds::open(&StateDir::of(root))?;
-    let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
-    let list = guests.list_unasked(&Observer::new(root.clone()).sample());
+fn observe_guests(root: &Root, config: &Config, ledger: MemoryLedger) -> anyhow::Result<Balancer> {
+    let holds = HoldList::open(&StateDir::from_root(root))?;
+    let mut guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone());
+    let list = guests.list_unasked(&HostObserver::new(root.clone()).sample());
     let mut balancer = Balancer::new(root.clone(), config.balance.clone(), ledger, holds);
-    let machines = list.guests.iter().filter(|guest| guest.kind != Kind::PROCESS);
+    let machines = list.guests.iter().filter(|guest| guest.kind != GuestKind::PROCESS);
     balancer.discover(machines.map(|guest| (guest, guests.target(guest))));
-    balancer.look(PATIENCE);
+    balancer.poll_guests(PATIENCE);
     Ok(balancer)
 }
 
 /// Connects to the running daemon; `None` if there is none, or none that this user may ask.
-fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
-    match Client::connect(&config.daemon.control_socket) {
+fn daemon(config: &Config) -> Result<Option<ControlClient>, ClientError> {
+    match ControlClient::connect(&config.daemon.control_socket) {
         Ok(client) => Ok(Some(client)),
         Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error),
@@ -239,25 +245,25 @@ fn daemon(config: &Config) -> Result<Option<Client>, ClientError> {
 
 fn refused(error: ClientError) -> anyhow::Error {
     match error {
-        ClientError::Refused(why) => Failure::impossible(why).into(),
-        ClientError::NoGuest(why) => Failure::with_code(exit::UNKNOWN_GUEST, why).into(),
+        ClientError::Refused(why) => CommandFailure::impossible(why).into(),
+        ClientError::NoGuest(why) => CommandFailure::with_code(exit::UNKNOWN_GUEST, why).into(),
         error => error.into(),
     }
 }
 
 /// Returns the host to act on, which needs no KSM.
-fn require(global: &Global) -> Result<Root, Failure> {
+fn require(global: &GlobalArgs) -> Result<Root, CommandFailure> {
     let root = global.live_root()?;
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::no_privilege("changing what guests have needs root: run it with sudo"));
+        return Err(CommandFailure::no_privilege("changing what guests have needs root: run it with sudo"));
     }
     Ok(root)
 }
 
 /// Takes the lock, so that no other ksmith balances meanwhile.
-fn lock(root: &Root) -> anyhow::Result<Lock> {
-    Lock::take(&StateDir::of(root)).map_err(|error| match error {
-        error @ LockError::Held { .. } => Failure::impossible(error.to_string()).into(),
+fn lock(root: &Root) -> anyhow::Result<KsmLock> {
+    KsmLock::acquire(&StateDir::from_root(root)).map_err(|error| match error {
+        error @ LockError::Held { .. } => CommandFailure::impossible(error.to_string()).into(),
         error @ LockError::Unusable { .. } => error.into(),
     })
 }

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Global, print};
+use super::{GlobalArgs, print};
 use crate::exit;
-use crate::show::settings::InForce;
+use crate::show::settings::EffectiveConfig;
 use ksmith_host::bad_file::{BadFile, read_text};
-use ksmith_service::config::{Config, ConfigError, Faults, path_of, written};
+use ksmith_service::config::{Config, ConfigError, ConfigFaults, path_of, written};
 
 /// Work with the configuration file.
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,7 @@ pub enum ConfigCommand {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     #[command(flatten)]
-    file: Named,
+    file: ConfigFileArg,
 }
 
 /// Show the configuration in force: each key with its value, and which of them are defaults.
@@ -38,31 +38,33 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     #[command(flatten)]
-    file: Named,
+    file: ConfigFileArg,
 }
 
 /// The file to read.
 #[derive(Debug, Args)]
-struct Named {
+struct ConfigFileArg {
     /// The file to read instead of --config's, or of /etc/ksmith.toml
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 /// A configuration that was found.
-struct Found {
+struct FoundConfig {
     path: PathBuf,
     /// `None` if no file was named, and there is none at the default path.
     text: Option<String>,
 }
 
-impl Named {
-    fn find(&self, global: &Global) -> anyhow::Result<Found> {
+impl ConfigFileArg {
+    fn find(&self, global: &GlobalArgs) -> anyhow::Result<FoundConfig> {
         let named = self.file.as_ref().or(global.config.as_ref());
         let path = named.map_or_else(|| path_of(&global.root()), Clone::clone);
         match read_text(&path) {
-            Ok(text) => Ok(Found { path, text: Some(text) }),
-            Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(Found { path, text: None }),
+            Ok(text) => Ok(FoundConfig { path, text: Some(text) }),
+            Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
+                Ok(FoundConfig { path, text: None })
+            }
             Err(source) => {
                 Err(ConfigError::from(BadFile::Unreadable { what: "configuration", path, source }).into())
             }
@@ -71,7 +73,7 @@ impl Named {
 }
 
 impl ConfigCommand {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => args.run(global),
             Self::Show(args) => args.run(global),
@@ -80,10 +82,10 @@ impl ConfigCommand {
 }
 
 impl CheckArgs {
-    fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let Found { path, text } = self.file.find(global)?;
+    fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        let FoundConfig { path, text } = self.file.find(global)?;
         let config = match Config::check(&path, text.as_deref().unwrap_or_default(), &global.root()) {
-            Err(ConfigError::Faults(Faults { faults, .. })) if global.json => {
+            Err(ConfigError::Faults(ConfigFaults { faults, .. })) if global.json => {
                 let places = faults
                     .iter()
                     .map(|fault| json!({ "line": fault.line, "column": fault.column, "message": fault.message }));
@@ -93,10 +95,16 @@ impl CheckArgs {
             }
             read => read?,
         };
-        self.tell(global, &path, text.is_some(), &config)
+        self.print_result(global, &path, text.is_some(), &config)
     }
 
-    fn tell(&self, global: &Global, path: &Path, exists: bool, config: &Config) -> anyhow::Result<ExitCode> {
+    fn print_result(
+        &self,
+        global: &GlobalArgs,
+        path: &Path,
+        exists: bool,
+        config: &Config,
+    ) -> anyhow::Result<ExitCode> {
         let (policy, share, path) = (config.policy.kind.name(), config.limits.max_cpu, path.display());
         if global.json {
             let path = path.to_string();
@@ -113,11 +121,11 @@ impl CheckArgs {
 }
 
 impl ShowArgs {
-    fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let Found { path, text } = self.file.find(global)?;
+    fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        let FoundConfig { path, text } = self.file.find(global)?;
         let (is_there, text) = (text.is_some(), text.unwrap_or_default());
         Config::parse(&path, &text)?;
-        let in_force = InForce::new(&written(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
+        let in_force = EffectiveConfig::new(&written(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
         let path = path.display().to_string();
         if global.json {
             print::json(&json!({ "path": path, "is_there": is_there, "settings": in_force.json() }))?;

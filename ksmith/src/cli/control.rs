@@ -1,7 +1,7 @@
 //! Takes control of KSM for a command, or returns the reason why it can't.
 
-use super::{Failure, Global};
-use ksmith_host::act::{Control, Lasting, StateDir};
+use super::{CommandFailure, GlobalArgs};
+use ksmith_host::act::{KsmControl, LastingControl, StateDir};
 use ksmith_host::other_controllers;
 use ksmith_host::root::Root;
 
@@ -9,15 +9,15 @@ use ksmith_host::root::Root;
 ///
 /// # Errors
 /// The host has no KSM, or the user is not root (exit code 3).
-pub fn require(global: &Global) -> Result<Root, Failure> {
+pub fn require(global: &GlobalArgs) -> Result<Root, CommandFailure> {
     let root = global.live_root()?;
     if root.text("sys/kernel/mm/ksm/run") == ksmith_core::reading::Reading::Absent {
-        return Err(Failure::impossible(
+        return Err(CommandFailure::impossible(
             "this kernel has no KSM (no /sys/kernel/mm/ksm): it needs CONFIG_KSM=y; in a container, ask on the host",
         ));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::no_privilege("changing KSM's settings needs root: run it with sudo"));
+        return Err(CommandFailure::no_privilege("changing KSM's settings needs root: run it with sudo"));
     }
     Ok(root)
 }
@@ -26,18 +26,23 @@ pub fn require(global: &Global) -> Result<Root, Failure> {
 ///
 /// # Errors
 /// As [`require`], or another program controls KSM.
-pub fn take(global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
+pub fn take_control(global: &GlobalArgs, dry_run: bool, take_over: bool) -> anyhow::Result<KsmControl> {
     let root = require(global)?;
-    take_in(&StateDir::of(&root), global, dry_run, take_over)
+    take_in(&StateDir::from_root(&root), global, dry_run, take_over)
 }
 
 /// Takes control of KSM until the value is dropped, with lock and journal in the given directory.
 ///
 /// # Errors
 /// As [`take`].
-pub fn take_in(directory: &StateDir, global: &Global, dry_run: bool, take_over: bool) -> anyhow::Result<Control> {
+pub fn take_in(
+    directory: &StateDir,
+    global: &GlobalArgs,
+    dry_run: bool,
+    take_over: bool,
+) -> anyhow::Result<KsmControl> {
     let root = require(global)?;
-    let control = Control::take(&root, directory, dry_run, take_over)?;
+    let control = KsmControl::acquire(&root, directory, dry_run, take_over)?;
     for note in control.notes() {
         tracing::warn!("{note}");
     }
@@ -48,9 +53,9 @@ pub fn take_in(directory: &StateDir, global: &Global, dry_run: bool, take_over: 
 ///
 /// # Errors
 /// As [`require`], or another ksmith is running.
-pub fn take_lasting(global: &Global, dry_run: bool) -> anyhow::Result<Lasting> {
+pub fn take_lasting(global: &GlobalArgs, dry_run: bool) -> anyhow::Result<LastingControl> {
     let root = require(global)?;
-    let lasting = Lasting::take(&root, &StateDir::of(&root), dry_run)?;
+    let lasting = LastingControl::acquire(&root, &StateDir::from_root(&root), dry_run)?;
     for note in lasting.notes() {
         tracing::warn!("{note}");
     }

@@ -7,16 +7,16 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use super::{Global, control, print};
+use super::{GlobalArgs, control, print};
 use crate::show::orders::planned_turn;
-use ksmith_core::controller::Controller;
+use ksmith_core::controller::PolicyController;
 use ksmith_core::decide::{POLICIES, PolicyKind};
 use ksmith_host::act::StateDir;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::own_use;
 use ksmith_host::signals;
-use ksmith_service::daemon::{ConfigSource, Daemon, LiveEnvironment, Message, plan};
+use ksmith_service::daemon::{ConfigSource, Daemon, DaemonMessage, LiveEnvironment, plan};
 
 /// The longest wait of a tick for the end of ksmd's batch, before the tick stops ksmd. A batch takes a fraction of
 /// that, unless ksmd waits for a process's memory.
@@ -51,7 +51,7 @@ fn policies() -> impl TypedValueParser<Value = PolicyKind> {
 }
 
 impl DaemonArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let source = ConfigSource { path: global.config.clone(), policy: self.policy };
         let config = source.load()?;
         // Before control is taken, so that a refused configuration pauses no other program.
@@ -62,12 +62,12 @@ impl DaemonArgs {
         let signals = signals::catch()?;
         let directory = match &self.state_dir {
             Some(directory) => StateDir::at(directory),
-            None => StateDir::of(&global.live_root()?),
+            None => StateDir::from_root(&global.live_root()?),
         };
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
-        let mut host = LiveHost::new(Observer::new(global.live_root()?), control);
+        let mut host = LiveHost::new(HostObserver::new(global.live_root()?), control);
         if self.dry_run {
-            let tick = Controller::new(host, policy, config.limits.clone()).tick();
+            let tick = PolicyController::new(host, policy, config.limits.clone()).tick();
             let (reason, knobs) = plan(&tick);
             if global.json {
                 print::json(&planned_turn(&reason, &knobs))?;
@@ -87,7 +87,7 @@ impl DaemonArgs {
         }
         host.control.writer().set_patience(STOP_PATIENCE);
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
-        for note in daemon.run(|inbox| signals.forward(inbox, Message::Signal))?.restore()? {
+        for note in daemon.run(|inbox| signals.forward(inbox, DaemonMessage::Signal))?.restore()? {
             tracing::info!("{note}");
         }
         tracing::info!("all settings restored");

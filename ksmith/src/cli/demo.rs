@@ -3,18 +3,18 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ksmith_core::kernel::{Meminfo, Run};
+use ksmith_core::kernel::{Meminfo, RunState};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
-use super::{Failure, Global, amounts, control, print};
+use super::{CommandFailure, GlobalArgs, amounts, control, print};
 use crate::show;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals;
-use ksmith_lab::demo::{LiveStage, Mode, Report, Script, SimulatedStage, View, opening, play};
+use ksmith_lab::demo::{DemoMode, DemoReport, DemoScript, DemoView, LiveStage, SimulatedStage, opening, play};
 
 /// Show merging on four small guests: merged within seconds, one late guest included, settings restored.
 ///
@@ -42,24 +42,24 @@ pub struct DemoArgs {
 }
 
 impl DemoArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         let why_simulated = self.why_simulated(&root);
-        let mode = if why_simulated.is_some() { Mode::Simulated } else { Mode::Live };
-        let view = View::new(mode, global.json);
+        let mode = if why_simulated.is_some() { DemoMode::Simulated } else { DemoMode::Live };
+        let view = DemoView::new(mode, global.json);
         let pages = usize::try_from(u64::from(self.size) * (1 << 20) / rustix::param::page_size() as u64)?;
-        let script = Script::new(pages);
+        let script = DemoScript::new(pages);
         view.say(&opening(mode, u64::from(self.size) << 20));
         let report = if let Some(why) = why_simulated {
             view.say(&format!("({why})"));
             play(SimulatedStage::default(), &script, view)?
         } else {
-            let mut observer = Observer::new(root);
+            let mut observer = HostObserver::new(root);
             let sample = observer.sample();
             self.check_unused(&sample)?;
             self.check_memory(&sample)?;
             let interrupts = signals::catch()?.listen()?;
-            let control = control::take(global, false, false)?;
+            let control = control::take_control(global, false, false)?;
             let host = LiveHost::new(observer, control);
             play(LiveStage::new(host, interrupts), &script, view)?
         };
@@ -83,16 +83,16 @@ impl DemoArgs {
     /// Refuses a host where KSM is in use, or where the demo would merge the memory of other processes. Their memory
     /// would stay merged, and count in the figures. Pages of ended processes, which the gauges still count, are
     /// no use of KSM.
-    fn check_unused(&self, sample: &Sample) -> Result<(), Failure> {
+    fn check_unused(&self, sample: &Sample) -> Result<(), CommandFailure> {
         if self.force {
             return Ok(());
         }
         let run = sample.ksm.run_state();
         let gauged = sample.ksm.saved_pages();
         let saved = sample.merged_by_the_living().map_or(gauged, |living| living.min(gauged)) * sample.page_size;
-        if run == Some(Run::Running) || saved > 0 {
-            let is = if run == Some(Run::Running) { "runs" } else { "has run" };
-            return Err(Failure::impossible(format!(
+        if run == Some(RunState::Running) || saved > 0 {
+            let is = if run == Some(RunState::Running) { "runs" } else { "has run" };
+            return Err(CommandFailure::impossible(format!(
                 "KSM is in use on this host (it {is}, {} saved), and the demo would disturb it: use --simulated, or \
                  --force",
                 Bytes::from(saved)
@@ -102,7 +102,7 @@ impl DemoArgs {
         let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
         // Less memory than that of one guest hardly changes the figures.
         if offered > u64::from(self.size) << 20 {
-            return Err(Failure::impossible(format!(
+            return Err(CommandFailure::impossible(format!(
                 "{} processes with {} of memory offer it to KSM, and the demo would merge theirs along and count it: use \
                  --simulated, or --force",
                 others.count(),
@@ -113,7 +113,7 @@ impl DemoArgs {
     }
 
     /// Refuses a host with too little memory, with `--force` too, because the guests really use their memory.
-    fn check_memory(&self, sample: &Sample) -> Result<(), Failure> {
+    fn check_memory(&self, sample: &Sample) -> Result<(), CommandFailure> {
         let Some(available) = sample.memory.value().and_then(Meminfo::obtainable) else { return Ok(()) };
         let largest = largest_guest_mib(available);
         if u64::from(self.size) <= largest {
@@ -123,7 +123,7 @@ impl DemoArgs {
             0..SMALLEST_MIB => "use --simulated".to_owned(),
             _ => format!("--size {largest} fits, and so does --simulated"),
         };
-        Err(Failure::impossible(format!(
+        Err(CommandFailure::impossible(format!(
             "four guests of {} need {}, {} are available, and the host is to keep {MARGIN_MIB} MiB of them: {remedy}",
             Bytes::from(u64::from(self.size) << 20),
             Bytes::from(u64::from(self.size) << 22),
@@ -143,7 +143,7 @@ fn largest_guest_mib(available: u64) -> u64 {
     (available >> 20).saturating_sub(MARGIN_MIB) / 4
 }
 
-fn print(global: &Global, report: &Report) -> anyhow::Result<()> {
+fn print(global: &GlobalArgs, report: &DemoReport) -> anyhow::Result<()> {
     if global.json {
         print::json(&report)?;
     } else {

@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ksmith_core::decide::domains::{DomainsReport, GUARDED};
-use ksmith_core::diagnose::{Circumstances, Daemon, Finding, Severity, diagnose};
+use ksmith_core::diagnose::{DaemonPresence, Finding, HostCircumstances, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
 
-use super::progress::Ticking;
-use super::{Failure, Global, amounts, naming, patience, print};
+use super::progress::TickingProgress;
+use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 use crate::exit;
 use crate::show::controllers;
-use ksmith_host::act::{Journal, StateDir, UndoError};
-use ksmith_host::doctor::{Options, examine, find};
-use ksmith_host::guests::{Guest, Guests};
-use ksmith_host::observe::Observer;
+use ksmith_host::act::{KsmJournal, StateDir, UndoError};
+use ksmith_host::doctor::{ExaminationOptions, examine, find};
+use ksmith_host::guests::{Guest, GuestTracker};
+use ksmith_host::observe::HostObserver;
 use ksmith_host::other_controllers::survey;
-use ksmith_service::balance::Ledger;
-use ksmith_service::control::{Client, ClientError};
+use ksmith_service::balance::MemoryLedger;
+use ksmith_service::control::{ClientError, ControlClient};
 use ksmith_service::domains::sharing;
 
 /// Diagnose why KSM saves less than it could on this host, and name the remedies.
@@ -46,7 +46,7 @@ pub struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if self.check {
             let [.., unknown] = exit::CHECK;
             patience::watch_with(unknown);
@@ -60,22 +60,22 @@ impl DoctorArgs {
         }
     }
 
-    fn examine(&self, global: &Global, subject: &str) -> anyhow::Result<ExitCode> {
+    fn examine(&self, global: &GlobalArgs, subject: &str) -> anyhow::Result<ExitCode> {
         let longest = self.seconds;
         let root = global.root();
         let mut reports = Vec::new();
         let config = global.load_config()?;
         let processes = naming::processes(&root, &config, subject)?.into_iter();
-        let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(Failure::from));
+        let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(CommandFailure::from));
         for patient in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let (subject, end) = (format!("{} (pid {})", patient.name, patient.pid), Instant::now() + longest);
-            let watching = Ticking::start(move || {
+            let watching = TickingProgress::start(move || {
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
                 Some(format!("watching the memory of {subject}, at most {left} s left"))
             });
-            let report = examine(&root, &patient, Options { longest });
+            let report = examine(&root, &patient, ExaminationOptions { longest });
             drop(watching);
-            reports.push(report.map_err(Failure::from)?);
+            reports.push(report.map_err(CommandFailure::from)?);
         }
         if global.json {
             print::json(&serde_json::json!({ "processes": reports }))?;
@@ -92,21 +92,22 @@ impl DoctorArgs {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Diagnoses this host.
-pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
+pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
     let config = global.load_config()?;
-    let state = StateDir::of(&root);
-    let journal = Journal::open(&state);
-    let mut client = root.is_host().then(|| Client::connect(&config.daemon.control_socket));
+    let state = StateDir::from_root(&root);
+    let journal = KsmJournal::open(&state);
+    let mut client = root.is_host().then(|| ControlClient::connect(&config.daemon.control_socket));
     let guarded = client.as_mut().and_then(|client| guarded(client.as_mut().ok()?));
-    let daemon = client.map_or(Daemon::Absent, |client| in_charge(client, journal.as_ref().ok()));
-    let mut observer = Observer::new(root.clone());
+    let daemon = client.map_or(DaemonPresence::Absent, |client| in_charge(client, journal.as_ref().ok()));
+    let mut observer = HostObserver::new(root.clone());
     let sample = observer.sample();
     // Only a hypervisor that answers shows what is switched off.
     let is_enforced = config.domains.is_enforced();
     let patience = if is_enforced { PATIENCE } else { Duration::ZERO };
-    let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, patience).guests;
-    let mut domains = DomainsReport::of(&config.domains, &guests, None);
+    let guests =
+        GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, patience).guests;
+    let mut domains = DomainsReport::from_guests(&config.domains, &guests, None);
     // A user without access to frames is told what is possible, not what is shared now.
     let across = sharing(&root, &config.domains, &guests).ok().map(|sharing| sharing.across_bytes);
     if let Some(across) = across {
@@ -114,17 +115,17 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
     }
     let release = root.text("proc/sys/kernel/osrelease");
     let kernel = release.value().and_then(|text| KernelVersion::parse(text));
-    let circumstances = Circumstances {
+    let circumstances = HostCircumstances {
         kernel,
         domains_refused: config.domains.refused_on(kernel),
         daemon,
         others: survey(&root),
-        unrestored: daemon != Daemon::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
+        unrestored: daemon != DaemonPresence::Present && journal.as_ref().is_ok_and(|journal| !journal.is_empty()),
         damaged_journal: match journal {
             Err(UndoError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
-        unreturned_guests: Ledger::open(&state).map_or(0, |ledger| ledger.entries().len()),
+        unreturned_guests: MemoryLedger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
         remaining_mergeable: guests
             .iter()
@@ -138,7 +139,7 @@ pub(super) fn findings(global: &Global) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// Prints the findings in one line, as a Nagios plugin does. A host that can't be examined is UNKNOWN.
-fn check(global: &Global) -> anyhow::Result<ExitCode> {
+fn check(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let [ok, warning, critical, unknown] = exit::CHECK;
     let findings = match global.check_root().map_err(anyhow::Error::from).and_then(|()| findings(global)) {
         Ok(findings) => findings,
@@ -167,7 +168,7 @@ fn check(global: &Global) -> anyhow::Result<ExitCode> {
     Ok(code.into())
 }
 
-fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
+fn of_host(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let findings = findings(global)?;
     if global.json {
         print::json(
@@ -181,17 +182,17 @@ fn of_host(global: &Global) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the findings as text, problems and warnings in their tones.
-fn page(findings: &[Finding]) -> Page {
-    let mut page = Page::new();
+fn page(findings: &[Finding]) -> TextPage {
+    let mut page = TextPage::new();
     if findings.is_empty() {
-        page.toned(Tone::Good, "nothing found: KSM can do its work here");
+        page.toned(TextTone::Good, "nothing found: KSM can do its work here");
     }
     for finding in findings {
         let rest = format!("  {} [{}]", finding.what, finding.code);
         match finding.severity {
-            Severity::Problem => page.partly_toned("", Tone::Problem, "PROBLEM", rest),
-            Severity::Warning => page.partly_toned("", Tone::Warning, "warning", rest),
-            Severity::Note => page.partly_toned("", Tone::Faint, "note", rest),
+            Severity::Problem => page.partly_toned("", TextTone::Problem, "PROBLEM", rest),
+            Severity::Warning => page.partly_toned("", TextTone::Warning, "warning", rest),
+            Severity::Note => page.partly_toned("", TextTone::Faint, "note", rest),
         }
         page.line(format_args!("         do: {}", finding.remedy));
     }
@@ -199,18 +200,20 @@ fn page(findings: &[Finding]) -> Page {
 }
 
 /// Returns the daemon's reason for keeping ksmd parked because of the domains, if it does so.
-fn guarded(client: &mut Client) -> Option<String> {
+fn guarded(client: &mut ControlClient) -> Option<String> {
     let daemon = client.status().ok()?.daemon?;
     (daemon.state == GUARDED).then_some(daemon.reason)
 }
 
 /// Finds the ksmith that controls KSM: the daemon that answers on the control socket, or a process with settings
 /// to restore at its end. A scan or a demo listens on no socket.
-fn in_charge(answer: Result<Client, ClientError>, journal: Option<&Journal>) -> Daemon {
+fn in_charge(answer: Result<ControlClient, ClientError>, journal: Option<&KsmJournal>) -> DaemonPresence {
     match answer {
-        Ok(_) => Daemon::Present,
-        Err(_) if journal.is_some_and(Journal::is_owner_alive) => Daemon::Present,
-        Err(ClientError::Connect { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Daemon::Hidden,
-        Err(_) => Daemon::Absent,
+        Ok(_) => DaemonPresence::Present,
+        Err(_) if journal.is_some_and(KsmJournal::is_owner_alive) => DaemonPresence::Present,
+        Err(ClientError::Connect { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            DaemonPresence::Hidden
+        }
+        Err(_) => DaemonPresence::Absent,
     }
 }

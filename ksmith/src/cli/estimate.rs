@@ -10,12 +10,14 @@ use clap::{Args, ValueEnum};
 use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
-use super::{Failure, Global, amounts, heat_map, naming, patience, print, progress};
+use super::{CommandFailure, GlobalArgs, amounts, heat_map, naming, patience, print, progress};
 use crate::exit;
 use crate::show;
-use ksmith_host::estimate::{By, EstimateError, Mode, Options, Selection, Unreadable, estimate};
-use ksmith_host::guests::Guests;
-use ksmith_host::observe::Observer;
+use ksmith_host::estimate::{
+    EstimateError, EstimateMode, EstimateOptions, GuestGrouping, TargetSelection, UnreadableProcess, estimate,
+};
+use ksmith_host::guests::GuestTracker;
+use ksmith_host::observe::HostObserver;
 use ksmith_service::config::path_of;
 
 /// Estimate what KSM would save here, in seconds and without switching it on.
@@ -60,11 +62,11 @@ pub struct EstimateArgs {
     matrix: Option<Option<PathBuf>>,
     /// Treat all processes of a program, a user, a control group or a trust domain as one guest
     #[arg(long, value_name = "WHAT")]
-    by: Option<Grouping>,
+    by: Option<EstimateGrouping>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Grouping {
+enum EstimateGrouping {
     Program,
     User,
     Cgroup,
@@ -72,7 +74,7 @@ enum Grouping {
 }
 
 impl EstimateArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if !global.root().is_host() {
             return Err(failure(&EstimateError::NotHost).into());
         }
@@ -90,7 +92,7 @@ impl EstimateArgs {
     }
 
     /// Returns the PIDs of all that is named. A PID that no process has is among them: the report names it.
-    fn pids(&self, global: &Global) -> anyhow::Result<Vec<u32>> {
+    fn pids(&self, global: &GlobalArgs) -> anyhow::Result<Vec<u32>> {
         let mut pids = Vec::new();
         let mut config = None;
         for wanted in self.guests.iter().chain(&self.guest) {
@@ -107,27 +109,27 @@ impl EstimateArgs {
         Ok(pids)
     }
 
-    fn options(&self, global: &Global) -> anyhow::Result<Options> {
+    fn options(&self, global: &GlobalArgs) -> anyhow::Result<EstimateOptions> {
         let by = match self.by {
-            None => By::Process,
-            Some(Grouping::Program) => By::Program,
-            Some(Grouping::User) => By::User,
-            Some(Grouping::Cgroup) => By::Cgroup,
-            Some(Grouping::Domain) => By::Domain,
+            None => GuestGrouping::Process,
+            Some(EstimateGrouping::Program) => GuestGrouping::Program,
+            Some(EstimateGrouping::User) => GuestGrouping::User,
+            Some(EstimateGrouping::Cgroup) => GuestGrouping::Cgroup,
+            Some(EstimateGrouping::Domain) => GuestGrouping::Domain,
         };
-        let domains = if by == By::Domain { domains(global)? } else { BTreeMap::new() };
-        let selection = Selection { pids: self.pids(global)?, all: self.all, by, domains };
-        let mut options = Options::new(selection);
+        let domains = if by == GuestGrouping::Domain { domains(global)? } else { BTreeMap::new() };
+        let selection = TargetSelection { pids: self.pids(global)?, all: self.all, by, domains };
+        let mut options = EstimateOptions::new(selection);
         options.mode = match self.sample {
-            Some(per_cent) => Mode::Sample(per_cent / 100.0),
-            None if self.exact => Mode::Exact,
-            None => Mode::Sketch,
+            Some(per_cent) => EstimateMode::Sample(per_cent / 100.0),
+            None if self.exact => EstimateMode::Exact,
+            None => EstimateMode::Sketch,
         };
         options.again = self.again;
         options.threads = self.threads.map_or(options.threads, usize::from);
         options.max_rate = self.max_rate;
         options.wants_pairs = self.matrix.is_some();
-        options.meter = Some(Arc::new(progress::Bar::new()));
+        options.meter = Some(Arc::new(progress::MeterBar::new()));
         let setting =
             |name| global.root().text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
         let usual = MergeRules::default();
@@ -140,15 +142,16 @@ impl EstimateArgs {
 }
 
 /// Returns the trust domain of each guest's processes, by the configuration.
-fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
+fn domains(global: &GlobalArgs) -> anyhow::Result<BTreeMap<u32, String>> {
     let config = global.load_config()?;
     if config.domains.is_unconfigured() {
         let path = global.config.clone().unwrap_or_else(|| path_of(&global.root()));
         let why = format!("{} assigns guests to no domains: see [domains], or try --by cgroup", path.display());
-        return Err(Failure::usage(why).into());
+        return Err(CommandFailure::usage(why).into());
     }
-    let sample = Observer::new(global.root()).sample();
-    let mut guests = Guests::new(global.root(), config.guests.libvirt_uri).list_within(&sample, PATIENCE).guests;
+    let sample = HostObserver::new(global.root()).sample();
+    let mut guests =
+        GuestTracker::new(global.root(), config.guests.libvirt_uri).list_within(&sample, PATIENCE).guests;
     config.domains.assign(&mut guests);
     let domains = guests.into_iter().filter_map(|guest| Some((guest.domain?, guest.processes)));
     Ok(domains.flat_map(|(domain, all)| all.into_iter().map(move |id| (id.pid, domain.clone()))).collect())
@@ -157,15 +160,15 @@ fn domains(global: &Global) -> anyhow::Result<BTreeMap<u32, String>> {
 /// The longest wait for hypervisors to report their UUID, which a rule may name.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn failure(error: &EstimateError) -> Failure {
+fn failure(error: &EstimateError) -> CommandFailure {
     let code = match error {
         EstimateError::Usage(_) | EstimateError::NotHost => exit::USAGE,
         EstimateError::NoPrivilege(_) => exit::NO_PRIVILEGE,
         EstimateError::NothingFound => exit::IMPOSSIBLE,
-        EstimateError::NoneLeft(skipped) if skipped.iter().all(|it| it.why == Unreadable::NoSuchProcess) => {
+        EstimateError::NoneLeft(skipped) if skipped.iter().all(|it| it.why == UnreadableProcess::NoSuchProcess) => {
             exit::UNKNOWN_GUEST
         }
         EstimateError::NoneLeft(_) | EstimateError::System { .. } => exit::FAILED,
     };
-    Failure::with_code(code, error.to_string())
+    CommandFailure::with_code(code, error.to_string())
 }

@@ -6,15 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use clap::Args;
-use ksmith_core::sample::Process;
+use ksmith_core::sample::ProcessSample;
 use ksmith_host::fold::{FoldError, FoldSettings, FoldTally, FoldTarget, fold_hindrance};
-use ksmith_host::memory::error::Unreadable;
-use ksmith_host::observe::Observer;
+use ksmith_host::memory::error::UnreadableProcess;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 
-use super::{Failure, Global, amounts, naming, patience, print};
-use crate::exit::{self, Code};
-use crate::show::fold::{self, FoldReport, FoldedProcess};
+use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
+use crate::exit::{self, NamedExitCode};
+use crate::show::fold::{self, FoldCommandReport, FoldedProcess};
 
 /// Give zero pages in huge pages back, from outside and without ksmd.
 ///
@@ -44,16 +44,16 @@ pub struct FoldArgs {
 }
 
 impl FoldArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         if let Some(why) = fold_hindrance(&root).filter(|_| !self.dry_run) {
-            return Err(Failure::impossible(why.to_string()).into());
+            return Err(CommandFailure::impossible(why.to_string()).into());
         }
         patience::watch();
         let pids = self.pids(global, &root)?;
         let begin = Instant::now();
         let outcomes = self.fold_all(&pids);
-        let mut report = FoldReport {
+        let mut report = FoldCommandReport {
             dry_run: self.dry_run,
             processes: Vec::new(),
             total: FoldTally::default(),
@@ -61,7 +61,7 @@ impl FoldArgs {
         };
         let errors: Vec<&FoldError> = outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err()).collect();
         if let Some(why) = errors.first().filter(|_| errors.len() == outcomes.len()) {
-            return Err(Failure::with_code(code_of(why), sentence(&pids, why)).into());
+            return Err(CommandFailure::with_code(code_of(why), sentence(&pids, why)).into());
         }
         for (pid, (name, outcome)) in pids.iter().zip(outcomes) {
             let (tally, error) = match outcome {
@@ -80,7 +80,7 @@ impl FoldArgs {
     }
 
     /// Returns the PIDs of all that is named, each once.
-    fn pids(&self, global: &Global, root: &Root) -> anyhow::Result<Vec<u32>> {
+    fn pids(&self, global: &GlobalArgs, root: &Root) -> anyhow::Result<Vec<u32>> {
         let mut pids = Vec::new();
         for wanted in &self.guests {
             match wanted.parse() {
@@ -90,15 +90,16 @@ impl FoldArgs {
             }
         }
         if self.all {
-            let sample = Observer::new(root.clone()).sample();
-            pids.extend(sample.processes.iter().map(|process: &Process| process.id.pid));
+            let sample = HostObserver::new(root.clone()).sample();
+            pids.extend(sample.processes.iter().map(|process: &ProcessSample| process.id.pid));
         }
         pids.sort_unstable();
         pids.dedup();
         if pids.is_empty() {
-            return Err(
-                Failure::impossible("no guest runs here and no process has mergeable memory: name one").into()
-            );
+            return Err(CommandFailure::impossible(
+                "no guest runs here and no process has mergeable memory: name one",
+            )
+            .into());
         }
         Ok(pids)
     }
@@ -149,11 +150,11 @@ fn sentence(pids: &[u32], why: &FoldError) -> String {
     }
 }
 
-fn code_of(why: &FoldError) -> Code {
+fn code_of(why: &FoldError) -> NamedExitCode {
     match why {
-        FoldError::Denied | FoldError::Unreadable(Unreadable::Denied) => exit::NO_PRIVILEGE,
+        FoldError::Denied | FoldError::Unreadable(UnreadableProcess::Denied) => exit::NO_PRIVILEGE,
         FoldError::NoCall(_) => exit::IMPOSSIBLE,
-        FoldError::Unreadable(Unreadable::NoSuchProcess) => exit::UNKNOWN_GUEST,
+        FoldError::Unreadable(UnreadableProcess::NoSuchProcess) => exit::UNKNOWN_GUEST,
         FoldError::Unreadable(_) => exit::FAILED,
     }
 }

@@ -13,8 +13,8 @@ use ksmith_core::fold::{FoldLook, FoldPass};
 use ksmith_core::kernel::KsmStat;
 use ksmith_core::reading::Reading;
 use ksmith_host::fold::{FoldError, FoldSettings, FoldTarget, fold_hindrance};
-use ksmith_host::memory::error::Unreadable;
-use ksmith_host::memory::pace::be_idle;
+use ksmith_host::memory::error::UnreadableProcess;
+use ksmith_host::memory::pace::set_idle_priority;
 use ksmith_host::own_use::OwnUse;
 use ksmith_host::root::Root;
 use ksmith_service::folder::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
@@ -47,7 +47,7 @@ impl FoldWorkerArgs {
 
 /// Takes the idle priority, and has the kernel kill this process when the daemon ends.
 fn prepare() {
-    be_idle();
+    set_idle_priority();
     // Each may be forbidden: the daemon ends it then by end of input, or kills it.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = fs::write("/proc/self/oom_score_adj", "500");
@@ -65,10 +65,10 @@ fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
         ..FoldSettings::default()
     };
     match request.action {
-        FoldAction::Look => Ok(FoldOutcome::Looked(look(root, &target, request, &settings)?)),
+        FoldAction::Look => Ok(FoldOutcome::Looked(sample_process(root, &target, request, &settings)?)),
         FoldAction::Fold => {
             let tally = target.fold(&settings)?;
-            let look = look(root, &target, request, &settings)?;
+            let look = sample_process(root, &target, request, &settings)?;
             let pass = FoldPass {
                 looked_bytes: tally.looked_bytes,
                 freed_bytes: tally.freed_bytes,
@@ -80,7 +80,7 @@ fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
     }
 }
 
-fn look(
+fn sample_process(
     root: &Root,
     target: &FoldTarget,
     request: &FoldRequest,
@@ -106,8 +106,8 @@ fn look(
 
 fn outcome_of(why: &FoldError) -> FoldOutcome {
     match why {
-        FoldError::Unreadable(Unreadable::NoSuchProcess | Unreadable::Exited) => FoldOutcome::Gone,
-        FoldError::Unreadable(Unreadable::Unanswered(_)) => FoldOutcome::Silent,
+        FoldError::Unreadable(UnreadableProcess::NoSuchProcess | UnreadableProcess::Exited) => FoldOutcome::Gone,
+        FoldError::Unreadable(UnreadableProcess::Unanswered(_)) => FoldOutcome::Silent,
         FoldError::Denied => FoldOutcome::Failed(
             "its huge pages may not be split: this takes CAP_SYS_NICE and CAP_SYS_PTRACE, which the systemd unit gives with \
              packaging/systemd/options/fold.conf as a drop-in"

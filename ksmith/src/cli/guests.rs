@@ -6,15 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use ksmith_core::figures::{self, GUEST, find};
-use ksmith_core::filter::Filter;
+use ksmith_core::filter::FigureFilter;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
 
-use super::source::Source;
-use super::watch::{Every, Shown, watch};
-use super::{Failure, Global, patience, print};
+use super::source::FallbackSource;
+use super::watch::{WatchArgs, WatchOutput, watch};
+use super::{CommandFailure, GlobalArgs, patience, print};
 use crate::show;
-use crate::show::guests::Order;
+use crate::show::guests::GuestOrder;
 use ksmith_host::guests::read_memory;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
@@ -49,7 +49,7 @@ pub struct GuestsArgs {
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
     #[command(flatten)]
-    every: Every,
+    every: WatchArgs,
     /// Read private and shared memory of all guests, however long that takes
     #[arg(long)]
     pss: bool,
@@ -77,49 +77,49 @@ fn keys() -> PossibleValuesParser {
 const PSS_BUDGET: Duration = Duration::from_millis(60);
 
 impl GuestsArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config()?;
         let root = global.root();
-        let sort = find(GUEST, &self.sort).ok_or_else(|| Failure::usage("there is no such figure"))?;
-        let filter = self.filter.as_deref().map(|text| Filter::parse(text, GUEST)).transpose();
-        let filter = filter.map_err(|error| Failure::usage(error.to_string()))?;
+        let sort = find(GUEST, &self.sort).ok_or_else(|| CommandFailure::usage("there is no such figure"))?;
+        let filter = self.filter.as_deref().map(|text| FigureFilter::parse(text, GUEST)).transpose();
+        let filter = filter.map_err(|error| CommandFailure::usage(error.to_string()))?;
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
-        let order = Order { reverse: self.reverse, limit, ..Order::new(find(GUEST, &self.by), sort) };
-        let reading = Reading { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
+        let order = GuestOrder { reverse: self.reverse, limit, ..GuestOrder::new(find(GUEST, &self.by), sort) };
+        let reading = ReportCompletion { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
         if reading.looks_up_sharing && self.every.watch.is_none() {
             patience::watch();
         }
         let is_json = global.json;
-        let show = move |report: GuestsReport, order: Order| match is_json {
-            true => Shown::Json(show::guests::json(&report, order)),
-            false => Shown::Page(show::guests::text(&report, order, print::width())),
+        let show = move |report: GuestsReport, order: GuestOrder| match is_json {
+            true => WatchOutput::Json(show::guests::json(&report, order)),
+            false => WatchOutput::Page(show::guests::text(&report, order, print::width())),
         };
         if let Some(every) = self.every.watch {
-            let mut source = Source::steady(root.clone(), config.clone());
+            let mut source = FallbackSource::steady(root.clone(), config.clone());
             return watch(every, move || {
                 let seen = source.guests()?;
                 let (report, before) = reading.complete(&root, &config, seen.value);
-                Ok((show(report, Order { filtered_from: before, ..order }), seen.note))
+                Ok((show(report, GuestOrder { filtered_from: before, ..order }), seen.note))
             });
         }
-        let report = Source::once(root.clone(), config.clone()).guests()?.value;
+        let report = FallbackSource::once(root.clone(), config.clone()).guests()?.value;
         let (report, before) = reading.complete(&root, &config, report);
-        match show(report, Order { filtered_from: before, ..order }) {
-            Shown::Json(json) => print::json(&json)?,
-            Shown::Page(page) => print::page(&page)?,
+        match show(report, GuestOrder { filtered_from: before, ..order }) {
+            WatchOutput::Json(json) => print::json(&json)?,
+            WatchOutput::Page(page) => print::page(&page)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Options for completing a report: the memory to read, the sharing to look up, and the filter.
-struct Reading {
+struct ReportCompletion {
     is_whole: bool,
     looks_up_sharing: bool,
-    filter: Option<Filter<Guest>>,
+    filter: Option<FigureFilter<Guest>>,
 }
 
-impl Reading {
+impl ReportCompletion {
     /// Adds memory and the sharing of domains to a report, and removes the guests that do not fit the filter. Returns
     /// the report, and the number of guests before the filter, if there is one.
     fn complete(&self, root: &Root, config: &Config, mut report: GuestsReport) -> (GuestsReport, Option<usize>) {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ksmith_record::{Query, Reader, Resolution, Tier, times};
-use ksmith_service::daemon::{Environment, LiveEnvironment};
+use ksmith_record::{HistoryReader, HistoryTier, ReportQuery, ReportResolution, times};
+use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 
-use super::{Failure, Global, print};
+use super::{CommandFailure, GlobalArgs, print};
 use crate::show;
 
 /// Show what was saved and spent in the past, what was decided and why.
@@ -49,20 +49,22 @@ pub struct HistoryArgs {
 const ROWS: (usize, usize) = (20, 1000);
 
 impl HistoryArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config()?;
         let now = LiveEnvironment.day_clock();
         let (since, until) =
-            times::between(&self.since, &self.until, now).map_err(|why| Failure::usage(why.to_string()))?;
+            times::between(&self.since, &self.until, now).map_err(|why| CommandFailure::usage(why.to_string()))?;
         let file = self.file.clone().unwrap_or_else(|| config.history.file(&global.root()));
-        let query = Query {
+        let query = ReportQuery {
             since,
             until,
             guest: self.guest.clone(),
             columns: self.columns(),
             resolution: self.resolution(global.json || self.csv || self.plot),
         };
-        let report = Reader::open(&file).and_then(|reader| reader.ask(&query)).map_err(Failure::from)?;
+        let report = HistoryReader::open(&file)
+            .and_then(|reader| reader.read_report(&query))
+            .map_err(CommandFailure::from)?;
         match () {
             () if global.json => print::json(&report)?,
             () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,
@@ -81,13 +83,13 @@ impl HistoryArgs {
         }
     }
 
-    fn resolution(&self, is_for_programs: bool) -> Resolution {
+    fn resolution(&self, is_for_programs: bool) -> ReportResolution {
         let usual = if is_for_programs { ROWS.1 } else { ROWS.0 };
         match (self.every.as_deref(), self.rows) {
-            (Some("sample"), _) => Resolution::Tier(Tier::Sample),
-            (Some("minute"), _) => Resolution::Tier(Tier::Minute),
-            (Some(_), _) => Resolution::Tier(Tier::Hour),
-            (None, rows) => Resolution::Rows(rows.map_or(usual, |rows| rows as usize)),
+            (Some("sample"), _) => ReportResolution::Tier(HistoryTier::Sample),
+            (Some("minute"), _) => ReportResolution::Tier(HistoryTier::Minute),
+            (Some(_), _) => ReportResolution::Tier(HistoryTier::Hour),
+            (None, rows) => ReportResolution::Rows(rows.map_or(usual, |rows| rows as usize)),
         }
     }
 }

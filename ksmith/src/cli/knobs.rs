@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 
-use super::{Failure, Global, amounts, control, print};
-use ksmith_host::act::{Change, Unmerge};
+use super::{CommandFailure, GlobalArgs, amounts, control, print};
+use ksmith_host::act::{KnobChange, UnmergeOptions};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
 
@@ -61,41 +61,46 @@ fn setting(text: &str) -> Result<(Knob, u64), String> {
 }
 
 impl EnableArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        bring_about(global, &Knobs::none().with(Knob::Run, 1), self.dry_run, Unmerge::default())
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        bring_about(global, &KnobSettings::none().with(Knob::Run, 1), self.dry_run, UnmergeOptions::default())
     }
 }
 
 impl DisableArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        bring_about(global, &Knobs::none().with(Knob::Run, 0), self.dry_run, Unmerge::default())
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        bring_about(global, &KnobSettings::none().with(Knob::Run, 0), self.dry_run, UnmergeOptions::default())
     }
 }
 
 impl SetArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
-        let knobs: Knobs = self.settings.iter().copied().collect();
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        let knobs: KnobSettings = self.settings.iter().copied().collect();
         if knobs.get(Knob::Run) == Some(2) {
-            return Err(Failure::usage("run=2 unmerges everything: use `ksmith unmerge`").into());
+            return Err(CommandFailure::usage("run=2 unmerges everything: use `ksmith unmerge`").into());
         }
-        let how = Unmerge { force: self.force, patience: self.patience };
+        let how = UnmergeOptions { force: self.force, patience: self.patience };
         bring_about(global, &knobs, self.dry_run, how)
     }
 }
 
-fn bring_about(global: &Global, knobs: &Knobs, dry_run: bool, how: Unmerge) -> anyhow::Result<ExitCode> {
+fn bring_about(
+    global: &GlobalArgs,
+    knobs: &KnobSettings,
+    dry_run: bool,
+    how: UnmergeOptions,
+) -> anyhow::Result<ExitCode> {
     let root = control::require(global)?;
     let lacking: Vec<&str> =
         knobs.iter().map(|(knob, _)| knob).filter(|knob| lacks(&root, *knob)).map(Knob::name).collect();
     if !lacking.is_empty() {
-        return Err(Failure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
+        return Err(CommandFailure::impossible(format!("this kernel does not have {}", lacking.join(", "))).into());
     }
     // Before the first change, so that a signal leaves no change behind.
     let signals = signals::catch()?;
     let mut lasting = control::take_lasting(global, dry_run)?;
     control::warn_of_holders(&root);
     let interrupts = signals.listen()?;
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<KnobChange> = Vec::new();
     for (knob, value) in knobs.iter() {
         if !interrupts.is_empty() {
             report(global, &changes, dry_run)?;
@@ -122,7 +127,7 @@ fn lacks(root: &Root, knob: Knob) -> bool {
     !root.path("sys/kernel/mm/ksm").join(knob.name()).exists()
 }
 
-fn report(global: &Global, changes: &[Change], dry_run: bool) -> anyhow::Result<()> {
+fn report(global: &GlobalArgs, changes: &[KnobChange], dry_run: bool) -> anyhow::Result<()> {
     if global.json {
         let changes: Vec<_> = changes
             .iter()

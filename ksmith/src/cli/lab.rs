@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use ksmith_core::kernel::Run;
-use ksmith_core::printable::Page;
+use ksmith_core::kernel::RunState;
+use ksmith_core::printable::TextPage;
 use ksmith_core::sample::Sample;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::units::{Bytes, TimeSpan};
 
-use super::{Failure, Global, control, print};
-use crate::show::Table;
-use ksmith_host::observe::Observer;
+use super::{CommandFailure, GlobalArgs, control, print};
+use crate::show::TextTable;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals;
 use ksmith_lab::competitor::{self, Competitor};
 use ksmith_lab::live_bench::LiveBench;
-use ksmith_lab::play::{Plan, Progress, play};
+use ksmith_lab::play::{LabPlan, LabProgress, play};
 use ksmith_lab::report;
-use ksmith_lab::results::{CompetitorResults, Results, ScenarioResults};
-use ksmith_lab::scenario::{self, Form, Scenario};
+use ksmith_lab::results::{CompetitorResults, LabResults, ScenarioResults};
+use ksmith_lab::scenario::{self, Scenario, ScenarioForm};
 
 /// Compare policies on this host's kernel: same guests, same events, measured.
 #[derive(Debug, Subcommand)]
@@ -52,7 +52,7 @@ pub struct LabRunArgs {
     repeat: u32,
     /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
-    form: Form,
+    form: ScenarioForm,
     /// Write results.json, report.html and the controllers' logs into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub struct LabRunArgs {
 pub struct LabListArgs {}
 
 impl LabCommand {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         match self {
             Self::Run(args) => args.run(global),
             Self::List(_) => list(global),
@@ -88,7 +88,7 @@ pub(super) fn places() -> Vec<PathBuf> {
 }
 
 impl LabRunArgs {
-    fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
         let plan = self.plan()?;
         check_host(&root, &plan)?;
@@ -96,14 +96,14 @@ impl LabRunArgs {
             fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
         }
         let interrupts = signals::catch()?.listen()?;
-        let mut bench = LiveBench::new(control::take(global, false, false)?)?;
+        let mut bench = LiveBench::new(control::take_control(global, false, false)?)?;
         let runs = plan.competitors.len() as u32 * plan.repeat;
         let total: Duration = plan.scenarios.iter().map(|scenario| scenario.duration * runs).sum();
-        let progress = Progress::new(total);
+        let progress = LabProgress::new(total);
         let played = play(&plan, &mut bench, &interrupts, &progress);
         progress.finish();
         // Nothing of the last run stays merged, even if the run failed.
-        let is_reset = ksmith_lab::play::Bench::reset(&mut bench);
+        let is_reset = ksmith_lab::play::LabBench::reset(&mut bench);
         let restored = bench.restore();
         let results = played?;
         // Before errors are returned, so that a setting that can't be restored does not lose hours of
@@ -121,8 +121,8 @@ impl LabRunArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
-        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    fn plan(&self) -> anyhow::Result<LabPlan> {
+        let usage = |error: &dyn std::fmt::Display| CommandFailure::usage(error.to_string());
         let places = places();
         let scenarios = self.scenarios.iter().map(|name| {
             let path = scenario::find(name, &places)?;
@@ -134,7 +134,7 @@ impl LabRunArgs {
         if competitors.is_empty() {
             competitors = Competitor::defaults();
         }
-        Ok(Plan {
+        Ok(LabPlan {
             program: env::current_exe().context("can't find the ksmith program, which guests are started with")?,
             scenarios,
             form: self.form,
@@ -149,18 +149,18 @@ impl LabRunArgs {
 const LITTLE: u64 = 32 << 20;
 
 /// Refuses a host where KSM is in use or that lacks what the scenarios need.
-fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
+fn check_host(root: &Root, plan: &LabPlan) -> Result<(), CommandFailure> {
     for scenario in &plan.scenarios {
         let missing = scenario.missing_files();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            return Err(Failure::impossible(format!(
+            return Err(CommandFailure::impossible(format!(
                 "scenario {} needs files that are not here: {missing}",
                 scenario.name
             )));
         }
     }
-    let sample = Observer::new(root.clone()).sample();
+    let sample = HostObserver::new(root.clone()).sample();
     check_unused(&sample)?;
     let needed = plan.scenarios.iter().map(Scenario::peak_bytes).max().unwrap_or(0);
     check_memory(&sample, needed, "use --form short, or a smaller scenario")
@@ -170,7 +170,7 @@ fn check_host(root: &Root, plan: &Plan) -> Result<(), Failure> {
 const NAMED: usize = 3;
 
 /// Refuses a host where KSM is in use.
-pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
+pub(super) fn check_unused(sample: &Sample) -> Result<(), CommandFailure> {
     let others = sample.processes.iter().filter(|process| process.may_merge());
     let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
     let counted = sample.ksm.saved_pages();
@@ -179,13 +179,13 @@ pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
     let merged = sample.merged_by_the_living().unwrap_or(counted).min(counted);
     let is_leftover = (counted - merged).saturating_mul(sample.page_size) <= LITTLE;
     let saved = if is_leftover { merged } else { counted }.saturating_mul(sample.page_size);
-    if sample.ksm.run_state() == Some(Run::Running) || saved > 0 || offered > LITTLE {
+    if sample.ksm.run_state() == Some(RunState::Running) || saved > 0 || offered > LITTLE {
         let named: Vec<String> = others
             .clone()
             .take(NAMED)
             .map(|process| format!(" {} (pid {})", process.name, process.id.pid))
             .collect();
-        return Err(Failure::impossible(format!(
+        return Err(CommandFailure::impossible(format!(
             "KSM is in use on this host ({} saved, {} processes with {} offer memory:{}; see `ksmith status`): the lab \
              would unmerge it and measure it along. End them, or run the lab on another host",
             Bytes::from(saved),
@@ -198,11 +198,11 @@ pub(super) fn check_unused(sample: &Sample) -> Result<(), Failure> {
 }
 
 /// Refuses a host without `needed` bytes of available memory. `remedy` says what to do.
-pub(super) fn check_memory(sample: &Sample, needed: u64, remedy: &str) -> Result<(), Failure> {
+pub(super) fn check_memory(sample: &Sample, needed: u64, remedy: &str) -> Result<(), CommandFailure> {
     let available = sample.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
     // A tenth more, for the kernel and the controllers.
     if needed.saturating_add(needed / 10) > available {
-        return Err(Failure::impossible(format!(
+        return Err(CommandFailure::impossible(format!(
             "guests of known memory need {} and {} are available: {remedy}",
             Bytes::from(needed),
             Bytes::from(available)
@@ -211,12 +211,12 @@ pub(super) fn check_memory(sample: &Sample, needed: u64, remedy: &str) -> Result
     Ok(())
 }
 
-pub(super) fn print_results(global: &Global, results: &Results) -> anyhow::Result<()> {
+pub(super) fn print_results(global: &GlobalArgs, results: &LabResults) -> anyhow::Result<()> {
     if global.json {
         return print::json(results);
     }
     for scenario in &results.scenarios {
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         page.line("");
         page.line(format_args!("{}: {}", scenario.name, scenario.about));
         page.lines(table(scenario).lines(print::width()));
@@ -230,8 +230,8 @@ pub(super) fn print_results(global: &Global, results: &Results) -> anyhow::Resul
     Ok(())
 }
 
-fn table(scenario: &ScenarioResults) -> Table {
-    let mut table = Table::new([
+fn table(scenario: &ScenarioResults) -> TextTable {
+    let mut table = TextTable::new([
         "medians", "saved", "50 %", "90 %", "99 %", "GiB-s", "of ref", "ksmd CPU", "own CPU", "own RSS",
         "late CPU", "breaks", "work",
     ]);
@@ -260,8 +260,8 @@ fn table(scenario: &ScenarioResults) -> Table {
 }
 
 /// Returns the table of the host's memory and that of its guests, where these were balanced.
-fn balance_table(scenario: &ScenarioResults) -> Table {
-    let mut table = Table::new([
+fn balance_table(scenario: &ScenarioResults) -> TextTable {
+    let mut table = TextTable::new([
         "balance",
         "overflow",
         "GiB-s",
@@ -290,15 +290,16 @@ fn balance_table(scenario: &ScenarioResults) -> Table {
     table
 }
 
-fn list(global: &Global) -> anyhow::Result<ExitCode> {
+fn list(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let scenarios: Vec<(PathBuf, Scenario, Scenario)> = scenario::list(&places())
         .into_iter()
         .map(|path| {
-            let (short, long) = (Scenario::load(&path, Form::Short)?, Scenario::load(&path, Form::Long)?);
+            let (short, long) =
+                (Scenario::load(&path, ScenarioForm::Short)?, Scenario::load(&path, ScenarioForm::Long)?);
             Ok::<_, scenario::ScenarioError>((path, short, long))
         })
         .collect::<Result<_, _>>()
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| CommandFailure::usage(error.to_string()))?;
     let competitors: Vec<(&str, Result<Competitor, String>)> =
         competitor::names().map(|name| (name, Competitor::parse(name).map_err(|why| why.to_string()))).collect();
     if global.json {
@@ -317,7 +318,7 @@ fn list(global: &Global) -> anyhow::Result<ExitCode> {
         )?;
     }
     for (_, short, long) in &scenarios {
-        let times = format!("{}, long {}", Span(short.duration), Span(long.duration));
+        let times = format!("{}, long {}", TimeSpan(short.duration), TimeSpan(long.duration));
         print::line(format_args!("{:<10} {} (short {times})", short.name, short.about))?;
     }
     print::line("")?;

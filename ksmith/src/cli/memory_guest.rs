@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use ksmith_lab::{Contents, Part, serve};
+use ksmith_lab::{GuestContents, MemoryPart, serve};
 
 /// Hold memory with known content and offer it to KSM, until standard input ends.
 #[derive(Debug, Args)]
 pub struct MemoryGuestArgs {
     /// Parts of the memory
-    #[arg(value_name = "PART", value_parser = |text: &str| text.parse::<Part>())]
-    parts: Vec<Part>,
+    #[arg(value_name = "PART", value_parser = |text: &str| text.parse::<MemoryPart>())]
+    parts: Vec<MemoryPart>,
     /// Name of the guest, for readers of this command line
     #[arg(long)]
     name: Option<String>,
@@ -20,7 +20,7 @@ pub struct MemoryGuestArgs {
 impl MemoryGuestArgs {
     #[allow(clippy::disallowed_methods, reason = "its words go to the ksmith that started it")]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        serve(&Contents(self.parts.clone()), std::io::stdin().lock(), std::io::stdout())?;
+        serve(&GuestContents(self.parts.clone()), std::io::stdin().lock(), std::io::stdout())?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,14 +9,16 @@ use crossbeam_channel::bounded;
 use ksmith_core::balance::KsmStep;
 use ksmith_core::units::Bytes;
 
-use super::progress::Pace;
-use super::{Failure, Global, is_denied, print};
-use crate::show::orders::Merged;
-use ksmith_host::act::{Headroom, StateDir};
-use ksmith_host::guests::{Guest, Guests, OffList, SwitchError, Switched, Target, find, merged_now};
-use ksmith_host::observe::Observer;
+use super::progress::TimeLeftEstimator;
+use super::{CommandFailure, GlobalArgs, is_denied, print};
+use crate::show::orders::MergeReply;
+use ksmith_host::act::{StateDir, UnmergeHeadroom};
+use ksmith_host::guests::{
+    Guest, GuestTarget, GuestTracker, OffList, SwitchError, SwitchedBackend, find, merged_now,
+};
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_service::control::Client;
+use ksmith_service::control::ControlClient;
 
 /// Switch merging of one guest on or off while it runs.
 ///
@@ -55,13 +57,13 @@ enum OnOff {
 const TICK: Duration = Duration::from_millis(200);
 
 impl MergeArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         let config = global.load_config()?;
-        let mut guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
-        let list = guests.list(&Observer::new(root.clone()).sample());
-        let guest = find(&list.guests, &self.guest).map_err(Failure::from)?;
-        let gone = || Failure::impossible(format!("{} has ended meanwhile", guest.name));
+        let mut guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone());
+        let list = guests.list(&HostObserver::new(root.clone()).sample());
+        let guest = find(&list.guests, &self.guest).map_err(CommandFailure::from)?;
+        let gone = || CommandFailure::impossible(format!("{} has ended meanwhile", guest.name));
         let target = guests.target(guest).ok_or_else(gone)?;
         let on = self.to == OnOff::On;
         target.check(on).map_err(failure)?;
@@ -70,12 +72,12 @@ impl MergeArgs {
         }
         let merged = merged_now(&root, guest.id().process()).unwrap_or(guest.figures.merged_bytes);
         if !on && !self.force {
-            let headroom = Headroom { exposure_bytes: merged, ..Headroom::now(&root) };
-            headroom.check().map_err(|why| Failure::impossible(format!("{}: {why}", guest.name)))?;
+            let headroom = UnmergeHeadroom { exposure_bytes: merged, ..UnmergeHeadroom::now(&root) };
+            headroom.check().map_err(|why| CommandFailure::impossible(format!("{}: {why}", guest.name)))?;
         }
-        let switched = self.throw(&root, guest, &target, on)?;
+        let switched = self.switch_with_progress(&root, guest, &target, on)?;
         if !self.dry_run {
-            tell(&config.daemon.control_socket, &root, &target, on);
+            notify_daemon(&config.daemon.control_socket, &root, &target, on);
         }
         let is_made_permanent = match self.permanent {
             true => Some(target.make_permanent(on, self.dry_run).map_err(failure)?),
@@ -87,7 +89,13 @@ impl MergeArgs {
     }
 
     /// Switches merging in a thread, and meanwhile shows the memory left to unmerge.
-    fn throw(&self, root: &Root, guest: &Guest, target: &Target, on: bool) -> anyhow::Result<Vec<Switched>> {
+    fn switch_with_progress(
+        &self,
+        root: &Root,
+        guest: &Guest,
+        target: &GuestTarget,
+        on: bool,
+    ) -> anyhow::Result<Vec<SwitchedBackend>> {
         let (sender, done) = bounded(1);
         let (root_there, target_there, dry_run) = (root.clone(), target.clone(), self.dry_run);
         std::thread::Builder::new().name("switch".to_owned()).spawn(move || {
@@ -95,7 +103,7 @@ impl MergeArgs {
             let _ = sender.send(target_there.switch(&root_there, on, dry_run));
         })?;
         let shows_progress = print::is_watched() && !on && !self.dry_run;
-        let (mut has_shown, mut pace) = (false, Pace::new());
+        let (mut has_shown, mut pace) = (false, TimeLeftEstimator::new());
         loop {
             match done.recv_timeout(TICK) {
                 Ok(outcome) => {
@@ -118,15 +126,15 @@ impl MergeArgs {
 
     fn report(
         &self,
-        global: &Global,
+        global: &GlobalArgs,
         guest: &Guest,
-        switched: &[Switched],
+        switched: &[SwitchedBackend],
         is_made_permanent: Option<bool>,
         [unmerged_bytes, left_bytes]: [u64; 2],
     ) -> anyhow::Result<()> {
         let word = if self.to == OnOff::On { "on" } else { "off" };
         if global.json {
-            return print::json(&Merged {
+            return print::json(&MergeReply {
                 guest: &guest.name,
                 pid: guest.id().pid(),
                 merge: word,
@@ -170,25 +178,25 @@ impl MergeArgs {
 
 /// Refuses more mergeable memory while a balancing daemon finds that unmerging could need more than the host
 /// has.
-fn refuse_while_exposed(socket: &Path) -> Result<(), Failure> {
+fn refuse_while_exposed(socket: &Path) -> Result<(), CommandFailure> {
     // Without a daemon the exposure is not known.
-    let report = Client::connect(socket).ok().and_then(|mut client| client.balance().ok());
+    let report = ControlClient::connect(socket).ok().and_then(|mut client| client.balance().ok());
     let refusal = report
         .filter(|report| report.is_enabled)
         .and_then(|report| report.merging.into_iter().find(|(step, _)| *step == KsmStep::RefuseSwitches));
     match refusal {
-        Some((_, why)) => Err(Failure::impossible(format!("{why}; --force offers it all the same"))),
+        Some((_, why)) => Err(CommandFailure::impossible(format!("{why}; --force offers it all the same"))),
         None => Ok(()),
     }
 }
 
 /// Notifies a running daemon of the switch, or updates the list of guests that were switched off. A failure is
 /// ignored, because the daemon asks the hypervisor itself before long.
-fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
-    let outcome = match Client::connect(socket) {
+fn notify_daemon(socket: &Path, root: &Root, target: &GuestTarget, on: bool) {
+    let outcome = match ControlClient::connect(socket) {
         Ok(mut daemon) => daemon.switched(target.id.pid(), on).map_err(|error| error.to_string()),
-        Err(_) if on => OffList::open(&StateDir::of(root))
-            .and_then(|off| off.strike(&[target.id.process()].into()))
+        Err(_) if on => OffList::open(&StateDir::from_root(root))
+            .and_then(|off| off.remove_processes(&[target.id.process()].into()))
             .map_err(|error| error.to_string()),
         Err(_) => Ok(()),
     };
@@ -199,9 +207,11 @@ fn tell(socket: &Path, root: &Root, target: &Target, on: bool) {
 
 fn failure(error: SwitchError) -> anyhow::Error {
     match error {
-        SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => Failure::impossible(error.to_string()).into(),
+        SwitchError::NoSwitch { .. } | SwitchError::Gone { .. } => {
+            CommandFailure::impossible(error.to_string()).into()
+        }
         error @ SwitchError::Monitor { .. } if is_denied(&error) => {
-            Failure::no_privilege(format!("{error}: run it as root, or as the guest's user")).into()
+            CommandFailure::no_privilege(format!("{error}: run it as root, or as the guest's user")).into()
         }
         // The sentence includes its causes.
         error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),

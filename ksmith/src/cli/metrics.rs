@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
-use ksmith_serve::metrics::{self, Figures, Format};
-use ksmith_service::control::{Client, ClientError};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
+use ksmith_serve::metrics::{self, MetricsFormat, MetricsSnapshot};
+use ksmith_service::control::{ClientError, ControlClient};
 use tempfile::NamedTempFile;
 
-use super::asked::Daemon;
-use super::source::Source;
-use super::{Failure, Global, print};
+use super::asked::DaemonSockets;
+use super::source::FallbackSource;
+use super::{CommandFailure, GlobalArgs, print};
 
 /// Print all figures as metrics, for node_exporter's textfile collector or another program.
 ///
@@ -27,8 +27,8 @@ pub struct MetricsArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Form of the text; node_exporter's textfile collector takes the first
-    #[arg(long, value_enum, default_value_t = Form::Prometheus)]
-    format: Form,
+    #[arg(long, value_enum, default_value_t = MetricsForm::Prometheus)]
+    format: MetricsForm,
     /// Guests with metrics of their own at most, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
     max_guests: usize,
@@ -36,7 +36,7 @@ pub struct MetricsArgs {
 
 /// The form of the text.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Form {
+enum MetricsForm {
     /// Prometheus' text format 0.0.4
     Prometheus,
     /// OpenMetrics 1.0, with units
@@ -44,26 +44,27 @@ enum Form {
 }
 
 /// The reports that the metrics are made of.
-struct Host {
-    status: Status,
+struct HostReports {
+    status: StatusReport,
     guests: Option<GuestsReport>,
     balance: Option<BalanceReport>,
 }
 
 impl MetricsArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if global.json {
             let why = "metrics are text for a collector: `ksmith status --json` and `ksmith guests --json` print the figures as JSON";
-            return Err(Failure::usage(why).into());
+            return Err(CommandFailure::usage(why).into());
         }
         let config = global.load_config()?;
-        let asked = if global.root().is_host() { ask(&Daemon::of(&config))? } else { None };
+        let asked =
+            if global.root().is_host() { query_reports(&DaemonSockets::from_config(&config))? } else { None };
         let is_up = asked.is_some();
         let host = asked.unwrap_or_else(|| {
-            let seen = Source::once(global.root(), config).of_kernel();
-            Host { status: seen.status, guests: Some(seen.guests), balance: None }
+            let seen = FallbackSource::once(global.root(), config).of_kernel();
+            HostReports { status: seen.status, guests: Some(seen.guests), balance: None }
         });
-        let figures = Figures {
+        let figures = MetricsSnapshot {
             is_up,
             status: Some(&host.status),
             guests: host.guests.as_ref(),
@@ -71,8 +72,8 @@ impl MetricsArgs {
             most_guests: self.max_guests,
         };
         let format = match self.format {
-            Form::Prometheus => Format::Prometheus,
-            Form::Openmetrics => Format::OpenMetrics,
+            MetricsForm::Prometheus => MetricsFormat::Prometheus,
+            MetricsForm::Openmetrics => MetricsFormat::OpenMetrics,
         };
         let text = metrics::text(&figures, format);
         match &self.output {
@@ -84,11 +85,11 @@ impl MetricsArgs {
 }
 
 /// Asks a daemon for its reports; `None` if there is no daemon.
-fn ask(daemon: &Daemon) -> Result<Option<Host>, ClientError> {
-    let Some(status) = daemon.ask(Client::status)? else { return Ok(None) };
-    let guests = unless_refused(daemon.ask(Client::guests))?;
-    let balance = unless_refused(daemon.ask(Client::balance))?;
-    Ok(Some(Host { status, guests, balance }))
+fn query_reports(daemon: &DaemonSockets) -> Result<Option<HostReports>, ClientError> {
+    let Some(status) = daemon.query_daemon(ControlClient::status)? else { return Ok(None) };
+    let guests = unless_refused(daemon.query_daemon(ControlClient::guests))?;
+    let balance = unless_refused(daemon.query_daemon(ControlClient::balance))?;
+    Ok(Some(HostReports { status, guests, balance }))
 }
 
 /// Turns a refusal into `None`: the daemon logs the reason, and its other replies are worth showing.

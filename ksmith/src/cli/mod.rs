@@ -48,16 +48,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use ksmith_core::guest::{NotOne, WAYS};
-use ksmith_core::printable::Page;
+use ksmith_core::guest::{FindGuestError, WAYS};
+use ksmith_core::printable::TextPage;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_record::ReadError;
 use ksmith_service::config::{Config, ConfigError};
 use ksmith_service::control::ClientError;
 
-use crate::exit::{self, Code};
-use print::Colour;
+use crate::exit::{self, NamedExitCode};
+use print::ColourChoice;
 
 /// Make Linux memory merging (KSM) worth using.
 ///
@@ -70,9 +70,9 @@ use print::Colour;
 #[command(name = "ksmith", version, after_help = after_help())]
 pub struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalArgs,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 /// Returns the text below the help: the exit codes, the ways to name a guest, and the need for root.
@@ -88,7 +88,7 @@ fn after_help() -> String {
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
-pub struct Global {
+pub struct GlobalArgs {
     /// Print JSON with stable keys: bytes and seconds as plain numbers. An error is one JSON object on standard error
     #[arg(long, global = true)]
     pub json: bool,
@@ -103,16 +103,18 @@ pub struct Global {
     pub verbose: u8,
     /// Colours in text
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
-    color: Colour,
+    color: ColourChoice,
 }
 
-impl Global {
+impl GlobalArgs {
     /// Refuses a `--root` that is no directory: its files would all be absent, which says nothing of a kernel.
-    fn check_root(&self) -> Result<(), Failure> {
+    fn check_root(&self) -> Result<(), CommandFailure> {
         let Some(root) = self.root.as_deref() else { return Ok(()) };
         let refuse = |why: String| {
             let shown = root.display();
-            Err(Failure::usage(format!("--root {shown}: {why}; name a captured tree, with proc and sys in it")))
+            Err(CommandFailure::usage(format!(
+                "--root {shown}: {why}; name a captured tree, with proc and sys in it"
+            )))
         };
         match std::fs::metadata(root) {
             Err(error) if error.kind() == ErrorKind::NotFound => refuse("there is no such directory".to_owned()),
@@ -142,16 +144,16 @@ impl Global {
     ///
     /// # Errors
     /// `--root` names a captured tree, which has no kernel.
-    pub fn live_root(&self) -> Result<Root, Failure> {
+    pub fn live_root(&self) -> Result<Root, CommandFailure> {
         match self.root() {
             root if root.is_host() => Ok(root),
-            _ => Err(Failure::usage("--root names a captured tree, and this command acts on a live kernel")),
+            _ => Err(CommandFailure::usage("--root names a captured tree, and this command acts on a live kernel")),
         }
     }
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Overview(overview::OverviewArgs),
     Status(status::StatusArgs),
     Guests(guests::GuestsArgs),
@@ -208,7 +210,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Err(misuse) => {
-            let mut page = Page::new();
+            let mut page = TextPage::new();
             let text = misuse.render().to_string();
             if asks_for_json() {
                 let first = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>();
@@ -222,7 +224,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     };
     print::choose(cli.global.color);
     // A log would stand in the middle of the screen.
-    if !matches!(cli.command, Some(Command::Top(_))) {
+    if !matches!(cli.command, Some(CliCommand::Top(_))) {
         crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
     }
     match cli.run().map_err(with_remedy) {
@@ -242,9 +244,9 @@ fn asks_for_json() -> bool {
 }
 
 /// Prints an error on standard error as one line of JSON.
-fn tell_json(code: Code, message: &str) {
+fn tell_json(code: NamedExitCode, message: &str) {
     let error = serde_json::json!({ "error": { "code": code.number, "kind": code.name, "message": message } });
-    let mut page = Page::new();
+    let mut page = TextPage::new();
     page.line(error);
     print::aside(&page);
 }
@@ -260,8 +262,8 @@ pub fn sentence(error: &anyhow::Error) -> String {
 }
 
 /// Prints an error on standard error.
-pub fn tell(error: &anyhow::Error) {
-    let mut page = Page::new();
+pub fn print_error(error: &anyhow::Error) {
+    let mut page = TextPage::new();
     let text = format!("ksmith: {}", sentence(error));
     // Only a file of the operator's is quoted in several lines. Errors of others have one line, whatever they say.
     if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<ScenarioError>()) {
@@ -276,52 +278,52 @@ impl Cli {
     /// Runs the command.
     ///
     /// # Errors
-    /// A [`Failure`] carries its own exit code; any other error means 1.
+    /// A [`CommandFailure`] carries its own exit code; any other error means 1.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let global = &self.global;
         // `optin` writes into an image, which need hold no captured tree.
         // A check of a monitoring system has exit codes of its own.
-        if !matches!(self.command, Some(Command::Optin(_) | Command::Doctor(_))) {
+        if !matches!(self.command, Some(CliCommand::Optin(_) | CliCommand::Doctor(_))) {
             global.check_root()?;
         }
         let Some(command) = &self.command else { return overview::run(global) };
         match command {
-            Command::Overview(_) => overview::run(global),
-            Command::Status(args) => args.run(global),
-            Command::Guests(args) => args.run(global),
-            Command::History(args) => args.run(global),
-            Command::Report(args) => args.run(global),
-            Command::Top(args) => args.run(global),
-            Command::Doctor(args) => args.run(global),
-            Command::Estimate(args) => args.run(global),
-            Command::Fold(args) => args.run(global),
-            Command::Sketch(args) => args.run(global),
-            Command::Demo(args) => args.run(global),
-            Command::Setup(args) => args.run(global),
-            Command::Daemon(args) => args.run(global),
-            Command::Serve(args) => args.run(global),
-            Command::Metrics(args) => args.run(global),
-            Command::Run(args) => args.run(global),
-            Command::Scan(args) => args.run(global),
-            Command::Enable(args) => args.run(global),
-            Command::Disable(args) => args.run(global),
-            Command::Set(args) => args.run(global),
-            Command::Merge(args) => args.run(global),
-            Command::Balance(args) => args.run(global),
-            Command::Hold(args) => args.run(global),
-            Command::Give(args) => args.run(global),
-            Command::Take(args) => args.run(global),
-            Command::Unmerge(args) => args.run(global),
-            Command::Optin(args) => args.run(global),
-            Command::Restore(args) => args.run(global),
-            Command::Lab(command) => command.run(global),
-            Command::Sim(args) => args.run(global),
-            Command::Config(command) => command.run(global),
-            Command::Schema(args) => args.run(global),
-            Command::Completions(args) => args.run(),
-            Command::Manual(args) => args.run(),
-            Command::FoldWorker(args) => args.run(),
-            Command::MemoryGuest(args) => args.run(),
+            CliCommand::Overview(_) => overview::run(global),
+            CliCommand::Status(args) => args.run(global),
+            CliCommand::Guests(args) => args.run(global),
+            CliCommand::History(args) => args.run(global),
+            CliCommand::Report(args) => args.run(global),
+            CliCommand::Top(args) => args.run(global),
+            CliCommand::Doctor(args) => args.run(global),
+            CliCommand::Estimate(args) => args.run(global),
+            CliCommand::Fold(args) => args.run(global),
+            CliCommand::Sketch(args) => args.run(global),
+            CliCommand::Demo(args) => args.run(global),
+            CliCommand::Setup(args) => args.run(global),
+            CliCommand::Daemon(args) => args.run(global),
+            CliCommand::Serve(args) => args.run(global),
+            CliCommand::Metrics(args) => args.run(global),
+            CliCommand::Run(args) => args.run(global),
+            CliCommand::Scan(args) => args.run(global),
+            CliCommand::Enable(args) => args.run(global),
+            CliCommand::Disable(args) => args.run(global),
+            CliCommand::Set(args) => args.run(global),
+            CliCommand::Merge(args) => args.run(global),
+            CliCommand::Balance(args) => args.run(global),
+            CliCommand::Hold(args) => args.run(global),
+            CliCommand::Give(args) => args.run(global),
+            CliCommand::Take(args) => args.run(global),
+            CliCommand::Unmerge(args) => args.run(global),
+            CliCommand::Optin(args) => args.run(global),
+            CliCommand::Restore(args) => args.run(global),
+            CliCommand::Lab(command) => command.run(global),
+            CliCommand::Sim(args) => args.run(global),
+            CliCommand::Config(command) => command.run(global),
+            CliCommand::Schema(args) => args.run(global),
+            CliCommand::Completions(args) => args.run(),
+            CliCommand::Manual(args) => args.run(),
+            CliCommand::FoldWorker(args) => args.run(),
+            CliCommand::MemoryGuest(args) => args.run(),
         }
     }
 }
@@ -329,20 +331,20 @@ impl Cli {
 /// An error with its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct CommandFailure {
     /// Exit code of the process.
-    pub code: Code,
+    pub code: NamedExitCode,
     message: String,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Makes an error of the command line or the configuration.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: exit::USAGE, message: message.into() }
     }
 
     /// Makes an error with this exit code.
-    pub fn with_code(code: Code, message: impl Into<String>) -> Self {
+    pub fn with_code(code: NamedExitCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
@@ -357,13 +359,13 @@ impl Failure {
     }
 }
 
-impl From<NotOne> for Failure {
-    fn from(error: NotOne) -> Self {
+impl From<FindGuestError> for CommandFailure {
+    fn from(error: FindGuestError) -> Self {
         Self::with_code(exit::UNKNOWN_GUEST, error.to_string())
     }
 }
 
-impl From<ReadError> for Failure {
+impl From<ReadError> for CommandFailure {
     fn from(error: ReadError) -> Self {
         let code = match error {
             ReadError::Absent { .. } => exit::IMPOSSIBLE,
@@ -376,11 +378,11 @@ impl From<ReadError> for Failure {
 }
 
 /// Returns the exit code of an error.
-pub fn code_of(error: &anyhow::Error) -> Code {
-    use ksmith_host::act::{LockError, TakeError, UndoError};
+pub fn code_of(error: &anyhow::Error) -> NamedExitCode {
+    use ksmith_host::act::{ControlError, LockError, UndoError};
 
     for cause in error.chain() {
-        if let Some(failure) = cause.downcast_ref::<Failure>() {
+        if let Some(failure) = cause.downcast_ref::<CommandFailure>() {
             return failure.code;
         }
         if cause.is::<ScenarioError>() {
@@ -395,13 +397,13 @@ pub fn code_of(error: &anyhow::Error) -> Code {
         if let Some(ClientError::NoGuest(_)) = cause.downcast_ref() {
             return exit::UNKNOWN_GUEST;
         }
-        let held = cause.downcast_ref::<TakeError>();
-        if matches!(held, Some(TakeError::Lock(LockError::Held { .. }) | TakeError::Held(_))) {
+        let held = cause.downcast_ref::<ControlError>();
+        if matches!(held, Some(ControlError::Lock(LockError::Held { .. }) | ControlError::Held(_))) {
             return exit::IMPOSSIBLE;
         }
         // A damaged undo store stays damaged, so that a later attempt is useless.
         let is_damaged = |store: &UndoError| matches!(store, UndoError::Damaged { .. });
-        if matches!(held, Some(TakeError::Journal(journal)) if is_damaged(journal))
+        if matches!(held, Some(ControlError::Journal(journal)) if is_damaged(journal))
             || cause.downcast_ref().is_some_and(is_damaged)
         {
             return exit::IMPOSSIBLE;
@@ -418,7 +420,7 @@ pub fn code_of(error: &anyhow::Error) -> Code {
 fn with_remedy(error: anyhow::Error) -> anyhow::Error {
     let said = sentence(&error);
     match code_of(&error) == exit::NO_PRIVILEGE && !said.contains("root") {
-        true => Failure::no_privilege(format!("{said}: run it as root")).into(),
+        true => CommandFailure::no_privilege(format!("{said}: run it as root")).into(),
         false => error,
     }
 }

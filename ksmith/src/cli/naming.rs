@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use ksmith_core::guest::{Guest, NotOne, WAYS, describe, find};
-use ksmith_host::doctor::{self, NoPatient};
-use ksmith_host::guests::Guests;
-use ksmith_host::observe::Observer;
+use ksmith_core::guest::{FindGuestError, Guest, WAYS, describe, find};
+use ksmith_host::doctor::{self, ExaminationError};
+use ksmith_host::guests::GuestTracker;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
 
-use super::Failure;
+use super::CommandFailure;
 use crate::exit;
 
 /// The longest wait for hypervisors to report their UUID.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// There is none, or several have this name.
-pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Vec<u32>, Failure> {
+pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Vec<u32>, CommandFailure> {
     if let Ok(pid) = wanted.parse::<u32>()
         && root.path(format!("proc/{pid}")).is_dir()
     {
@@ -30,41 +30,41 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
         return match doctor::find(root, wanted).map(|found| found.first().map(|it| it.name.clone())) {
             Ok(Some(name)) => {
                 let which = vec![describe(&guest), format!("process:{name} pid {pid}")];
-                Err(NotOne::Several { wanted: wanted.to_owned(), which }.into())
+                Err(FindGuestError::Several { wanted: wanted.to_owned(), which }.into())
             }
             Ok(None) | Err(_) => Ok(guest.processes.iter().map(|process| process.pid).collect()),
         };
     }
     match find(&guests(root, config), wanted) {
         Ok(guest) => return Ok(guest.processes.iter().map(|process| process.pid).collect()),
-        Err(NotOne::None(_)) => {}
+        Err(FindGuestError::None(_)) => {}
         Err(several) => return Err(several.into()),
     }
     // A program that is no guest: nothing of it may merge.
     let name = wanted.strip_prefix("process:").unwrap_or(wanted);
     let found = match doctor::find(root, name) {
         Ok(found) => found,
-        Err(NoPatient::Unknown(_)) => {
+        Err(ExaminationError::Unknown(_)) => {
             let why = format!(
                 "there is no guest and no process {wanted:?}: `ksmith guests` lists the guests; name one by {WAYS}"
             );
-            return Err(Failure::with_code(exit::UNKNOWN_GUEST, why));
+            return Err(CommandFailure::with_code(exit::UNKNOWN_GUEST, why));
         }
-        Err(error) => return Err(Failure::from(error)),
+        Err(error) => return Err(CommandFailure::from(error)),
     };
     match &found[..] {
         [one] => Ok(vec![one.pid]),
         _ => {
             let which = found.iter().map(|it| format!("process:{name} pid {}", it.pid)).collect();
-            Err(NotOne::Several { wanted: wanted.to_owned(), which }.into())
+            Err(FindGuestError::Several { wanted: wanted.to_owned(), which }.into())
         }
     }
 }
 
 /// Returns the guest with this VMID, unless the number is its own PID.
 fn with_vmid(root: &Root, config: &Config, vmid: u32) -> Option<Guest> {
-    let sample = Observer::new(root.clone()).sample();
-    let list = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_unasked(&sample);
+    let sample = HostObserver::new(root.clone()).sample();
+    let list = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone()).list_unasked(&sample);
     let is_its = |guest: &Guest| {
         guest.is_verified && guest.number == Some(vmid) && guest.processes.iter().all(|process| process.pid != vmid)
     };
@@ -73,17 +73,17 @@ fn with_vmid(root: &Root, config: &Config, vmid: u32) -> Option<Guest> {
 
 /// Returns the guests of the host, with the answers of their hypervisors within a second.
 fn guests(root: &Root, config: &Config) -> Vec<Guest> {
-    let sample = Observer::new(root.clone()).sample();
-    Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests
+    let sample = HostObserver::new(root.clone()).sample();
+    GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests
 }
 
-impl From<NoPatient> for Failure {
-    fn from(error: NoPatient) -> Self {
+impl From<ExaminationError> for CommandFailure {
+    fn from(error: ExaminationError) -> Self {
         let code = match error {
-            NoPatient::Unknown(_) => exit::UNKNOWN_GUEST,
-            NoPatient::Denied(_) => exit::NO_PRIVILEGE,
-            NoPatient::KernelThread(_) | NoPatient::Uncaptured { .. } => exit::IMPOSSIBLE,
-            NoPatient::Exited(_) | NoPatient::Malformed { .. } => exit::FAILED,
+            ExaminationError::Unknown(_) => exit::UNKNOWN_GUEST,
+            ExaminationError::Denied(_) => exit::NO_PRIVILEGE,
+            ExaminationError::KernelThread(_) | ExaminationError::Uncaptured { .. } => exit::IMPOSSIBLE,
+            ExaminationError::Exited(_) | ExaminationError::Malformed { .. } => exit::FAILED,
         };
         Self::with_code(code, error.to_string())
     }

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Failure, Global, print};
-use ksmith_host::systemd::{OptInError, Service};
+use super::{CommandFailure, GlobalArgs, print};
+use ksmith_host::systemd::{OptInError, ServiceUnit};
 
 /// Make a systemd service's memory mergeable from its next start on.
 ///
@@ -27,10 +27,11 @@ pub struct OptinArgs {
 }
 
 impl OptinArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         // A tree given by --root may be an image to be booted, for which writing files suffices.
         let root = global.root();
-        let service = Service::named(&root, &self.unit).map_err(|error| Failure::usage(error.to_string()))?;
+        let service =
+            ServiceUnit::named(&root, &self.unit).map_err(|error| CommandFailure::usage(error.to_string()))?;
         let checked = if self.remove { Ok(()) } else { service.check() };
         let warning = match checked {
             Err(error) if !self.force => return Err(failure(error)),
@@ -79,6 +80,6 @@ impl OptinArgs {
 fn failure(error: OptInError) -> anyhow::Error {
     match error {
         error @ OptInError::File { .. } => error.into(),
-        error => Failure::impossible(error.to_string()).into(),
+        error => CommandFailure::impossible(error.to_string()).into(),
     }
 }

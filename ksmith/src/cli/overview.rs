@@ -8,9 +8,9 @@ use ksmith_host::other_controllers::survey;
 use ksmith_host::systemd;
 use ksmith_service::config::Config;
 
-use super::source::Source;
-use super::{Global, print};
-use crate::show::overview::{Overview, Seen, text};
+use super::source::FallbackSource;
+use super::{GlobalArgs, print};
+use crate::show::overview::{HostOverview, OverviewInputs, text};
 
 /// Show what KSM does here, what it could, and the next command to type: the same as no command.
 ///
@@ -20,7 +20,7 @@ use crate::show::overview::{Overview, Seen, text};
 pub struct OverviewArgs {}
 
 /// Shows the overview. Works for every user; a faulty configuration only causes a warning.
-pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
+pub(super) fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let root = global.root();
     let config = global.load_config().unwrap_or_else(|error| {
         let faults = format!("{error:#}");
@@ -28,8 +28,8 @@ pub(super) fn run(global: &Global) -> anyhow::Result<ExitCode> {
         Config::default()
     });
     // A daemon that may not be asked, or hangs, is no reason to show nothing.
-    let seen = Source::steady(root.clone(), config).everything()?.value;
-    let overview = Overview::new(Seen {
+    let seen = FallbackSource::steady(root.clone(), config).everything()?.value;
+    let overview = HostOverview::new(OverviewInputs {
         status: &seen.status,
         guests: &seen.guests,
         others: &survey(&root),

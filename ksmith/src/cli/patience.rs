@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_host::memory::under_way;
 
 use super::print;
-use crate::exit::{self, Code};
+use crate::exit::{self, NamedExitCode};
 
 /// Timeout of a read: a process that blocks it for longer does not answer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -18,12 +18,12 @@ pub(super) fn watch() {
 }
 
 /// As [`watch`], with another exit code.
-pub(super) fn watch_with(code: Code) {
+pub(super) fn watch_with(code: NamedExitCode) {
     let work = move || {
         loop {
             std::thread::sleep(LONGEST / 20);
             if let Some(pid) = under_way::stuck(LONGEST).first() {
-                let mut page = Page::new();
+                let mut page = TextPage::new();
                 page.line(format_args!(
                     "ksmith: process {pid} has not let its memory be read for {} s; name other processes, or end it",
                     LONGEST.as_secs()

@@ -12,14 +12,14 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::StyledStr;
-use ksmith_core::printable::{self, OneLine, Page};
+use ksmith_core::printable::{self, OneLine, TextPage};
 use serde::Serialize;
 
 use crate::show::paint;
 
 /// When text has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Colour {
+pub enum ColourChoice {
     /// On a terminal, unless the variable NO_COLOR is set.
     #[default]
     Auto,
@@ -30,20 +30,20 @@ pub enum Colour {
 }
 
 /// The choice of `--color`.
-static CHOSEN: OnceLock<Colour> = OnceLock::new();
+static CHOSEN: OnceLock<ColourChoice> = OnceLock::new();
 
 /// Sets the choice of `--color`. Only the first call counts.
-pub fn choose(colour: Colour) {
+pub fn choose(colour: ColourChoice) {
     let _ = CHOSEN.set(colour);
 }
 
 /// Returns true if an output has colours, by `--color` and the environment. `is_terminal` is true for a terminal.
 pub fn has_colours(is_terminal: bool) -> bool {
     match CHOSEN.get().copied().unwrap_or_default() {
-        Colour::Always => true,
-        Colour::Never => false,
+        ColourChoice::Always => true,
+        ColourChoice::Never => false,
         // As https://no-color.org has it: an empty variable does not count.
-        Colour::Auto => {
+        ColourChoice::Auto => {
             let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
             is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
         }
@@ -67,12 +67,12 @@ pub fn width() -> Option<usize> {
 ///
 /// # Errors
 /// Standard output fails, as on a full disk.
-pub fn page(page: &Page) -> anyhow::Result<()> {
+pub fn page(page: &TextPage) -> anyhow::Result<()> {
     stream(&painted(page)).map(drop)
 }
 
 /// Returns the text of a page for standard output.
-fn painted(page: &Page) -> String {
+fn painted(page: &TextPage) -> String {
     if !has_colours(io::stdout().is_terminal()) {
         return page.text().to_owned();
     }
@@ -96,7 +96,7 @@ pub fn stream(text: &str) -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// As [`page`].
-pub fn block(page: &Page) -> anyhow::Result<bool> {
+pub fn block(page: &TextPage) -> anyhow::Result<bool> {
     stream(&(painted(page) + "\n"))
 }
 
@@ -147,11 +147,11 @@ pub fn help(help: &StyledStr) -> anyhow::Result<()> {
 }
 
 /// Prints lines on standard error. A closed standard error is no error.
-pub fn aside(page: &Page) {
+pub fn aside(page: &TextPage) {
     if has_colours(io::stderr().is_terminal()) {
-        paint::lines(page, true, None).into_iter().for_each(|line| tell(&(line + "\n")));
+        paint::lines(page, true, None).into_iter().for_each(|line| write_stderr(&(line + "\n")));
     } else {
-        tell(page.text());
+        write_stderr(page.text());
     }
 }
 
@@ -162,20 +162,20 @@ pub fn is_watched() -> bool {
 
 /// Shows progress on standard error, which is a terminal, over the previous progress.
 pub fn progress(text: impl Display) {
-    tell(&format!("\r{}\u{1b}[K", OneLine(text)));
+    write_stderr(&format!("\r{}\u{1b}[K", OneLine(text)));
 }
 
 /// Asks a question on standard error, and leaves the cursor behind it.
 pub fn prompt(question: impl Display) {
-    tell(&OneLine(question).to_string());
+    write_stderr(&OneLine(question).to_string());
 }
 
 /// Ends the line of progress.
 pub fn end_progress() {
-    tell("\n");
+    write_stderr("\n");
 }
 
-fn tell(text: &str) {
+fn write_stderr(text: &str) {
     let mut err = io::stderr().lock();
     // Where standard error is closed, the text can go nowhere.
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());

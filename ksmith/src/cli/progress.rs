@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ksmith_core::sample::Sample;
-use ksmith_core::units::Span;
-use ksmith_host::memory::progress::Meter;
+use ksmith_core::units::TimeSpan;
+use ksmith_host::memory::progress::ProgressMeter;
 
 use super::print;
 
 /// An estimator of the time left, from the work left.
 #[derive(Debug)]
-pub struct Pace {
+pub struct TimeLeftEstimator {
     started: Instant,
     first: Option<u64>,
 }
@@ -22,7 +22,7 @@ pub struct Pace {
 /// Elapsed time before which an estimate would be a guess.
 const EARLIEST: Duration = Duration::from_secs(1);
 
-impl Pace {
+impl TimeLeftEstimator {
     /// Starts an estimate for work that begins now.
     pub fn new() -> Self {
         Self { started: Instant::now(), first: None }
@@ -43,7 +43,7 @@ impl fmt::Display for TimeLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             // Whole seconds: less would only flicker.
-            Some(left) => write!(f, ", about {} left", Span(Duration::from_secs(left.as_secs().max(1)))),
+            Some(left) => write!(f, ", about {} left", TimeSpan(Duration::from_secs(left.as_secs().max(1)))),
             None => Ok(()),
         }
     }
@@ -68,9 +68,9 @@ pub fn pages_left(first: &Sample, now: &Sample, passes: u64) -> Option<u64> {
 
 /// A line of progress that is updated each second, until the value is dropped.
 #[derive(Debug)]
-pub struct Ticking(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
+pub struct TickingProgress(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
-impl Ticking {
+impl TickingProgress {
     /// Starts to show what `words` returns, after the first second.
     pub fn start(mut words: impl FnMut() -> Option<String> + Send + 'static) -> Self {
         if !print::is_watched() {
@@ -93,7 +93,7 @@ impl Ticking {
     }
 }
 
-impl Drop for Ticking {
+impl Drop for TickingProgress {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.0.take() {
             drop(end);
@@ -105,16 +105,16 @@ impl Drop for Ticking {
 
 /// A bar on the error output, shown only if that is a terminal.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct MeterBar(ProgressBar);
 
-impl Bar {
+impl MeterBar {
     /// Returns a hidden bar.
     pub fn new() -> Self {
         Self(ProgressBar::hidden())
     }
 }
 
-impl Meter for Bar {
+impl ProgressMeter for MeterBar {
     fn begin(&self, bytes: u64, what: &'static str) {
         if !print::is_watched() {
             return;

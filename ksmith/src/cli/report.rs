@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use ksmith_record::{Query, Reader, Resolution, times};
-use ksmith_service::daemon::{Environment, LiveEnvironment};
+use ksmith_record::{HistoryReader, ReportQuery, ReportResolution, times};
+use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 
 use tempfile::NamedTempFile;
 
-use super::{Failure, Global, doctor, print};
-use crate::report::{Facts, Mark, document, saved_and_spent};
+use super::{CommandFailure, GlobalArgs, doctor, print};
+use crate::report::{ReportInputs, TimeMark, document, saved_and_spent};
 
 /// Write a report of the past: what was saved, by which guests, at what cost, and what each decision brought.
 ///
@@ -42,40 +42,47 @@ const GUESTS: usize = 15;
 
 /// The forms of a report.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum ReportForm {
     Html,
     Markdown,
     Svg,
 }
 
 impl ReportArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let form = self.form()?;
         let config = global.load_config()?;
         let root = global.root();
         let now = LiveEnvironment.day_clock();
         let (since, until) =
-            times::between(&self.since, &self.until, now).map_err(|why| Failure::usage(why.to_string()))?;
+            times::between(&self.since, &self.until, now).map_err(|why| CommandFailure::usage(why.to_string()))?;
         let file = self.file.clone().unwrap_or_else(|| config.history.file(&root));
-        let query = Query { since, until, guest: None, columns: Vec::new(), resolution: Resolution::Rows(ROWS) };
-        let reader = Reader::open(&file).map_err(Failure::from)?;
-        let history = reader.ask(&query).map_err(Failure::from)?;
-        let savers = reader.savers(&query, GUESTS).map_err(Failure::from)?;
+        let query = ReportQuery {
+            since,
+            until,
+            guest: None,
+            columns: Vec::new(),
+            resolution: ReportResolution::Rows(ROWS),
+        };
+        let reader = HistoryReader::open(&file).map_err(CommandFailure::from)?;
+        let history = reader.read_report(&query).map_err(CommandFailure::from)?;
+        let savers = reader.savers(&query, GUESTS).map_err(CommandFailure::from)?;
         let text = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).unwrap_or_default();
         let text = match form {
-            Form::Svg => {
-                let marks: Vec<Mark> = history.decisions.iter().map(|made| Mark { time: made.time }).collect();
+            ReportForm::Svg => {
+                let marks: Vec<TimeMark> =
+                    history.decisions.iter().map(|made| TimeMark { time: made.time }).collect();
                 saved_and_spent(&history, &marks)?
             }
-            Form::Html | Form::Markdown => {
-                let report = document(&Facts {
+            ReportForm::Html | ReportForm::Markdown => {
+                let report = document(&ReportInputs {
                     host: &text("proc/sys/kernel/hostname"),
                     kernel: &text("proc/sys/kernel/osrelease"),
                     history: &history,
                     savers: &savers,
                     findings: &doctor::findings(global)?,
                 })?;
-                if matches!(form, Form::Html) { report.html() } else { report.markdown() }
+                if matches!(form, ReportForm::Html) { report.html() } else { report.markdown() }
             }
         };
         write(&self.output, &text)?;
@@ -89,12 +96,15 @@ impl ReportArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn form(&self) -> Result<Form, Failure> {
+    fn form(&self) -> Result<ReportForm, CommandFailure> {
         match self.output.extension().and_then(|ending| ending.to_str()) {
-            Some("html" | "htm") => Ok(Form::Html),
-            Some("md") => Ok(Form::Markdown),
-            Some("svg") => Ok(Form::Svg),
-            _ => Err(Failure::usage(format!("{} ends with neither .html, .md nor .svg", self.output.display()))),
+            Some("html" | "htm") => Ok(ReportForm::Html),
+            Some("md") => Ok(ReportForm::Markdown),
+            Some("svg") => Ok(ReportForm::Svg),
+            _ => Err(CommandFailure::usage(format!(
+                "{} ends with neither .html, .md nor .svg",
+                self.output.display()
+            ))),
         }
     }
 }

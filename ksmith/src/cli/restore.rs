@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Failure, Global, amounts, control, print};
+use super::{CommandFailure, GlobalArgs, amounts, control, print};
 use crate::exit;
 use ksmith_host::act::{
-    Journal, Lock, LockError, RestoreError, Restored, StateDir, UndoError, Unmerge, Writer, restore_within,
+    KnobWriter, KsmJournal, KsmLock, LockError, RestoreError, RestoreOutcome, StateDir, UndoError, UnmergeOptions,
+    restore_within,
 };
-use ksmith_host::guests::{OffList, Why};
+use ksmith_host::guests::{OffList, SwitchOffReason};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoStore;
-use ksmith_service::balance::{GivenBack, Ledger};
+use ksmith_service::balance::{GivenBack, MemoryLedger};
 use ksmith_service::domains::switch_on_again;
 
 /// Undo what a killed ksmith left behind: settings, paused programs, and memory taken from guests.
@@ -43,16 +44,16 @@ pub struct RestoreArgs {
 }
 
 impl RestoreArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let state = StateDir::of(&root);
+        let state = StateDir::from_root(&root);
         // Before the journal is read, because a ksmith that starts meanwhile would note what is about to be
         // restored.
         let _lock = if self.dry_run || self.force { None } else { Some(lock(&state)?) };
         if self.discard {
             return discard(global, &state);
         }
-        let mut journal = Journal::open_to_restore(&state);
+        let mut journal = KsmJournal::open_to_restore(&state);
         let damage = journal.take_faults();
         let mut faults: Vec<String> = damage.iter().map(ToString::to_string).collect();
         let was_empty = journal.is_empty();
@@ -63,8 +64,8 @@ impl RestoreArgs {
         let left: Vec<&str> = restored.left.iter().map(|(knob, _)| knob.name()).collect();
         let missing = missing(&left, &memory, &faults, &state).map(|message| match damage.first() {
             // It stays damaged, so that a later attempt is useless.
-            Some(UndoError::Damaged { .. }) => Failure::impossible(message),
-            _ => Failure::with_code(exit::FAILED, message),
+            Some(UndoError::Damaged { .. }) => CommandFailure::impossible(message),
+            _ => CommandFailure::with_code(exit::FAILED, message),
         });
         if global.json {
             let whole = serde_json::json!({
@@ -89,15 +90,20 @@ impl RestoreArgs {
     }
 
     /// Restores the settings, the paused programs and ksmd's CPUs.
-    fn settings(&self, root: &Root, journal: Journal, faults: &mut Vec<String>) -> Result<Restored, Failure> {
-        let how = Unmerge { force: false, patience: self.patience };
-        let mut writer = Writer::new(root, self.dry_run).with_journal(journal);
+    fn settings(
+        &self,
+        root: &Root,
+        journal: KsmJournal,
+        faults: &mut Vec<String>,
+    ) -> Result<RestoreOutcome, CommandFailure> {
+        let how = UnmergeOptions { force: false, patience: self.patience };
+        let mut writer = KnobWriter::new(root, self.dry_run).with_journal(journal);
         match restore_within(&mut writer, self.force, how) {
             Ok(restored) => Ok(restored),
-            Err(error @ RestoreError::OwnerAlive { .. }) => Err(Failure::impossible(error.to_string())),
+            Err(error @ RestoreError::OwnerAlive { .. }) => Err(CommandFailure::impossible(error.to_string())),
             Err(error) => {
                 faults.push(error.to_string());
-                let RestoreError::Incomplete { restored, .. } = error else { return Ok(Restored::default()) };
+                let RestoreError::Incomplete { restored, .. } = error else { return Ok(RestoreOutcome::default()) };
                 Ok(*restored)
             }
         }
@@ -107,11 +113,11 @@ impl RestoreArgs {
     /// Returns to all guests the memory that was taken from them.
     fn guests(&self, root: &Root, state: &StateDir, faults: &mut Vec<String>) -> (Vec<String>, GivenBack) {
         let (off, of_switches) = OffList::open_to_restore(state);
-        let (ledger, of_memory) = Ledger::open_to_restore(state);
+        let (ledger, of_memory) = MemoryLedger::open_to_restore(state);
         for why in of_switches.into_iter().chain(of_memory) {
             faults.push(format!("an entry of {} is not understood: {why}", state.undo().display()));
         }
-        let mut notes = off.restore(root, |guest| guest.why == Why::Prune, self.dry_run);
+        let mut notes = off.restore(root, |guest| guest.why == SwitchOffReason::Prune, self.dry_run);
         notes.extend(switch_on_again(root, &off, self.dry_run));
         let mut memory = ledger.restore(root, self.dry_run);
         faults.append(&mut memory.faults);
@@ -133,17 +139,17 @@ fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDi
     })
 }
 
-fn lock(state: &StateDir) -> anyhow::Result<Lock> {
-    Lock::take(state).map_err(|error| match error {
+fn lock(state: &StateDir) -> anyhow::Result<KsmLock> {
+    KsmLock::acquire(state).map_err(|error| match error {
         LockError::Held { pid: Some(pid) } => {
-            Failure::impossible(RestoreError::OwnerAlive { pid }.to_string()).into()
+            CommandFailure::impossible(RestoreError::OwnerAlive { pid }.to_string()).into()
         }
-        error @ LockError::Held { pid: None } => Failure::impossible(error.to_string()).into(),
+        error @ LockError::Held { pid: None } => CommandFailure::impossible(error.to_string()).into(),
         error => error.into(),
     })
 }
 
-fn discard(global: &Global, state: &StateDir) -> anyhow::Result<ExitCode> {
+fn discard(global: &GlobalArgs, state: &StateDir) -> anyhow::Result<ExitCode> {
     let aside = UndoStore::new(state).discard()?;
     if global.json {
         print::json(&serde_json::json!({ "discarded": aside.first(), "files": aside }))?;

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use ksmith_core::job::{Asked, FoldWhen, Method, Ranges};
-use ksmith_core::printable::{self, Page};
+use ksmith_core::job::{FoldWhen, MarkedRanges, OptInMethod, OptInRequest};
+use ksmith_core::printable::{self, TextPage};
 use ksmith_core::units::Bytes;
 
-use super::run_scans::{ScanWhen, Scanner, Scans};
-use super::{Failure, Global, print};
+use super::run_scans::{ScanProvider, ScanSchedule, ScanThread};
+use super::{CommandFailure, GlobalArgs, print};
 use crate::exit;
 use ksmith_host::fold::{FoldError, fold_hindrance, may_split};
 use ksmith_host::job::{
-    JobFoldSettings, JobFolder, JobReport, Launch, LaunchError, Outcome, Watch, block_signals,
+    JobFoldSettings, JobFolder, JobReport, JobWatch, LaunchError, LaunchRequest, WatchOutcome, block_signals,
     nanoseconds_per_copy, wait,
 };
 use ksmith_host::ksmd;
@@ -40,11 +40,11 @@ pub struct RunArgs {
     #[arg(long)]
     preload: bool,
     /// Memory to mark; values other than `all` need libksmith
-    #[arg(long, value_enum, default_value_t = WhichRanges::All)]
-    ranges: WhichRanges,
+    #[arg(long, value_enum, default_value_t = RangesArg::All)]
+    ranges: RangesArg,
     /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
-    #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanWhen::EndOfInit)]
-    scan: ScanWhen,
+    #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanSchedule::EndOfInit)]
+    scan: ScanSchedule,
     /// Get the program's memory into huge pages, and give their zero pages back: when memory has stopped growing, every
     /// so many seconds, or on demand by `ksmith fold`; without KSM too. Needs root and Linux 6.12
     #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
@@ -64,9 +64,9 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// The values of [`Ranges`] on the command line.
+/// The values of [`MarkedRanges`] on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum WhichRanges {
+enum RangesArg {
     /// All memory
     All,
     /// Ranges in which the daemon finds equal pages
@@ -76,50 +76,48 @@ enum WhichRanges {
 }
 
 impl RunArgs {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> OptInRequest {
         let method = match (self.prctl, self.preload) {
-            (true, _) => Some(Method::Prctl),
-            (_, true) => Some(Method::Preload),
+            (true, _) => Some(OptInMethod::Prctl),
+            (_, true) => Some(OptInMethod::Preload),
             _ => None,
         };
         let ranges = match self.ranges {
-            WhichRanges::All => Ranges::All,
-            WhichRanges::Guided => Ranges::Guided,
-            WhichRanges::None => Ranges::None,
+            RangesArg::All => MarkedRanges::All,
+            RangesArg::Guided => MarkedRanges::Guided,
+            RangesArg::None => MarkedRanges::None,
         };
-        Asked { method, ranges, folds: self.fold.is_some() }
+        OptInRequest { method, ranges, folds: self.fold.is_some() }
     }
 
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
         let config = global.load_config()?;
         let socket: &Path = &config.optin.socket;
-        let launch = Launch { command: &self.command, asked: self.asked(), socket };
+        let launch = LaunchRequest { command: &self.command, asked: self.asked(), socket };
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
-        let scanner = Scanner::find(global, self.scan, socket);
+        let scanner = ScanProvider::find(global, self.scan, socket);
         if let Some(warning) = scanner.warning(&root) {
             tracing::warn!("{warning}");
         }
         self.say_fold(&root);
         if let Some(file) = &self.report {
             // Before the start, because a failure after hours would come too late.
-            std::fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(file)
-                .map_err(|why| Failure::usage(format!("can't write the report {}: {why}", file.display())))?;
+            std::fs::OpenOptions::new().create(true).append(true).open(file).map_err(|why| {
+                CommandFailure::usage(format!("can't write the report {}: {why}", file.display()))
+            })?;
         }
         let mut signals = block_signals()?;
         // Keeps processes in the job after their parents have ended.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let ksmd_before = ksmd::cpu_ns(&root);
         let started = launch.start(&plan, &signals).map_err(failure)?;
-        let watch = Watch::begin(plan.method)?;
+        let watch = JobWatch::begin(plan.method)?;
         let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
         let folder = self.fold.map(fold).transpose()?;
-        let scans = Scans::begin(scanner, self.scan, plan.ranges, watch.notices())?;
+        let scans = ScanThread::begin(scanner, self.scan, plan.ranges, watch.notices())?;
         own_use::release_code();
         let ended = wait(&started.child, &mut signals)?;
         let outcome = watch.finish();
@@ -132,7 +130,7 @@ impl RunArgs {
         }
         let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
-        self.tell(global, &report, &outcome);
+        self.deliver_report(global, &report, &outcome);
         Ok(ExitCode::from(ended.code()))
     }
 
@@ -149,7 +147,7 @@ impl RunArgs {
     }
 
     /// Writes the report to its file and prints it. A failure is only logged: the exit code is the program's.
-    fn tell(&self, global: &Global, report: &JobReport, outcome: &Outcome) {
+    fn deliver_report(&self, global: &GlobalArgs, report: &JobReport, outcome: &WatchOutcome) {
         if let Some(file) = &self.report
             && let Err(why) = report.write(file)
         {
@@ -159,12 +157,12 @@ impl RunArgs {
             return;
         }
         if global.json {
-            let mut page = Page::new();
+            let mut page = TextPage::new();
             page.lines(printable::json(&serde_json::to_string_pretty(report).unwrap_or_default()).lines());
             print::aside(&page);
             return;
         }
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         page.lines(report.page().text().lines().map(|line| format!("ksmith: {line}")));
         if outcome.hidden > 0 {
             let held = Bytes::from(report.peak_pss_bytes);
@@ -189,5 +187,5 @@ fn failure(error: LaunchError) -> anyhow::Error {
         LaunchError::Unusable { .. } => exit::UNUSABLE_PROGRAM,
         _ => exit::IMPOSSIBLE,
     };
-    Failure::with_code(code, error.to_string()).into()
+    CommandFailure::with_code(code, error.to_string()).into()
 }

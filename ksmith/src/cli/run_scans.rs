@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
-use ksmith_core::job::Ranges;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::job::MarkedRanges;
+use ksmith_core::units::{Bytes, TimeSpan};
 
 use super::scan::{NEEDS_A_GUARD, scan_directly};
-use super::{Failure, Global, amounts, control};
-use ksmith_host::job::{Followed, Notice};
+use super::{CommandFailure, GlobalArgs, amounts, control};
+use ksmith_host::job::{GuidedProgress, JobNotice};
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
 use ksmith_service::control::scan_limits;
@@ -25,13 +25,13 @@ use ksmith_service::user_socket::{UserClient, UserError};
 
 /// The schedule of scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScanWhen {
+pub(super) enum ScanSchedule {
     EndOfInit,
     Every(Duration),
     Never,
 }
 
-impl fmt::Display for ScanWhen {
+impl fmt::Display for ScanSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EndOfInit => f.write_str("end-of-init"),
@@ -41,7 +41,7 @@ impl fmt::Display for ScanWhen {
     }
 }
 
-impl FromStr for ScanWhen {
+impl FromStr for ScanSchedule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -60,20 +60,20 @@ const PASSES: NonZeroU64 = NonZeroU64::MIN.saturating_add(1);
 
 /// The process that makes the scans.
 #[derive(Debug)]
-pub(super) enum Scanner {
+pub(super) enum ScanProvider {
     /// No scan is wanted.
     Unwanted,
     /// A daemon, which is asked.
     Daemon(PathBuf),
     /// This process, because no daemon answers and this user may control KSM.
-    Own(Global),
+    Own(GlobalArgs),
     /// None: no daemon answers, and this user may not control KSM.
     Unavailable(io::Error),
 }
 
-impl Scanner {
-    pub(super) fn find(global: &Global, when: ScanWhen, socket: &Path) -> Self {
-        if when == ScanWhen::Never {
+impl ScanProvider {
+    pub(super) fn find(global: &GlobalArgs, when: ScanSchedule, socket: &Path) -> Self {
+        if when == ScanSchedule::Never {
             return Self::Unwanted;
         }
         match UserClient::connect(socket) {
@@ -111,17 +111,17 @@ impl Scanner {
                     UserError::GivenUp => "the job has ended".to_owned(),
                     error => error.to_string(),
                 })?;
-                let cpu = Span(Duration::from_nanos(done.ksmd_cpu_ns));
+                let cpu = TimeSpan(Duration::from_nanos(done.ksmd_cpu_ns));
                 Ok(format!("{} passes, {cpu} of ksmd's CPU", done.passes))
             }
             Self::Own(global) => {
                 let scan = || -> anyhow::Result<String> {
                     let config = global.load_config()?;
                     if config.domains.needs_a_guard() {
-                        return Err(Failure::impossible(NEEDS_A_GUARD).into());
+                        return Err(CommandFailure::impossible(NEEDS_A_GUARD).into());
                     }
-                    let control = control::take(global, false, false)?;
-                    let mut host = LiveHost::new(Observer::new(Root::host()), control);
+                    let control = control::take_control(global, false, false)?;
+                    let mut host = LiveHost::new(HostObserver::new(Root::host()), control);
                     let limits = scan_limits(&config.limits, config.limits.max_cpu);
                     let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_, _, _| ())?;
                     host.control.restore()?;
@@ -138,23 +138,24 @@ impl Scanner {
 }
 
 /// The thread that asks for scans while the job runs.
-pub(super) struct Scans {
+pub(super) struct ScanThread {
     stop: Sender<Signal>,
     thread: JoinHandle<u64>,
 }
 
-impl Scans {
+impl ScanThread {
     pub(super) fn begin(
-        scanner: Scanner,
-        when: ScanWhen,
-        ranges: Ranges,
-        notices: Receiver<Notice>,
+        scanner: ScanProvider,
+        when: ScanSchedule,
+        ranges: MarkedRanges,
+        notices: Receiver<JobNotice>,
     ) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
         // Only a daemon names ranges.
-        let waits =
-            ranges == Ranges::Guided && when == ScanWhen::EndOfInit && matches!(scanner, Scanner::Daemon(_));
-        let work = move || ask(&scanner, when, waits, notices, &stopped);
+        let waits = ranges == MarkedRanges::Guided
+            && when == ScanSchedule::EndOfInit
+            && matches!(scanner, ScanProvider::Daemon(_));
+        let work = move || run_scan_loop(&scanner, when, waits, notices, &stopped);
         let thread = std::thread::Builder::new().name("scans".to_owned()).spawn(work)?;
         Ok(Self { stop, thread })
     }
@@ -179,12 +180,12 @@ const LOOK: Duration = Duration::from_millis(500);
 /// would find no marked range, or ranges from before the memory was filled.
 fn wait_for_ranges(stop: &Receiver<Signal>) {
     let root = Root::host();
-    let (then, began) = (Followed::now(&root), Instant::now());
-    while !Followed::now(&root).all_since(&then) {
+    let (then, began) = (GuidedProgress::now(&root), Instant::now());
+    while !GuidedProgress::now(&root).all_since(&then) {
         if began.elapsed() >= RANGES_PATIENCE {
             tracing::warn!(
                 "libksmith has not marked all ranges after {} (does the daemon refuse it?); scanning what is marked",
-                Span(RANGES_PATIENCE)
+                TimeSpan(RANGES_PATIENCE)
             );
             return;
         }
@@ -196,21 +197,21 @@ fn wait_for_ranges(stop: &Receiver<Signal>) {
     }
 }
 
-fn ask(
-    scanner: &Scanner,
-    when: ScanWhen,
+fn run_scan_loop(
+    scanner: &ScanProvider,
+    when: ScanSchedule,
     waits_for_ranges: bool,
-    mut notices: Receiver<Notice>,
+    mut notices: Receiver<JobNotice>,
     stop: &Receiver<Signal>,
 ) -> u64 {
-    let ticker = if let ScanWhen::Every(period) = when { tick(period) } else { never() };
+    let ticker = if let ScanSchedule::Every(period) = when { tick(period) } else { never() };
     let (mut made, mut last_error) = (0, None);
     loop {
         let is_due = select! {
             recv(stop) -> _ => return made,
             recv(ticker) -> _ => true,
             recv(notices) -> notice => match notice {
-                Ok(Notice::Settled) => when == ScanWhen::EndOfInit,
+                Ok(JobNotice::Settled) => when == ScanSchedule::EndOfInit,
                 Ok(notice) => {
                     warn_of(&notice);
                     false
@@ -222,7 +223,7 @@ fn ask(
                 }
             },
         };
-        if !is_due || matches!(scanner, Scanner::Unavailable(_) | Scanner::Unwanted) {
+        if !is_due || matches!(scanner, ScanProvider::Unavailable(_) | ScanProvider::Unwanted) {
             continue;
         }
         if waits_for_ranges {
@@ -249,15 +250,15 @@ fn is_over(stop: &Receiver<Signal>) -> bool {
     !stop.is_empty() || stop.try_recv() == Err(TryRecvError::Disconnected)
 }
 
-fn warn_of(notice: &Notice) {
+fn warn_of(notice: &JobNotice) {
     match notice {
-        Notice::Settled => {}
-        Notice::SparseGiant { pid, mapped_bytes } => tracing::warn!(
+        JobNotice::Settled => {}
+        JobNotice::SparseGiant { pid, mapped_bytes } => tracing::warn!(
             "process {pid} maps {} and uses little of it: before Linux 6.18 ksmd looks at each page of that, which may \
              take an hour; end it, or start it with --ranges none",
             Bytes::from(*mapped_bytes)
         ),
-        Notice::OptInLost { pid, name } => tracing::warn!(
+        JobNotice::OptInLost { pid, name } => tracing::warn!(
             "process {pid} ({name}) is not mergeable any more: ksmd found nothing to merge in it, or it opted out"
         ),
     }
@@ -269,12 +270,12 @@ mod tests {
 
     #[test]
     fn when_to_scan_is_a_word_or_seconds() {
-        assert_eq!("end-of-init".parse(), Ok(ScanWhen::EndOfInit));
-        assert_eq!("0.5".parse(), Ok(ScanWhen::Every(Duration::from_millis(500))));
-        assert_eq!("never".parse(), Ok(ScanWhen::Never));
+        assert_eq!("end-of-init".parse(), Ok(ScanSchedule::EndOfInit));
+        assert_eq!("0.5".parse(), Ok(ScanSchedule::Every(Duration::from_millis(500))));
+        assert_eq!("never".parse(), Ok(ScanSchedule::Never));
         for bad in ["", "0", "-1", "NaN", "often", "1e9"] {
-            assert!(bad.parse::<ScanWhen>().is_err(), "{bad}");
+            assert!(bad.parse::<ScanSchedule>().is_err(), "{bad}");
         }
-        assert_eq!(ScanWhen::Every(Duration::from_secs(60)).to_string(), "60");
+        assert_eq!(ScanSchedule::Every(Duration::from_secs(60)).to_string(), "60");
     }
 }

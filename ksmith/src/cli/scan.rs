@@ -6,21 +6,23 @@ use std::time::Instant;
 
 use clap::Args;
 use crossbeam_channel::Receiver;
-use ksmith_core::decide::{Limits, OnDemand, Share};
+use ksmith_core::decide::{CpuShare, OnDemandPolicy, PolicyLimits};
 use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::units::{Bytes, TimeSpan};
 
-use super::progress::{Pace, Ticking, pages_left};
-use super::{Failure, Global, control, print};
+use super::progress::{TickingProgress, TimeLeftEstimator, pages_left};
+use super::{CommandFailure, GlobalArgs, control, print};
 use crate::show::orders::PlannedScan;
-use ksmith_core::controller::Controller;
+use ksmith_core::controller::PolicyController;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::{Observer, shows_mergeable};
+use ksmith_host::observe::{HostObserver, shows_mergeable};
 use ksmith_host::root::Root;
 use ksmith_host::signals::{self, Signal};
 use ksmith_service::config::Config;
-use ksmith_service::control::{Client, ClientError, Figures, NOTHING_TO_SCAN, nothing_to_scan, scan_limits};
+use ksmith_service::control::{
+    ClientError, ControlClient, NOTHING_TO_SCAN, ScanFigures, nothing_to_scan, scan_limits,
+};
 
 /// Scan all mergeable memory now, wait for the end, report the savings, and restore the settings.
 ///
@@ -32,8 +34,8 @@ pub struct ScanArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
     passes: u64,
     /// CPU limit of ksmd, such as 50%; a lower limit of the configuration wins
-    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = |text: &str| Share::try_from(text.to_owned()))]
-    max_cpu: Share,
+    #[arg(long, value_name = "PERCENT", default_value = "100%", value_parser = |text: &str| CpuShare::try_from(text.to_owned()))]
+    max_cpu: CpuShare,
     /// Pause ksmtuned, if it controls KSM, during the scan; with a running daemon this has no effect
     #[arg(long)]
     take_over: bool,
@@ -43,7 +45,7 @@ pub struct ScanArgs {
 }
 
 impl ScanArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
         let config = global.load_config()?;
         let limits = scan_limits(&config.limits, self.max_cpu);
@@ -51,7 +53,7 @@ impl ScanArgs {
             return self.plan(global, root, &config, limits);
         }
         let started = Instant::now();
-        let (before, after) = match Client::connect(&config.daemon.control_socket) {
+        let (before, after) = match ControlClient::connect(&config.daemon.control_socket) {
             Ok(mut client) => {
                 if self.take_over {
                     tracing::warn!(
@@ -60,19 +62,20 @@ impl ScanArgs {
                 }
                 let _progress = progress_of_daemon(&config, self.passes);
                 let answer = client.scan(self.passes, self.max_cpu).map_err(|error| match error {
-                    ClientError::Refused(why) if why == NOTHING_TO_SCAN => Failure::impossible(why).into(),
+                    ClientError::Refused(why) if why == NOTHING_TO_SCAN => CommandFailure::impossible(why).into(),
                     error => anyhow::Error::from(error),
                 })?;
                 (answer.before, answer.after)
             }
             Err(error) if error.is_absent() && config.domains.needs_a_guard() => {
-                return Err(Failure::impossible(NEEDS_A_GUARD).into());
+                return Err(CommandFailure::impossible(NEEDS_A_GUARD).into());
             }
             Err(error) if error.is_absent() => {
                 let interrupts = signals::catch()?.listen()?;
-                let mut host = LiveHost::new(Observer::new(root), control::take(global, false, self.take_over)?);
+                let mut host =
+                    LiveHost::new(HostObserver::new(root), control::take_control(global, false, self.take_over)?);
                 let shows = print::is_watched();
-                let (mut pace, has_shown) = (Pace::new(), Cell::new(false));
+                let (mut pace, has_shown) = (TimeLeftEstimator::new(), Cell::new(false));
                 let progress = |text: &str, first: &Sample, now: &Sample| {
                     if shows {
                         let left = pages_left(first, now, self.passes).map(|left| pace.left(left).to_string());
@@ -86,7 +89,7 @@ impl ScanArgs {
                 }
                 let (before, after) = done?;
                 host.control.restore()?;
-                (Figures::of(&before), Figures::of(&after))
+                (ScanFigures::from_sample(&before), ScanFigures::from_sample(&after))
             }
             Err(error) => return Err(error.into()),
         };
@@ -94,18 +97,25 @@ impl ScanArgs {
     }
 
     /// Prints the program that would scan, and the first settings that it would change.
-    fn plan(&self, global: &Global, root: Root, config: &Config, limits: Limits) -> anyhow::Result<ExitCode> {
-        let (by, changes) = match Client::connect(&config.daemon.control_socket) {
+    fn plan(
+        &self,
+        global: &GlobalArgs,
+        root: Root,
+        config: &Config,
+        limits: PolicyLimits,
+    ) -> anyhow::Result<ExitCode> {
+        let (by, changes) = match ControlClient::connect(&config.daemon.control_socket) {
             Ok(_) => ("the daemon", Vec::new()),
             Err(error) if error.is_absent() && config.domains.needs_a_guard() => {
-                return Err(Failure::impossible(NEEDS_A_GUARD).into());
+                return Err(CommandFailure::impossible(NEEDS_A_GUARD).into());
             }
             Err(error) if error.is_absent() => {
-                let host = LiveHost::new(Observer::new(root), control::take(global, true, self.take_over)?);
+                let host =
+                    LiveHost::new(HostObserver::new(root), control::take_control(global, true, self.take_over)?);
                 let job = ScanJob::all_pages(self.passes);
-                let tick = Controller::new(host, Box::new(OnDemand::new(job)), limits).tick();
+                let tick = PolicyController::new(host, Box::new(OnDemandPolicy::new(job)), limits).tick();
                 if shows_mergeable(&Root::host()) && nothing_to_scan(&tick.sample) {
-                    return Err(Failure::impossible(NOTHING_TO_SCAN).into());
+                    return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
                 }
                 ("this command", tick.applied.changes)
             }
@@ -124,9 +134,9 @@ impl ScanArgs {
 
     fn report(
         &self,
-        global: &Global,
-        before: &Figures,
-        after: &Figures,
+        global: &GlobalArgs,
+        before: &ScanFigures,
+        after: &ScanFigures,
         started: Instant,
     ) -> anyhow::Result<ExitCode> {
         let newly = i128::from(after.saved_bytes) - i128::from(before.saved_bytes);
@@ -146,7 +156,7 @@ impl ScanArgs {
             print::line(format_args!(
                 "{} passes in {}: {} newly saved, {} in all (profit {}), for {cpu:.2} s of ksmd's CPU; settings restored",
                 self.passes,
-                Span(seconds),
+                TimeSpan(seconds),
                 Bytes(newly),
                 Bytes::from(after.saved_bytes),
                 Bytes::from(after.profit_bytes),
@@ -157,10 +167,10 @@ impl ScanArgs {
 }
 
 /// Shows the progress of a scan by the daemon.
-fn progress_of_daemon(config: &Config, passes: u64) -> Ticking {
-    let (socket, mut first, mut pace) = (config.daemon.control_socket.clone(), None, Pace::new());
-    Ticking::start(move || {
-        let status = Client::connect(&socket).ok()?.status().ok()?;
+fn progress_of_daemon(config: &Config, passes: u64) -> TickingProgress {
+    let (socket, mut first, mut pace) = (config.daemon.control_socket.clone(), None, TimeLeftEstimator::new());
+    TickingProgress::start(move || {
+        let status = ControlClient::connect(&socket).ok()?.status().ok()?;
         let first = first.get_or_insert_with(|| status.sample.clone());
         let left = pages_left(first, &status.sample, passes).map(|left| pace.left(left).to_string());
         Some(format!("{}{}", status.daemon?.reason, left.unwrap_or_default()))
@@ -176,24 +186,25 @@ pub(super) const NEEDS_A_GUARD: &str = "[domains] limits which guests may merge,
 pub(super) fn scan_directly(
     host: &mut LiveHost,
     passes: u64,
-    limits: Limits,
+    limits: PolicyLimits,
     interrupts: &Receiver<Signal>,
     mut progress: impl FnMut(&str, &Sample, &Sample),
 ) -> anyhow::Result<(Sample, Sample)> {
     let shows_mergeable = shows_mergeable(&Root::host());
-    let mut controller = Controller::new(host, Box::new(OnDemand::new(ScanJob::all_pages(passes))), limits);
+    let mut controller =
+        PolicyController::new(host, Box::new(OnDemandPolicy::new(ScanJob::all_pages(passes))), limits);
     let mut first = None;
     loop {
         let tick = controller.tick();
         if let Some(error) = tick.applied.errors.first() {
             return Err(anyhow::anyhow!("{error}; the settings are being put back"));
         }
-        let is_stalled = tick.decision.reason.state == OnDemand::STALLED;
+        let is_stalled = tick.decision.reason.state == OnDemandPolicy::STALLED;
         if is_stalled || shows_mergeable && nothing_to_scan(&tick.sample) {
-            return Err(Failure::impossible(NOTHING_TO_SCAN).into());
+            return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
         }
         let before = first.get_or_insert_with(|| tick.sample.clone());
-        if tick.decision.reason.state == OnDemand::DONE {
+        if tick.decision.reason.state == OnDemandPolicy::DONE {
             let before = before.clone();
             return Ok((before, tick.sample));
         }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use ksmith_core::figures;
 
-use super::{Failure, Global, print};
-use crate::show::schemas::{SCHEMAS, of};
+use super::{CommandFailure, GlobalArgs, print};
+use crate::show::schemas::{SCHEMAS, command_schema};
 
 /// Print the JSON Schema of what a command prints with --json.
 ///
@@ -25,7 +25,7 @@ pub struct SchemaArgs {
 }
 
 impl SchemaArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if self.figures {
             print::own(&figures::reference())?;
             return Ok(ExitCode::SUCCESS);
@@ -43,9 +43,10 @@ impl SchemaArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let command = self.command.join(" ");
-        let unknown =
-            || Failure::usage(format!("{command} has no schema; `ksmith schema` lists the commands that have"));
-        print::json(&of(&command).ok_or_else(unknown)?)?;
+        let unknown = || {
+            CommandFailure::usage(format!("{command} has no schema; `ksmith schema` lists the commands that have"))
+        };
+        print::json(&command_schema(&command).ok_or_else(unknown)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use ksmith_record::{Query, ReadError, Reader, Resolution, times};
-use ksmith_serve::{History, HistoryError, HistoryQuery, Limits, Options, PeerUrl, metrics};
+use ksmith_record::{HistoryReader, ReadError, ReportQuery, ReportResolution, times};
+use ksmith_serve::{ClientLimits, HistoryBackend, HistoryError, HistoryQuery, PeerUrl, ServeOptions, metrics};
 use ksmith_service::config::Config;
-use ksmith_service::daemon::{Environment, LiveEnvironment};
+use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 
-use super::asked::{Daemon, RENDER};
-use super::{Failure, Global};
+use super::asked::{DaemonSockets, RENDER};
+use super::{CommandFailure, GlobalArgs};
 
 /// Serve the figures of a running daemon: a page, JSON and metrics.
 ///
@@ -53,26 +53,26 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if !global.root().is_host() {
-            return Err(Failure::usage("--root names a captured tree, which has no daemon to ask").into());
+            return Err(CommandFailure::usage("--root names a captured tree, which has no daemon to ask").into());
         }
         let (daemon, config) = match &self.view_socket {
-            Some(path) => (Daemon::at(path.clone()), Config::default()),
+            Some(path) => (DaemonSockets::at(path.clone()), Config::default()),
             None => {
                 let config = global.load_config()?;
-                (Daemon::of(&config), config)
+                (DaemonSockets::from_config(&config), config)
             }
         };
-        let store = Store(self.history_file.clone().unwrap_or(config.history.path));
-        let options = Options {
+        let store = ServedHistory(self.history_file.clone().unwrap_or(config.history.path));
+        let options = ServeOptions {
             listen: self.listen,
             token: self.token_file.as_deref().map(token).transpose()?,
             allowed_hosts: self.allow_host.clone(),
             peers: self.peer.clone(),
             peer_token: self.peer_token_file.as_deref().map(token).transpose()?,
             most_guests: self.max_guests,
-            limits: Limits::default(),
+            limits: ClientLimits::default(),
         };
         ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(store))?;
         Ok(ExitCode::SUCCESS)
@@ -83,8 +83,8 @@ impl ServeArgs {
 const SHORTEST_TOKEN: usize = 16;
 
 /// Reads the token in a file, without the end of its line.
-fn token(path: &Path) -> Result<String, Failure> {
-    let refuse = |why: String| Failure::usage(format!("the token file {}: {why}", path.display()));
+fn token(path: &Path) -> Result<String, CommandFailure> {
+    let refuse = |why: String| CommandFailure::usage(format!("the token file {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
     let mode = fs::metadata(path).map_err(|why| refuse(why.to_string()))?.permissions().mode();
     if mode & 0o004 != 0 {
@@ -100,25 +100,27 @@ fn token(path: &Path) -> Result<String, Failure> {
 }
 
 /// The file of the history. It is opened for each query: a daemon may replace a damaged one.
-struct Store(PathBuf);
+struct ServedHistory(PathBuf);
 
-impl History for Store {
+impl HistoryBackend for ServedHistory {
     fn history(&self, query: &HistoryQuery) -> Result<serde_json::Value, HistoryError> {
         let now = LiveEnvironment.day_clock();
         let (since, until) = times::between(&query.since, &query.until, now)
             .map_err(|why| HistoryError::Meaningless(why.to_string()))?;
-        let query = Query {
+        let query = ReportQuery {
             since,
             until,
             guest: query.guest.clone(),
             columns: Vec::new(),
-            resolution: Resolution::Rows(query.points),
+            resolution: ReportResolution::Rows(query.points),
         };
-        let report = Reader::open(&self.0).and_then(|reader| reader.ask(&query)).map_err(|error| match error {
-            ReadError::NoGuest(_) => HistoryError::Unknown(error.to_string()),
-            ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
-            error => HistoryError::Unavailable(error.to_string()),
-        })?;
+        let report = HistoryReader::open(&self.0).and_then(|reader| reader.read_report(&query)).map_err(
+            |error| match error {
+                ReadError::NoGuest(_) => HistoryError::Unknown(error.to_string()),
+                ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
+                error => HistoryError::Unavailable(error.to_string()),
+            },
+        )?;
         serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
     }
 }

@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ksmith_core::printable::{Page, Tone};
-use ksmith_host::guests::Guests;
-use ksmith_host::observe::Observer;
+use ksmith_core::printable::{TextPage, TextTone};
+use ksmith_host::guests::GuestTracker;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::systemd;
 
-use super::{Failure, Global, exit, print};
+use super::{CommandFailure, GlobalArgs, exit, print};
 use crate::setup::{
-    Choices, Facts, HostEffects, NOTES, Plan, SetupError, Step, Undone, carry_out, needs_restart, undo,
+    HostEffects, NOTES, SetupChoices, SetupError, SetupFacts, SetupPlan, SetupStep, UndoReport, carry_out,
+    needs_restart, undo,
 };
 
 /// Set ksmith up on this host: configuration, hand-over from other controllers, service.
@@ -48,11 +49,11 @@ pub struct SetupArgs {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl SetupArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.root();
         let is_root = rustix::process::geteuid().is_root();
         if root.is_host() && !is_root && !self.dry_run {
-            return Err(Failure::no_privilege(
+            return Err(CommandFailure::no_privilege(
                 "setting up a host needs root: run it with sudo; --dry-run shows without root what it would do",
             )
             .into());
@@ -61,15 +62,15 @@ impl SetupArgs {
         if self.undo { self.take_back(global, &root, effects) } else { self.set_up(global, &root, effects) }
     }
 
-    fn set_up(&self, global: &Global, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
+    fn set_up(&self, global: &GlobalArgs, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
         let facts = facts(global, root)?;
-        let mut choices = Choices { serve: self.serve, no_drop_ins: self.no_drop_ins };
+        let mut choices = SetupChoices { serve: self.serve, no_drop_ins: self.no_drop_ins };
         let asks = !self.yes && !self.dry_run && can_ask(global);
         let can_serve = facts.units.iter().any(|(unit, _, is_active)| unit == "ksmith-serve.socket" && !is_active);
         if asks && !choices.serve && facts.has_systemd && can_serve {
-            choices.serve = ask("Serve the figures on http://127.0.0.1:9797 too?")?;
+            choices.serve = prompt_yes_no("Serve the figures on http://127.0.0.1:9797 too?")?;
         }
-        let plan = Plan::new(&facts, choices);
+        let plan = SetupPlan::new(&facts, choices);
         // Only root reads the notes; without them a dry run shows all but a restart that is left to do.
         let is_left = needs_restart(&effects).or_else(|error| if self.dry_run { Ok(false) } else { Err(error) })?;
         let has_work = !plan.steps.is_empty() || is_left;
@@ -81,7 +82,7 @@ impl SetupArgs {
         }
         if !plan.obstacles.is_empty() {
             let what = format!("nothing was changed: {}", plan.obstacles.join("; "));
-            return Err(Failure::impossible(what).into());
+            return Err(CommandFailure::impossible(what).into());
         }
         if self.dry_run {
             return Ok(ExitCode::SUCCESS);
@@ -118,15 +119,15 @@ impl SetupArgs {
     fn agreed(&self, asks: bool, question: &str) -> anyhow::Result<bool> {
         match (self.yes, asks) {
             (true, _) => Ok(true),
-            (false, true) => ask(question),
-            (false, false) => Err(Failure::usage(
+            (false, true) => prompt_yes_no(question),
+            (false, false) => Err(CommandFailure::usage(
                 "nothing was changed, for there is no terminal to ask at: --yes does it without asking, --dry-run only shows",
             )
             .into()),
         }
     }
 
-    fn take_back(&self, global: &Global, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
+    fn take_back(&self, global: &GlobalArgs, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
         let has_systemd = systemd::is_running(root);
         let would = undo(&mut effects, true, has_systemd)?;
         let is_empty = would.done.is_empty() && would.kept.is_empty();
@@ -161,37 +162,38 @@ impl SetupArgs {
             "not everything was undone: {}. It stays noted in {NOTES}: see to that and run `ksmith setup --undo` again",
             undone.failed.join("; ")
         );
-        Err(Failure::with_code(exit::FAILED, what).into())
+        Err(CommandFailure::with_code(exit::FAILED, what).into())
     }
 }
 
-fn facts(global: &Global, root: &Root) -> anyhow::Result<Facts> {
+fn facts(global: &GlobalArgs, root: &Root) -> anyhow::Result<SetupFacts> {
     let config = global.load_config()?;
-    let sample = Observer::new(root.clone()).sample();
-    let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
-    Ok(Facts::of(root, &config, &guests))
+    let sample = HostObserver::new(root.clone()).sample();
+    let guests =
+        GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
+    Ok(SetupFacts::read_host(root, &config, &guests))
 }
 
 /// Returns true if a question can be asked at a terminal.
-fn can_ask(global: &Global) -> bool {
+fn can_ask(global: &GlobalArgs) -> bool {
     !global.json && io::stdin().is_terminal() && print::is_watched()
 }
 
 /// Asks a question at the terminal. Returns true if the answer is `y` or `yes`.
-fn ask(question: &str) -> anyhow::Result<bool> {
+fn prompt_yes_no(question: &str) -> anyhow::Result<bool> {
     print::prompt(format_args!("{question} [y/N] "));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
 }
 
-fn failed(error: &SetupError, plan: &Plan) -> Failure {
+fn failed(error: &SetupError, plan: &SetupPlan) -> CommandFailure {
     let starts_ksmith = matches!(error, SetupError::Failed { command, .. } if command.ends_with("ksmith.service"));
     let why = if starts_ksmith && !plan.steps.is_empty() { " (`journalctl -u ksmith` says why)" } else { "" };
     let what = format!(
         "{error}{why}. What was done is noted: run `ksmith setup` again to go on, or `ksmith setup --undo` to take it back"
     );
-    Failure::with_code(exit::FAILED, what)
+    CommandFailure::with_code(exit::FAILED, what)
 }
 
 /// Returns words for the host that is changed: this one, or the tree that --root names, which may be the image of one.
@@ -204,17 +206,17 @@ fn place(root: &Root) -> String {
 }
 
 /// Returns the plan as text for people.
-fn page(plan: &Plan, has_work: bool, place: &str) -> Page {
-    let mut page = Page::new();
+fn page(plan: &SetupPlan, has_work: bool, place: &str) -> TextPage {
+    let mut page = TextPage::new();
     if has_work {
         page.line(format_args!("ksmith setup changes this {place}:"));
     } else if plan.obstacles.is_empty() {
-        page.toned(Tone::Good, "ksmith is set up: there is nothing to do");
+        page.toned(TextTone::Good, "ksmith is set up: there is nothing to do");
     }
     for step in &plan.steps {
         page.line(format_args!("  {}", step.command()));
         page.line(format_args!("      {}", step.why()));
-        if let (true, Step::File { text, .. }) = (step.is_drop_in(), step) {
+        if let (true, SetupStep::File { text, .. }) = (step.is_drop_in(), step) {
             page.lines(text.lines().map(|line| format!("      | {line}")));
         }
     }
@@ -223,14 +225,14 @@ fn page(plan: &Plan, has_work: bool, place: &str) -> Page {
         page.line("      an earlier setup ended before this");
     }
     for obstacle in &plan.obstacles {
-        page.partly_toned("", Tone::Problem, "first, by hand:", format!(" {obstacle}"));
+        page.partly_toned("", TextTone::Problem, "first, by hand:", format!(" {obstacle}"));
     }
     page.lines(plan.notes.iter().map(|note| format!("note: {note}")));
     page
 }
 
-fn undo_page(would: &Undone, is_empty: bool, place: &str) -> Page {
-    let mut page = Page::new();
+fn undo_page(would: &UndoReport, is_empty: bool, place: &str) -> TextPage {
+    let mut page = TextPage::new();
     if is_empty {
         page.line(format_args!("nothing to undo: ksmith setup has changed nothing {place}"));
         return page;

@@ -13,14 +13,14 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use ksmith_core::amount;
 use ksmith_core::field::KernelVersion;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
 use ksmith_lab::competitor::Competitor;
 use ksmith_lab::report;
-use ksmith_lab::scenario::{self, Form};
-use ksmith_lab::simulate::{self, Balance, SimulatedHost, Simulation, Story, Wishes};
+use ksmith_lab::scenario::{self, ScenarioForm};
+use ksmith_lab::simulate::{self, SimulatedBalance, SimulatedHost, Simulation, SimulationStory, StoryOverrides};
 
-use super::{Failure, Global, amounts, lab, print};
+use super::{CommandFailure, GlobalArgs, amounts, lab, print};
 
 /// Compare policies on a simulated host of any size: same guests, same events, in a fraction of the time.
 ///
@@ -57,7 +57,7 @@ pub struct SimArgs {
     seed: Option<u64>,
     /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
-    form: Form,
+    form: ScenarioForm,
     /// Pages that the simulator keeps as one; 1 is page-exact [default: by the size of the host]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=512))]
     run_pages: Option<u32>,
@@ -83,7 +83,7 @@ enum SimCommand {
 }
 
 impl SimArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         match &self.command {
             Some(SimCommand::Calibrate(args)) => args.run(global),
             Some(SimCommand::Tune(args)) => args.run(global),
@@ -91,7 +91,7 @@ impl SimArgs {
         }
     }
 
-    fn simulate(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    fn simulate(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let simulation = self.simulation(global)?;
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
@@ -104,8 +104,8 @@ impl SimArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn simulation(&self, global: &Global) -> anyhow::Result<Simulation> {
-        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    fn simulation(&self, global: &GlobalArgs) -> anyhow::Result<Simulation> {
+        let usage = |error: &dyn std::fmt::Display| CommandFailure::usage(error.to_string());
         let named = self.policies.iter().map(|name| Competitor::parse(name));
         let mut competitors = named.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
         if competitors.is_empty() {
@@ -125,7 +125,7 @@ impl SimArgs {
             Some(file) => {
                 let (story, assumptions) = replay::story(file, self.host)?;
                 if !global.json {
-                    let mut page = Page::new();
+                    let mut page = TextPage::new();
                     page.line("assumptions of the replay:");
                     assumptions.iter().for_each(|text| page.line(format_args!("  {text}")));
                     print::aside(&page);
@@ -134,33 +134,33 @@ impl SimArgs {
             }
             None => self.stories().map_err(|error| usage(&error))?,
         };
-        let balances = self.balance.iter().map(|name| Balance::parse(name)).collect::<Result<Vec<_>, _>>();
+        let balances = self.balance.iter().map(|name| SimulatedBalance::parse(name)).collect::<Result<Vec<_>, _>>();
         let balances = balances.map_err(|error| usage(&error))?;
         for story in &stories {
-            let has_guests = matches!(story, Story::Planned { guests, .. } if !guests.is_empty());
+            let has_guests = matches!(story, SimulationStory::Planned { guests, .. } if !guests.is_empty());
             if !balances.is_empty() && !has_guests {
                 let why = format!(
                     "{} is no fleet, and what its guests could do without is not known: leave --balance out",
                     story.name()
                 );
-                return Err(Failure::usage(why).into());
+                return Err(CommandFailure::usage(why).into());
             }
             let (name, needed, there) = (story.name(), story.guest_bytes(), host.bytes);
-            if matches!(story, Story::Scenario(_)) && needed > there {
+            if matches!(story, SimulationStory::Scenario(_)) && needed > there {
                 let (needed, there) = (Bytes::from(needed), Bytes::from(there));
                 let why = format!(
                     "the guests of {name} need {needed}, and the simulated host has {there}: give a larger --host"
                 );
-                return Err(Failure::usage(why).into());
+                return Err(CommandFailure::usage(why).into());
             }
         }
         Ok(Simulation { stories, form: self.form, competitors, balances, host })
     }
 
-    fn stories(&self) -> Result<Vec<Story>, simulate::StoryError> {
-        let wishes = Wishes { host_bytes: self.host, duration: self.hours, seed: self.seed };
+    fn stories(&self) -> Result<Vec<SimulationStory>, simulate::StoryError> {
+        let wishes = StoryOverrides { host_bytes: self.host, duration: self.hours, seed: self.seed };
         let places = places();
-        let story = |name: &String| Story::load(&scenario::find(name, &places)?, self.form, wishes);
+        let story = |name: &String| SimulationStory::load(&scenario::find(name, &places)?, self.form, wishes);
         self.scenarios.iter().map(story).collect()
     }
 }

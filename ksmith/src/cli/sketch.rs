@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use clap::Args;
 use ksmith_core::guest::Guest;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
-use ksmith_host::guests::Guests;
-use ksmith_host::memory::process::Process;
-use ksmith_host::observe::Observer;
+use ksmith_host::guests::GuestTracker;
+use ksmith_host::memory::process::OpenProcess;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
 use ksmith_sketch::{
-    CaptureOptions, Clock, HostFacts, Rate, RateRule, Subject, Summary, capture, is_host_name, new_secret,
-    read_secret,
+    CaptureOptions, HostFacts, RateRule, SamplingRate, SketchClock, SketchSubject, SketchSummary, capture,
+    is_host_name, new_secret, read_secret,
 };
 
-use super::{Failure, Global, amounts, naming, patience, print};
+use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 
 /// Write a sample of what the guests hold, for a fleet to find out which guests should share a host.
 ///
@@ -48,7 +48,7 @@ pub struct SketchArgs {
     new_secret: Option<PathBuf>,
     /// Keep this part of all contents, such as 1/64: give all hosts of a fleet the same
     #[arg(long, value_name = "1/N", value_parser = rate)]
-    rate: Option<Rate>,
+    rate: Option<SamplingRate>,
     /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     per_guest: Option<u64>,
@@ -67,11 +67,11 @@ pub struct SketchArgs {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl SketchArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.new_secret {
             new_secret(path)?;
             if !global.json {
-                let mut page = Page::new();
+                let mut page = TextPage::new();
                 page.line(format_args!(
                     "made {}: copy it to all hosts of the fleet, each with mode 600, and keep it secret",
                     path.display()
@@ -83,18 +83,19 @@ impl SketchArgs {
         let root = global.root();
         if !root.is_host() {
             let why = "memory can only be read on the running host, not in a captured tree: leave out --root";
-            return Err(Failure::usage(why).into());
+            return Err(CommandFailure::usage(why).into());
         }
         let Some(out) = &self.out else {
-            return Err(Failure::usage("name the file to write with --out FILE").into());
+            return Err(CommandFailure::usage("name the file to write with --out FILE").into());
         };
         let config = global.load_config()?;
         let secret = self.secret.as_deref().unwrap_or(&config.sketch.secret);
-        let key = read_secret(secret).map_err(|error| Failure::usage(error.to_string()))?;
+        let key = read_secret(secret).map_err(|error| CommandFailure::usage(error.to_string()))?;
         patience::watch();
-        let sample = Observer::new(root.clone()).sample();
-        let guests =
-            Guests::new(root.clone(), config.guests.libvirt_uri.clone()).list_within(&sample, PATIENCE).guests;
+        let sample = HostObserver::new(root.clone()).sample();
+        let guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone())
+            .list_within(&sample, PATIENCE)
+            .guests;
         let options = CaptureOptions {
             subjects: self.subjects(&root, &guests, &config)?,
             rate: match (self.rate, self.per_guest) {
@@ -104,10 +105,10 @@ impl SketchArgs {
             },
             again: (!self.again.is_zero()).then_some(self.again),
         };
-        let now = Clock::start().now().day_clock;
+        let now = SketchClock::start().now().day_clock;
         let host = self.host.as_deref().or(config.sketch.host.as_deref());
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
-        let found = capture(&options, &key).map_err(|error| Failure::no_privilege(error.to_string()))?;
+        let found = capture(&options, &key).map_err(|error| CommandFailure::no_privilege(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
         if global.json {
             print::json(&summary)?
@@ -117,8 +118,13 @@ impl SketchArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn subjects(&self, root: &Root, guests: &[Guest], config: &Config) -> Result<Vec<Subject>, Failure> {
-        let of = |guest: &Guest| Subject::of(guest, &config.domains, &config.balance);
+    fn subjects(
+        &self,
+        root: &Root,
+        guests: &[Guest],
+        config: &Config,
+    ) -> Result<Vec<SketchSubject>, CommandFailure> {
+        let of = |guest: &Guest| SketchSubject::from_guest(guest, &config.domains, &config.balance);
         let mut wanted = self.guests.iter().chain(&self.guest).peekable();
         if wanted.peek().is_none() {
             return Ok(guests.iter().map(of).collect());
@@ -132,9 +138,11 @@ impl SketchArgs {
             let guest = guests.iter().find(|guest| guest.processes.iter().any(|process| process.pid == pid));
             let subject = match guest {
                 Some(guest) => of(guest),
-                None => Process::open(pid)
-                    .map(|process| Subject::of_process(&process, &config.balance))
-                    .map_err(|why| Failure::with_code(super::exit::FAILED, format!("process {pid}: {why}")))?,
+                None => OpenProcess::open(pid)
+                    .map(|process| SketchSubject::from_process(&process, &config.balance))
+                    .map_err(|why| {
+                        CommandFailure::with_code(super::exit::FAILED, format!("process {pid}: {why}"))
+                    })?,
             };
             subjects.push(subject);
         }
@@ -144,8 +152,8 @@ impl SketchArgs {
     }
 }
 
-fn page(summary: &Summary, out: &Path, page_size: u64) -> Page {
-    let mut page = Page::new();
+fn page(summary: &SketchSummary, out: &Path, page_size: u64) -> TextPage {
+    let mut page = TextPage::new();
     let memory = Bytes::from(summary.pages.saturating_mul(page_size));
     page.line(format_args!(
         "wrote {}: {} guests with {memory}, {} contents at rate {}, {}",
@@ -168,6 +176,6 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
-    text.parse::<Rate>().map_err(|error| error.to_string())
+fn rate(text: &str) -> Result<SamplingRate, String> {
+    text.parse::<SamplingRate>().map_err(|error| error.to_string())
 }

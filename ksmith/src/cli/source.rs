@@ -5,16 +5,16 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ksmith_core::decide::History;
+use ksmith_core::decide::PassHistory;
 use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::guest::{Guest, GuestId, Memory};
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::guest::{Guest, GuestId, RollupFigures};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 use ksmith_core::sample::Sample;
-use ksmith_host::guests::{Guests, List, read_memory};
-use ksmith_host::observe::Observer;
+use ksmith_host::guests::{GuestList, GuestTracker, read_memory};
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
-use ksmith_service::control::{Client, ClientError};
+use ksmith_service::control::{ClientError, ControlClient};
 
 /// Time between the two samples from which ksmd's CPU use is computed.
 const BETWEEN: Duration = Duration::from_millis(250);
@@ -27,15 +27,15 @@ const MEMORY_BUDGET: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The source of figures, with the state kept between two samples.
-pub(super) struct Source {
+pub(super) struct FallbackSource {
     root: Root,
     config: Config,
-    observer: Observer,
-    guests: Guests,
-    history: History,
+    observer: HostObserver,
+    guests: GuestTracker,
+    history: PassHistory,
     has_looked: bool,
     /// Private and shared memory of guests, with the time of its reading.
-    memory: HashMap<GuestId, Memory>,
+    memory: HashMap<GuestId, RollupFigures>,
     memory_read: Option<Instant>,
     /// True if it falls back to the kernel when the daemon fails.
     is_steady: bool,
@@ -46,23 +46,23 @@ pub(super) struct Source {
 }
 
 /// A value, with a note on its source if that has changed.
-pub(super) struct Seen<T> {
+pub(super) struct NotedValue<T> {
     pub value: T,
     pub note: Option<String>,
 }
 
 /// The figures that `ksmith top` shows.
-pub(super) struct Everything {
-    pub status: Status,
+pub(super) struct HostFigures {
+    pub status: StatusReport,
     pub guests: GuestsReport,
     pub balance: Option<BalanceReport>,
 }
 
-impl Source {
+impl FallbackSource {
     /// Returns a source for a single query: a daemon that fails is an error.
     pub fn once(root: Root, config: Config) -> Self {
-        let guests = Guests::new(root.clone(), config.guests.libvirt_uri.clone());
-        let (observer, history) = (Observer::new(root.clone()), History::default());
+        let guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone());
+        let (observer, history) = (HostObserver::new(root.clone()), PassHistory::default());
         Self {
             root,
             config,
@@ -87,14 +87,14 @@ impl Source {
     ///
     /// # Errors
     /// The daemon fails, unless the source is steady.
-    pub fn status(&mut self) -> anyhow::Result<Seen<Status>> {
-        let ask = |client: &mut Client| {
+    pub fn status(&mut self) -> anyhow::Result<NotedValue<StatusReport>> {
+        let ask = |client: &mut ControlClient| {
             let status = client.status()?;
             let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
             Ok((status, pid))
         };
-        self.ask(ask, |source| {
-            let sample = source.look();
+        self.query_or_sample(ask, |source| {
+            let sample = source.sample_host();
             source.status_of(sample)
         })
     }
@@ -103,14 +103,14 @@ impl Source {
     ///
     /// # Errors
     /// As [`Self::status`].
-    pub fn guests(&mut self) -> anyhow::Result<Seen<GuestsReport>> {
+    pub fn guests(&mut self) -> anyhow::Result<NotedValue<GuestsReport>> {
         // Which daemon answers is of interest only to those that saw another before.
         let asks_pid = self.is_steady;
-        let ask = |client: &mut Client| {
+        let ask = |client: &mut ControlClient| {
             let pid = if asks_pid { client.status()?.daemon.map(|daemon| daemon.pid) } else { None };
             Ok((client.guests()?, pid))
         };
-        let mut seen = self.ask(ask, |source| {
+        let mut seen = self.query_or_sample(ask, |source| {
             let sample = source.observer.sample();
             source.guests_of(&sample)
         })?;
@@ -122,25 +122,25 @@ impl Source {
     ///
     /// # Errors
     /// As [`Self::status`].
-    pub fn everything(&mut self) -> anyhow::Result<Seen<Everything>> {
-        let ask = |client: &mut Client| {
+    pub fn everything(&mut self) -> anyhow::Result<NotedValue<HostFigures>> {
+        let ask = |client: &mut ControlClient| {
             let (status, guests) = (client.status()?, client.guests()?);
             let balance = status.balance.is_some().then(|| client.balance()).transpose()?;
             let pid = status.daemon.as_ref().map(|daemon| daemon.pid);
-            Ok((Everything { status, guests, balance }, pid))
+            Ok((HostFigures { status, guests, balance }, pid))
         };
-        let mut seen = self.ask(ask, Self::of_kernel)?;
+        let mut seen = self.query_or_sample(ask, Self::of_kernel)?;
         self.config.domains.assign(&mut seen.value.guests.guests);
         self.remember_memory(&mut seen.value.guests.guests);
         Ok(seen)
     }
 
     /// Returns status and guests as the kernel shows them, without a daemon.
-    pub fn of_kernel(&mut self) -> Everything {
-        let sample = self.look();
+    pub fn of_kernel(&mut self) -> HostFigures {
+        let sample = self.sample_host();
         let mut guests = self.guests_of(&sample);
         self.config.domains.assign(&mut guests.guests);
-        Everything { status: self.status_of(sample), guests, balance: None }
+        HostFigures { status: self.status_of(sample), guests, balance: None }
     }
 
     /// Fills in the guests' private and shared memory from a cache, which is refreshed from time to time: reading is
@@ -159,24 +159,25 @@ impl Source {
 
     /// Asks the daemon for a value with its PID. Reads the kernel instead if there is no daemon, or none that this user
     /// may ask.
-    fn ask<T>(
+    fn query_or_sample<T>(
         &mut self,
-        ask: impl Fn(&mut Client) -> Result<(T, Option<u32>), ClientError>,
+        ask: impl Fn(&mut ControlClient) -> Result<(T, Option<u32>), ClientError>,
         look: impl Fn(&mut Self) -> T,
-    ) -> anyhow::Result<Seen<T>> {
+    ) -> anyhow::Result<NotedValue<T>> {
         if !self.root.is_host() {
-            return Ok(Seen { value: look(self), note: None });
+            return Ok(NotedValue { value: look(self), note: None });
         }
-        let answer = Client::connect(&self.config.daemon.control_socket).and_then(|mut client| ask(&mut client));
+        let answer =
+            ControlClient::connect(&self.config.daemon.control_socket).and_then(|mut client| ask(&mut client));
         let why = match answer {
-            Ok((value, pid)) => return Ok(Seen { value, note: self.answered(pid) }),
+            Ok((value, pid)) => return Ok(NotedValue { value, note: self.answered(pid) }),
             Err(error) if error.is_absent() => "no daemon answers".to_owned(),
             Err(error) if self.is_steady => error.to_string(),
             Err(error) => return Err(error.into()),
         };
         self.is_lost |= self.daemon.is_some();
         let note = self.is_lost.then(|| format!("{why} since the last one ended: these are the kernel's figures"));
-        Ok(Seen { value: look(self), note })
+        Ok(NotedValue { value: look(self), note })
     }
 
     /// Records the daemon that answers. Returns a note if it was restarted, or answers again.
@@ -194,7 +195,7 @@ impl Source {
     }
 
     /// Samples the host. The first call takes two samples, so that ksmd's CPU use can be computed.
-    fn look(&mut self) -> Sample {
+    fn sample_host(&mut self) -> Sample {
         if !std::mem::replace(&mut self.has_looked, true) {
             self.history.push(&self.observer.sample());
             if self.root.is_host() {
@@ -206,15 +207,15 @@ impl Source {
         sample
     }
 
-    fn status_of(&mut self, sample: Sample) -> Status {
+    fn status_of(&mut self, sample: Sample) -> StatusReport {
         let ksmd_cpu_percent = self.history.ksmd_share().filter(|_| self.root.is_host()).map(|share| share * 100.0);
         let guests = self.guests.list(&sample).guests;
-        let domains = Some(DomainsReport::of(&self.config.domains, &guests, None));
-        Status { sample, ksmd_cpu_percent, daemon: None, domains, ..Status::default() }
+        let domains = Some(DomainsReport::from_guests(&self.config.domains, &guests, None));
+        StatusReport { sample, ksmd_cpu_percent, daemon: None, domains, ..StatusReport::default() }
     }
 
     fn guests_of(&mut self, sample: &Sample) -> GuestsReport {
-        let List { guests, unattributed_bytes } = self.guests.list_within(sample, PATIENCE);
+        let GuestList { guests, unattributed_bytes } = self.guests.list_within(sample, PATIENCE);
         GuestsReport::new(sample, guests, unattributed_bytes)
     }
 }

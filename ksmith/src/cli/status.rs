@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::source::Source;
-use super::watch::{Every, Shown, watch};
-use super::{Global, print};
+use super::source::FallbackSource;
+use super::watch::{WatchArgs, WatchOutput, watch};
+use super::{GlobalArgs, print};
 use crate::show;
 
 /// Show KSM's settings and figures, what each process saves, and the state of the daemon.
@@ -17,24 +17,24 @@ use crate::show;
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
-    every: Every,
+    every: WatchArgs,
 }
 
 impl StatusArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config()?;
         if let Some(every) = self.every.watch {
-            let (mut source, is_json) = (Source::steady(global.root(), config), global.json);
+            let (mut source, is_json) = (FallbackSource::steady(global.root(), config), global.json);
             return watch(every, move || {
                 let seen = source.status()?;
                 let shown = match is_json {
-                    true => Shown::Json(show::status::json(&seen.value)),
-                    false => Shown::Page(show::status::text(&seen.value, print::width())),
+                    true => WatchOutput::Json(show::status::json(&seen.value)),
+                    false => WatchOutput::Page(show::status::text(&seen.value, print::width())),
                 };
                 Ok((shown, seen.note))
             });
         }
-        let status = Source::once(global.root(), config).status()?.value;
+        let status = FallbackSource::once(global.root(), config).status()?.value;
         if global.json {
             print::json(&show::status::json(&status))?;
         } else {

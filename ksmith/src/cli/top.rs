@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
 use ksmith_core::guest::GuestId;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_core::sample::ProcessId;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
@@ -25,10 +25,10 @@ use ratatui::crossterm::terminal::{
 };
 
 use super::amounts::interval;
-use super::source::{Everything, Source};
-use super::{Failure, Global, print};
-use crate::top::{App, Event, Sight, Wish};
-use ksmith_host::doctor::{self, Options};
+use super::source::{FallbackSource, HostFigures};
+use super::{CommandFailure, GlobalArgs, print};
+use crate::top::{HostSnapshot, TopApp, TopEvent, TopRequest};
+use ksmith_host::doctor::{self, ExaminationOptions};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
 
@@ -54,21 +54,21 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
 impl TopArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config()?;
         if !print::terminal().is_terminal() {
             let why = "top needs a terminal as its output; `ksmith status --watch` and `ksmith guests --watch` write lines";
-            return Err(Failure::usage(why).into());
+            return Err(CommandFailure::usage(why).into());
         }
         if global.json {
-            return Err(Failure::usage("top has no JSON; `ksmith guests --json --watch` has").into());
+            return Err(CommandFailure::usage("top has no JSON; `ksmith guests --json --watch` has").into());
         }
         let signals = signals::catch()?.listen()?;
         let (panicked, panics) = bounded(1);
-        let mut screen = Screen::enter(self.mouse, panicked)?;
+        let mut screen = TopScreen::enter(self.mouse, panicked)?;
         let root = global.root();
-        let shell = Shell {
-            sights: look_on(Source::steady(root.clone(), config), self.every)?,
+        let shell = TopShell {
+            sights: spawn_sampler(FallbackSource::steady(root.clone(), config), self.every)?,
             keys: read_keys()?,
             explanations: unbounded(),
             root,
@@ -76,7 +76,7 @@ impl TopArgs {
         let has_colours = print::has_colours(true);
         // The library looks at NO_COLOR too, which `--color=always` overrules.
         force_color_output(has_colours);
-        let mut app = App::new(size().unwrap_or((80, 24)), has_colours);
+        let mut app = TopApp::new(size().unwrap_or((80, 24)), has_colours);
         let (mut is_dirty, mut next) = (true, Instant::now());
         loop {
             if is_dirty && Instant::now() >= next {
@@ -93,13 +93,13 @@ impl TopArgs {
                     Ok(event) => event,
                     Err(_) => return Ok(ExitCode::SUCCESS),
                 },
-                recv(shell.sights) -> sight => Event::Seen(Box::new(sight??)),
+                recv(shell.sights) -> sight => TopEvent::Seen(Box::new(sight??)),
                 recv(shell.explanations.1) -> event => event?,
             };
             is_dirty = true;
             match app.update(event) {
-                Some(Wish::End) => return Ok(ExitCode::SUCCESS),
-                Some(Wish::Explain(guest, processes)) => shell.explain(guest, processes),
+                Some(TopRequest::End) => return Ok(ExitCode::SUCCESS),
+                Some(TopRequest::Explain(guest, processes)) => shell.explain(guest, processes),
                 None => {}
             }
         }
@@ -107,52 +107,55 @@ impl TopArgs {
 }
 
 /// The channels of the threads around the state.
-struct Shell {
-    sights: Receiver<anyhow::Result<Sight>>,
-    keys: Receiver<Event>,
-    explanations: (Sender<Event>, Receiver<Event>),
+struct TopShell {
+    sights: Receiver<anyhow::Result<HostSnapshot>>,
+    keys: Receiver<TopEvent>,
+    explanations: (Sender<TopEvent>, Receiver<TopEvent>),
     root: Root,
 }
 
-impl Shell {
+impl TopShell {
     /// Starts a thread that diagnoses a guest's memory. A process that blocks the thread blocks nothing else.
     fn explain(&self, guest: GuestId, processes: Vec<ProcessId>) {
         let (root, sender) = (self.root.clone(), self.explanations.0.clone());
         let work = move || {
-            let _ = sender.send(Event::Explained(guest, explanation(&root, &processes)));
+            let _ = sender.send(TopEvent::Explained(guest, explanation(&root, &processes)));
         };
         if let Err(error) = thread::Builder::new().name("doctor".to_owned()).spawn(work) {
             let _ =
-                self.explanations.0.send(Event::Explained(guest, Err(format!("no thread can be had: {error}"))));
+                self.explanations.0.send(TopEvent::Explained(guest, Err(format!("no thread can be had: {error}"))));
         }
     }
 }
 
 /// Diagnoses the memory of these processes, as `ksmith doctor` does.
-fn explanation(root: &Root, processes: &[ProcessId]) -> Result<Page, String> {
-    let mut page = Page::new();
+fn explanation(root: &Root, processes: &[ProcessId]) -> Result<TextPage, String> {
+    let mut page = TextPage::new();
     for process in processes {
         let found = doctor::find(root, &process.pid.to_string()).map_err(|error| error.to_string())?;
         // The PID may be another process's by now.
         let patient = found.into_iter().find(|patient| patient.start_ticks == process.start_ticks);
         let Some(patient) = patient else { return Err(format!("process {} has ended", process.pid)) };
-        let report =
-            doctor::examine(root, &patient, Options { longest: LONGEST }).map_err(|error| error.to_string())?;
+        let report = doctor::examine(root, &patient, ExaminationOptions { longest: LONGEST })
+            .map_err(|error| error.to_string())?;
         page.append(&report.page());
     }
     Ok(page)
 }
 
 /// Starts a thread that samples the host periodically.
-fn look_on(mut source: Source, every: Duration) -> anyhow::Result<Receiver<anyhow::Result<Sight>>> {
+fn spawn_sampler(
+    mut source: FallbackSource,
+    every: Duration,
+) -> anyhow::Result<Receiver<anyhow::Result<HostSnapshot>>> {
     let (sender, sights) = bounded(1);
     let started = Instant::now();
     thread::Builder::new().name("looks".to_owned()).spawn(move || {
         let mut due = started;
         loop {
             let sight = source.everything().map(|seen| {
-                let Everything { status, guests, balance } = seen.value;
-                Sight { at: started.elapsed(), status, guests, balance, note: seen.note }
+                let HostFigures { status, guests, balance } = seen.value;
+                HostSnapshot { at: started.elapsed(), status, guests, balance, note: seen.note }
             });
             if sender.send(sight).is_err() {
                 return;
@@ -165,14 +168,14 @@ fn look_on(mut source: Source, every: Duration) -> anyhow::Result<Receiver<anyho
 }
 
 /// Starts a thread that reads keys, the mouse and changes of size.
-fn read_keys() -> anyhow::Result<Receiver<Event>> {
+fn read_keys() -> anyhow::Result<Receiver<TopEvent>> {
     let (sender, keys) = bounded(64);
     thread::Builder::new().name("keys".to_owned()).spawn(move || {
         while let Ok(event) = event::read() {
             let event = match event {
-                event::Event::Key(key) => Event::Key(key),
-                event::Event::Mouse(mouse) => Event::Mouse(mouse),
-                event::Event::Resize(columns, lines) => Event::Resize(columns, lines),
+                event::Event::Key(key) => TopEvent::Key(key),
+                event::Event::Mouse(mouse) => TopEvent::Mouse(mouse),
+                event::Event::Resize(columns, lines) => TopEvent::Resize(columns, lines),
                 _ => continue,
             };
             if sender.send(event).is_err() {
@@ -184,9 +187,9 @@ fn read_keys() -> anyhow::Result<Receiver<Event>> {
 }
 
 /// The whole terminal. Dropping it restores the terminal, and so does a panic of any thread.
-struct Screen(Terminal<CrosstermBackend<Stdout>>);
+struct TopScreen(Terminal<CrosstermBackend<Stdout>>);
 
-impl Screen {
+impl TopScreen {
     fn enter(with_mouse: bool, panicked: Sender<()>) -> anyhow::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -211,7 +214,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TopScreen {
     fn drop(&mut self) {
         leave();
     }
@@ -234,7 +237,7 @@ mod tests {
         const MARK: &str = "KSMITH_TEST_HAS_TERMINAL";
         if std::env::var_os(MARK).is_some() {
             let (panicked, panics) = bounded(1);
-            let screen = Screen::enter(true, panicked).unwrap();
+            let screen = TopScreen::enter(true, panicked).unwrap();
             let thread = thread::spawn(|| panic!("on purpose"));
             assert!(thread.join().is_err() && panics.recv().is_ok());
             // It was the panic that gave the terminal back.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use ksmith_core::units::Bytes;
 
-use super::progress::Pace;
-use super::{Failure, Global, amounts, control, print};
-use ksmith_host::act::{Unmerge, UnmergeError, unmerge};
+use super::progress::TimeLeftEstimator;
+use super::{CommandFailure, GlobalArgs, amounts, control, print};
+use ksmith_host::act::{UnmergeError, UnmergeOptions, unmerge};
 use ksmith_host::signals;
 
 /// Undo all merging: every process gets its own copy of every page, and KSM is switched off.
@@ -30,13 +30,13 @@ pub struct UnmergeArgs {
 }
 
 impl UnmergeArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let signals = signals::catch()?;
         let mut lasting = control::take_lasting(global, self.dry_run)?;
         let interrupts = signals.listen()?;
-        let how = Unmerge { force: self.force, patience: self.patience };
+        let how = UnmergeOptions { force: self.force, patience: self.patience };
         let shows_progress = print::is_watched();
-        let mut pace = Pace::new();
+        let mut pace = TimeLeftEstimator::new();
         let done = unmerge(lasting.writer(), how, |left_pages| {
             if shows_progress {
                 print::progress(format_args!("{left_pages} merged pages left{}", pace.left(left_pages)));
@@ -47,7 +47,7 @@ impl UnmergeArgs {
             print::end_progress();
         }
         let done = done.map_err(|error| match error {
-            UnmergeError::NoHeadroom(_) => anyhow::Error::from(Failure::impossible(error.to_string())),
+            UnmergeError::NoHeadroom(_) => anyhow::Error::from(CommandFailure::impossible(error.to_string())),
             error => error.into(),
         })?;
         if global.json {

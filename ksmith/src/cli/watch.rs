@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossbeam_channel::{Receiver, bounded, select};
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 use serde_json::Value;
 
 use super::amounts::interval;
@@ -15,7 +15,7 @@ use ksmith_host::signals::{self, Signal};
 
 /// The option `--watch`.
 #[derive(Debug, Clone, Copy, Args)]
-pub(super) struct Every {
+pub(super) struct WatchArgs {
     /// Show it again every TIME (seconds, or as in 1min), or every two, until Ctrl-C: a terminal is redrawn, a pipe gets block after block,
     /// with --json one document a line
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2",
@@ -24,15 +24,15 @@ pub(super) struct Every {
 }
 
 /// The output of one refresh.
-pub(super) enum Shown {
+pub(super) enum WatchOutput {
     /// Text for people.
-    Page(Page),
+    Page(TextPage),
     /// A document for programs.
     Json(Value),
 }
 
 /// The result of one refresh: the output, and a note on its source.
-type Look = anyhow::Result<(Shown, Option<String>)>;
+type Look = anyhow::Result<(WatchOutput, Option<String>)>;
 
 /// Shows what `look` returns, until a signal arrives or the reader closes the pipe. `look` runs in a thread of its own,
 /// so that Ctrl-C waits for no guest.
@@ -62,7 +62,7 @@ fn run(
     signals: &Receiver<Signal>,
     answers: &Receiver<Look>,
     ask: impl Fn() -> bool,
-    last: &mut Option<Page>,
+    last: &mut Option<TextPage>,
 ) -> anyhow::Result<()> {
     let mut screen = None;
     let mut due = Instant::now();
@@ -72,18 +72,18 @@ fn run(
             recv(answers) -> look => look??,
         };
         let is_read = match look {
-            (Shown::Json(json), note) => {
+            (WatchOutput::Json(json), note) => {
                 if let Some(note) = note {
                     print::aside(&noted(&note, "ksmith: "));
                 }
                 print::json_line(&json)?
             }
-            (Shown::Page(page), note) => {
-                let mut whole = note.map_or_else(Page::new, |note| noted(&note, ""));
+            (WatchOutput::Page(page), note) => {
+                let mut whole = note.map_or_else(TextPage::new, |note| noted(&note, ""));
                 whole.append(&page);
                 match print::size() {
                     Some(size) => {
-                        screen.get_or_insert_with(Screen::enter).draw(&whole, size)?;
+                        screen.get_or_insert_with(WatchScreen::enter).draw(&whole, size)?;
                         *last = Some(whole);
                         true
                     }
@@ -103,14 +103,14 @@ fn run(
     Ok(())
 }
 
-fn noted(note: &str, before: &str) -> Page {
-    let mut page = Page::new();
-    page.partly_toned(before, Tone::Warning, "note", format_args!("  {note}"));
+fn noted(note: &str, before: &str) -> TextPage {
+    let mut page = TextPage::new();
+    page.partly_toned(before, TextTone::Warning, "note", format_args!("  {note}"));
     page
 }
 
 /// The terminal while it is redrawn. Dropping it restores the terminal.
-struct Screen;
+struct WatchScreen;
 
 /// Escape codes that enter the alternate screen, without a cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[H\u{1b}[2J";
@@ -118,7 +118,7 @@ const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[H\u{1b}[2J";
 /// Escape codes that restore the screen and the cursor.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
-impl Screen {
+impl WatchScreen {
     fn enter() -> Self {
         // A terminal that can't be written to fails at the first drawing.
         let _ = print::stream(ENTER);
@@ -126,7 +126,7 @@ impl Screen {
     }
 
     /// Draws over what is there, line by line, so that no line is ever empty in between.
-    fn draw(&mut self, page: &Page, (columns, rows): (usize, usize)) -> anyhow::Result<()> {
+    fn draw(&mut self, page: &TextPage, (columns, rows): (usize, usize)) -> anyhow::Result<()> {
         let mut lines = paint::lines(page, print::has_colours(true), Some(columns));
         if lines.len() > rows {
             let hidden = lines.len() - rows + 1;
@@ -141,7 +141,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for WatchScreen {
     fn drop(&mut self) {
         let _ = print::stream(LEAVE);
     }

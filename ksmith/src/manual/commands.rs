@@ -2,18 +2,18 @@
 
 use clap::{Arg, Command};
 
-use super::examples::{Example, of};
+use super::examples::{Example, command_examples};
 
 /// One command of the manual.
 #[derive(Debug)]
-pub struct Page<'a> {
+pub struct CommandPage<'a> {
     /// The command with its options.
     pub command: &'a Command,
     /// The words that call it: `lab run`. The program itself has none.
     pub words: String,
 }
 
-impl Page<'_> {
+impl CommandPage<'_> {
     /// Returns the name of its man page, such as `ksmith-lab-run`.
     pub fn name(&self) -> String {
         format!("ksmith {}", self.words).trim_end().replace(' ', "-")
@@ -26,7 +26,7 @@ impl Page<'_> {
 
     /// Returns examples of the command.
     pub fn examples(&self) -> &'static [Example] {
-        of(&self.words)
+        command_examples(&self.words)
     }
 
     /// Returns true if it only holds other commands.
@@ -48,16 +48,16 @@ fn is_help(argument: &Arg) -> bool {
 }
 
 /// Returns the program and all its commands that are not hidden, in the order of the help.
-pub fn pages(program: &Command) -> Vec<Page<'_>> {
-    let mut pages = vec![Page { command: program, words: String::new() }];
+pub fn pages(program: &Command) -> Vec<CommandPage<'_>> {
+    let mut pages = vec![CommandPage { command: program, words: String::new() }];
     add(&mut pages, program, "");
     pages
 }
 
-fn add<'a>(pages: &mut Vec<Page<'a>>, command: &'a Command, words: &str) {
+fn add<'a>(pages: &mut Vec<CommandPage<'a>>, command: &'a Command, words: &str) {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         let words = format!("{words} {}", inner.get_name()).trim_start().to_owned();
-        pages.push(Page { command: inner, words: words.clone() });
+        pages.push(CommandPage { command: inner, words: words.clone() });
         add(pages, inner, &words);
     }
 }

@@ -4,7 +4,7 @@
 pub type Example = (&'static str, &'static str);
 
 /// Returns the examples of the command with these words.
-pub fn of(words: &str) -> &'static [Example] {
+pub fn command_examples(words: &str) -> &'static [Example] {
     EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| examples)
 }
 

@@ -19,7 +19,7 @@ const SETUP: Place =
     ("/var/lib/ksmith/setup.json", "How the host was before `ksmith setup`, until that is undone.");
 
 /// Returns the files of the command with these words.
-pub fn of(words: &str) -> &'static [Place] {
+pub fn command_files(words: &str) -> &'static [Place] {
     match words {
         "" => &[CONFIG, CONTROL, VIEW, USER, UNDO, HISTORY, SCENARIOS, LIBRARY, DROP_INS],
         "daemon" => &[CONFIG, CONTROL, VIEW, USER, UNDO, HISTORY, DROP_INS],

@@ -3,23 +3,23 @@
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
-use super::commands::Page;
+use super::commands::CommandPage;
 use super::files;
-use super::settings::{Key, Settings};
+use super::settings::{PackagedSettings, SettingsKey};
 use crate::exit::CODES;
 
 /// The manual's title, in the middle of each page's header.
 const MANUAL: &str = "ksmith";
 
 /// Returns the man page of a command.
-pub fn of_command(page: &Page<'_>, all: &[Page<'_>], date: &str) -> Vec<u8> {
+pub fn of_command(page: &CommandPage<'_>, all: &[CommandPage<'_>], date: &str) -> Vec<u8> {
     let mut text = Vec::new();
     // Writing into memory does not fail.
     let _ = render(page, all, date, &mut text);
     text
 }
 
-fn render(page: &Page<'_>, all: &[Page<'_>], date: &str, into: &mut Vec<u8>) -> std::io::Result<()> {
+fn render(page: &CommandPage<'_>, all: &[CommandPage<'_>], date: &str, into: &mut Vec<u8>) -> std::io::Result<()> {
     let source = format!("ksmith {}", env!("CARGO_PKG_VERSION"));
     let command = page.command.clone().display_name(page.name()).bin_name(page.call());
     let man = Man::new(command).title(page.name()).date(date).source(source).manual(MANUAL);
@@ -37,7 +37,7 @@ fn render(page: &Page<'_>, all: &[Page<'_>], date: &str, into: &mut Vec<u8>) -> 
         entry(&mut roff, &format!("{}(1)", page.name()), &about(page));
     }
     add_examples(&mut roff, page);
-    let files = files::of(&page.words);
+    let files = files::command_files(&page.words);
     if !files.is_empty() {
         roff.control("SH", ["FILES"]);
     }
@@ -56,12 +56,12 @@ fn render(page: &Page<'_>, all: &[Page<'_>], date: &str, into: &mut Vec<u8>) -> 
 }
 
 /// Returns the first line of a command's help.
-fn about(page: &Page<'_>) -> String {
+fn about(page: &CommandPage<'_>) -> String {
     page.command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Returns the commands directly below this one.
-fn children<'a, 'b>(page: &Page<'_>, all: &'b [Page<'a>]) -> Vec<&'b Page<'a>> {
+fn children<'a, 'b>(page: &CommandPage<'_>, all: &'b [CommandPage<'a>]) -> Vec<&'b CommandPage<'a>> {
     let depth = page.words.split_whitespace().count() + 1;
     let is_below = |words: &str| {
         words.split_whitespace().count() == depth
@@ -71,9 +71,9 @@ fn children<'a, 'b>(page: &Page<'_>, all: &'b [Page<'a>]) -> Vec<&'b Page<'a>> {
 }
 
 /// Returns the names of the pages above this one and beside it.
-fn related(page: &Page<'_>, all: &[Page<'_>]) -> Vec<String> {
+fn related(page: &CommandPage<'_>, all: &[CommandPage<'_>]) -> Vec<String> {
     let above = page.words.rsplit_once(' ').map_or("", |(above, _)| above);
-    let is_related = |other: &&Page<'_>| match page.words.as_str() {
+    let is_related = |other: &&CommandPage<'_>| match page.words.as_str() {
         "" => false,
         _ => other.words != page.words && (other.words.is_empty() || is_beside(above, &other.words)),
     };
@@ -85,7 +85,7 @@ fn is_beside(above: &str, words: &str) -> bool {
     !above.is_empty() && (words == above || words.starts_with(&format!("{above} ")))
 }
 
-fn add_examples(roff: &mut Roff, page: &Page<'_>) {
+fn add_examples(roff: &mut Roff, page: &CommandPage<'_>) {
     if page.examples().is_empty() {
         return;
     }
@@ -101,7 +101,7 @@ fn entry(roff: &mut Roff, term: &str, meaning: &str) {
 }
 
 /// Returns the man page of ksmith.toml.
-pub fn of_settings(settings: &Settings, date: &str) -> Vec<u8> {
+pub fn of_settings(settings: &PackagedSettings, date: &str) -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("TH", ["ksmith.toml", "5", date, concat!("ksmith ", env!("CARGO_PKG_VERSION")), MANUAL]);
     roff.control("SH", ["NAME"]);
@@ -132,6 +132,6 @@ pub fn of_settings(settings: &Settings, date: &str) -> Vec<u8> {
     roff.to_roff().into_bytes()
 }
 
-fn default_of(key: &Key) -> String {
+fn default_of(key: &SettingsKey) -> String {
     if key.is_default { format!("= {}", key.value) } else { format!("(not set; such as {})", key.value) }
 }

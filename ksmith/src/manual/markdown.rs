@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use clap::{Arg, ArgAction, Command};
 
-use super::commands::Page;
-use super::settings::{Key, Settings};
+use super::commands::CommandPage;
+use super::settings::{PackagedSettings, SettingsKey};
 use crate::exit::CODES;
 
 const GENERATED: &str = "This page is generated: `cargo run -p ksmith -- manual --dir target/manual && cp target/manual/reference/*.md \
                          docs/reference/`.";
 
 /// Returns the reference of all commands.
-pub fn of_commands(pages: &[Page<'_>]) -> String {
+pub fn of_commands(pages: &[CommandPage<'_>]) -> String {
     let mut text = format!(
         "# Commands of ksmith\n\nEach command has a man page, such as ksmith-status(1), and explains itself with `--help`. {GENERATED}\n"
     );
@@ -25,7 +25,7 @@ pub fn of_commands(pages: &[Page<'_>]) -> String {
     text
 }
 
-fn program(text: &mut String, page: &Page<'_>) {
+fn program(text: &mut String, page: &CommandPage<'_>) {
     text.push_str("\n## Options of every command\n\n");
     arguments(text, page);
     text.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
@@ -34,7 +34,7 @@ fn program(text: &mut String, page: &Page<'_>) {
     }
 }
 
-fn command(text: &mut String, page: &Page<'_>) {
+fn command(text: &mut String, page: &CommandPage<'_>) {
     let _ = write!(text, "\n## {}\n\n", page.call());
     let about = page.command.get_long_about().or_else(|| page.command.get_about());
     let _ = writeln!(text, "{}", about.map(|about| prose(&about.to_string())).unwrap_or_default());
@@ -57,7 +57,7 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn arguments(text: &mut String, page: &Page<'_>) {
+fn arguments(text: &mut String, page: &CommandPage<'_>) {
     let mut rows = page.own().map(row).peekable();
     if rows.peek().is_some() {
         text.push_str("| argument | meaning |\n|---|---|\n");
@@ -120,7 +120,7 @@ fn prose(text: &str) -> String {
 }
 
 /// Returns the reference of the configuration.
-pub fn of_settings(settings: &Settings) -> String {
+pub fn of_settings(settings: &PackagedSettings) -> String {
     let preface = prose(&settings.preface);
     let mut text = format!(
         "# Settings of ksmith in ksmith.toml\n\n{preface} ksmith.toml(5) has the same text as this page. {GENERATED}\n"
@@ -134,7 +134,7 @@ pub fn of_settings(settings: &Settings) -> String {
             text.push_str("\n| key | default | meaning |\n|---|---|---|\n");
         }
         for key in &table.keys {
-            let Key { name, value, is_default, meaning } = key;
+            let SettingsKey { name, value, is_default, meaning } = key;
             let default = if *is_default { format!("`{value}`") } else { format!("not set; such as `{value}`") };
             let _ = writeln!(text, "| `{name}` | {default} | {} |", prose(meaning).replace('|', "\\|"));
         }

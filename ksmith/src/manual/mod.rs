@@ -13,11 +13,11 @@ use clap::Command;
 use clap_complete::Shell;
 
 use commands::pages;
-use settings::Settings;
+use settings::PackagedSettings;
 
 /// One file of the manual.
 #[derive(Debug)]
-pub struct File {
+pub struct ManualFile {
     /// Path of the file in the directory of the manual.
     pub path: PathBuf,
     /// Content of the file.
@@ -28,29 +28,29 @@ pub struct File {
 ///
 /// # Errors
 /// The packaged configuration has a line that is neither a table, a key nor a comment.
-pub fn manual(command: Command, date: &str) -> Result<Vec<File>, String> {
-    let settings = Settings::packaged()?;
+pub fn manual(command: Command, date: &str) -> Result<Vec<ManualFile>, String> {
+    let settings = PackagedSettings::packaged()?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let pages = pages(&command);
-    let mut files: Vec<File> = pages
+    let mut files: Vec<ManualFile> = pages
         .iter()
-        .map(|page| File {
+        .map(|page| ManualFile {
             path: PathBuf::from(format!("man1/{}.1", page.name())),
             content: man::of_command(page, &pages, date),
         })
         .collect();
-    files.push(File { path: "man5/ksmith.toml.5".into(), content: man::of_settings(&settings, date) });
+    files.push(ManualFile { path: "man5/ksmith.toml.5".into(), content: man::of_settings(&settings, date) });
     for (shell, name) in [(Shell::Bash, "ksmith.bash"), (Shell::Zsh, "_ksmith"), (Shell::Fish, "ksmith.fish")] {
         let mut content = Vec::new();
         clap_complete::generate(shell, &mut command.clone(), "ksmith", &mut content);
-        files.push(File { path: PathBuf::from("completions").join(name), content });
+        files.push(ManualFile { path: PathBuf::from("completions").join(name), content });
     }
     let reference = PathBuf::from("reference");
     let commands = markdown::of_commands(&pages).into_bytes();
-    files.push(File { path: reference.join("commands.md"), content: commands });
+    files.push(ManualFile { path: reference.join("commands.md"), content: commands });
     let configuration = markdown::of_settings(&settings).into_bytes();
-    files.push(File { path: reference.join("configuration.md"), content: configuration });
+    files.push(ManualFile { path: reference.join("configuration.md"), content: configuration });
     Ok(files)
 }
 

@@ -8,25 +8,25 @@ pub const PACKAGED: &str = include_str!("../../../packaging/ksmith.toml");
 
 /// All settings of the configuration.
 #[derive(Debug, Default)]
-pub struct Settings {
+pub struct PackagedSettings {
     /// The comment at the top of the file.
     pub preface: String,
     /// The tables, in the order of the file.
-    pub tables: Vec<Table>,
+    pub tables: Vec<SettingsTable>,
 }
 
 /// One table of the configuration.
 #[derive(Debug)]
-pub struct Table {
+pub struct SettingsTable {
     /// Its header: `[limits]` or `[[domains.rule]]`.
     pub header: String,
     /// Description of the table.
     pub meaning: String,
     /// Keys of the table.
-    pub keys: Vec<Key>,
+    pub keys: Vec<SettingsKey>,
 }
 
-impl Table {
+impl SettingsTable {
     /// Returns its name, without brackets.
     pub fn name(&self) -> &str {
         self.header.trim_matches(['[', ']'])
@@ -35,7 +35,7 @@ impl Table {
 
 /// One key of a table.
 #[derive(Debug)]
-pub struct Key {
+pub struct SettingsKey {
     /// Name of the key.
     pub name: String,
     /// Its value in the file, as TOML.
@@ -46,11 +46,11 @@ pub struct Key {
     pub meaning: String,
 }
 
-impl Settings {
+impl PackagedSettings {
     /// Reads the packaged configuration.
     ///
     /// # Errors
-    /// As [`Settings::read`].
+    /// As [`PackagedSettings::read`].
     pub fn packaged() -> Result<Self, String> {
         Self::read(PACKAGED)
     }
@@ -74,12 +74,16 @@ impl Settings {
         let (code, is_default) = said.map_or((line, true), |line| (line, false));
         let (code, meaning) = divide(code);
         if code.starts_with('[') && code.ends_with(']') {
-            self.tables.push(Table { header: code.to_owned(), meaning: meaning.to_owned(), keys: Vec::new() });
+            self.tables.push(SettingsTable {
+                header: code.to_owned(),
+                meaning: meaning.to_owned(),
+                keys: Vec::new(),
+            });
             return Some(());
         }
         if let (Some((name, value)), Some(table)) = (assignment(code), self.tables.last_mut()) {
             let (name, value, meaning) = (name.to_owned(), value.to_owned(), meaning.to_owned());
-            table.keys.push(Key { name, value, is_default, meaning });
+            table.keys.push(SettingsKey { name, value, is_default, meaning });
             return Some(());
         }
         // A comment of its own: at the top of the file it is about all, and indented it goes on with what is above it.

@@ -2,7 +2,7 @@ use clap::CommandFactory;
 use ksmith_service::config::Config;
 use serde::Deserialize;
 
-use super::examples::{EXAMPLES, of};
+use super::examples::{EXAMPLES, command_examples};
 use super::*;
 use crate::cli::Cli;
 
@@ -30,7 +30,7 @@ fn tables(name: &str, into: &mut Vec<(String, Vec<String>)>) {
 fn every_key_of_the_configuration_is_in_the_packaged_file_with_its_meaning() {
     // Old names that are read for one release (service/src/config/renamed_keys.rs).
     const RENAMED: [&str; 3] = ["squeal_psi_percent", "squeal_faults_per_second", "residue_mib"];
-    let settings = Settings::packaged().unwrap();
+    let settings = PackagedSettings::packaged().unwrap();
     let roots = keys("").unwrap();
     assert!(roots.contains(&"balance".to_owned()), "{roots:?}");
     let mut known = Vec::new();
@@ -51,11 +51,11 @@ fn every_key_of_the_configuration_is_in_the_packaged_file_with_its_meaning() {
 #[test]
 fn every_value_in_the_packaged_file_is_one_that_its_key_takes() {
     #[derive(Deserialize)]
-    struct Anything {}
-    for table in &Settings::packaged().unwrap().tables {
+    struct AnyTable {}
+    for table in &PackagedSettings::packaged().unwrap().tables {
         for key in &table.keys {
             let text = format!("{}\n{} = {}", table.header, key.name, key.value);
-            toml::from_str::<Anything>(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            toml::from_str::<AnyTable>(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
             // A rule of balance must name a guest, and one of the domains its domain: none stands alone.
             if !table.header.starts_with("[[") {
                 toml::from_str::<Config>(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -66,7 +66,7 @@ fn every_value_in_the_packaged_file_is_one_that_its_key_takes() {
 
 #[test]
 fn a_line_that_is_neither_a_table_nor_a_key_is_refused() {
-    let read = |text: &str| Settings::read(text);
+    let read = |text: &str| PackagedSettings::read(text);
     assert!(read("[limits]\nmax_cpu").unwrap_err().contains("line 2"));
     assert!(read("[limits]\n# a comment of its own").is_err());
     let settings =
@@ -105,7 +105,7 @@ fn the_example_of_history_tells_the_default_of_since() {
     let history = program.find_subcommand("history").unwrap();
     let since = history.get_arguments().find(|argument| argument.get_id() == "since").unwrap();
     assert_eq!(since.get_default_values(), ["2h"]);
-    assert_eq!(of("history")[0], ("ksmith history", "What happened in the last two hours."));
+    assert_eq!(command_examples("history")[0], ("ksmith history", "What happened in the last two hours."));
 }
 
 #[test]

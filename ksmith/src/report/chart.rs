@@ -14,7 +14,7 @@ const MARK: RGBColor = RGBColor(150, 150, 150);
 
 /// A mark on the time axis.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mark {
+pub struct TimeMark {
     /// Seconds since 1970.
     pub time: f64,
 }
@@ -23,7 +23,7 @@ pub struct Mark {
 ///
 /// # Errors
 /// The picture can't be drawn.
-pub fn saved_and_spent(report: &HistoryReport, marks: &[Mark]) -> anyhow::Result<String> {
+pub fn saved_and_spent(report: &HistoryReport, marks: &[TimeMark]) -> anyhow::Result<String> {
     let line = |name: &str, scale: f64| -> Vec<(f64, f64)> {
         let Some(at) = report.columns.iter().position(|column| column == name) else { return Vec::new() };
         let point = |row: &Vec<serde_json::Value>| Some((row.first()?.as_f64()?, row.get(at)?.as_f64()? / scale));
@@ -42,7 +42,7 @@ type Line = (&'static str, Vec<(f64, f64)>, RGBColor);
 fn draw(
     svg: &mut String,
     report: &HistoryReport,
-    marks: &[Mark],
+    marks: &[TimeMark],
     lines: [Line; 2],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();

@@ -1,19 +1,19 @@
 //! The content of the report.
 
 use ksmith_core::diagnose::{Finding, Severity};
-use ksmith_core::units::{Bytes, Span};
-use ksmith_record::{Episode, HistoryReport, Saver, Summary, episodes, summary, times};
+use ksmith_core::units::{Bytes, TimeSpan};
+use ksmith_record::{DecisionEpisode, HistoryReport, HistorySummary, SavingGuest, episodes, summary, times};
 use std::time::Duration;
 
-use super::chart::{Mark, saved_and_spent};
-use super::document::{Document, Part};
+use super::chart::{TimeMark, saved_and_spent};
+use super::document::{DocumentPart, ReportDocument};
 
 /// Most decisions, and most guests, that are listed.
 const MOST: usize = 15;
 
 /// The inputs of the report.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub struct ReportInputs<'a> {
     /// The name of the host.
     pub host: &'a str,
     /// The release of the kernel.
@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     /// The history of the host.
     pub history: &'a HistoryReport,
     /// The guests that saved most.
-    pub savers: &'a [Saver],
+    pub savers: &'a [SavingGuest],
     /// The present findings of `ksmith doctor`.
     pub findings: &'a [Finding],
 }
@@ -30,37 +30,40 @@ pub struct Facts<'a> {
 ///
 /// # Errors
 /// A picture can't be drawn.
-pub fn document(facts: &Facts<'_>) -> anyhow::Result<Document> {
-    let Facts { host, kernel, history, savers, findings } = facts;
-    let mut parts = vec![Part::Text(format!(
+pub fn document(facts: &ReportInputs<'_>) -> anyhow::Result<ReportDocument> {
+    let ReportInputs { host, kernel, history, savers, findings } = facts;
+    let mut parts = vec![DocumentPart::Text(format!(
         "From {} to {}; ksmith {} on Linux {kernel}.",
         moment(history.since),
         moment(history.until),
         env!("CARGO_PKG_VERSION")
     ))];
     match summary(history) {
-        None => parts.push(Part::Text("Nothing was recorded in that time.".to_owned())),
+        None => parts.push(DocumentPart::Text("Nothing was recorded in that time.".to_owned())),
         Some(sums) => {
             parts.push(totals(&sums));
-            parts.push(Part::Text(format!(
+            parts.push(DocumentPart::Text(format!(
                 "Each row of the history is a mean of some {}: shorter peaks are not in these figures.",
                 span(history.resolution_seconds)
             )));
             if sums.exposed_seconds > 0.0 {
-                parts.push(Part::Text(format!(
+                parts.push(DocumentPart::Text(format!(
                     "For {} the host could not have borne it if guests had written to all merged memory.",
                     span(sums.exposed_seconds)
                 )));
             }
-            let marks: Vec<Mark> = history.decisions.iter().map(|made| Mark { time: made.time }).collect();
+            let marks: Vec<TimeMark> = history.decisions.iter().map(|made| TimeMark { time: made.time }).collect();
             let svg = saved_and_spent(history, &marks)?;
-            parts.push(Part::Picture("Memory saved and ksmd's CPU; a grey line is a decision".to_owned(), svg));
+            parts.push(DocumentPart::Picture(
+                "Memory saved and ksmd's CPU; a grey line is a decision".to_owned(),
+                svg,
+            ));
             parts.extend(by_guest(savers));
             parts.extend(by_decision(&episodes(history)));
         }
     }
     parts.extend(advice(findings));
-    Ok(Document { title: format!("Memory merging on {host}"), parts })
+    Ok(ReportDocument { title: format!("Memory merging on {host}"), parts })
 }
 
 fn moment(seconds: f64) -> String {
@@ -72,16 +75,16 @@ fn bytes(bytes: f64) -> String {
 }
 
 fn span(seconds: f64) -> String {
-    Span(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
+    TimeSpan(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
 }
 
-fn totals(sums: &Summary) -> Part {
+fn totals(sums: &HistorySummary) -> DocumentPart {
     let yields = match sums.ksmd_cpu_seconds {
         cpu if cpu > 0.01 => format!("{:.1} GiB-hours for each CPU-second of ksmd", sums.saved_gib_hours / cpu),
         _ => "ksmd took no CPU time".to_owned(),
     };
     let row = |what: &str, figure: String| vec![what.to_owned(), figure];
-    Part::Table(
+    DocumentPart::Table(
         row("figure", "value".to_owned()),
         vec![
             row("saved on average", bytes(sums.saved_mean_bytes)),
@@ -98,12 +101,12 @@ fn totals(sums: &Summary) -> Part {
     )
 }
 
-fn by_guest(savers: &[Saver]) -> Vec<Part> {
+fn by_guest(savers: &[SavingGuest]) -> Vec<DocumentPart> {
     if savers.is_empty() {
         return Vec::new();
     }
     let figure = |value: Option<f64>| value.map_or("-".to_owned(), bytes);
-    let row = |saver: &Saver| {
+    let row = |saver: &SavingGuest| {
         let end = saver.life.last.map_or("lives".to_owned(), moment);
         vec![
             saver.life.name.clone(),
@@ -117,9 +120,9 @@ fn by_guest(savers: &[Saver]) -> Vec<Part> {
     };
     let headings = ["guest", "kind", "domain", "rss", "saved", "profit", "until"].map(str::to_owned).to_vec();
     vec![
-        Part::Heading("By guest".to_owned()),
-        Part::Text("The last figures of each guest in that time.".to_owned()),
-        Part::Table(headings, savers.iter().take(MOST).map(row).collect()),
+        DocumentPart::Heading("By guest".to_owned()),
+        DocumentPart::Text("The last figures of each guest in that time.".to_owned()),
+        DocumentPart::Table(headings, savers.iter().take(MOST).map(row).collect()),
     ]
 }
 
@@ -129,11 +132,12 @@ const NO_GAIN: f64 = (1 << 20) as f64;
 /// Less than this is no cost, in CPU-seconds.
 const NO_COST: f64 = 0.1;
 
-fn by_decision(all: &[Episode]) -> Vec<Part> {
-    let mut paid: Vec<&Episode> = all.iter().filter(|episode| episode.gained_bytes >= NO_GAIN).collect();
+fn by_decision(all: &[DecisionEpisode]) -> Vec<DocumentPart> {
+    let mut paid: Vec<&DecisionEpisode> = all.iter().filter(|episode| episode.gained_bytes >= NO_GAIN).collect();
     paid.sort_by(|a, b| b.gained_bytes.total_cmp(&a.gained_bytes));
-    let is_vain = |episode: &&Episode| episode.gained_bytes < NO_GAIN && episode.ksmd_cpu_seconds >= NO_COST;
-    let mut vain: Vec<&Episode> = all.iter().filter(is_vain).collect();
+    let is_vain =
+        |episode: &&DecisionEpisode| episode.gained_bytes < NO_GAIN && episode.ksmd_cpu_seconds >= NO_COST;
+    let mut vain: Vec<&DecisionEpisode> = all.iter().filter(is_vain).collect();
     vain.sort_by(|a, b| b.ksmd_cpu_seconds.total_cmp(&a.ksmd_cpu_seconds));
     let mut parts = Vec::new();
     for (heading, sentence, list) in [
@@ -147,7 +151,7 @@ fn by_decision(all: &[Episode]) -> Vec<Part> {
         if list.is_empty() {
             continue;
         }
-        let row = |episode: &&Episode| {
+        let row = |episode: &&DecisionEpisode| {
             vec![
                 moment(episode.decision.time),
                 episode.decision.state.clone(),
@@ -158,17 +162,17 @@ fn by_decision(all: &[Episode]) -> Vec<Part> {
             ]
         };
         let headings = ["time", "state", "lasted", "gained", "ksmd's CPU", "reason"].map(str::to_owned).to_vec();
-        parts.push(Part::Heading(heading.to_owned()));
-        parts.push(Part::Text(sentence.to_owned()));
-        parts.push(Part::Table(headings, list.iter().take(MOST).map(row).collect()));
+        parts.push(DocumentPart::Heading(heading.to_owned()));
+        parts.push(DocumentPart::Text(sentence.to_owned()));
+        parts.push(DocumentPart::Table(headings, list.iter().take(MOST).map(row).collect()));
     }
     parts
 }
 
-fn advice(findings: &[Finding]) -> Vec<Part> {
-    let mut parts = vec![Part::Heading("Advice".to_owned())];
+fn advice(findings: &[Finding]) -> Vec<DocumentPart> {
+    let mut parts = vec![DocumentPart::Heading("Advice".to_owned())];
     if findings.is_empty() {
-        parts.push(Part::Text("ksmith doctor finds nothing now.".to_owned()));
+        parts.push(DocumentPart::Text("ksmith doctor finds nothing now.".to_owned()));
         return parts;
     }
     let word = |severity: Severity| match severity {
@@ -178,6 +182,6 @@ fn advice(findings: &[Finding]) -> Vec<Part> {
     };
     let row = |finding: &Finding| vec![word(finding.severity), finding.what.clone(), finding.remedy.clone()];
     let headings = ["weight", "finding", "remedy"].map(str::to_owned).to_vec();
-    parts.push(Part::Table(headings, findings.iter().map(row).collect()));
+    parts.push(DocumentPart::Table(headings, findings.iter().map(row).collect()));
     parts
 }

@@ -5,7 +5,7 @@ use ksmith_lab::report::{escape, head};
 
 /// A part of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Part {
+pub enum DocumentPart {
     /// A heading of a section.
     Heading(String),
     /// A paragraph of text.
@@ -18,26 +18,26 @@ pub enum Part {
 
 /// A document with a title.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Document {
+pub struct ReportDocument {
     /// The title of the document.
     pub title: String,
     /// The parts, in their order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<DocumentPart>,
 }
 
-impl Document {
+impl ReportDocument {
     /// Returns the document as one HTML file without references to other files.
     pub fn html(&self) -> String {
         let mut page = head(&self.title);
         page.push_str(&format!("<h1>{}</h1>\n", escape(&self.title)));
         for part in &self.parts {
             match part {
-                Part::Heading(text) => page.push_str(&format!("<h2>{}</h2>\n", escape(text))),
-                Part::Text(text) => page.push_str(&format!("<p>{}</p>\n", escape(text))),
-                Part::Picture(caption, svg) => {
+                DocumentPart::Heading(text) => page.push_str(&format!("<h2>{}</h2>\n", escape(text))),
+                DocumentPart::Text(text) => page.push_str(&format!("<p>{}</p>\n", escape(text))),
+                DocumentPart::Picture(caption, svg) => {
                     page.push_str(&format!("<h3>{}</h3>\n{svg}\n", escape(caption)));
                 }
-                Part::Table(headings, rows) => {
+                DocumentPart::Table(headings, rows) => {
                     let cells = |tag: &str, cells: &[String]| {
                         cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
                     };
@@ -57,12 +57,12 @@ impl Document {
         for part in &self.parts {
             page.push('\n');
             match part {
-                Part::Heading(text) => page.push_str(&format!("## {}\n", plain(text))),
-                Part::Text(text) => page.push_str(&format!("{}\n", plain(text))),
-                Part::Picture(caption, _) => {
+                DocumentPart::Heading(text) => page.push_str(&format!("## {}\n", plain(text))),
+                DocumentPart::Text(text) => page.push_str(&format!("{}\n", plain(text))),
+                DocumentPart::Picture(caption, _) => {
                     page.push_str(&format!("_{}: in the forms .html and .svg._\n", plain(caption)));
                 }
-                Part::Table(headings, rows) => {
+                DocumentPart::Table(headings, rows) => {
                     let line = |cells: &[String]| {
                         let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
                         format!("| {} |\n", cells.join(" | "))

@@ -30,17 +30,17 @@ fn history() -> HistoryReport {
     .unwrap()
 }
 
-fn report(history: &HistoryReport) -> Document {
-    document(&Facts { host: "web<1>", kernel: "6.18.0", history, savers: &[], findings: &[] }).unwrap()
+fn report(history: &HistoryReport) -> ReportDocument {
+    document(&ReportInputs { host: "web<1>", kernel: "6.18.0", history, savers: &[], findings: &[] }).unwrap()
 }
 
 #[test]
 fn the_report_has_the_sums_and_tells_decisions_that_paid_from_those_that_did_not() {
     let document = report(&history());
     let table = |heading: &str| {
-        let at = document.parts.iter().position(|part| *part == Part::Heading(heading.to_owned())).unwrap();
+        let at = document.parts.iter().position(|part| *part == DocumentPart::Heading(heading.to_owned())).unwrap();
         document.parts[at..].iter().find_map(|part| match part {
-            Part::Table(_, rows) => Some(rows.clone()),
+            DocumentPart::Table(_, rows) => Some(rows.clone()),
             _ => None,
         })
     };

@@ -43,7 +43,7 @@ pub enum SetupError {
 }
 
 /// The access of a setup to a host. Paths begin at the root of the host, with or without a slash.
-pub trait Effects {
+pub trait SetupEffects {
     /// Returns the text of a file; `None` if there is no such file.
     ///
     /// # Errors

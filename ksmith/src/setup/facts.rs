@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ksmith_core::guest::Guest;
 use ksmith_core::kernel::number;
-use ksmith_core::other_controllers::{AtBoot, FoundController};
+use ksmith_core::other_controllers::{BootState, FoundController};
 use ksmith_core::reading::Reading;
 use ksmith_host::other_controllers::survey;
 use ksmith_host::root::Root;
@@ -20,7 +20,7 @@ const GROUPS: [&str; 2] = ["ksmith", "ksmith-view"];
 
 /// The state of the host before a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct SetupFacts {
     /// True if the kernel has KSM.
     pub has_ksm: bool,
     /// The error in the text of `/sys/kernel/mm/ksm/run`, if that is no number.
@@ -41,12 +41,12 @@ pub struct Facts {
     pub(super) drop_ins: Vec<(DropIn, String)>,
 }
 
-impl Facts {
+impl SetupFacts {
     /// Reads the state of a host with these guests and this configuration.
-    pub fn of(root: &Root, config: &Config, guests: &[Guest]) -> Self {
+    pub fn read_host(root: &Root, config: &Config, guests: &[Guest]) -> Self {
         let is_there = |path: &str| root.path(path.trim_start_matches('/')).symlink_metadata().is_ok();
         let unit = |unit: &str| {
-            let is_enabled = systemd::at_boot(root, unit) == AtBoot::Enabled;
+            let is_enabled = systemd::at_boot(root, unit) == BootState::Enabled;
             systemd::exists(root, unit).then(|| (unit.to_owned(), is_enabled, systemd::is_active(root, unit)))
         };
         let run = root.text("sys/kernel/mm/ksm/run").and_then(|text| number(&text));
@@ -131,7 +131,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use ksmith_core::guest::Kind;
+    use ksmith_core::guest::GuestKind;
     use ksmith_core::sample::ProcessId;
 
     use super::*;
@@ -145,14 +145,14 @@ mod tests {
         let json = serde_json::json!({
             "name": "web", "uuid": null, "kind": kind, "processes": [{ "pid": pid, "start_ticks": 1 }], "program": "x",
             "memory_bytes": 1 << 30, "cgroup": null, "user": "alice", "uid": uid, "metadata": null, "domain": null,
-            "mergeable": true, "offered": null, "obstacle": null, "figures": ksmith_core::guest::Figures::default(), "errors": [],
+            "mergeable": true, "offered": null, "obstacle": null, "figures": ksmith_core::guest::GuestMemoryFigures::default(), "errors": [],
         });
         let guest: Guest = serde_json::from_value(json).unwrap();
-        assert_eq!((guest.kind, guest.processes[0]), (Kind::new(kind), ProcessId { pid, start_ticks: 1 }));
+        assert_eq!((guest.kind, guest.processes[0]), (GuestKind::new(kind), ProcessId { pid, start_ticks: 1 }));
         guest
     }
 
-    fn names(facts: &Facts) -> Vec<&str> {
+    fn names(facts: &SetupFacts) -> Vec<&str> {
         facts.drop_ins.iter().map(|(drop_in, _)| drop_in.name).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
         let plain = Config::default();
-        let of = |config: &Config, guests: &[Guest]| Facts::of(&root, config, guests);
+        let of = |config: &Config, guests: &[Guest]| SetupFacts::read_host(&root, config, guests);
         assert!(names(&of(&plain, &[guest("qemu", 0, 7)])).is_empty(), "root's guests need none");
         assert_eq!(names(&of(&plain, &[guest("qemu", 1000, 7)])), ["guests-of-users.conf"]);
         assert_eq!(names(&of(&plain, &[guest("uml", 0, 7)])), ["abstract-sockets.conf"]);
@@ -180,7 +180,7 @@ mod tests {
     fn a_host_is_told_by_its_files() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
-        let nothing = Facts::of(&root, &Config::default(), &[]);
+        let nothing = SetupFacts::read_host(&root, &Config::default(), &[]);
         assert_eq!(nothing.missing_groups, GROUPS);
         assert!(!nothing.has_ksm && !nothing.has_systemd && !nothing.has_config && nothing.units.is_empty());
         put(tree.path(), "sys/kernel/mm/ksm/run", "0\n");
@@ -192,7 +192,7 @@ mod tests {
         let wants = root.path("etc/systemd/system/multi-user.target.wants");
         fs::create_dir_all(&wants).unwrap();
         symlink("/lib/systemd/system/ksmtuned.service", wants.join("ksmtuned.service")).unwrap();
-        let facts = Facts::of(&root, &Config::default(), &[]);
+        let facts = SetupFacts::read_host(&root, &Config::default(), &[]);
         assert_eq!(facts.missing_groups, ["ksmith-view"]);
         assert!(facts.has_ksm && facts.has_systemd && facts.has_config);
         assert_eq!(facts.units, [("ksmith.service".to_owned(), false, false)]);

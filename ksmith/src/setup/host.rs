@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use ksmith_host::root::Root;
 use tempfile::NamedTempFile;
 
-use super::effects::{Effects, SetupError};
+use super::effects::{SetupEffects, SetupError};
 
 /// The effects on a host, or on a tree that is an image of one: there programs get the tree as `--root`.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> SetupError + '_ {
     move |source| SetupError::File { path: path.to_owned(), source }
 }
 
-impl Effects for HostEffects {
+impl SetupEffects for HostEffects {
     fn text(&self, path: &Path) -> Result<Option<String>, SetupError> {
         match fs::read_to_string(self.path(path)) {
             Ok(text) => Ok(Some(text)),

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use ksmith_core::other_controllers::{AtBoot, Conflict, FoundController, HandOver};
+use ksmith_core::other_controllers::{BootState, ControllerConflict, FoundController, HandOver};
 use serde::Serialize;
 
 use super::drop_ins::{CONFIG, DIRECTORY};
-use super::facts::Facts;
-use super::step::Step;
+use super::facts::SetupFacts;
+use super::step::SetupStep;
 
 /// The user's choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Choices {
+pub struct SetupChoices {
     /// True if the figures are served on loopback.
     pub serve: bool,
     /// True if no drop-ins are written.
@@ -20,18 +20,18 @@ pub struct Choices {
 
 /// The plan of a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Plan {
+pub struct SetupPlan {
     /// The steps, in their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SetupStep>,
     /// Obstacles to the setup, each with what to do by hand.
     pub obstacles: Vec<String>,
     /// Advice to the user that does not stop the setup.
     pub notes: Vec<String>,
 }
 
-impl Plan {
+impl SetupPlan {
     /// Makes the plan for a host.
-    pub fn new(facts: &Facts, choices: Choices) -> Self {
+    pub fn new(facts: &SetupFacts, choices: SetupChoices) -> Self {
         let mut plan = Self::default();
         if !facts.has_ksm {
             plan.obstacles
@@ -44,7 +44,7 @@ impl Plan {
         if !facts.has_config {
             plan.file("/etc/ksmith.toml".into(), CONFIG, "each setting with its default, to be edited");
         }
-        plan.steps.extend(facts.missing_groups.iter().map(|name| Step::Group { name: name.clone() }));
+        plan.steps.extend(facts.missing_groups.iter().map(|name| SetupStep::Group { name: name.clone() }));
         if facts.has_systemd {
             plan.with_systemd(facts, choices);
         } else {
@@ -54,10 +54,10 @@ impl Plan {
     }
 
     fn file(&mut self, path: PathBuf, text: &str, why: &str) {
-        self.steps.push(Step::File { path, text: text.to_owned(), why: why.to_owned() });
+        self.steps.push(SetupStep::File { path, text: text.to_owned(), why: why.to_owned() });
     }
 
-    fn with_systemd(&mut self, facts: &Facts, choices: Choices) {
+    fn with_systemd(&mut self, facts: &SetupFacts, choices: SetupChoices) {
         if facts.unit("ksmith.service").is_none() {
             self.obstacles.push(
                 "there is no ksmith.service: install a package of ksmith, or run install.sh of its archive"
@@ -84,7 +84,7 @@ impl Plan {
             match facts.unit(unit) {
                 Some((true, true)) => {}
                 Some((was_enabled, was_active)) => {
-                    self.steps.push(Step::Unit { unit: unit.to_owned(), was_enabled, was_active });
+                    self.steps.push(SetupStep::Unit { unit: unit.to_owned(), was_enabled, was_active });
                 }
                 None if unit != "ksmith.service" => self.notes.push(format!("{unit} is not installed")),
                 None => {}
@@ -92,15 +92,15 @@ impl Plan {
         }
     }
 
-    fn hand_over(&mut self, found: &FoundController, facts: &Facts) {
+    fn hand_over(&mut self, found: &FoundController, facts: &SetupFacts) {
         let before = self.steps.len();
         for state in found.states.iter().rev() {
-            let was_enabled = state.at_boot == AtBoot::Enabled;
+            let was_enabled = state.at_boot == BootState::Enabled;
             if !was_enabled && !state.is_active {
                 continue;
             }
             let links = facts.links.iter().find(|(service, _)| service == state.service);
-            self.steps.push(Step::HandOver {
+            self.steps.push(SetupStep::HandOver {
                 service: state.service.to_owned(),
                 was_enabled,
                 was_active: state.is_active,
@@ -117,18 +117,18 @@ impl Plan {
         }
     }
 
-    fn mask(&mut self, found: &FoundController, facts: &Facts) {
+    fn mask(&mut self, found: &FoundController, facts: &SetupFacts) {
         let before = self.steps.len();
         self.hand_over(found, facts);
         if self.steps.len() > before {
-            self.notes.extend(found.note().map(|note| format!("{}: {note}", found.controller.name)));
+            self.notes.extend(found.hand_over_note().map(|note| format!("{}: {note}", found.controller.name)));
         }
     }
 
     fn profile(&mut self, found: &FoundController) {
         let Some(profile) = &found.profile else { return };
         let Some(made) = profile.replacement() else { return };
-        self.steps.push(Step::Profile {
+        self.steps.push(SetupStep::Profile {
             path: PathBuf::from(made.directory).join("tuned.conf"),
             name: made.name,
             text: made.text,
@@ -142,15 +142,15 @@ impl Plan {
             return;
         }
         let commands: Vec<String> = found.commands_over().iter().map(|command| format!("`{command}`")).collect();
-        let note = found.note().map(|note| format!("; {note}")).unwrap_or_default();
+        let note = found.hand_over_note().map(|note| format!("; {note}")).unwrap_or_default();
         let what = format!("{found}: hand over by {}{note}", commands.join(", then "));
         match (found.controller.conflict, found.runs()) {
-            (Conflict::Certain, true) => self.obstacles.push(what),
+            (ControllerConflict::Certain, true) => self.obstacles.push(what),
             _ => self.notes.push(what),
         }
     }
 
-    fn without_systemd(&mut self, facts: &Facts) {
+    fn without_systemd(&mut self, facts: &SetupFacts) {
         self.notes.push(
             "systemd does not run here: have your service manager run `ksmith daemon` as root, and `ksmith restore` \
              after it has ended"

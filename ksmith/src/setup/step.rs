@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One step of a setup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
-pub enum Step {
+pub enum SetupStep {
     /// A file is written where there is none.
     File {
         /// Its path.
@@ -60,7 +60,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl SetupStep {
     /// Returns true if both steps concern the same object. The first one then holds its earlier state.
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         match (self, other) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::other_controllers::{AtBoot, FoundController, Profile, ServiceState, row};
+use ksmith_core::other_controllers::{BootState, FoundController, ServiceState, TunedProfile, row};
 use proptest::prelude::*;
 
 use super::drop_ins::{CGROUPS, DIRECTORY, GUESTS_OF_USERS};
@@ -19,7 +19,7 @@ const PROFILE_MODE: &str = "/etc/tuned/profile_mode";
 
 /// A host: files, the links that enable units, active units, groups with their members.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct World {
+struct FakeSystem {
     files: BTreeMap<PathBuf, String>,
     links: BTreeMap<PathBuf, PathBuf>,
     active: BTreeSet<String>,
@@ -30,8 +30,8 @@ struct World {
 
 /// The host with a kill before or after an operation.
 #[derive(Debug, Default)]
-struct Machine {
-    world: World,
+struct KillableHost {
+    world: FakeSystem,
     done: usize,
     kill: Option<(usize, bool)>,
     commands: Vec<String>,
@@ -59,7 +59,7 @@ fn killed() -> SetupError {
     SetupError::File { path: "killed".into(), source: io::ErrorKind::Interrupted.into() }
 }
 
-impl World {
+impl FakeSystem {
     fn is_enabled(&self, unit: &str) -> bool {
         self.links.contains_key(&own_link(unit)) || self.links.contains_key(&extra_link(unit))
     }
@@ -100,7 +100,7 @@ impl World {
     /// Returns tuned with the profile that sets KSM, if that is the active one.
     fn tuned(&self) -> Option<FoundController> {
         let file = |path: &str| self.files.get(Path::new(path)).map(String::as_str);
-        let profile = Profile {
+        let profile = TunedProfile {
             active: vec!["rt".into()],
             options: vec![("sysfs".into(), "/sys/kernel/mm/ksm/run".into())],
             is_automatic: file(PROFILE_MODE) == Some("auto"),
@@ -131,14 +131,14 @@ impl World {
         }
     }
 
-    fn facts(&self, has_systemd: bool, needs: u8) -> Facts {
+    fn facts(&self, has_systemd: bool, needs: u8) -> SetupFacts {
         let state = |service: &'static str| ServiceState {
             service,
             is_active: self.active.contains(service),
             at_boot: match self.is_enabled(service) {
-                _ if self.links.contains_key(&mask(service)) => AtBoot::Masked,
-                true => AtBoot::Enabled,
-                false => AtBoot::Disabled,
+                _ if self.links.contains_key(&mask(service)) => BootState::Masked,
+                true => BootState::Enabled,
+                false => BootState::Disabled,
             },
         };
         let controller = |name: &str| {
@@ -151,7 +151,7 @@ impl World {
             ((*unit).to_owned(), links.map(|(link, target)| (link.clone(), target.clone())).collect())
         };
         let drop_ins = [GUESTS_OF_USERS, CGROUPS].into_iter().enumerate();
-        Facts {
+        SetupFacts {
             has_ksm: true,
             senseless_ksm: None,
             has_systemd,
@@ -181,12 +181,12 @@ impl World {
     }
 }
 
-impl Machine {
-    fn new(world: World) -> Self {
+impl KillableHost {
+    fn new(world: FakeSystem) -> Self {
         Self { world, ..Self::default() }
     }
 
-    fn operate(&mut self, act: impl FnOnce(&mut World)) -> Result<(), SetupError> {
+    fn operate(&mut self, act: impl FnOnce(&mut FakeSystem)) -> Result<(), SetupError> {
         let number = self.done;
         self.done += 1;
         match self.kill {
@@ -201,8 +201,8 @@ impl Machine {
         }
     }
 
-    fn setup(&mut self, needs: u8, choices: Choices) -> Result<(), SetupError> {
-        let plan = Plan::new(&self.world.facts(true, needs), choices);
+    fn setup(&mut self, needs: u8, choices: SetupChoices) -> Result<(), SetupError> {
+        let plan = SetupPlan::new(&self.world.facts(true, needs), choices);
         assert_eq!(plan.obstacles, [""; 0]);
         carry_out(self, &plan.steps, |_| ())
     }
@@ -216,7 +216,7 @@ impl Machine {
     }
 }
 
-impl Effects for Machine {
+impl SetupEffects for KillableHost {
     fn text(&self, path: &Path) -> Result<Option<String>, SetupError> {
         if path == Path::new("/etc/group") {
             return Ok(Some(self.world.groups.iter().map(|group| format!("{group}:x:9:\n")).collect()));
@@ -265,8 +265,8 @@ impl Effects for Machine {
     }
 }
 
-fn host() -> World {
-    let mut world = World::default();
+fn host() -> FakeSystem {
+    let mut world = FakeSystem::default();
     for unit in &UNITS[..2] {
         world.systemctl(&["enable", "--now", unit]);
     }
@@ -275,8 +275,8 @@ fn host() -> World {
 
 #[test]
 fn a_setup_hands_over_and_its_undo_hands_back_in_the_right_order() {
-    let mut machine = Machine::new(host());
-    machine.setup(1, Choices { serve: true, no_drop_ins: false }).unwrap();
+    let mut machine = KillableHost::new(host());
+    machine.setup(1, SetupChoices { serve: true, no_drop_ins: false }).unwrap();
     assert_eq!(
         machine.commands,
         [
@@ -316,17 +316,17 @@ fn a_setup_hands_over_and_its_undo_hands_back_in_the_right_order() {
 
 #[test]
 fn a_second_setup_has_nothing_to_do() {
-    let mut machine = Machine::new(host());
-    machine.setup(3, Choices::default()).unwrap();
-    let plan = Plan::new(&machine.world.facts(true, 3), Choices::default());
+    let mut machine = KillableHost::new(host());
+    machine.setup(3, SetupChoices::default()).unwrap();
+    let plan = SetupPlan::new(&machine.world.facts(true, 3), SetupChoices::default());
     assert_eq!(plan.steps, []);
     assert!(!needs_restart(&machine).unwrap());
 }
 
 #[test]
 fn what_was_edited_since_stays() {
-    let mut machine = Machine::new(host());
-    machine.setup(0, Choices::default()).unwrap();
+    let mut machine = KillableHost::new(host());
+    machine.setup(0, SetupChoices::default()).unwrap();
     machine.world.files.insert("/etc/ksmith.toml".into(), "[limits]\nmax_cpu = \"20%\"\n".into());
     let undone = undo(&mut machine, false, true).unwrap();
     assert_eq!(undone.kept, ["/etc/ksmith.toml stays: it was edited since"]);
@@ -335,8 +335,8 @@ fn what_was_edited_since_stays() {
 
 #[test]
 fn without_systemd_only_files_and_groups_are_made() {
-    let plan = Plan::new(&host().facts(false, 3), Choices { serve: true, no_drop_ins: false });
-    let commands: Vec<String> = plan.steps.iter().map(Step::command).collect();
+    let plan = SetupPlan::new(&host().facts(false, 3), SetupChoices { serve: true, no_drop_ins: false });
+    let commands: Vec<String> = plan.steps.iter().map(SetupStep::command).collect();
     assert_eq!(commands, ["write /etc/ksmith.toml", "groupadd --system ksmith", "groupadd --system ksmith-view"]);
     assert!(plan.notes[0].contains("systemd does not run here"), "{:?}", plan.notes);
 }
@@ -344,14 +344,14 @@ fn without_systemd_only_files_and_groups_are_made() {
 #[test]
 fn tuned_and_momd_hand_over_and_get_back_what_they_had() {
     for mode in ["manual", "auto"] {
-        let mut world = World::default();
+        let mut world = FakeSystem::default();
         world.systemctl(&["enable", "--now", "mom-vdsm.service"]);
         world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
         world.files.insert(PROFILE_MODE.into(), mode.into());
-        let mut machine = Machine::new(world.clone());
-        let plan = Plan::new(&machine.world.facts(true, 0), Choices::default());
+        let mut machine = KillableHost::new(world.clone());
+        let plan = SetupPlan::new(&machine.world.facts(true, 0), SetupChoices::default());
         assert!(plan.notes.iter().any(|note| note.starts_with("momd: ") && note.contains("balloons")), "{plan:?}");
-        machine.setup(0, Choices::default()).unwrap();
+        machine.setup(0, SetupChoices::default()).unwrap();
         assert_eq!(
             machine.commands[2..],
             [
@@ -362,7 +362,7 @@ fn tuned_and_momd_hand_over_and_get_back_what_they_had() {
         );
         let made = &machine.world.files[Path::new("/etc/tuned/rt-ksmith/tuned.conf")];
         assert_eq!(made, "[main]\ninclude=rt\n[sysfs]\ndrop=/sys/kernel/mm/ksm/run\n");
-        assert_eq!(Plan::new(&machine.world.facts(true, 0), Choices::default()).steps, []);
+        assert_eq!(SetupPlan::new(&machine.world.facts(true, 0), SetupChoices::default()).steps, []);
         machine.commands.clear();
         let undone = undo(&mut machine, false, true).unwrap();
         assert!(undone.failed.is_empty() && undone.kept.is_empty(), "{undone:?}");
@@ -377,10 +377,10 @@ fn tuned_and_momd_hand_over_and_get_back_what_they_had() {
 
 #[test]
 fn another_profile_that_was_chosen_since_stays() {
-    let mut world = World::default();
+    let mut world = FakeSystem::default();
     world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
-    let mut machine = Machine::new(world);
-    machine.setup(0, Choices::default()).unwrap();
+    let mut machine = KillableHost::new(world);
+    machine.setup(0, SetupChoices::default()).unwrap();
     machine.world.files.insert(ACTIVE_PROFILE.into(), "powersave".into());
     machine.commands.clear();
     let undone = undo(&mut machine, false, true).unwrap();
@@ -395,7 +395,7 @@ fn a_controller_that_a_person_must_stop_is_an_obstacle() {
     let found = |name: &str, pids| FoundController {
         controller: row(name).unwrap(),
         pids,
-        profile: Some(Profile {
+        profile: Some(TunedProfile {
             active: vec!["rt".into()],
             options: vec![("script".into(), "script".into())],
             is_automatic: false,
@@ -406,32 +406,32 @@ fn a_controller_that_a_person_must_stop_is_an_obstacle() {
         is_on: false,
     };
     facts.controllers = vec![found("tuned", vec![40]), found("virt-handler", vec![50])];
-    let plan = Plan::new(&facts, Choices::default());
+    let plan = SetupPlan::new(&facts, SetupChoices::default());
     assert_eq!(plan.obstacles.len(), 1);
     assert!(plan.obstacles[0].contains("`tuned-adm profile OTHER`"), "{:?}", plan.obstacles);
     assert!(plan.obstacles[0].contains("choose another profile"), "{:?}", plan.obstacles);
     assert!(plan.notes[0].contains("kubectl"), "{:?}", plan.notes);
     facts.controllers = vec![found("ksmtuned", vec![812])];
-    let plan = Plan::new(&facts, Choices::default());
+    let plan = SetupPlan::new(&facts, SetupChoices::default());
     assert!(plan.obstacles[0].contains("kill 812"), "{:?}", plan.obstacles);
 }
 
 #[test]
 fn a_dry_undo_changes_nothing() {
-    let mut machine = Machine::new(host());
-    machine.setup(3, Choices::default()).unwrap();
+    let mut machine = KillableHost::new(host());
+    machine.setup(3, SetupChoices::default()).unwrap();
     let (before, operations) = (machine.world.clone(), machine.done);
     let undone = undo(&mut machine, true, true).unwrap();
     assert!(undone.done.contains(&"systemctl enable --now ksmtuned.service".to_owned()), "{undone:?}");
     assert_eq!((machine.world, machine.done), (before, operations));
 }
 
-fn any_world() -> impl Strategy<Value = World> {
+fn any_world() -> impl Strategy<Value = FakeSystem> {
     let unit = (any::<bool>(), any::<bool>(), any::<bool>());
     let tuned = prop::option::of(prop::sample::select(vec!["auto", "manual"]));
     (prop::collection::vec(unit, UNITS.len()), any::<(bool, bool, bool)>(), tuned).prop_map(
         |(units, has, tuned)| {
-            let mut world = World::default();
+            let mut world = FakeSystem::default();
             if let Some(mode) = tuned {
                 world.files.insert(ACTIVE_PROFILE.into(), "rt".into());
                 world.files.insert(PROFILE_MODE.into(), mode.into());
@@ -468,8 +468,8 @@ proptest! {
         kills in prop::collection::vec((0_usize..60, any::<bool>()), 0..3),
         undo_kill in (0_usize..60, any::<bool>()),
     ) {
-        let choices = Choices { serve, no_drop_ins: false };
-        let mut machine = Machine::new(world.clone());
+        let choices = SetupChoices { serve, no_drop_ins: false };
+        let mut machine = KillableHost::new(world.clone());
         for kill in kills {
             let _ = machine.with_kill(Some(kill), |machine| machine.setup(needs, choices));
         }
@@ -485,11 +485,11 @@ proptest! {
         needs in 0_u8..4,
         kill in (0_usize..60, any::<bool>()),
     ) {
-        let mut whole = Machine::new(world.clone());
-        whole.setup(needs, Choices::default()).unwrap();
-        let mut machine = Machine::new(world);
-        let _ = machine.with_kill(Some(kill), |machine| machine.setup(needs, Choices::default()));
-        machine.setup(needs, Choices::default()).unwrap();
+        let mut whole = KillableHost::new(world.clone());
+        whole.setup(needs, SetupChoices::default()).unwrap();
+        let mut machine = KillableHost::new(world);
+        let _ = machine.with_kill(Some(kill), |machine| machine.setup(needs, SetupChoices::default()));
+        machine.setup(needs, SetupChoices::default()).unwrap();
         whole.world.files.remove(Path::new(NOTES));
         machine.world.files.remove(Path::new(NOTES));
         prop_assert_eq!(&machine.world, &whole.world);

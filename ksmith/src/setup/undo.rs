@@ -4,9 +4,9 @@ use std::path::Path;
 
 use ksmith_host::systemd::UNIT_DIRECTORIES;
 
-use super::effects::{Effects, SetupError};
-use super::notes::Notes;
-use super::step::Step;
+use super::effects::{SetupEffects, SetupError};
+use super::notes::SetupNotes;
+use super::step::SetupStep;
 
 /// The names of tuned's active profiles.
 const ACTIVE_PROFILE: &str = "/etc/tuned/active_profile";
@@ -16,7 +16,7 @@ const RESTART: &str = "systemctl daemon-reload; systemctl try-restart ksmith.ser
 
 /// The outcome of an undo.
 #[derive(Debug, Default)]
-pub struct Undone {
+pub struct UndoReport {
     /// Steps that were undone, one sentence each, and the restart that an earlier run left to do.
     pub done: Vec<String>,
     /// Steps that were kept, each with the reason.
@@ -31,21 +31,21 @@ pub struct Undone {
 ///
 /// # Errors
 /// The notes can't be read or written.
-pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Result<Undone, SetupError> {
-    let mut notes = Notes::read(effects)?;
-    let mut undone = Undone::default();
+pub fn undo(effects: &mut impl SetupEffects, dry_run: bool, has_systemd: bool) -> Result<UndoReport, SetupError> {
+    let mut notes = SetupNotes::read(effects)?;
+    let mut undone = UndoReport::default();
     let is_left = notes.needs_restart;
-    let is_unit = |step: &Step| matches!(step, Step::Unit { .. });
-    let is_file = |step: &Step| matches!(step, Step::File { .. });
-    let is_hand_over = |step: &Step| matches!(step, Step::HandOver { .. } | Step::Profile { .. });
-    let is_group = |step: &Step| matches!(step, Step::Group { .. });
-    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_unit)?;
+    let is_unit = |step: &SetupStep| matches!(step, SetupStep::Unit { .. });
+    let is_file = |step: &SetupStep| matches!(step, SetupStep::File { .. });
+    let is_hand_over = |step: &SetupStep| matches!(step, SetupStep::HandOver { .. } | SetupStep::Profile { .. });
+    let is_group = |step: &SetupStep| matches!(step, SetupStep::Group { .. });
+    undo_steps(effects, &mut notes, &mut undone, dry_run, has_systemd, is_unit)?;
     // Noted before the first one goes, so that a kill in between leaves it to the next try.
-    if notes.steps.iter().any(Step::is_drop_in) && !dry_run {
+    if notes.steps.iter().any(SetupStep::is_drop_in) && !dry_run {
         notes.needs_restart = true;
         notes.save(effects)?;
     }
-    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_file)?;
+    undo_steps(effects, &mut notes, &mut undone, dry_run, has_systemd, is_file)?;
     if notes.needs_restart && !dry_run {
         match reload(effects, has_systemd) {
             Ok(()) => notes.needs_restart = false,
@@ -56,15 +56,15 @@ pub fn undo(effects: &mut impl Effects, dry_run: bool, has_systemd: bool) -> Res
     if is_left && (dry_run || !notes.needs_restart) {
         undone.done.push(RESTART.to_owned());
     }
-    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_hand_over)?;
-    each(effects, &mut notes, &mut undone, dry_run, has_systemd, is_group)?;
+    undo_steps(effects, &mut notes, &mut undone, dry_run, has_systemd, is_hand_over)?;
+    undo_steps(effects, &mut notes, &mut undone, dry_run, has_systemd, is_group)?;
     if !dry_run {
         notes.save(effects)?;
     }
     Ok(undone)
 }
 
-fn reload(effects: &mut impl Effects, has_systemd: bool) -> Result<(), SetupError> {
+fn reload(effects: &mut impl SetupEffects, has_systemd: bool) -> Result<(), SetupError> {
     if !has_systemd {
         return Ok(());
     }
@@ -73,20 +73,20 @@ fn reload(effects: &mut impl Effects, has_systemd: bool) -> Result<(), SetupErro
 }
 
 /// Undoes the steps of one kind, the last one first.
-fn each(
-    effects: &mut impl Effects,
-    notes: &mut Notes,
-    undone: &mut Undone,
+fn undo_steps(
+    effects: &mut impl SetupEffects,
+    notes: &mut SetupNotes,
+    undone: &mut UndoReport,
     dry_run: bool,
     has_systemd: bool,
-    is_meant: impl Fn(&Step) -> bool,
+    is_meant: impl Fn(&SetupStep) -> bool,
 ) -> Result<(), SetupError> {
-    let meant: Vec<Step> = notes.steps.iter().filter(|step| is_meant(step)).rev().cloned().collect();
+    let meant: Vec<SetupStep> = notes.steps.iter().filter(|step| is_meant(step)).rev().cloned().collect();
     for step in meant {
-        let outcome = if dry_run { Ok(told(&step)) } else { one(effects, &step, has_systemd) };
+        let outcome = if dry_run { Ok(describe_undo(&step)) } else { undo_step(effects, &step, has_systemd) };
         match outcome {
-            Ok(Outcome::Done(what)) => undone.done.push(what),
-            Ok(Outcome::Kept(what)) => undone.kept.push(what),
+            Ok(StepOutcome::Done(what)) => undone.done.push(what),
+            Ok(StepOutcome::Kept(what)) => undone.kept.push(what),
             Err(error) => {
                 undone.failed.push(error.to_string());
                 continue;
@@ -101,29 +101,29 @@ fn each(
     Ok(())
 }
 
-enum Outcome {
+enum StepOutcome {
     Done(String),
     Kept(String),
 }
 
 /// Returns the commands that undoing a step amounts to.
-fn told(step: &Step) -> Outcome {
-    Outcome::Done(match step {
-        Step::File { path, .. } => format!("remove {}", path.display()),
-        Step::Group { name } => format!("groupdel {name}"),
-        Step::HandOver { service, was_active, masks: true, .. } => match was_active {
+fn describe_undo(step: &SetupStep) -> StepOutcome {
+    StepOutcome::Done(match step {
+        SetupStep::File { path, .. } => format!("remove {}", path.display()),
+        SetupStep::Group { name } => format!("groupdel {name}"),
+        SetupStep::HandOver { service, was_active, masks: true, .. } => match was_active {
             true => format!("systemctl unmask {service}; systemctl start {service}"),
             false => format!("systemctl unmask {service}"),
         },
-        Step::Profile { path, before, was_automatic, .. } => {
-            format!("tuned-adm {}; remove {}", back(before, *was_automatic).join(" "), path.display())
+        SetupStep::Profile { path, before, was_automatic, .. } => {
+            format!("tuned-adm {}; remove {}", tuned_arguments(before, *was_automatic).join(" "), path.display())
         }
-        Step::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
+        SetupStep::HandOver { service, was_enabled, was_active, .. } => match (was_enabled, was_active) {
             (true, true) => format!("systemctl enable --now {service}"),
             (true, false) => format!("systemctl enable {service}"),
             (false, _) => format!("systemctl start {service}"),
         },
-        Step::Unit { unit, was_enabled, was_active } => match (was_enabled, was_active) {
+        SetupStep::Unit { unit, was_enabled, was_active } => match (was_enabled, was_active) {
             (false, false) => format!("systemctl disable --now {unit}"),
             (false, true) => format!("systemctl disable {unit}"),
             (true, _) => format!("systemctl stop {unit}"),
@@ -131,35 +131,39 @@ fn told(step: &Step) -> Outcome {
     })
 }
 
-fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Outcome, SetupError> {
+fn undo_step(
+    effects: &mut impl SetupEffects,
+    step: &SetupStep,
+    has_systemd: bool,
+) -> Result<StepOutcome, SetupError> {
     match step {
-        Step::File { path, text, .. } => match effects.text(path)? {
-            None => return Ok(Outcome::Kept(format!("{} is gone already", path.display()))),
+        SetupStep::File { path, text, .. } => match effects.text(path)? {
+            None => return Ok(StepOutcome::Kept(format!("{} is gone already", path.display()))),
             Some(now) if now != *text => {
-                return Ok(Outcome::Kept(format!("{} stays: it was edited since", path.display())));
+                return Ok(StepOutcome::Kept(format!("{} stays: it was edited since", path.display())));
             }
             Some(_) => effects.remove(path)?,
         },
-        Step::Group { name } => {
+        SetupStep::Group { name } => {
             let members = members(effects, name)?;
             match members.as_deref() {
-                None => return Ok(Outcome::Kept(format!("the group {name} is gone already"))),
+                None => return Ok(StepOutcome::Kept(format!("the group {name} is gone already"))),
                 Some("") => effects.run("groupdel", &[name])?,
                 Some(members) => {
-                    return Ok(Outcome::Kept(format!("the group {name} stays: it has the members {members}")));
+                    return Ok(StepOutcome::Kept(format!("the group {name} stays: it has the members {members}")));
                 }
             }
         }
-        Step::Profile { name, path, text, before, was_automatic } => {
-            return profile(effects, (name, path, text), &back(before, *was_automatic), step);
+        SetupStep::Profile { name, path, text, before, was_automatic } => {
+            return profile(effects, (name, path, text), &tuned_arguments(before, *was_automatic), step);
         }
-        Step::HandOver { service, was_enabled, was_active, links, masks } => {
+        SetupStep::HandOver { service, was_enabled, was_active, links, masks } => {
             // The link that masks it stays when its package goes.
             if *masks {
                 effects.run("systemctl", &["unmask", service])?;
             }
             if !is_installed(effects, service) {
-                return Ok(Outcome::Kept(format!(
+                return Ok(StepOutcome::Kept(format!(
                     "{service} is not installed any more: there is nothing to hand back to"
                 )));
             }
@@ -176,9 +180,9 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
                 effects.run("systemctl", &["start", service])?;
             }
         }
-        Step::Unit { unit, was_enabled, was_active } => {
+        SetupStep::Unit { unit, was_enabled, was_active } => {
             if !is_installed(effects, unit) {
-                return Ok(Outcome::Kept(format!("{unit} is not installed any more")));
+                return Ok(StepOutcome::Kept(format!("{unit} is not installed any more")));
             }
             if !was_enabled {
                 effects.run("systemctl", &["disable", unit])?;
@@ -188,44 +192,48 @@ fn one(effects: &mut impl Effects, step: &Step, has_systemd: bool) -> Result<Out
             }
         }
     }
-    Ok(told(step))
+    Ok(describe_undo(step))
 }
 
 /// Returns the arguments with which tuned-adm goes back to the earlier profiles.
-fn back(before: &str, was_automatic: bool) -> Vec<&str> {
+fn tuned_arguments(before: &str, was_automatic: bool) -> Vec<&str> {
     if was_automatic { vec!["auto_profile"] } else { ["profile"].into_iter().chain(before.split(' ')).collect() }
 }
 
 /// Goes back to the profiles of tuned that were active, and removes the one that was made.
 fn profile(
-    effects: &mut impl Effects,
+    effects: &mut impl SetupEffects,
     (name, path, text): (&str, &Path, &str),
     back: &[&str],
-    step: &Step,
-) -> Result<Outcome, SetupError> {
+    step: &SetupStep,
+) -> Result<StepOutcome, SetupError> {
     let active = effects.text(Path::new(ACTIVE_PROFILE))?;
     let is_active = active.as_deref().is_some_and(|active| active.split_whitespace().eq([name]));
     if is_active {
         effects.run("tuned-adm", back)?;
     }
     match effects.text(path)? {
-        Some(now) if now != text => Ok(Outcome::Kept(format!("{} stays: it was edited since", path.display()))),
+        Some(now) if now != text => Ok(StepOutcome::Kept(format!("{} stays: it was edited since", path.display()))),
         Some(_) => {
             effects.remove(path)?;
-            Ok(if is_active { told(step) } else { Outcome::Done(format!("remove {}", path.display())) })
+            Ok(if is_active {
+                describe_undo(step)
+            } else {
+                StepOutcome::Done(format!("remove {}", path.display()))
+            })
         }
-        None if is_active => Ok(told(step)),
-        None => Ok(Outcome::Kept(format!("tuned's profile {name} is gone already"))),
+        None if is_active => Ok(describe_undo(step)),
+        None => Ok(StepOutcome::Kept(format!("tuned's profile {name} is gone already"))),
     }
 }
 
 /// Returns true if a unit file is in one of the directories of packages and administrators.
-fn is_installed(effects: &impl Effects, unit: &str) -> bool {
+fn is_installed(effects: &impl SetupEffects, unit: &str) -> bool {
     UNIT_DIRECTORIES.iter().any(|place| effects.exists(&Path::new("/").join(place).join(unit)))
 }
 
 /// Returns the members of a group, as `/etc/group` lists them; `None` if there is no such group.
-fn members(effects: &impl Effects, name: &str) -> Result<Option<String>, SetupError> {
+fn members(effects: &impl SetupEffects, name: &str) -> Result<Option<String>, SetupError> {
     let text = effects.text(Path::new("/etc/group"))?.unwrap_or_default();
     let line = text.lines().find(|line| line.split(':').next() == Some(name));
     Ok(line.map(|line| line.rsplit(':').next().unwrap_or_default().to_owned()))

@@ -1,13 +1,13 @@
 //! `ksmith balance` as text and as JSON.
 
 use ksmith_core::balance::KsmStep;
-use ksmith_core::figures::{self, BALANCED_GUEST, Figure, POOL, RESIZE, schema};
-use ksmith_core::model::{BalanceReport, Done, GuestRow};
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::figures::{self, BALANCED_GUEST, ModelFigure, POOL, RESIZE, schema};
+use ksmith_core::model::{BalanceReport, GuestRow, ResizeRecord};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
 use serde_json::{Value, json};
 
-use super::{ALWAYS, Column, Table, cell};
+use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// Returns the stable JSON form: the pool, the guests with their plans, and recent resizes.
 pub fn json(report: &BalanceReport) -> Value {
@@ -31,7 +31,7 @@ const OLD_GIVING: &str = "giving_for";
 pub fn schema() -> Value {
     let time = json!({ "type": ["object", "null"] });
     let guest = schema::object(
-        BALANCED_GUEST.iter().map(Figure::row),
+        BALANCED_GUEST.iter().map(ModelFigure::row),
         [(OLD_GIVING, schema::deprecated("giving_seconds", time))],
     );
     let step = schema::object(
@@ -47,18 +47,18 @@ pub fn schema() -> Value {
         "type": "array",
         "items": { "type": "array", "prefixItems": [schema::optional(step, "key"), reason] },
     });
-    let recent = schema::object(RESIZE.iter().map(Figure::row), []);
+    let recent = schema::object(RESIZE.iter().map(ModelFigure::row), []);
     let parts = [
         ("guests", schema::list("Guests that balance knows.", guest)),
         ("merging", merging),
         ("recent", schema::list("What was done lately, the newest first.", recent)),
     ];
-    schema::document("ksmith balance --json", schema::object(POOL.iter().map(Figure::row), parts))
+    schema::document("ksmith balance --json", schema::object(POOL.iter().map(ModelFigure::row), parts))
 }
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &BalanceReport, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &BalanceReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     write_text(report, width, &mut page);
     page
 }
@@ -66,7 +66,7 @@ pub fn text(report: &BalanceReport, width: Option<usize>) -> Page {
 /// Most recent resizes in the text. `--json` has all.
 const SHOWN: usize = 5;
 
-fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut Page) {
+fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut TextPage) {
     let bytes = |bytes: u64| Bytes::from(bytes);
     let pool = &report.pool;
     let word = if report.is_enabled { "" } else { " (a plan: [balance] is not enabled)" };
@@ -81,7 +81,7 @@ fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut Page) {
     ));
     let exposure = format!("exposure  {}  (headroom {})", bytes(pool.exposure_bytes), bytes(pool.headroom_bytes));
     match &report.exposed {
-        Some(why) => page.partly_toned(exposure + "  ", Tone::Problem, format_args!("WARNING: {why}"), ""),
+        Some(why) => page.partly_toned(exposure + "  ", TextTone::Problem, format_args!("WARNING: {why}"), ""),
         None => page.line(exposure),
     }
     for (step, reason) in &report.merging {
@@ -108,12 +108,13 @@ fn write_text(report: &BalanceReport, width: Option<usize>, page: &mut Page) {
     page.lines(report.recent.iter().take(SHOWN).map(resize));
 }
 
-fn table(report: &BalanceReport) -> Table {
-    let columns: Vec<&Figure<GuestRow>> = BALANCED_GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
-    let headings = columns.iter().filter_map(|figure| Some(Column::new(figure.heading?, figure.importance)));
-    let plan = Column::new("plan", 90);
-    let headings = [Column::new("guest", ALWAYS)].into_iter().chain(headings).chain([plan]);
-    let mut table = Table::of_columns(headings.collect());
+fn table(report: &BalanceReport) -> TextTable {
+    let columns: Vec<&ModelFigure<GuestRow>> =
+        BALANCED_GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
+    let headings = columns.iter().filter_map(|figure| Some(TableColumn::new(figure.heading?, figure.importance)));
+    let plan = TableColumn::new("plan", 90);
+    let headings = [TableColumn::new("guest", ALWAYS)].into_iter().chain(headings).chain([plan]);
+    let mut table = TextTable::of_columns(headings.collect());
     for row in &report.guests {
         let given = row.guest.given_bytes;
         let plan = match row.to_bytes {
@@ -129,7 +130,7 @@ fn table(report: &BalanceReport) -> Table {
 }
 
 /// Returns a recent resize in a line.
-fn resize(done: &Done) -> String {
+fn resize(done: &ResizeRecord) -> String {
     let bytes = |bytes: u64| Bytes::from(bytes);
     let outcome = match (&done.error, done.got_bytes) {
         (Some(error), _) => format!("failed: {error}"),
@@ -137,7 +138,7 @@ fn resize(done: &Done) -> String {
         (None, Some(got)) => format!("came to {}", bytes(got)),
         (None, None) => "under way".to_owned(),
     };
-    let Done { name, seconds_ago, from_bytes, to_bytes, reason, .. } = done;
+    let ResizeRecord { name, seconds_ago, from_bytes, to_bytes, reason, .. } = done;
     let (from, to) = (bytes(*from_bytes), bytes(*to_bytes));
     format!("  {seconds_ago:.0} s ago  {name} {from} -> {to}, {outcome} ({reason})")
 }

@@ -17,7 +17,7 @@ pub fn json(found: &[FoundController]) -> Value {
             "starts_at_boot": found.starts_at_boot(),
             "hand_over": found.commands_over(),
             "hand_back": found.commands_back(),
-            "note": found.note(),
+            "note": found.hand_over_note(),
         })
     };
     found.iter().map(one).collect()

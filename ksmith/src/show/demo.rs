@@ -1,31 +1,31 @@
 //! `ksmith demo` as text.
 
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
-use ksmith_lab::demo::{Mode, Report};
+use ksmith_lab::demo::{DemoMode, DemoReport};
 
-use super::Table;
+use super::TextTable;
 
 /// Returns the text for people.
-pub fn text(report: &Report) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &DemoReport) -> TextPage {
+    let mut page = TextPage::new();
     write_text(report, &mut page);
     page
 }
 
-fn write_text(report: &Report, page: &mut Page) {
+fn write_text(report: &DemoReport, page: &mut TextPage) {
     let percent = 100.0 * report.saved_bytes as f64 / report.mergeable_bytes.max(1) as f64;
     let seconds = |seconds: Option<f64>| seconds.map_or("not reached".to_owned(), |s| format!("{s:.1} s"));
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         match report.mode {
-            Mode::Live => "measured on this kernel",
-            Mode::Simulated => "SIMULATED",
+            DemoMode::Live => "measured on this kernel",
+            DemoMode::Simulated => "SIMULATED",
         },
         "",
     ]);
     let label = |text: &str| match report.mode {
-        Mode::Live => text.to_owned(),
-        Mode::Simulated => format!("SIMULATED {text}"),
+        DemoMode::Live => text.to_owned(),
+        DemoMode::Simulated => format!("SIMULATED {text}"),
     };
     table.row([label("mergeable, known beforehand"), Bytes::from(report.mergeable_bytes).to_string()]);
     table.row([label("saved"), format!("{} ({percent:.1} %)", Bytes::from(report.saved_bytes))]);
@@ -37,14 +37,14 @@ fn write_text(report: &Report, page: &mut Page) {
     page.line("");
     page.lines(table.lines(None));
     if let Some(missed) = &report.missed {
-        page.toned(Tone::Warning, label(missed));
+        page.toned(TextTone::Warning, label(missed));
     }
     if report.wrong_pages > 0 {
         let wrong = format!("{} pages of guests DO NOT HOLD WHAT THEY SHOULD", report.wrong_pages);
-        page.toned(Tone::Problem, wrong);
+        page.toned(TextTone::Problem, wrong);
     }
     match report.restored {
-        true => page.toned(Tone::Good, "all settings restored"),
-        false => page.toned(Tone::Problem, "settings are NOT all restored: ksmith restore"),
+        true => page.toned(TextTone::Good, "all settings restored"),
+        false => page.toned(TextTone::Problem, "settings are NOT all restored: ksmith restore"),
     }
 }

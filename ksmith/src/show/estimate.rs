@@ -1,19 +1,19 @@
 //! `ksmith estimate` as text.
 
-use ksmith_core::kernel::Ineligible;
-use ksmith_core::printable::{Page, Tone};
-use ksmith_core::sketch::Advice;
-use ksmith_core::units::{Bytes, Span};
-use ksmith_host::estimate::{GuestReport, MatrixReport, Report};
+use ksmith_core::kernel::IneligibleReason;
+use ksmith_core::printable::{TextPage, TextTone};
+use ksmith_core::sketch::MergeAdvice;
+use ksmith_core::units::{Bytes, TimeSpan};
+use ksmith_host::estimate::{EstimateReport, GuestReport, MatrixReport};
 
-use super::{ALWAYS, Column, Table};
+use super::{ALWAYS, TableColumn, TextTable};
 
 /// Most guests of a pair matrix as text: more do not fit side by side.
 const MOST_IN_TABLE: usize = 16;
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &Report, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &EstimateReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     write_text(report, width, &mut page);
     page
 }
@@ -31,9 +31,9 @@ const COLUMNS: [(&str, u8); 9] = [
     ("saves", 90),
 ];
 
-fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
-    let columns = COLUMNS.map(|(heading, importance)| Column::new(heading, importance));
-    let mut table = Table::of_columns(columns.to_vec());
+fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage) {
+    let columns = COLUMNS.map(|(heading, importance)| TableColumn::new(heading, importance));
+    let mut table = TextTable::of_columns(columns.to_vec());
     let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);
     for guest in shown {
         table.cells(row(guest));
@@ -47,7 +47,9 @@ fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
         page.line(format_args!("{} more have nothing that could be merged.", empty.len()));
     }
     let lost = report.total.ineligible.iter().filter(|(_, bytes)| **bytes > 0);
-    let words = |key: &str| Ineligible::ALL.into_iter().find(|reason| reason.key() == key).map(Ineligible::words);
+    let words = |key: &str| {
+        IneligibleReason::ALL.into_iter().find(|reason| reason.key() == key).map(IneligibleReason::words)
+    };
     let lost: Vec<String> =
         lost.filter_map(|(key, &bytes)| Some(format!("{} {}", Bytes::from(bytes), words(key)?))).collect();
     if !lost.is_empty() {
@@ -72,7 +74,7 @@ fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
     for skipped in &report.skipped {
         page.line(format_args!("Process {} is left out: {}.", skipped.pid, skipped.reason));
     }
-    let took = Span(std::time::Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
+    let took = TimeSpan(std::time::Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
     let mode = match report.rate {
         Some(rate) => format!("sample of {} %; the interval is a bound, its middle no estimate", rate * 100.0),
         None => report.mode.to_owned(),
@@ -80,8 +82,8 @@ fn write_text(report: &Report, width: Option<usize>, page: &mut Page) {
     page.line(format_args!("{} read in {took} ({mode}).", Bytes::from(report.read_bytes)));
     page.line("");
     match report.advice {
-        Advice::Yes => page.toned(Tone::Good, &report.verdict),
-        Advice::No => page.toned(Tone::Warning, &report.verdict),
+        MergeAdvice::Yes => page.toned(TextTone::Good, &report.verdict),
+        MergeAdvice::No => page.toned(TextTone::Warning, &report.verdict),
         _ => page.line(&report.verdict),
     }
 }
@@ -104,9 +106,9 @@ fn row(guest: &GuestReport) -> Vec<String> {
     ]
 }
 
-fn matrix_table(matrix: &MatrixReport) -> Table {
+fn matrix_table(matrix: &MatrixReport) -> TextTable {
     let names = std::iter::once("").chain(matrix.guests.iter().map(String::as_str));
-    let mut table = Table::of_columns(names.map(|name| Column::new(name, 1)).collect());
+    let mut table = TextTable::of_columns(names.map(|name| TableColumn::new(name, 1)).collect());
     for (name, row) in matrix.guests.iter().zip(&matrix.shared_bytes) {
         let cells = row.iter().map(|&bytes| Bytes::from(bytes).to_string());
         table.cells(std::iter::once(name.clone()).chain(cells).collect());

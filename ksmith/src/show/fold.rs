@@ -1,18 +1,18 @@
 //! `ksmith fold` as text and as JSON.
 
 use ksmith_core::figures::schema::{document, list, plains};
-use ksmith_core::printable::Page;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::printable::TextPage;
+use ksmith_core::units::{Bytes, TimeSpan};
 use ksmith_host::fold::{FoldTally, LeftBytes};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
 
-use super::{ALWAYS, Column, Table};
+use super::{ALWAYS, TableColumn, TextTable};
 
 /// The outcome of `ksmith fold`.
 #[derive(Debug, Clone, Serialize)]
-pub struct FoldReport {
+pub struct FoldCommandReport {
     /// True if nothing was split.
     pub dry_run: bool,
     /// The processes in the order in which they were named.
@@ -47,7 +47,7 @@ const TALLY: [(&str, &str, &str); 7] = [
     ("cpu_seconds", "number", "CPU time of the pass."),
 ];
 
-/// Returns the schema of a [`FoldReport`].
+/// Returns the schema of a [`FoldCommandReport`].
 pub fn schema() -> Value {
     let left = || {
         plains(
@@ -78,11 +78,12 @@ pub fn schema() -> Value {
 }
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &FoldReport, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &FoldCommandReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     let gain = if report.dry_run { "would free" } else { "freed" };
     let columns = [("guest", ALWAYS), ("pid", 60), (gain, ALWAYS), ("in huge pages", 50), ("split", 40)];
-    let mut table = Table::of_columns(columns.map(|(heading, importance)| Column::new(heading, importance)).into());
+    let mut table =
+        TextTable::of_columns(columns.map(|(heading, importance)| TableColumn::new(heading, importance)).into());
     let mut add = |name: &str, pid: String, tally: &FoldTally| {
         let (freed, split) = gained(tally, report.dry_run);
         let bytes = |bytes| Bytes::from(bytes).to_string();
@@ -96,8 +97,8 @@ pub fn text(report: &FoldReport, width: Option<usize>) -> Page {
     }
     page.lines(table.lines(width));
     page.line("");
-    let cpu = Span(Duration::from_secs_f64(report.total.cpu_seconds));
-    let time = Span(Duration::from_secs_f64(report.seconds));
+    let cpu = TimeSpan(Duration::from_secs_f64(report.total.cpu_seconds));
+    let time = TimeSpan(Duration::from_secs_f64(report.seconds));
     page.line(format_args!("in {time}, for {cpu} of CPU"));
     page.lines(reasons(&report.total.left));
     for process in &report.processes {
@@ -132,7 +133,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn report(dry_run: bool) -> FoldReport {
+    fn report(dry_run: bool) -> FoldCommandReport {
         let left = LeftBytes { few_zeros: 6 * MIB, pinned: 2 * MIB, small: 3 * MIB, ..LeftBytes::default() };
         let tally = FoldTally {
             looked_bytes: 100 * MIB,
@@ -146,7 +147,7 @@ mod tests {
         };
         let process = |pid, error| FoldedProcess { pid, name: "web".into(), tally, error };
         let processes = vec![process(812, None), process(813, Some("it has ended".to_owned()))];
-        FoldReport { dry_run, processes, total: tally, seconds: 0.021 }
+        FoldCommandReport { dry_run, processes, total: tally, seconds: 0.021 }
     }
 
     #[test]

@@ -1,24 +1,24 @@
 //! `ksmith guests` as text and as JSON.
 
-use ksmith_core::decide::domains::{PairSharing, Sharing};
+use ksmith_core::decide::domains::{CrossDomainSharing, PairSharing};
 use ksmith_core::figures::{
-    self, DOMAIN_SHARING, EFFICIENCY, Figure, GUEST, HOST_IN_GUESTS, groups, insert, schema, sorted, summed,
+    self, DOMAIN_SHARING, EFFICIENCY, GUEST, HOST_IN_GUESTS, ModelFigure, groups, insert, schema, sorted, summed,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{ALWAYS, Column, Table, cell};
+use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// The grouping, order and limit of the rows that are shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Order {
+pub struct GuestOrder {
     /// The label by which guests are grouped; `None` if each guest is a row.
-    pub by: Option<&'static Figure<Guest>>,
+    pub by: Option<&'static ModelFigure<Guest>>,
     /// The figure that rows are ordered by.
-    pub sort: &'static Figure<Guest>,
+    pub sort: &'static ModelFigure<Guest>,
     /// True if the last row comes first.
     pub reverse: bool,
     /// Most rows that are shown; `None` if there is no limit.
@@ -27,9 +27,9 @@ pub struct Order {
     pub filtered_from: Option<usize>,
 }
 
-impl Order {
+impl GuestOrder {
     /// Returns an order of all rows, the largest first.
-    pub fn new(by: Option<&'static Figure<Guest>>, sort: &'static Figure<Guest>) -> Self {
+    pub fn new(by: Option<&'static ModelFigure<Guest>>, sort: &'static ModelFigure<Guest>) -> Self {
         Self { by, sort, reverse: false, limit: None, filtered_from: None }
     }
 
@@ -49,7 +49,7 @@ impl Order {
 }
 
 /// Returns the stable JSON form: `guests`, or `groups` if guests are grouped.
-pub fn json(report: &GuestsReport, order: Order) -> Value {
+pub fn json(report: &GuestsReport, order: GuestOrder) -> Value {
     let mut whole = figures::object(HOST_IN_GUESTS, report);
     for figure in EFFICIENCY {
         insert(&mut whole, figure.field.name, json!((figure.read)(report)));
@@ -82,7 +82,7 @@ fn guest_json(guest: &Guest) -> Value {
     Value::Object(object)
 }
 
-fn group_json(report: &GuestsReport, label: &Figure<Guest>, order: Order) -> Vec<Value> {
+fn group_json(report: &GuestsReport, label: &ModelFigure<Guest>, order: GuestOrder) -> Vec<Value> {
     let groups = order.cut(groups(report, label, order.sort)).into_iter().map(|group| {
         let mut object = Map::new();
         for (figure, sum) in summed().zip(&group.sums) {
@@ -98,7 +98,7 @@ fn group_json(report: &GuestsReport, label: &Figure<Guest>, order: Order) -> Vec
     groups.collect()
 }
 
-fn sharing_json(sharing: &Sharing) -> Value {
+fn sharing_json(sharing: &CrossDomainSharing) -> Value {
     let domains = sharing.domains.iter().map(|domain| figures::object(DOMAIN_SHARING, domain));
     json!({
         "across_bytes": sharing.across_bytes,
@@ -109,16 +109,16 @@ fn sharing_json(sharing: &Sharing) -> Value {
 
 /// Returns the schema of [`json()`].
 pub fn schema() -> Value {
-    let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(Figure::row);
+    let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(ModelFigure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));
     let old = schema::deprecated("has_remaining_mergeable", schema::plain("boolean", "The old name."));
     let guest = schema::object(
-        GUEST.iter().map(Figure::row),
+        GUEST.iter().map(ModelFigure::row),
         [("pids", pids), (OLD_REMAINING, old), ("errors", schema::errors())],
     );
     let across = "Merged memory that more than one domain maps, in bytes.";
     let group = schema::object(
-        summed().map(Figure::row),
+        summed().map(ModelFigure::row),
         [
             ("name", schema::plain("string", "The label; - for guests without one.")),
             ("guests", schema::plain("integer", "Guests that are summed up.")),
@@ -130,7 +130,7 @@ pub fn schema() -> Value {
         [],
         [("domains", names), ("bytes", schema::plain("integer", "Memory that both map, each frame counted once."))],
     );
-    let domains = schema::object(DOMAIN_SHARING.iter().map(Figure::row), []);
+    let domains = schema::object(DOMAIN_SHARING.iter().map(ModelFigure::row), []);
     let sharing = schema::object(
         [],
         [
@@ -151,13 +151,13 @@ pub fn schema() -> Value {
 }
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &GuestsReport, order: Order, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &GuestsReport, order: GuestOrder, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     write_text(report, order, width, &mut page);
     page
 }
 
-fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &mut Page) {
+fn write_text(report: &GuestsReport, order: GuestOrder, width: Option<usize>, page: &mut TextPage) {
     let all = order.filtered_from.unwrap_or(report.guests.len());
     if all == 0 {
         page.line("no guest has mergeable memory");
@@ -212,25 +212,25 @@ fn write_text(report: &GuestsReport, order: Order, width: Option<usize>, page: &
         .iter()
         .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
     for error in report.errors.iter().cloned().chain(of_guests).chain(remaining(&report.guests)) {
-        page.partly_toned("", Tone::Warning, "note", format_args!("  {error}"));
+        page.partly_toned("", TextTone::Warning, "note", format_args!("  {error}"));
     }
 }
 
 /// Returns the table, and the number of rows that it leaves out.
-fn table(report: &GuestsReport, order: Order) -> (Table, usize) {
-    let columns: Vec<&Figure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
+fn table(report: &GuestsReport, order: GuestOrder) -> (TextTable, usize) {
+    let columns: Vec<&ModelFigure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
     let head = match order.by {
         None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
         Some(label) => [(label.field.name, ALWAYS), ("guests", 75), ("", 0)],
     };
-    let head = head.map(|(heading, importance)| Column::new(heading, importance));
+    let head = head.map(|(heading, importance)| TableColumn::new(heading, importance));
     let of_figures = columns.iter().filter_map(|figure| {
         let is_order = figure.field.name == order.sort.field.name;
-        Some(Column::new(figure.heading?, if is_order { ALWAYS } else { figure.importance }))
+        Some(TableColumn::new(figure.heading?, if is_order { ALWAYS } else { figure.importance }))
     });
-    let across = across.and_then(|row| Some(Column::new(row.heading?, 95)));
-    let mut table = Table::of_columns(head.into_iter().chain(of_figures).chain(across).collect());
+    let across = across.and_then(|row| Some(TableColumn::new(row.heading?, 95)));
+    let mut table = TextTable::of_columns(head.into_iter().chain(of_figures).chain(across).collect());
     let all = match order.by {
         None => {
             let guests = sorted(report, order.sort);
@@ -261,7 +261,7 @@ fn table(report: &GuestsReport, order: Order) -> (Table, usize) {
 }
 
 /// Returns `a and b share 12.0 MiB`, or that no two domains share.
-fn in_words(sharing: &Sharing) -> String {
+fn in_words(sharing: &CrossDomainSharing) -> String {
     let pair = |pair: &PairSharing| {
         let bytes = Bytes::from(pair.bytes);
         match pair.domains.each_ref().map(Option::as_deref) {

@@ -1,19 +1,19 @@
 //! `ksmith history` as text, as CSV, and the schema of its JSON.
 
-use ksmith_core::figures::Value as Figure;
+use ksmith_core::figures::FigureScalar as Figure;
 use ksmith_core::figures::schema::{document, list, or_null, plain, plains};
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_record::{GuestLife, HistoryReport, columns, times};
 use serde_json::{Value, json};
 
-use super::{ALWAYS, Column, Table, cell};
+use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// Most decisions and events in the text: the newest.
 const SHOWN: usize = 20;
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &HistoryReport, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(report: &HistoryReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     if let Some(guest) = &report.guest {
         page.line(title(guest));
         page.line("");
@@ -58,13 +58,13 @@ fn moment(seconds: f64) -> String {
     times::local((seconds * 1000.0) as i64)
 }
 
-fn table(report: &HistoryReport) -> Table {
+fn table(report: &HistoryReport) -> TextTable {
     let known = if report.guest.is_some() { columns::guest() } else { columns::host() };
     // The time is first, and then what matters more is further to the left.
     let importance = (1..ALWAYS).rev();
     let columns =
-        report.columns.iter().zip(importance).map(|(name, importance)| Column::new(name, importance).whole());
-    let mut table = Table::of_columns(columns.collect());
+        report.columns.iter().zip(importance).map(|(name, importance)| TableColumn::new(name, importance).whole());
+    let mut table = TextTable::of_columns(columns.collect());
     for row in &report.rows {
         let cells = report.columns.iter().zip(row).map(|(name, value)| {
             match known.iter().find(|column| column.name == *name) {
@@ -87,8 +87,8 @@ fn figure(value: &Value) -> Figure {
 }
 
 /// Returns the rows as CSV: a heading, and numbers as they are. An unknown value is empty.
-pub fn csv(report: &HistoryReport) -> Page {
-    let mut page = Page::new();
+pub fn csv(report: &HistoryReport) -> TextPage {
+    let mut page = TextPage::new();
     page.line(report.columns.join(","));
     for row in &report.rows {
         let cells: Vec<String> =

@@ -17,7 +17,7 @@ pub mod settings;
 pub mod status;
 mod table;
 
-pub use table::{ALWAYS, Column, Place, Table, cell, cut, width};
+pub use table::{ALWAYS, ColumnSpan, TableColumn, TextTable, cell, cut, width};
 
 #[cfg(test)]
 pub(crate) mod tests;

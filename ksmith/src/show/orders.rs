@@ -1,12 +1,12 @@
 //! The JSON replies of commands that act.
 
-use ksmith_core::knobs::Knobs;
+use ksmith_core::knobs::KnobSettings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The reply of `ksmith merge`.
 #[derive(Debug, Serialize)]
-pub struct Merged<'a> {
+pub struct MergeReply<'a> {
     /// Name of the guest.
     pub guest: &'a str,
     /// PID of its first process.
@@ -27,7 +27,7 @@ pub struct Merged<'a> {
 
 /// The reply of `ksmith hold`.
 #[derive(Debug, Serialize)]
-pub struct Held<'a> {
+pub struct HoldReply<'a> {
     /// The guest as it was named.
     pub guest: &'a str,
     /// True if balance leaves it alone.
@@ -52,7 +52,7 @@ pub struct PlannedScan<'a> {
 }
 
 /// Returns the reply of `ksmith daemon --dry-run`.
-pub fn planned_turn(reason: &str, knobs: &Knobs) -> Value {
+pub fn planned_turn(reason: &str, knobs: &KnobSettings) -> Value {
     let settings: serde_json::Map<_, _> =
         knobs.iter().map(|(knob, value)| (knob.name().to_owned(), json!(knob.text(value)))).collect();
     json!({ "dry_run": true, "reason": reason, "settings": settings })

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::figures::schema::{document, list, plains, texts};
 use ksmith_core::guest::Guest;
-use ksmith_core::kernel::Run;
-use ksmith_core::model::{GuestsReport, Status};
-use ksmith_core::other_controllers::{Conflict, FoundController};
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::kernel::RunState;
+use ksmith_core::model::{GuestsReport, StatusReport};
+use ksmith_core::other_controllers::{ControllerConflict, FoundController};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
 use serde::Serialize;
@@ -17,7 +17,7 @@ use serde_json::Value;
 /// The state of KSM on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum KsmState {
     /// KSM scans memory now.
     On,
     /// It does not scan, and what is merged stays merged.
@@ -32,7 +32,7 @@ pub enum State {
 
 /// Guests that look equal: of one kind and program, with the same memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Alike {
+pub struct AlikeGuests {
     /// The number of guests.
     pub guests: usize,
     /// The kind of these guests.
@@ -45,9 +45,9 @@ pub struct Alike {
 
 /// The overview of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Overview {
+pub struct HostOverview {
     /// The state of KSM.
-    pub state: State,
+    pub state: KsmState,
     /// Memory that merging saves now; `None` if KSM's counters can't be read.
     pub saved_bytes: Option<u64>,
     /// The controllers of KSM, one name each: ksmith first.
@@ -59,7 +59,7 @@ pub struct Overview {
     /// The number of guests that offer no memory to KSM.
     pub not_mergeable_guests: usize,
     /// Guests that look equal, the largest group first.
-    pub alike: Vec<Alike>,
+    pub alike: Vec<AlikeGuests>,
     /// Upper bound on what merging could save besides: all memory of these guests.
     pub upper_bound_bytes: u64,
     /// Processes that this user can't see.
@@ -74,9 +74,9 @@ pub struct Overview {
 
 /// The inputs of the overview.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct OverviewInputs<'a> {
     /// The status of the host.
-    pub status: &'a Status,
+    pub status: &'a StatusReport,
     /// The guests of the host.
     pub guests: &'a GuestsReport,
     /// Other controllers of KSM.
@@ -87,18 +87,18 @@ pub struct Seen<'a> {
     pub is_root: bool,
 }
 
-impl Overview {
+impl HostOverview {
     /// Makes the overview.
-    pub fn new(seen: Seen) -> Self {
+    pub fn new(seen: OverviewInputs) -> Self {
         let sample = &seen.status.sample;
         let state = match (&sample.ksm.run, sample.ksm.run_state()) {
-            (Reading::Absent, _) => State::Absent,
-            (_, Some(Run::Running)) => State::On,
-            (_, Some(Run::Stopped)) => State::Off,
-            (_, Some(Run::Unmerged)) => State::Unmerged,
-            (_, None) => State::Unknown,
+            (Reading::Absent, _) => KsmState::Absent,
+            (_, Some(RunState::Running)) => KsmState::On,
+            (_, Some(RunState::Stopped)) => KsmState::Off,
+            (_, Some(RunState::Unmerged)) => KsmState::Unmerged,
+            (_, None) => KsmState::Unknown,
         };
-        let totals = Totals::of(sample);
+        let totals = HostTotals::from_sample(sample);
         let saved_bytes = (!totals.is_unknown).then_some(totals.saved_bytes);
         let (can, can_not): (Vec<&Guest>, Vec<&Guest>) =
             seen.guests.guests.iter().partition(|guest| guest.mergeable != Some(false) && guest.obstacle.is_none());
@@ -125,11 +125,13 @@ impl Overview {
         overview
     }
 
-    fn next(&self, seen: Seen) -> (&'static str, &'static str) {
-        let has_rival =
-            seen.others.iter().any(|found| found.runs() && found.controller.conflict == Conflict::Certain);
+    fn next(&self, seen: OverviewInputs) -> (&'static str, &'static str) {
+        let has_rival = seen
+            .others
+            .iter()
+            .any(|found| found.runs() && found.controller.conflict == ControllerConflict::Certain);
         match self.state {
-            State::Absent | State::Unknown => ("ksmith doctor", "says why, and what to do"),
+            KsmState::Absent | KsmState::Unknown => ("ksmith doctor", "says why, and what to do"),
             _ if seen.status.daemon.is_some() => ("ksmith top", "shows each guest, live"),
             _ if seen.is_service_active => ("sudo ksmith top", "shows each guest, live"),
             _ if has_rival => ("ksmith doctor", "says what controls KSM here, and how it hands over"),
@@ -141,28 +143,29 @@ impl Overview {
     }
 }
 
-fn controlled_by(seen: Seen) -> Vec<String> {
+fn controlled_by(seen: OverviewInputs) -> Vec<String> {
     let own = match &seen.status.daemon {
         Some(daemon) => Some(format!("ksmith (pid {}), policy {}: {}", daemon.pid, daemon.policy, daemon.state)),
         None => seen.is_service_active.then(|| "ksmith.service; only root may ask it".to_owned()),
     };
     let is_meant = |found: &&FoundController| {
-        found.runs() && !matches!(found.controller.conflict, Conflict::AtStart | Conflict::Possible)
+        found.runs()
+            && !matches!(found.controller.conflict, ControllerConflict::AtStart | ControllerConflict::Possible)
     };
     own.into_iter().chain(seen.others.iter().filter(is_meant).map(ToString::to_string)).collect()
 }
 
-fn alike(guests: &[&Guest]) -> Vec<Alike> {
+fn alike(guests: &[&Guest]) -> Vec<AlikeGuests> {
     let mut groups: BTreeMap<(String, String, u64), usize> = BTreeMap::new();
     for guest in guests {
         if let Some(memory) = guest.memory_bytes {
             *groups.entry((guest.kind.word().to_owned(), guest.program.clone(), memory)).or_default() += 1;
         }
     }
-    let mut alike: Vec<Alike> = groups
+    let mut alike: Vec<AlikeGuests> = groups
         .into_iter()
         .filter(|(_, guests)| *guests > 1)
-        .map(|((kind, program, memory_bytes), guests)| Alike { guests, kind, program, memory_bytes })
+        .map(|((kind, program, memory_bytes), guests)| AlikeGuests { guests, kind, program, memory_bytes })
         .collect();
     alike.sort_by_key(|group| std::cmp::Reverse((group.guests, group.memory_bytes)));
     alike
@@ -172,22 +175,24 @@ fn alike(guests: &[&Guest]) -> Vec<Alike> {
 const SHOWN: usize = 3;
 
 /// Returns the text for people.
-pub fn text(overview: &Overview) -> Page {
-    let mut page = Page::new();
+pub fn text(overview: &HostOverview) -> TextPage {
+    let mut page = TextPage::new();
     let saved = overview.saved_bytes.map_or("an unknown amount".to_owned(), |bytes| Bytes::from(bytes).to_string());
     match overview.state {
-        State::On => page.toned(Tone::Good, format_args!("KSM       on; saves {saved} now")),
-        State::Off if overview.saved_bytes == Some(0) => page.line("KSM       off; saves nothing"),
-        State::Off => page.line(format_args!("KSM       off; {saved} stay saved from before")),
-        State::Unmerged => page.line("KSM       off; everything was unmerged"),
-        State::Absent => page.toned(Tone::Problem, "KSM       this kernel has none: no memory can be merged here"),
-        State::Unknown => page.toned(Tone::Problem, "KSM       its state can't be read"),
+        KsmState::On => page.toned(TextTone::Good, format_args!("KSM       on; saves {saved} now")),
+        KsmState::Off if overview.saved_bytes == Some(0) => page.line("KSM       off; saves nothing"),
+        KsmState::Off => page.line(format_args!("KSM       off; {saved} stay saved from before")),
+        KsmState::Unmerged => page.line("KSM       off; everything was unmerged"),
+        KsmState::Absent => {
+            page.toned(TextTone::Problem, "KSM       this kernel has none: no memory can be merged here")
+        }
+        KsmState::Unknown => page.toned(TextTone::Problem, "KSM       its state can't be read"),
     }
     let by = match overview.controlled_by.as_slice() {
         [] => "no program".to_owned(),
         names => names.join("; "),
     };
-    if overview.state != State::Absent {
+    if overview.state != KsmState::Absent {
         page.line(format_args!("control   {by}"));
     }
     page.line(format_args!("guests    {}", guests(overview)));
@@ -201,7 +206,7 @@ pub fn text(overview: &Overview) -> Page {
             Bytes::from(group.memory_bytes)
         )
     }));
-    if overview.guests > 0 && overview.state != State::Absent {
+    if overview.guests > 0 && overview.state != KsmState::Absent {
         page.line(format_args!(
             "could     save at most {} besides, if all of that had equals; only an estimate tells",
             Bytes::from(overview.upper_bound_bytes)
@@ -215,17 +220,17 @@ pub fn text(overview: &Overview) -> Page {
     }
     page.line(format_args!("next      `{}` {}", overview.next, overview.next_does));
     page.line("");
-    page.toned(Tone::Faint, "`ksmith --help` lists all commands");
+    page.toned(TextTone::Faint, "`ksmith --help` lists all commands");
     page
 }
 
-fn guests(overview: &Overview) -> String {
+fn guests(overview: &HostOverview) -> String {
     let not = match overview.not_mergeable_guests {
         0 => String::new(),
         guests => format!("; {guests} without: `ksmith doctor NAME` says why"),
     };
     match overview.guests {
-        guests if overview.state == State::Absent => {
+        guests if overview.state == KsmState::Absent => {
             format!("{guests}, {} resident", Bytes::from(overview.mergeable_bytes))
         }
         0 if overview.has_unknown_guests => format!("none that can be read{not}"),
@@ -236,7 +241,7 @@ fn guests(overview: &Overview) -> String {
     }
 }
 
-/// Returns the schema of an [`Overview`].
+/// Returns the schema of an [`HostOverview`].
 pub fn schema() -> Value {
     let alike = plains(
         &[

@@ -1,12 +1,12 @@
 //! Pages as a terminal shows them: in colours, and cut to its width.
 
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 
 use super::table::{cut, width};
 
 /// Returns the lines of a page, in colours if `colours` is true, each cut to `room` cells if that is known.
-pub fn lines(page: &Page, colours: bool, room: Option<usize>) -> Vec<String> {
-    let line = |pieces: Vec<(Option<Tone>, &str)>| {
+pub fn lines(page: &TextPage, colours: bool, room: Option<usize>) -> Vec<String> {
+    let line = |pieces: Vec<(Option<TextTone>, &str)>| {
         let (mut line, mut left) = (String::new(), room.unwrap_or(usize::MAX));
         let whole: usize = pieces.iter().map(|(_, text)| width(text)).sum();
         for (place, (tone, text)) in pieces.iter().enumerate() {
@@ -29,12 +29,12 @@ pub fn lines(page: &Page, colours: bool, room: Option<usize>) -> Vec<String> {
 }
 
 /// Returns the terminal's code of a tone.
-fn code(tone: Tone) -> &'static str {
+fn code(tone: TextTone) -> &'static str {
     match tone {
-        Tone::Problem => "1;31",
-        Tone::Warning => "33",
-        Tone::Good => "32",
-        Tone::Faint => "2",
+        TextTone::Problem => "1;31",
+        TextTone::Warning => "33",
+        TextTone::Good => "32",
+        TextTone::Faint => "2",
     }
 }
 
@@ -42,10 +42,10 @@ fn code(tone: Tone) -> &'static str {
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        let mut page = Page::new();
-        page.partly_toned("a\u{1b}[2J ", Tone::Problem, "bad", " end");
-        page.toned(Tone::Good, "well");
+    fn page() -> TextPage {
+        let mut page = TextPage::new();
+        page.partly_toned("a\u{1b}[2J ", TextTone::Problem, "bad", " end");
+        page.toned(TextTone::Good, "well");
         page
     }
 

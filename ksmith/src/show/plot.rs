@@ -1,7 +1,7 @@
 //! Figures of the history over time, drawn with characters.
 
-use ksmith_core::field::Unit;
-use ksmith_core::printable::Page;
+use ksmith_core::field::FigureUnit;
+use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
 use ksmith_record::{HistoryReport, columns, times};
 use ratatui::buffer::Buffer;
@@ -16,8 +16,8 @@ const HEIGHT: u16 = 14;
 const LEAST: u16 = 40;
 
 /// Plots each figure of a report by itself, as wide as the terminal.
-pub fn plot(report: &HistoryReport, width: u16) -> Page {
-    let mut page = Page::new();
+pub fn plot(report: &HistoryReport, width: u16) -> TextPage {
+    let mut page = TextPage::new();
     if report.rows.is_empty() {
         page.line("nothing was recorded in that time");
         return page;
@@ -58,8 +58,8 @@ fn picture(report: &HistoryReport, name: &str, points: &[(f64, f64)], width: u16
 fn label(name: &str, value: f64) -> String {
     let known = columns::host().into_iter().chain(columns::guest()).find(|column| column.name == name);
     match known.map(|column| column.field.unit) {
-        Some(Unit::Bytes) => Bytes::from(value as i64).to_string(),
-        Some(Unit::Percent) => format!("{value:.1} %"),
+        Some(FigureUnit::Bytes) => Bytes::from(value as i64).to_string(),
+        Some(FigureUnit::Percent) => format!("{value:.1} %"),
         _ => format!("{value:.1}"),
     }
 }

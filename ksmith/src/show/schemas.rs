@@ -44,7 +44,7 @@ pub const SCHEMAS: &[Schema] = &[
 ];
 
 /// Returns the schema of a command.
-pub fn of(command: &str) -> Option<Value> {
+pub fn command_schema(command: &str) -> Option<Value> {
     SCHEMAS.iter().find(|(name, _)| *name == command).map(|(_, schema)| schema())
 }
 

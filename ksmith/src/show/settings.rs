@@ -4,11 +4,11 @@
 //! out.
 
 use ksmith_core::figures::schema::{document, plain, plains};
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::printable::{TextPage, TextTone};
 use serde_json::json;
 use toml::{Table, Value};
 
-use crate::manual::settings::{self, Settings};
+use crate::manual::settings::{self, PackagedSettings};
 
 /// Tables with keys of any name. A file that has such a table replaces all of it.
 const OF_ANY_NAME: [&str; 1] = ["balance.classes"];
@@ -18,17 +18,17 @@ const MARKS: usize = 46;
 
 /// One table of the configuration, or one of its rules.
 #[derive(Debug)]
-struct Section {
+struct ConfigSection {
     /// The name between the brackets: `balance.classes`.
     name: String,
     /// True if it is one of several: `[[balance.rule]]`.
     is_rule: bool,
-    keys: Vec<Key>,
+    keys: Vec<EffectiveKey>,
 }
 
 /// One key in force.
 #[derive(Debug)]
-struct Key {
+struct EffectiveKey {
     name: String,
     /// `None` if the key has no default, and the file does not set it.
     value: Option<Value>,
@@ -37,33 +37,33 @@ struct Key {
 
 /// All keys, in the order of the packaged configuration.
 #[derive(Debug)]
-pub struct InForce {
-    sections: Vec<Section>,
+pub struct EffectiveConfig {
+    sections: Vec<ConfigSection>,
 }
 
-impl InForce {
+impl EffectiveConfig {
     /// Merges the keys of a file, `written`, with the defaults.
     ///
     /// # Errors
     /// The packaged configuration can't be read, which is a fault of the program.
     pub fn new(written: &Table) -> Result<Self, String> {
         let mut sections = Vec::new();
-        for table in Settings::packaged()?.tables {
+        for table in PackagedSettings::packaged()?.tables {
             let name = table.name().to_owned();
             let found = find(written, &name);
             let is_rule = table.header.starts_with("[[");
             if let (true, Some(Value::Array(rules))) = (is_rule, found) {
-                sections.extend(rules.iter().filter_map(Value::as_table).map(|rule| Section {
+                sections.extend(rules.iter().filter_map(Value::as_table).map(|rule| ConfigSection {
                     name: name.clone(),
                     is_rule,
                     keys: set(rule),
                 }));
             } else if let (true, Some(Value::Table(own))) = (OF_ANY_NAME.contains(&name.as_str()), found) {
-                sections.push(Section { name, is_rule, keys: set(own) });
+                sections.push(ConfigSection { name, is_rule, keys: set(own) });
             } else if !is_rule {
                 let own = found.and_then(Value::as_table);
                 let keys = table.keys.iter().map(|key| in_force(key, own)).collect::<Result<_, _>>()?;
-                sections.push(Section { name, is_rule, keys });
+                sections.push(ConfigSection { name, is_rule, keys });
             }
         }
         Ok(Self { sections })
@@ -71,18 +71,22 @@ impl InForce {
 
     /// Returns the configuration as TOML that ksmith reads: defaults are marked, and a key without a value is a
     /// comment.
-    pub fn text(&self, first: &str) -> Page {
-        let mut page = Page::new();
+    pub fn text(&self, first: &str) -> TextPage {
+        let mut page = TextPage::new();
         page.line(format_args!("# {first}"));
-        for Section { name, is_rule, keys } in self.sections.iter().filter(|section| !section.keys.is_empty()) {
+        for ConfigSection { name, is_rule, keys } in self.sections.iter().filter(|section| !section.keys.is_empty())
+        {
             page.line("");
             page.line(if *is_rule { format!("[[{name}]]") } else { format!("[{name}]") });
-            for Key { name, value, is_default } in keys {
+            for EffectiveKey { name, value, is_default } in keys {
                 let key = key_text(name);
                 match value {
-                    None => page.toned(Tone::Faint, format_args!("{:<MARKS$}# not set", format!("# {key}"))),
+                    None => page.toned(TextTone::Faint, format_args!("{:<MARKS$}# not set", format!("# {key}"))),
                     Some(value) if *is_default => {
-                        page.toned(Tone::Faint, format_args!("{:<MARKS$}# default", format!("{key} = {value} ")));
+                        page.toned(
+                            TextTone::Faint,
+                            format_args!("{:<MARKS$}# default", format!("{key} = {value} ")),
+                        );
                     }
                     Some(value) => page.line(format_args!("{key} = {value}")),
                 }
@@ -94,7 +98,7 @@ impl InForce {
     /// Returns each key by its whole name, `limits.max_cpu`, with its value. Rules are lists.
     pub fn json(&self) -> serde_json::Value {
         let mut whole = serde_json::Map::new();
-        for Section { name, is_rule, keys } in &self.sections {
+        for ConfigSection { name, is_rule, keys } in &self.sections {
             if *is_rule {
                 let rule: serde_json::Map<_, _> =
                     keys.iter().map(|key| (key.name.clone(), json!(key.value))).collect();
@@ -136,8 +140,8 @@ fn find<'a>(written: &'a Table, name: &str) -> Option<&'a Value> {
 }
 
 /// Returns the keys of a table that has no defaults.
-fn set(table: &Table) -> Vec<Key> {
-    let key = |(name, value): (&String, &Value)| Key {
+fn set(table: &Table) -> Vec<EffectiveKey> {
+    let key = |(name, value): (&String, &Value)| EffectiveKey {
         name: name.clone(),
         value: Some(value.clone()),
         is_default: false,
@@ -145,17 +149,17 @@ fn set(table: &Table) -> Vec<Key> {
     table.iter().map(key).collect()
 }
 
-fn in_force(key: &settings::Key, own: Option<&Table>) -> Result<Key, String> {
+fn in_force(key: &settings::SettingsKey, own: Option<&Table>) -> Result<EffectiveKey, String> {
     let name = key.name.clone();
     if let Some(value) = own.and_then(|own| own.get(&key.name)) {
-        return Ok(Key { name, value: Some(value.clone()), is_default: false });
+        return Ok(EffectiveKey { name, value: Some(value.clone()), is_default: false });
     }
     if !key.is_default {
-        return Ok(Key { name, value: None, is_default: true });
+        return Ok(EffectiveKey { name, value: None, is_default: true });
     }
     let line = format!("{name} = {}", key.value);
     let mut table: Table = line.parse().map_err(|error| format!("ksmith.toml: {line}: {error}"))?;
-    Ok(Key { value: table.remove(&name), name, is_default: true })
+    Ok(EffectiveKey { value: table.remove(&name), name, is_default: true })
 }
 
 /// Returns a key as TOML has it: quoted unless it is plain.
@@ -180,8 +184,8 @@ mod tests {
                        [balance]\ndefault_class = \"lead\"\n[[balance.rule]]\nname = \"db-*\"\nhold = true\n\
                        [[domains.rule]]\ndomain = \"a\"\nuser = \"alice\"\n[domains.nodes]\na = 0\n";
 
-    fn in_force(text: &str) -> InForce {
-        InForce::new(&text.parse().unwrap()).unwrap()
+    fn in_force(text: &str) -> EffectiveConfig {
+        EffectiveConfig::new(&text.parse().unwrap()).unwrap()
     }
 
     fn read(text: &str) -> Config {

@@ -2,22 +2,22 @@
 
 use std::cmp::Reverse;
 
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::figures::{
-    self, BALANCE, CONTROLLER, DOMAIN, Figure, HISTORY, HOST, PROCESS, Row, SKETCH, insert, schema,
+    self, BALANCE, CONTROLLER, DOMAIN, FigureRow, HISTORY, HOST, ModelFigure, PROCESS, SKETCH, insert, schema,
 };
-use ksmith_core::kernel::{self, FIELDS, Run};
+use ksmith_core::kernel::{self, FIELDS, RunState};
 use ksmith_core::lease::is_leased;
-use ksmith_core::model::{BalanceStatus, Status};
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::model::{BalanceStatus, StatusReport};
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{ALWAYS, Column, Table, cell};
+use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// Returns the stable JSON form: each figure of the host by its key, the processes, the daemon, domains and balance.
-pub fn json(status: &Status) -> Value {
+pub fn json(status: &StatusReport) -> Value {
     let mut whole = Map::new();
     for (field, value) in figures::host(status) {
         insert(&mut whole, field.name, json!(value));
@@ -52,14 +52,20 @@ pub fn json(status: &Status) -> Value {
 
 /// Returns the schema of [`json()`].
 pub fn schema() -> Value {
-    let rows = FIELDS.iter().map(|field| Row { field: *field, heading: None }).chain(HOST.iter().map(Figure::row));
-    let processes = schema::object(PROCESS.iter().map(Figure::row), []);
-    let daemon = figures::POLICY.iter().map(Figure::row).chain(CONTROLLER.iter().map(Figure::row));
+    let rows = FIELDS
+        .iter()
+        .map(|field| FigureRow { field: *field, heading: None })
+        .chain(HOST.iter().map(ModelFigure::row));
+    let processes = schema::object(PROCESS.iter().map(ModelFigure::row), []);
+    let daemon = figures::POLICY.iter().map(ModelFigure::row).chain(CONTROLLER.iter().map(ModelFigure::row));
     let domains = schema::object(
         [],
         [
             ("mode", schema::plain("string", "Mode of the domains: report, one or node.")),
-            ("domains", schema::list("Domains with guests.", schema::object(DOMAIN.iter().map(Figure::row), []))),
+            (
+                "domains",
+                schema::list("Domains with guests.", schema::object(DOMAIN.iter().map(ModelFigure::row), [])),
+            ),
             ("may_share_across", schema::plain("boolean", "Whether pages of different domains may be merged.")),
             ("meaning", schema::plain("string", "Consequence of KSM's side channels here, in a sentence.")),
         ],
@@ -68,32 +74,32 @@ pub fn schema() -> Value {
         ("processes", schema::list("Processes with mergeable memory.", processes)),
         ("daemon", schema::or_null(schema::object(daemon, []))),
         ("domains", schema::or_null(domains)),
-        ("balance", schema::or_null(schema::object(BALANCE.iter().map(Figure::row), []))),
-        ("history", schema::or_null(schema::object(HISTORY.iter().map(Figure::row), []))),
-        ("sketch", schema::or_null(schema::object(SKETCH.iter().map(Figure::row), []))),
+        ("balance", schema::or_null(schema::object(BALANCE.iter().map(ModelFigure::row), []))),
+        ("history", schema::or_null(schema::object(HISTORY.iter().map(ModelFigure::row), []))),
+        ("sketch", schema::or_null(schema::object(SKETCH.iter().map(ModelFigure::row), []))),
         ("errors", schema::errors()),
     ];
     schema::document("ksmith status --json", schema::object(rows, parts))
 }
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(status: &Status, width: Option<usize>) -> Page {
-    let mut page = Page::new();
+pub fn text(status: &StatusReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
     write_text(status, width, &mut page);
     page
 }
 
-fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
+fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) {
     match status.sample.ksm.run_state() {
-        Some(Run::Running) => page.toned(Tone::Good, headline(status)),
+        Some(RunState::Running) => page.toned(TextTone::Good, headline(status)),
         Some(_) => page.line(headline(status)),
-        None => page.toned(Tone::Warning, headline(status)),
+        None => page.toned(TextTone::Warning, headline(status)),
     }
     if let Some(daemon) = &status.daemon {
         page.line(format_args!("policy    {}: {}, {}", daemon.policy, daemon.state, daemon.reason));
     }
     if status.sample.ksm.is_present() {
-        let totals = Totals::of(&status.sample);
+        let totals = HostTotals::from_sample(&status.sample);
         let bytes = |bytes: u64| Bytes::from(bytes);
         match totals.is_unknown {
             true => page.line("saved     unknown: KSM's counters can't be read"),
@@ -115,7 +121,7 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
             if totals.is_unknown { "unknown".to_owned() } else { bytes(totals.exposure_bytes).to_string() };
         let exposure = format!("exposure  {exposed}  (headroom {headroom})");
         match totals.is_overexposed() {
-            true => page.partly_toned(exposure + "  ", Tone::Problem, "WARNING: more than the host has", ""),
+            true => page.partly_toned(exposure + "  ", TextTone::Problem, "WARNING: more than the host has", ""),
             false => page.line(exposure),
         }
         page.line(format_args!("settings  {}", settings(status)));
@@ -129,32 +135,32 @@ fn write_text(status: &Status, width: Option<usize>, page: &mut Page) {
             };
             page.line(format_args!("balance   {policy}: {state}, {reason}{taken}"));
             if let Some(exposed) = exposed {
-                page.partly_toned("          ", Tone::Warning, exposed, "");
+                page.partly_toned("          ", TextTone::Warning, exposed, "");
             }
         }
         write_processes(status, width, page);
     }
     for error in status.errors() {
-        page.partly_toned("", Tone::Warning, "note", format_args!("      {error}"));
+        page.partly_toned("", TextTone::Warning, "note", format_args!("      {error}"));
     }
 }
 
 /// Returns the state of KSM in a line.
-pub fn headline(status: &Status) -> String {
+pub fn headline(status: &StatusReport) -> String {
     let ksm = &status.sample.ksm;
     let state = match (ksm.run_state(), &ksm.run) {
-        (Some(Run::Stopped), _) => "KSM is stopped; what is merged stays merged",
-        (Some(Run::Running), _) => "KSM is running",
-        (Some(Run::Unmerged), _) => "KSM is stopped and everything is unmerged",
+        (Some(RunState::Stopped), _) => "KSM is stopped; what is merged stays merged",
+        (Some(RunState::Running), _) => "KSM is running",
+        (Some(RunState::Unmerged), _) => "KSM is stopped and everything is unmerged",
         (None, Reading::Absent) => return "KSM: this kernel has none".to_owned(),
         (None, Reading::Denied) => return "KSM: its settings may not be read by this user".to_owned(),
         (None, _) => "KSM is in a state that ksmith does not know",
     };
     match (&status.daemon, status.ksmd_cpu_percent) {
-        (Some(daemon), _) if ksm.run_state() == Some(Run::Stopped) => {
+        (Some(daemon), _) if ksm.run_state() == Some(RunState::Stopped) => {
             format!("KSM is parked by ksmith (pid {}); what is merged stays merged", daemon.pid)
         }
-        (_, Some(percent)) if ksm.run_state() == Some(Run::Running) => {
+        (_, Some(percent)) if ksm.run_state() == Some(RunState::Running) => {
             format!("{state}; ksmd uses {percent:.1} % of a CPU")
         }
         _ => state.to_owned(),
@@ -164,7 +170,7 @@ pub fn headline(status: &Status) -> String {
 /// Most processes in the text. `ksmith guests` and `--json` show more.
 const SHOWN: usize = 20;
 
-fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
+fn write_processes(status: &StatusReport, width: Option<usize>, page: &mut TextPage) {
     let (mut processes, unattributed) = status.processes();
     if processes.is_empty() {
         let seen_by = if status.sample.hidden_processes > 0 { " that this user may see" } else { "" };
@@ -172,8 +178,9 @@ fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
     }
     processes.sort_by_key(|process| Reverse(process.share.saved_bytes));
     let columns: Vec<_> = PROCESS.iter().filter(|figure| figure.heading.is_some()).collect();
-    let headings = columns.iter().filter_map(|figure| Some(Column::new(figure.heading?, figure.importance)));
-    let mut table = Table::of_columns([Column::new("process", ALWAYS)].into_iter().chain(headings).collect());
+    let headings = columns.iter().filter_map(|figure| Some(TableColumn::new(figure.heading?, figure.importance)));
+    let mut table =
+        TextTable::of_columns([TableColumn::new("process", ALWAYS)].into_iter().chain(headings).collect());
     for process in processes.iter().take(SHOWN) {
         let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(process)));
         table.cells([process.name.clone()].into_iter().chain(cells).collect());
@@ -189,11 +196,11 @@ fn write_processes(status: &Status, width: Option<usize>, page: &mut Page) {
 }
 
 /// Returns the settings that this kernel has, in the kernel's own words.
-fn settings(status: &Status) -> String {
+fn settings(status: &StatusReport) -> String {
     let shown = ["pages_to_scan", "sleep_millisecs", "smart_scan", "use_zero_pages", "advisor_mode"];
     let entries = status.sample.ksm.entries().filter(|(field, _)| shown.contains(&field.name));
     let words = entries.filter_map(|(field, reading)| {
-        let is_leased = matches!(reading.value()?, kernel::Value::Unsigned(value) if is_leased(*value));
+        let is_leased = matches!(reading.value()?, kernel::KsmValue::Unsigned(value) if is_leased(*value));
         let note =
             if field.name == "sleep_millisecs" && is_leased { " (ksmith wakes ksmd for each batch)" } else { "" };
         Some(format!("{} {}{note}", field.name, reading.value()?))

@@ -4,8 +4,8 @@
 //! first. The importance of a column is in the table of figures, and for other columns in the view. Without a width, as
 //! in a pipe, all columns are printed in full.
 
-use ksmith_core::field::{Field, Unit};
-use ksmith_core::figures::Value;
+use ksmith_core::field::{FigureDescription, FigureUnit};
+use ksmith_core::figures::FigureScalar;
 use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 use unicode_width::UnicodeWidthStr;
@@ -21,14 +21,14 @@ const GAP: usize = 2;
 
 /// A column: its heading and its importance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct TableColumn {
     heading: String,
     importance: u8,
     /// True if it may be cut when it is the first column.
     may_be_cut: bool,
 }
 
-impl Column {
+impl TableColumn {
     /// Returns a column with this heading.
     pub fn new(heading: &str, importance: u8) -> Self {
         Self { heading: OneLine(heading).to_string(), importance, may_be_cut: true }
@@ -43,14 +43,14 @@ impl Column {
 
 /// A table for the terminal.
 #[derive(Debug, Clone, Default)]
-pub struct Table {
-    columns: Vec<Column>,
+pub struct TextTable {
+    columns: Vec<TableColumn>,
     rows: Vec<Vec<String>>,
 }
 
 /// The position of a column in a table that was fitted to a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ColumnSpan {
     /// Index of the column in the table.
     pub column: usize,
     /// Its start, in cells of the terminal.
@@ -59,15 +59,15 @@ pub struct Place {
     pub width: usize,
 }
 
-impl Table {
+impl TextTable {
     /// Returns a table with these headings. The further to the left, the more important is a column.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let columns = headings.iter().zip((1..ALWAYS).rev());
-        Self::of_columns(columns.map(|(heading, importance)| Column::new(heading, importance)).collect())
+        Self::of_columns(columns.map(|(heading, importance)| TableColumn::new(heading, importance)).collect())
     }
 
     /// Returns a table with these columns.
-    pub fn of_columns(columns: Vec<Column>) -> Self {
+    pub fn of_columns(columns: Vec<TableColumn>) -> Self {
         Self { columns, rows: Vec::new() }
     }
 
@@ -76,7 +76,7 @@ impl Table {
         self.cells(cells.to_vec());
     }
 
-    /// Adds a row to a table of [`Table::of_columns`].
+    /// Adds a row to a table of [`TextTable::of_columns`].
     pub fn cells(&mut self, cells: Vec<String>) {
         // Before widths are counted: an escape is wider than its character.
         self.rows.push(cells.into_iter().map(|cell| OneLine(cell).to_string()).collect());
@@ -97,12 +97,12 @@ impl Table {
     }
 
     /// Returns the positions of the columns in a table of this width, without those that were dropped.
-    pub fn places(&self, width: Option<usize>) -> Vec<Place> {
+    pub fn places(&self, width: Option<usize>) -> Vec<ColumnSpan> {
         let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural(column)).collect();
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let first = natural.first().copied().unwrap_or(0);
         let least_first = match self.columns.first() {
-            Some(Column { may_be_cut: true, .. }) => first.min(LEAST_NAME),
+            Some(TableColumn { may_be_cut: true, .. }) => first.min(LEAST_NAME),
             _ => first,
         };
         let least = |shown: &[usize]| -> usize {
@@ -123,7 +123,7 @@ impl Table {
         let place = |column: usize| {
             let natural = natural.get(column).copied().unwrap_or(0);
             let width = if column == 0 { natural.min(room.saturating_sub(others)).max(1) } else { natural };
-            let place = Place { column, start, width };
+            let place = ColumnSpan { column, start, width };
             start += width + GAP;
             place
         };
@@ -131,7 +131,7 @@ impl Table {
     }
 
     /// Returns the line of headings.
-    pub fn head(&self, places: &[Place]) -> String {
+    pub fn head(&self, places: &[ColumnSpan]) -> String {
         let headings = places.iter().map(|place| {
             let heading = self.columns.get(place.column).map_or("", |column| column.heading.as_str());
             (*place, heading)
@@ -140,7 +140,7 @@ impl Table {
     }
 
     /// Returns the line of a row, the first row being 0.
-    pub fn line(&self, row: usize, places: &[Place]) -> String {
+    pub fn line(&self, row: usize, places: &[ColumnSpan]) -> String {
         let Some(row) = self.rows.get(row) else { return String::new() };
         aligned(places.iter().filter_map(|place| Some((*place, row.get(place.column)?.as_str()))))
     }
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-fn aligned<'a>(cells: impl Iterator<Item = (Place, &'a str)>) -> String {
+fn aligned<'a>(cells: impl Iterator<Item = (ColumnSpan, &'a str)>) -> String {
     let mut line = String::new();
     for (place, cell) in cells {
         let cell = cut(cell, place.width);
@@ -189,16 +189,16 @@ pub fn cut(text: &str, room: usize) -> String {
 }
 
 /// Formats a figure in its unit, for a cell of a table.
-pub fn cell(field: &Field, value: &Value) -> String {
+pub fn cell(field: &FigureDescription, value: &FigureScalar) -> String {
     match (value, field.unit) {
-        (Value::Unknown, _) => "-".to_owned(),
-        (Value::Unsigned(bytes), Unit::Bytes) => Bytes::from(*bytes).to_string(),
-        (Value::Signed(bytes), Unit::Bytes) => Bytes::from(*bytes).to_string(),
-        (Value::Unsigned(number), _) => number.to_string(),
-        (Value::Signed(number), _) => number.to_string(),
-        (Value::Real(number), _) => format!("{number:.1}"),
-        (Value::Flag(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
-        (Value::Text(text), _) => text.clone(),
+        (FigureScalar::Unknown, _) => "-".to_owned(),
+        (FigureScalar::Unsigned(bytes), FigureUnit::Bytes) => Bytes::from(*bytes).to_string(),
+        (FigureScalar::Signed(bytes), FigureUnit::Bytes) => Bytes::from(*bytes).to_string(),
+        (FigureScalar::Unsigned(number), _) => number.to_string(),
+        (FigureScalar::Signed(number), _) => number.to_string(),
+        (FigureScalar::Real(number), _) => format!("{number:.1}"),
+        (FigureScalar::Flag(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
+        (FigureScalar::Text(text), _) => text.clone(),
     }
 }
 
@@ -208,9 +208,10 @@ mod tests {
 
     use super::*;
 
-    fn table() -> Table {
+    fn table() -> TextTable {
         let columns = [("guest", ALWAYS), ("kind", 60), ("zero", 10), ("saved", 90)];
-        let mut table = Table::of_columns(columns.map(|(heading, rank)| Column::new(heading, rank)).to_vec());
+        let mut table =
+            TextTable::of_columns(columns.map(|(heading, rank)| TableColumn::new(heading, rank)).to_vec());
         for name in ["web", "a-name-of-some-length", "数据库服务器一号"] {
             table.row([name, "qemu", "4 B", "1.00 GiB"].map(str::to_owned));
         }
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn figures_stand_on_the_right() {
-        let mut table = Table::new(["name", "saved"]);
+        let mut table = TextTable::new(["name", "saved"]);
         table.row(["a".to_owned(), "1.00 GiB".to_owned()]);
         table.row(["long".to_owned(), "4 B".to_owned()]);
         assert_eq!(table.lines(None), ["name     saved", "a     1.00 GiB", "long       4 B"]);
@@ -256,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_time_is_not_cut_as_long_as_another_column_can_fall_away() {
-        let columns = [Column::new("time", ALWAYS).whole(), Column::new("saved", 2)];
-        let mut table = Table::of_columns(columns.to_vec());
+        let columns = [TableColumn::new("time", ALWAYS).whole(), TableColumn::new("saved", 2)];
+        let mut table = TextTable::of_columns(columns.to_vec());
         table.row(["2026-11-23 21:13:49", "1.00 GiB"].map(str::to_owned));
         assert_eq!(table.lines(Some(25))[1], "2026-11-23 21:13:49");
         assert_eq!(table.lines(Some(10))[1], "2026-11-2…");
@@ -280,7 +281,7 @@ mod tests {
             room in 1_usize..100,
         ) {
             let columns = ["a", "漢字", "c", "dd"].into_iter().zip([ALWAYS, 3, 2, 1]);
-            let mut table = Table::of_columns(columns.map(|(heading, rank)| Column::new(heading, rank)).collect());
+            let mut table = TextTable::of_columns(columns.map(|(heading, rank)| TableColumn::new(heading, rank)).collect());
             rows.into_iter().for_each(|row| table.cells(row));
             for line in table.lines(Some(room)) {
                 prop_assert!(width(&line) <= room, "{:?} in {}", line, room);

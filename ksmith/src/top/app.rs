@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use ksmith_core::guest::{Guest, GuestId};
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 
-use super::decisions::Decisions;
-use super::event::{Event, Sight, Wish};
+use super::decisions::DecisionLog;
+use super::event::{HostSnapshot, TopEvent, TopRequest};
 use super::layout;
-use super::list::List;
-use super::series::Series;
-use super::sieve::Sieve;
+use super::list::GuestListView;
+use super::series::ChartSeries;
+use super::sieve::GuestFilter;
 
 /// The content of the middle of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum View {
+pub(super) enum TopView {
     /// The list of guests.
     Guests,
     /// The page of one guest.
@@ -29,53 +29,53 @@ pub(super) enum View {
 
 /// The diagnosis of a guest's memory.
 #[derive(Debug, Clone)]
-pub(super) enum Explanation {
+pub(super) enum GuestDiagnosis {
     /// The guest is being examined, since the sample of this time.
     UnderWay(Duration),
     /// The diagnosis, or the reason why there is none.
-    Known(Result<Page, String>),
+    Known(Result<TextPage, String>),
 }
 
 /// A filter that is being typed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Prompt {
+pub(super) struct FilterPrompt {
     pub text: String,
     pub error: Option<String>,
 }
 
 /// The state that the screen is drawn from.
 #[derive(Debug)]
-pub struct App {
+pub struct TopApp {
     pub(super) size: (u16, u16),
     pub(super) has_colours: bool,
-    pub(super) view: View,
-    pub(super) sight: Option<Sight>,
+    pub(super) view: TopView,
+    pub(super) sight: Option<HostSnapshot>,
     /// The newest figures that came while the screen was held.
-    pub(super) held: Option<Sight>,
+    pub(super) held: Option<HostSnapshot>,
     pub(super) is_held: bool,
-    pub(super) series: Series,
-    pub(super) decisions: Decisions,
-    pub(super) list: List,
-    pub(super) prompt: Option<Prompt>,
+    pub(super) series: ChartSeries,
+    pub(super) decisions: DecisionLog,
+    pub(super) list: GuestListView,
+    pub(super) prompt: Option<FilterPrompt>,
     /// The first line that is shown of a page.
     pub(super) scroll: usize,
     /// The guest that was examined last.
-    pub(super) explained: Option<(GuestId, Explanation)>,
+    pub(super) explained: Option<(GuestId, GuestDiagnosis)>,
 }
 
-impl App {
+impl TopApp {
     /// Returns the state before the first sample, on a terminal of so many columns and lines.
     pub fn new(size: (u16, u16), has_colours: bool) -> Self {
         Self {
             size,
             has_colours,
-            view: View::Guests,
+            view: TopView::Guests,
             sight: None,
             held: None,
             is_held: false,
-            series: Series::default(),
-            decisions: Decisions::default(),
-            list: List::default(),
+            series: ChartSeries::default(),
+            decisions: DecisionLog::default(),
+            list: GuestListView::default(),
             prompt: None,
             scroll: 0,
             explained: None,
@@ -83,31 +83,31 @@ impl App {
     }
 
     /// Handles an event. Returns a request to the shell, if there is one.
-    pub fn update(&mut self, event: Event) -> Option<Wish> {
+    pub fn update(&mut self, event: TopEvent) -> Option<TopRequest> {
         match event {
-            Event::Key(key) => self.press(key),
-            Event::Mouse(mouse) => self.point(mouse),
-            Event::Resize(columns, lines) => {
+            TopEvent::Key(key) => self.press(key),
+            TopEvent::Mouse(mouse) => self.point(mouse),
+            TopEvent::Resize(columns, lines) => {
                 self.size = (columns, lines);
                 None
             }
-            Event::Seen(sight) => {
-                self.see(*sight);
+            TopEvent::Seen(sight) => {
+                self.record_snapshot(*sight);
                 None
             }
-            Event::Explained(guest, page) => {
+            TopEvent::Explained(guest, page) => {
                 if matches!(&self.explained, Some((asked, _)) if *asked == guest) {
-                    self.explained = Some((guest, Explanation::Known(page)));
+                    self.explained = Some((guest, GuestDiagnosis::Known(page)));
                 }
                 None
             }
         }
     }
 
-    fn see(&mut self, sight: Sight) {
+    fn record_snapshot(&mut self, sight: HostSnapshot) {
         self.series.push(&sight.status);
         if let Some(note) = &sight.note {
-            self.decisions.note(sight.at, note);
+            self.decisions.record_note(sight.at, note);
         }
         if let Some(daemon) = &sight.status.daemon {
             self.decisions.push(sight.at, daemon);
@@ -128,7 +128,7 @@ impl App {
     }
 
     /// Switches to another view, at its beginning.
-    pub(super) fn go(&mut self, view: View) {
+    pub(super) fn go(&mut self, view: TopView) {
         self.view = view;
         self.scroll = 0;
     }
@@ -139,16 +139,16 @@ impl App {
     }
 
     /// Requests a diagnosis of the guest, unless one is under way.
-    pub(super) fn explain(&mut self, id: GuestId) -> Option<Wish> {
-        if matches!(self.explained, Some((asked, Explanation::UnderWay(_))) if asked == id) {
+    pub(super) fn explain(&mut self, id: GuestId) -> Option<TopRequest> {
+        if matches!(self.explained, Some((asked, GuestDiagnosis::UnderWay(_))) if asked == id) {
             return None;
         }
         let processes = self.guest(id)?.processes.clone();
         let now = self.sight.as_ref()?.at;
-        self.explained = Some((id, Explanation::UnderWay(now)));
+        self.explained = Some((id, GuestDiagnosis::UnderWay(now)));
         // What comes stands below the figures.
         self.scroll = layout::lines_of(&self.facts(id), self.size.0);
-        Some(Wish::Explain(id, processes))
+        Some(TopRequest::Explain(id, processes))
     }
 
     /// Applies the typed text as the filter. An error stays with the text.
@@ -160,7 +160,7 @@ impl App {
             self.prompt = None;
             return;
         }
-        match Sieve::parse(text) {
+        match GuestFilter::parse(text) {
             Ok(sieve) => {
                 self.list.sieve = Some(sieve);
                 self.prompt = None;

@@ -10,7 +10,7 @@ const KEPT: usize = 500;
 
 /// A state of the policy, or a note on the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct ShownDecision {
     /// Time of the first sample that had it.
     pub at: Duration,
     /// The policy with its state, or `daemon`.
@@ -21,31 +21,31 @@ pub struct Decision {
 
 /// The latest decisions, the newest first.
 #[derive(Debug, Clone, Default)]
-pub struct Decisions(VecDeque<Decision>);
+pub struct DecisionLog(VecDeque<ShownDecision>);
 
-impl Decisions {
+impl DecisionLog {
     /// Records the state of the daemon. A reason that differs from the one before only in its figures replaces it.
     pub fn push(&mut self, at: Duration, daemon: &DaemonStatus) {
         let (state, reason) = (format!("{}: {}", daemon.policy, daemon.state), daemon.reason.clone());
         match self.0.iter_mut().find(|last| last.state != NOTE) {
             Some(last) if last.state == state && shape(&last.reason) == shape(&reason) => last.reason = reason,
-            _ => self.add(Decision { at, state, reason }),
+            _ => self.add(ShownDecision { at, state, reason }),
         }
     }
 
     /// Records a note on the source of the figures. A repeated note is recorded once.
-    pub fn note(&mut self, at: Duration, note: &str) {
+    pub fn record_note(&mut self, at: Duration, note: &str) {
         if self.0.front().is_none_or(|last| last.state != NOTE || last.reason != note) {
-            self.add(Decision { at, state: NOTE.to_owned(), reason: note.to_owned() });
+            self.add(ShownDecision { at, state: NOTE.to_owned(), reason: note.to_owned() });
         }
     }
 
     /// Returns the decisions, the newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Decision> {
+    pub fn iter(&self) -> impl Iterator<Item = &ShownDecision> {
         self.0.iter()
     }
 
-    fn add(&mut self, decision: Decision) {
+    fn add(&mut self, decision: ShownDecision) {
         self.0.push_front(decision);
         self.0.truncate(KEPT);
     }
@@ -75,12 +75,12 @@ mod tests {
             uptime_seconds: 0.0,
             max_cpu: None,
         };
-        let mut decisions = Decisions::default();
+        let mut decisions = DecisionLog::default();
         let at = Duration::from_secs;
         decisions.push(at(1), &daemon("burst", "10.5 MiB are new"));
         decisions.push(at(2), &daemon("burst", "9 MiB are new"));
-        decisions.note(at(3), "it was restarted");
-        decisions.note(at(4), "it was restarted");
+        decisions.record_note(at(3), "it was restarted");
+        decisions.record_note(at(4), "it was restarted");
         decisions.push(at(5), &daemon("burst", "8 MiB are new"));
         decisions.push(at(6), &daemon("quiet", "no guest is new"));
         let seen: Vec<_> = decisions.iter().map(|seen| (seen.at.as_secs(), seen.reason.as_str())).collect();

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use ksmith_core::guest::GuestId;
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
-use ksmith_core::printable::Page;
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
+use ksmith_core::printable::TextPage;
 use ksmith_core::sample::ProcessId;
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 
 /// All figures of one moment.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct HostSnapshot {
     /// The time since `ksmith top` started.
     pub at: Duration,
     /// The host's KSM and the daemon.
-    pub status: Status,
+    pub status: StatusReport,
     /// The guests of the host.
     pub guests: GuestsReport,
     /// The balance of a daemon that balances.
@@ -23,7 +23,7 @@ pub struct Sight {
     pub note: Option<String>,
 }
 
-impl Sight {
+impl HostSnapshot {
     /// Returns the errors of reading, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.status.errors();
@@ -35,7 +35,7 @@ impl Sight {
 
 /// An event of the terminal, or of a thread.
 #[derive(Debug, Clone)]
-pub enum Event {
+pub enum TopEvent {
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse was used.
@@ -43,14 +43,14 @@ pub enum Event {
     /// The terminal has another size.
     Resize(u16, u16),
     /// New figures have come.
-    Seen(Box<Sight>),
+    Seen(Box<HostSnapshot>),
     /// The diagnosis of a guest's memory has come, or the reason why there is none.
-    Explained(GuestId, Result<Page, String>),
+    Explained(GuestId, Result<TextPage, String>),
 }
 
 /// A request of the state to its shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum TopRequest {
     /// Diagnose the memory of these processes of a guest.
     Explain(GuestId, Vec<ProcessId>),
     /// End the program.

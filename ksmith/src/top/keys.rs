@@ -4,10 +4,10 @@ use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::app::{App, Prompt, View};
-use super::event::Wish;
+use super::app::{FilterPrompt, TopApp, TopView};
+use super::event::TopRequest;
 use super::layout;
-use super::list::Key;
+use super::list::RowKey;
 
 /// Greatest length of a filter in bytes.
 const LONGEST_FILTER: usize = 1000;
@@ -32,32 +32,32 @@ pub(super) const KEYS: [(&str, &str); 16] = [
     ("Wheel", "with --mouse: scrolls"),
 ];
 
-impl App {
-    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+impl TopApp {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<TopRequest> {
         if key.kind == KeyEventKind::Release {
             return None;
         }
         let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if has_control && key.code == KeyCode::Char('c') {
-            return Some(Wish::End);
+            return Some(TopRequest::End);
         }
         if self.prompt.is_some() {
             self.type_filter(key.code, has_control);
             return None;
         }
         match key.code {
-            KeyCode::Char('q') => return Some(Wish::End),
-            KeyCode::Char('1') => self.go(View::Guests),
-            KeyCode::Char('2') => self.go(View::Decisions),
-            KeyCode::Char('3') => self.go(View::Balance),
+            KeyCode::Char('q') => return Some(TopRequest::End),
+            KeyCode::Char('1') => self.go(TopView::Guests),
+            KeyCode::Char('2') => self.go(TopView::Decisions),
+            KeyCode::Char('3') => self.go(TopView::Balance),
             KeyCode::Tab => self.go(match self.view {
-                View::Guests | View::Guest(_) => View::Decisions,
-                View::Decisions => View::Balance,
-                View::Balance | View::Help => View::Guests,
+                TopView::Guests | TopView::Guest(_) => TopView::Decisions,
+                TopView::Decisions => TopView::Balance,
+                TopView::Balance | TopView::Help => TopView::Guests,
             }),
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.go(View::Help),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.go(TopView::Help),
             KeyCode::Char(' ') => self.hold(),
-            KeyCode::Esc | KeyCode::Backspace if self.view != View::Guests => self.go(View::Guests),
+            KeyCode::Esc | KeyCode::Backspace if self.view != TopView::Guests => self.go(TopView::Guests),
             KeyCode::Esc => self.list.sieve = None,
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
@@ -66,22 +66,22 @@ impl App {
             KeyCode::Home => self.step(isize::MIN / 2),
             KeyCode::End => self.step(isize::MAX / 2),
             KeyCode::Char('w') => {
-                if let View::Guests = self.view {
+                if let TopView::Guests = self.view {
                     self.open();
                 }
-                if let View::Guest(id) = self.view {
+                if let TopView::Guest(id) = self.view {
                     return self.explain(id);
                 }
             }
-            KeyCode::Enter if self.view == View::Guests => self.open(),
-            KeyCode::Left | KeyCode::Char('<') if self.view == View::Guests => self.list.move_order(-1),
-            KeyCode::Right | KeyCode::Char('>') if self.view == View::Guests => self.list.move_order(1),
-            KeyCode::Char('r') if self.view == View::Guests => self.list.is_reversed = !self.list.is_reversed,
-            KeyCode::Char('g') if self.view == View::Guests => self.list.next_label(),
+            KeyCode::Enter if self.view == TopView::Guests => self.open(),
+            KeyCode::Left | KeyCode::Char('<') if self.view == TopView::Guests => self.list.move_order(-1),
+            KeyCode::Right | KeyCode::Char('>') if self.view == TopView::Guests => self.list.move_order(1),
+            KeyCode::Char('r') if self.view == TopView::Guests => self.list.is_reversed = !self.list.is_reversed,
+            KeyCode::Char('g') if self.view == TopView::Guests => self.list.next_label(),
             KeyCode::Char('/') => {
-                self.go(View::Guests);
+                self.go(TopView::Guests);
                 let text = self.list.sieve.as_ref().map(|sieve| sieve.text.clone()).unwrap_or_default();
-                self.prompt = Some(Prompt { text, error: None });
+                self.prompt = Some(FilterPrompt { text, error: None });
             }
             _ => {}
         }
@@ -97,7 +97,7 @@ impl App {
                 prompt.text.pop();
                 prompt.error = None;
             }
-            KeyCode::Char('u') if has_control => *prompt = Prompt::default(),
+            KeyCode::Char('u') if has_control => *prompt = FilterPrompt::default(),
             KeyCode::Char(typed) if !has_control && prompt.text.len() < LONGEST_FILTER => {
                 prompt.text.push(typed);
                 prompt.error = None;
@@ -110,11 +110,11 @@ impl App {
     fn open(&mut self) {
         let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
         match rows.keys.get(rows.place(self.list.chosen.as_ref())) {
-            Some(Key::Guest(id)) => {
-                self.list.chosen = Some(Key::Guest(*id));
-                self.go(View::Guest(*id));
+            Some(RowKey::Guest(id)) => {
+                self.list.chosen = Some(RowKey::Guest(*id));
+                self.go(TopView::Guest(*id));
             }
-            Some(Key::Group(name)) => self.list.open_group(name),
+            Some(RowKey::Group(name)) => self.list.open_group(name),
             None => {}
         }
     }
@@ -125,7 +125,7 @@ impl App {
 
     /// Chooses another row, or scrolls.
     fn step(&mut self, by: isize) {
-        if self.view != View::Guests {
+        if self.view != TopView::Guests {
             let most =
                 layout::lines_of(&self.page(), self.size.0).saturating_sub(layout::body(self.size).height.into());
             self.scroll = self.scroll.min(most).saturating_add_signed(by).min(most);
@@ -137,11 +137,11 @@ impl App {
         self.list.chosen = rows.keys.get(place).cloned();
     }
 
-    pub(super) fn point(&mut self, mouse: MouseEvent) -> Option<Wish> {
+    pub(super) fn point(&mut self, mouse: MouseEvent) -> Option<TopRequest> {
         match mouse.kind {
             MouseEventKind::ScrollUp => self.step(-3),
             MouseEventKind::ScrollDown => self.step(3),
-            MouseEventKind::Down(MouseButton::Left) if self.view == View::Guests && self.prompt.is_none() => {
+            MouseEventKind::Down(MouseButton::Left) if self.view == TopView::Guests && self.prompt.is_none() => {
                 self.click(mouse.column, mouse.row);
             }
             _ => {}

@@ -1,9 +1,9 @@
 //! The layout of the screen.
 
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ratatui::layout::Rect;
 
-use super::list::{Key, Rows};
+use super::list::{GuestListRows, RowKey};
 use super::wrap::wrapped;
 
 /// The least terminal on which the screen makes sense: columns and lines.
@@ -27,7 +27,7 @@ pub fn body((columns, lines): (u16, u16)) -> Rect {
 }
 
 /// Returns the first row of the list that is shown, so that the chosen one is visible.
-pub fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
+pub fn first_row(rows: &GuestListRows, chosen: Option<&RowKey>, height: u16) -> usize {
     let shown = usize::from(height.saturating_sub(1)).max(1);
     let place = rows.place(chosen);
     // Steps of half a screen, so that a row more or less does not move all others.
@@ -39,6 +39,6 @@ pub fn first_row(rows: &Rows, chosen: Option<&Key>, height: u16) -> usize {
 }
 
 /// Returns the lines that a page has on a terminal of so many columns.
-pub fn lines_of(page: &Page, columns: u16) -> usize {
+pub fn lines_of(page: &TextPage, columns: u16) -> usize {
     wrapped(page.pieces(), columns.into()).len()
 }

@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use ksmith_core::figures::{self, Figure, GUEST, Group, groups, sorted, summed};
+use ksmith_core::figures::{self, GUEST, GuestGroup, ModelFigure, groups, sorted, summed};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::model::GuestsReport;
 
-use super::sieve::Sieve;
-use crate::show::{ALWAYS, Column, Table, cell};
+use super::sieve::GuestFilter;
+use crate::show::{ALWAYS, TableColumn, TextTable, cell};
 
 /// The identity of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Key {
+pub enum RowKey {
     /// One guest by itself.
     Guest(GuestId),
     /// All guests with this label.
@@ -21,7 +21,7 @@ pub enum Key {
 
 /// The order, filter and grouping of the list.
 #[derive(Debug, Clone)]
-pub struct List {
+pub struct GuestListView {
     /// Index in [`orders`] of the figure that rows are ordered by.
     sort: usize,
     /// True if the last row comes first.
@@ -29,18 +29,18 @@ pub struct List {
     /// Index in [`figures::labels`] of the label of the groups; `None` if each guest is a row.
     by: Option<usize>,
     /// The filter, if there is one.
-    pub sieve: Option<Sieve>,
+    pub sieve: Option<GuestFilter>,
     /// The chosen row, which is kept when the order changes.
-    pub chosen: Option<Key>,
+    pub chosen: Option<RowKey>,
 }
 
 /// The rows of the list as they are shown.
 #[derive(Debug, Clone)]
-pub struct Rows {
+pub struct GuestListRows {
     /// The rows as text.
-    pub table: Table,
+    pub table: TextTable,
     /// The identity of each row.
-    pub keys: Vec<Key>,
+    pub keys: Vec<RowKey>,
     /// Index of the column that rows are ordered by.
     pub sorted: usize,
 }
@@ -52,25 +52,25 @@ const HEAD: usize = 3;
 const GUESTS: &str = "guests";
 
 /// Returns the figures that the list can be ordered by: name, kind, and each that is a column.
-fn orders() -> impl Iterator<Item = &'static Figure<Guest>> {
-    let is_head = |figure: &&Figure<Guest>| matches!(figure.field.name, "name" | "kind");
+fn orders() -> impl Iterator<Item = &'static ModelFigure<Guest>> {
+    let is_head = |figure: &&ModelFigure<Guest>| matches!(figure.field.name, "name" | "kind");
     GUEST.iter().filter(is_head).chain(columns())
 }
 
-fn columns() -> impl Iterator<Item = &'static Figure<Guest>> {
+fn columns() -> impl Iterator<Item = &'static ModelFigure<Guest>> {
     GUEST.iter().filter(|figure| figure.heading.is_some())
 }
 
-impl Default for List {
+impl Default for GuestListView {
     fn default() -> Self {
         let sort = orders().position(|figure| figure.field.name == "saved_bytes").unwrap_or(0);
         Self { sort, is_reversed: false, by: None, sieve: None, chosen: None }
     }
 }
 
-impl List {
+impl GuestListView {
     /// Returns the figure that rows are ordered by.
-    pub fn figure(&self) -> &'static Figure<Guest> {
+    pub fn figure(&self) -> &'static ModelFigure<Guest> {
         orders().nth(self.sort).unwrap_or(&GUEST[0])
     }
 
@@ -86,7 +86,7 @@ impl List {
     }
 
     /// Returns the label of the groups, if guests are grouped.
-    pub fn label(&self) -> Option<&'static Figure<Guest>> {
+    pub fn label(&self) -> Option<&'static ModelFigure<Guest>> {
         self.by.and_then(|place| figures::labels().nth(place))
     }
 
@@ -125,7 +125,7 @@ impl List {
                 figures::NONE => name.to_owned(),
                 _ => format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
             };
-            self.sieve = Sieve::parse(&format!("{}={value}", label.field.name)).ok();
+            self.sieve = GuestFilter::parse(&format!("{}={value}", label.field.name)).ok();
             self.by = None;
             self.chosen = None;
         }
@@ -140,19 +140,19 @@ impl List {
     }
 
     /// Returns the rows in their order.
-    pub fn rows(&self, report: &GuestsReport) -> Rows {
+    pub fn rows(&self, report: &GuestsReport) -> GuestListRows {
         let report = self.filtered(report);
         let head = match self.label() {
             None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
             Some(label) => [(label.field.name, ALWAYS), (GUESTS, 75), ("", 0)],
         };
-        let head = head.map(|(heading, importance)| Column::new(heading, importance));
+        let head = head.map(|(heading, importance)| TableColumn::new(heading, importance));
         let of_figures = columns().filter_map(|figure| {
             let importance = if std::ptr::eq(figure, self.figure()) { ALWAYS } else { figure.importance };
-            Some(Column::new(figure.heading?, importance))
+            Some(TableColumn::new(figure.heading?, importance))
         });
-        let mut table = Table::of_columns(head.into_iter().chain(of_figures).collect());
-        let mut rows: Vec<(Key, Vec<String>)> = match self.label() {
+        let mut table = TextTable::of_columns(head.into_iter().chain(of_figures).collect());
+        let mut rows: Vec<(RowKey, Vec<String>)> = match self.label() {
             None => sorted(&report, self.figure()).into_iter().map(guest_row).collect(),
             Some(label) => {
                 let mut groups = groups(&report, label, self.figure());
@@ -172,29 +172,29 @@ impl List {
             table.cells(cells);
         }
         let sorted = if self.sort < 2 { self.sort } else { self.sort - 2 + HEAD };
-        Rows { table, keys, sorted }
+        GuestListRows { table, keys, sorted }
     }
 }
 
-fn guest_row(guest: &Guest) -> (Key, Vec<String>) {
+fn guest_row(guest: &Guest) -> (RowKey, Vec<String>) {
     let others = guest.processes.len().saturating_sub(1);
     let others = if others > 0 { format!("+{others}") } else { String::new() };
     let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
     let cells = columns().map(|figure| cell(&figure.field, &(figure.read)(guest)));
-    (Key::Guest(guest.id()), head.into_iter().chain(cells).collect())
+    (RowKey::Guest(guest.id()), head.into_iter().chain(cells).collect())
 }
 
-fn group_row(group: Group) -> (Key, Vec<String>) {
+fn group_row(group: GuestGroup) -> (RowKey, Vec<String>) {
     let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
     let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
     let head = [group.name.clone(), group.guests.to_string(), String::new()];
     let cells = head.into_iter().chain(sums).collect();
-    (Key::Group(group.name), cells)
+    (RowKey::Group(group.name), cells)
 }
 
-impl Rows {
+impl GuestListRows {
     /// Returns the index of the chosen row, or of the first if that is gone.
-    pub fn place(&self, chosen: Option<&Key>) -> usize {
+    pub fn place(&self, chosen: Option<&RowKey>) -> usize {
         chosen.and_then(|chosen| self.keys.iter().position(|key| key == chosen)).unwrap_or(0)
     }
 }

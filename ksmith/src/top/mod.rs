@@ -1,6 +1,6 @@
 //! `ksmith top` without its terminal: a state machine with its keys and its screens.
 //!
-//! [`App`] takes [`Event`]s and returns [`Wish`]es. It reads no clock, file or socket, so that every screen can be made
+//! [`TopApp`] takes [`TopEvent`]s and returns [`TopRequest`]es. It reads no clock, file or socket, so that every screen can be made
 //! in a test. `cli/top.rs` is the shell around it: threads for figures and keys, and the terminal.
 
 mod app;
@@ -18,5 +18,5 @@ mod wrap;
 #[cfg(test)]
 mod tests;
 
-pub use app::App;
-pub use event::{Event, Sight, Wish};
+pub use app::TopApp;
+pub use event::{HostSnapshot, TopEvent, TopRequest};

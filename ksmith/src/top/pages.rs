@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use ksmith_core::figures::GUEST;
 use ksmith_core::guest::GuestId;
-use ksmith_core::printable::{Page, Tone};
-use ksmith_core::units::Span;
+use ksmith_core::printable::{TextPage, TextTone};
+use ksmith_core::units::TimeSpan;
 
-use super::app::{App, Explanation, View};
-use super::event::Sight;
+use super::app::{GuestDiagnosis, TopApp, TopView};
+use super::event::HostSnapshot;
 use super::keys::KEYS;
 use crate::show::{self, cell};
 
-impl App {
+impl TopApp {
     /// Returns the page of the view. The list of guests is none.
-    pub(super) fn page(&self) -> Page {
+    pub(super) fn page(&self) -> TextPage {
         match self.view {
-            View::Guests => Page::new(),
-            View::Guest(id) => {
+            TopView::Guests => TextPage::new(),
+            TopView::Guest(id) => {
                 let mut page = self.facts(id);
                 page.append(&self.why(id));
                 page
             }
-            View::Decisions => self.decisions_page(),
-            View::Balance => self.balance_page(),
-            View::Help => help_page(),
+            TopView::Decisions => self.decisions_page(),
+            TopView::Balance => self.balance_page(),
+            TopView::Help => help_page(),
         }
     }
 
@@ -33,10 +33,10 @@ impl App {
     }
 
     /// Returns the page with all figures of a guest.
-    pub(super) fn facts(&self, id: GuestId) -> Page {
-        let mut page = Page::new();
+    pub(super) fn facts(&self, id: GuestId) -> TextPage {
+        let mut page = TextPage::new();
         match self.guest(id) {
-            None => page.toned(Tone::Warning, format_args!("The guest with PID {} is gone.", id.pid())),
+            None => page.toned(TextTone::Warning, format_args!("The guest with PID {} is gone.", id.pid())),
             Some(guest) => {
                 page.line(guest.title());
                 page.line("");
@@ -44,7 +44,7 @@ impl App {
                     let value = cell(&figure.field, &(figure.read)(guest));
                     page.partly_toned(
                         format_args!("{:<24}{value:>12}  ", figure.field.name),
-                        Tone::Faint,
+                        TextTone::Faint,
                         figure.field.help,
                         "",
                     );
@@ -53,7 +53,7 @@ impl App {
                 page.line("");
                 page.line(format_args!("processes {}", pids.join(", ")));
                 for error in &guest.errors {
-                    page.partly_toned("", Tone::Warning, "note", format_args!("  {error}"));
+                    page.partly_toned("", TextTone::Warning, "note", format_args!("  {error}"));
                 }
             }
         }
@@ -62,59 +62,59 @@ impl App {
     }
 
     /// Returns the page with the diagnosis of a guest's memory, as far as it is known.
-    fn why(&self, id: GuestId) -> Page {
-        let mut page = Page::new();
+    fn why(&self, id: GuestId) -> TextPage {
+        let mut page = TextPage::new();
         match &self.explained {
             Some((asked, explanation)) if *asked == id => match explanation {
-                Explanation::UnderWay(since) => {
-                    let seconds = Span(self.now().saturating_sub(*since));
+                GuestDiagnosis::UnderWay(since) => {
+                    let seconds = TimeSpan(self.now().saturating_sub(*since));
                     page.line(format_args!("Why it does not merge: the guest is being examined ({seconds}) …"));
                 }
-                Explanation::Known(Ok(explanation)) => {
+                GuestDiagnosis::Known(Ok(explanation)) => {
                     page.line("Why it does not merge:");
                     page.append(explanation);
                 }
-                Explanation::Known(Err(why)) => {
-                    page.toned(Tone::Warning, format_args!("Why it does not merge: {why}"))
+                GuestDiagnosis::Known(Err(why)) => {
+                    page.toned(TextTone::Warning, format_args!("Why it does not merge: {why}"))
                 }
             },
-            _ => page.toned(Tone::Faint, "w finds out, mapping by mapping, why its memory does not merge."),
+            _ => page.toned(TextTone::Faint, "w finds out, mapping by mapping, why its memory does not merge."),
         }
         page
     }
 
-    fn decisions_page(&self) -> Page {
-        let mut page = Page::new();
+    fn decisions_page(&self) -> TextPage {
+        let mut page = TextPage::new();
         page.line("State changes and reasons since this screen was opened, the newest first:");
         page.line("");
         let mut is_empty = true;
         for decision in self.decisions.iter() {
             is_empty = false;
-            let ago = format!("{} ago", Span(self.now().saturating_sub(decision.at)));
+            let ago = format!("{} ago", TimeSpan(self.now().saturating_sub(decision.at)));
             page.line(format_args!("{ago:>16}  {:<18}  {}", decision.state, decision.reason));
         }
         if is_empty {
-            page.toned(Tone::Faint, "none: no daemon has answered, and only a daemon decides (ksmith daemon)");
+            page.toned(TextTone::Faint, "none: no daemon has answered, and only a daemon decides (ksmith daemon)");
         }
-        let notes = self.sight.as_ref().map(Sight::notes).unwrap_or_default();
+        let notes = self.sight.as_ref().map(HostSnapshot::notes).unwrap_or_default();
         if !notes.is_empty() {
             page.line("");
         }
         for note in notes {
-            page.partly_toned("", Tone::Warning, "note", format_args!("  {note}"));
+            page.partly_toned("", TextTone::Warning, "note", format_args!("  {note}"));
         }
         page
     }
 
-    fn balance_page(&self) -> Page {
+    fn balance_page(&self) -> TextPage {
         let balance = self.sight.as_ref().and_then(|sight| sight.balance.as_ref());
         balance.map_or_else(
             || {
-                let mut page = Page::new();
+                let mut page = TextPage::new();
                 page.line("No daemon balances memory here.");
                 page.line("");
                 page.toned(
-                    Tone::Faint,
+                    TextTone::Faint,
                     "ksmith balance shows a plan; [balance] enabled = true has a daemon carry it out.",
                 );
                 page
@@ -124,8 +124,8 @@ impl App {
     }
 }
 
-fn help_page() -> Page {
-    let mut page = Page::new();
+fn help_page() -> TextPage {
+    let mut page = TextPage::new();
     for (key, what) in KEYS {
         page.line(format_args!("{key:<22} {what}"));
     }

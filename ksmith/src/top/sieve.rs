@@ -2,25 +2,25 @@
 
 use std::rc::Rc;
 
-use ksmith_core::figures::{GUEST, Value};
-use ksmith_core::filter::Filter;
+use ksmith_core::figures::{FigureScalar, GUEST};
+use ksmith_core::filter::FigureFilter;
 use ksmith_core::guest::Guest;
 
 /// A filter of the list of guests.
 #[derive(Debug, Clone)]
-pub struct Sieve {
+pub struct GuestFilter {
     /// The filter as it was typed.
     pub text: String,
-    expression: Option<Rc<Filter<Guest>>>,
+    expression: Option<Rc<FigureFilter<Guest>>>,
 }
 
-impl Sieve {
+impl GuestFilter {
     /// Parses a filter. Text that is no comparison is searched for in every text of a guest.
     ///
     /// # Errors
     /// The text has an operator and is no expression.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let expression = match Filter::parse(text, GUEST) {
+        let expression = match FigureFilter::parse(text, GUEST) {
             Ok(filter) => Some(Rc::new(filter)),
             Err(error) if text.contains(['=', '<', '>', '~', '(', ')']) => return Err(error.to_string()),
             Err(_) => None,
@@ -35,7 +35,8 @@ impl Sieve {
             None => {
                 let wanted = self.text.to_lowercase();
                 let mut values = GUEST.iter().map(|figure| (figure.read)(guest));
-                values.any(|value| matches!(value, Value::Text(text) if text.to_lowercase().contains(&wanted)))
+                values
+                    .any(|value| matches!(value, FigureScalar::Text(text) if text.to_lowercase().contains(&wanted)))
             }
         }
     }

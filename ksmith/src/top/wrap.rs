@@ -1,29 +1,29 @@
 //! Wraps text at words.
 
-use ksmith_core::printable::Tone;
+use ksmith_core::printable::TextTone;
 
 use crate::show::width;
 
 /// A line of a screen, divided where its tone changes.
-pub type Pieces = Vec<(Option<Tone>, String)>;
+pub type Pieces = Vec<(Option<TextTone>, String)>;
 
 /// Indent of a continuation line, unless a column sets it.
 const INDENT: usize = 2;
 
 /// Wraps each line at words to `room` cells. A line continues below its last column, if that is in the left half.
-pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<Tone>, &'a str)>>, room: usize) -> Vec<Pieces> {
+pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<TextTone>, &'a str)>>, room: usize) -> Vec<Pieces> {
     lines.flat_map(|line| wrap(line, room.max(INDENT + 2))).collect()
 }
 
 /// Returns the start of the last column of a line: behind two spaces or more.
-fn indent(line: &[(Option<Tone>, &str)], room: usize) -> usize {
+fn indent(line: &[(Option<TextTone>, &str)], room: usize) -> usize {
     let text: String = line.iter().map(|(_, text)| *text).collect();
     let ends_gap = |at: &usize| text[..*at].ends_with("  ") && text[*at..].starts_with(|next| next != ' ');
     let begins = text.char_indices().map(|(at, _)| at).filter(ends_gap).map(|at| width(&text[..at]));
     begins.rev().find(|begin| *begin <= room / 2).unwrap_or(INDENT)
 }
 
-fn wrap(line: Vec<(Option<Tone>, &str)>, room: usize) -> Vec<Pieces> {
+fn wrap(line: Vec<(Option<TextTone>, &str)>, room: usize) -> Vec<Pieces> {
     let indent = indent(&line, room);
     let (mut lines, mut used) = (vec![Pieces::new()], 0);
     for (tone, text) in line {
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(plain("key  one two three", 16), ["key  one two ", "     three"], "below the last column");
         assert_eq!(plain("   do: one two", 12), ["   do: one ", "   two"]);
         assert_eq!(plain("a long key  one", 12), ["a long key  ", "  one"], "which is too far to the right");
-        let toned = wrapped([vec![(Some(Tone::Problem), "bad"), (None, " and well")]].into_iter(), 80);
-        assert_eq!(toned, [[(Some(Tone::Problem), "bad".to_owned()), (None, " and well".to_owned())]]);
+        let toned = wrapped([vec![(Some(TextTone::Problem), "bad"), (None, " and well")]].into_iter(), 80);
+        assert_eq!(toned, [[(Some(TextTone::Problem), "bad".to_owned()), (None, " and well".to_owned())]]);
     }
 
     proptest! {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tree::{Module, Tree};
+use crate::tree::{Module, SourceTree};
 
 /// Groups of two or more modules that reach each other.
-pub fn circles(tree: &Tree) -> Vec<Vec<Module>> {
+pub fn circles(tree: &SourceTree) -> Vec<Vec<Module>> {
     let is_family = |a: &Module, b: &Module| a.starts_with(b) || b.starts_with(a);
     let arrows: BTreeMap<&Module, BTreeSet<Module>> = tree
         .files

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tree::Tree;
+use tree::SourceTree;
 
 /// The modules of the same crate that each module names, by module.
 pub type Uses = BTreeMap<String, BTreeSet<String>>;
@@ -26,12 +26,12 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn tree_of(name: &str) -> Tree {
-    Tree::read(&workspace().join(name).join("src"))
+fn tree_of(name: &str) -> SourceTree {
+    SourceTree::read(&workspace().join(name).join("src"))
 }
 
 /// Returns which modules right below the crate's root name each other. Items of the root itself are `lib`.
-fn uses(tree: &Tree) -> Uses {
+fn uses(tree: &SourceTree) -> Uses {
     let room = |module: &Vec<String>| module.first().cloned().unwrap_or_else(|| "lib".to_owned());
     let mut uses = Uses::new();
     for module in tree.files.keys() {
@@ -104,7 +104,7 @@ fn the_picture_of_modules_is_that_of_the_sources() {
         .into_iter()
         .map(|name| {
             let tree = tree_of(name);
-            picture::of_crate(name, &tree, &uses(&tree))
+            picture::draw_crate(name, &tree, &uses(&tree))
         })
         .collect();
     let path = workspace().join("docs/internals/architecture.md");
@@ -141,14 +141,14 @@ fn every_module_stands_above_those_that_it_names() {
 }
 
 /// A crate made up of these files.
-fn made_up(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+fn made_up(files: &[(&str, &str)]) -> (tempfile::TempDir, SourceTree) {
     let directory = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = directory.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let tree = Tree::read(directory.path());
+    let tree = SourceTree::read(directory.path());
     (directory, tree)
 }
 

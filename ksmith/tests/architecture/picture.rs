@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::Uses;
-use crate::tree::Tree;
+use crate::tree::SourceTree;
 
 /// The line before the picture.
 pub const BEGIN: &str = "<!-- modules: made by `KSMITH_WRITE=1 cargo test -p ksmith --test architecture` -->\n";
@@ -24,7 +24,7 @@ fn height(module: &str, uses: &Uses, known: &mut BTreeMap<String, usize>) -> usi
 }
 
 /// Draws one crate's part of the picture.
-pub fn of_crate(name: &str, tree: &Tree, uses: &Uses) -> String {
+pub fn draw_crate(name: &str, tree: &SourceTree, uses: &Uses) -> String {
     let mut text = String::new();
     let about = tree.files.get(&Vec::new()).map(|file| file.about.clone()).unwrap_or_default();
     writeln!(text, "\n**{name}/**: {about}\n").unwrap();

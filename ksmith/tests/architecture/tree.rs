@@ -13,7 +13,7 @@ pub type Module = Vec<String>;
 
 /// One file of production code.
 #[derive(Debug, Default)]
-pub struct File {
+pub struct SourceFile {
     /// The first sentence of its `//!` documentation.
     pub about: String,
     /// Child modules that are not compiled for tests only.
@@ -28,12 +28,12 @@ pub struct File {
 
 /// All files of a crate.
 #[derive(Debug, Default)]
-pub struct Tree {
+pub struct SourceTree {
     /// The files by module.
-    pub files: BTreeMap<Module, File>,
+    pub files: BTreeMap<Module, SourceFile>,
 }
 
-impl Tree {
+impl SourceTree {
     /// Reads the crate with its sources in `src`.
     pub fn read(src: &Path) -> Self {
         let mut tree = Self::default();
@@ -45,8 +45,8 @@ impl Tree {
     fn take_in(&mut self, src: &Path, path: &Path, module: Module) {
         let text = fs::read_to_string(path).unwrap();
         let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut file = File { about: first_sentence(&syntax.attrs), ..File::default() };
-        let mut reader = Reader { file: &mut file };
+        let mut file = SourceFile { about: first_sentence(&syntax.attrs), ..SourceFile::default() };
+        let mut reader = PathCollector { file: &mut file };
         reader.visit_file(&syntax);
         let below = src.join(module.iter().collect::<PathBuf>());
         // A macro may declare children too, as the registry of hypervisors does.
@@ -135,11 +135,11 @@ fn first_sentence(attributes: &[Attribute]) -> String {
     }
 }
 
-struct Reader<'a> {
-    file: &'a mut File,
+struct PathCollector<'a> {
+    file: &'a mut SourceFile,
 }
 
-impl Reader<'_> {
+impl PathCollector<'_> {
     fn import(&mut self, tree: &UseTree, prefix: &[String]) {
         let joined = |name: &syn::Ident| prefix.iter().cloned().chain([name.to_string()]).collect::<Vec<_>>();
         match tree {
@@ -159,7 +159,7 @@ impl Reader<'_> {
     }
 }
 
-impl Visit<'_> for Reader<'_> {
+impl Visit<'_> for PathCollector<'_> {
     fn visit_item(&mut self, item: &Item) {
         let attributes: &[Attribute] = match item {
             Item::Mod(it) => &it.attrs,
@@ -190,7 +190,7 @@ impl Visit<'_> for Reader<'_> {
     fn visit_macro(&mut self, item: &syn::Macro) {
         let arguments = item.parse_body_with(Punctuated::<syn::Expr, syn::Token![,]>::parse_terminated);
         for expression in arguments.into_iter().flatten() {
-            Reader { file: &mut *self.file }.visit_expr(&expression);
+            PathCollector { file: &mut *self.file }.visit_expr(&expression);
         }
         syn::visit::visit_macro(self, item);
     }

@@ -19,12 +19,12 @@ fn what_acts_refuses_a_captured_tree() {
 }
 
 /// The program where any user may run it, and a user that is not root.
-struct Unprivileged {
+struct UnprivilegedProgram {
     _directory: tempfile::TempDir,
     program: PathBuf,
 }
 
-impl Unprivileged {
+impl UnprivilegedProgram {
     fn new() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
@@ -57,7 +57,7 @@ fn without_root_nothing_is_changed_and_everything_that_can_be_is_shown() {
         skipped("this kernel has no KSM");
         return;
     }
-    let Some(user) = Unprivileged::new() else { return };
+    let Some(user) = UnprivilegedProgram::new() else { return };
     for arguments in ACTING {
         let output = user.run(arguments);
         assert_eq!(code(&output), 5, "{arguments:?}: {}", err(&output));

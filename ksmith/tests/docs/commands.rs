@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use ksmith::cli::Cli;
 
-use crate::page::{self, Block};
+use crate::page::{self, DocBlock};
 
 /// Reasons for not running a block of commands by a test.
 const REASONS: [&str; 14] = [
@@ -32,7 +32,7 @@ const WRAPPERS: [&str; 8] = ["sudo", "exec", "time", "nice", "srun", "mpirun", "
 
 /// The treatment of a block of commands.
 #[derive(Debug, PartialEq)]
-pub enum Mark {
+pub enum BlockMark {
     /// A test runs it and expects this exit code.
     Run(i32),
     /// No test runs it.
@@ -40,7 +40,7 @@ pub enum Mark {
 }
 
 /// The mark of a block, or nothing for what is no command.
-pub fn mark(block: &Block) -> Result<Option<Mark>, String> {
+pub fn mark(block: &DocBlock) -> Result<Option<BlockMark>, String> {
     let Some(info) = &block.info else {
         return Err("a block without a fence says not what it is".to_owned());
     };
@@ -52,11 +52,11 @@ pub fn mark(block: &Block) -> Result<Option<Mark>, String> {
         return Ok(None);
     }
     match mark.split_once('=') {
-        None if mark == "run" => Ok(Some(Mark::Run(0))),
+        None if mark == "run" => Ok(Some(BlockMark::Run(0))),
         Some(("run", code)) => {
-            code.parse().map(|code| Some(Mark::Run(code))).map_err(|_| format!("no code: {code}"))
+            code.parse().map(|code| Some(BlockMark::Run(code))).map_err(|_| format!("no code: {code}"))
         }
-        Some(("not-run", reason)) if REASONS.contains(&reason) => Ok(Some(Mark::NotRun)),
+        Some(("not-run", reason)) if REASONS.contains(&reason) => Ok(Some(BlockMark::NotRun)),
         _ => Err(format!("{info:?}: sh,run or sh,not-run=REASON, one of {REASONS:?}")),
     }
 }
@@ -159,11 +159,11 @@ fn commands_are_found_in_lines_of_shell() {
 fn a_block_without_a_mark_is_a_fault() {
     let marked = |info: Option<&str>| {
         let info = info.map(str::to_owned);
-        mark(&Block { info, code: String::new(), line: 1, start: 0, end: 0 })
+        mark(&DocBlock { info, code: String::new(), line: 1, start: 0, end: 0 })
     };
-    assert_eq!(marked(Some("sh,run")), Ok(Some(Mark::Run(0))));
-    assert_eq!(marked(Some("sh,run=3")), Ok(Some(Mark::Run(3))));
-    assert_eq!(marked(Some("sh,not-run=needs-root")), Ok(Some(Mark::NotRun)));
+    assert_eq!(marked(Some("sh,run")), Ok(Some(BlockMark::Run(0))));
+    assert_eq!(marked(Some("sh,run=3")), Ok(Some(BlockMark::Run(3))));
+    assert_eq!(marked(Some("sh,not-run=needs-root")), Ok(Some(BlockMark::NotRun)));
     assert_eq!(marked(Some("toml")), Ok(None));
     for bad in [None, Some("sh"), Some("bash"), Some("sh,not-run"), Some("sh,not-run=laziness"), Some("sh,run=x")] {
         assert!(marked(bad).is_err(), "{bad:?}");

@@ -16,7 +16,7 @@ const HEAD: &str = "# Codes of `ksmith doctor`\n\n\
     | code | severity | says | remedy |\n|---|---|---|---|\n";
 
 #[derive(Default)]
-struct Codes {
+struct FindingCodes {
     rows: BTreeMap<String, [String; 3]>,
 }
 
@@ -54,14 +54,14 @@ fn severity(expression: &Expr) -> String {
     .unwrap_or_else(|| "depends".to_owned())
 }
 
-impl Codes {
+impl FindingCodes {
     fn add(&mut self, code: String, severity: String, what: &Expr, remedy: &Expr) {
         let said = |expression| text(expression).unwrap_or_else(|| "(depends on what is found)".to_owned());
         self.rows.insert(code, [severity, said(what), said(remedy)]);
     }
 }
 
-impl<'a> Visit<'a> for Codes {
+impl<'a> Visit<'a> for FindingCodes {
     fn visit_expr_call(&mut self, call: &'a ExprCall) {
         let arguments: Vec<&Expr> = call.args.iter().collect();
         let is_finding = matches!(&*call.func, Expr::Path(path) if path.path.segments.last().is_some_and(|part| part.ident == "finding"));
@@ -92,7 +92,7 @@ impl<'a> Visit<'a> for Codes {
 
 #[test]
 fn the_page_of_doctors_codes_is_fresh() {
-    let mut codes = Codes::default();
+    let mut codes = FindingCodes::default();
     for (_, file) in sources(&["core/src/diagnose"]).iter().filter(|(path, _)| path.contains("diagnose/host")) {
         codes.visit_file(file);
     }

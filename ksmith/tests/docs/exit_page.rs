@@ -1,6 +1,6 @@
 //! The page of exit codes, from their table.
 
-use ksmith::exit::{CHECK, CODES, Code, RUN};
+use ksmith::exit::{CHECK, CODES, NamedExitCode, RUN};
 
 use crate::generated::check;
 
@@ -9,8 +9,8 @@ const PAGE: &str = "docs/reference/exit-codes.md";
 const HEAD: &str = "# Exit codes of commands\n\n\
     With `--json` an error has the name of its code. This page is generated: `KSMITH_WRITE=1 cargo test -p ksmith --test docs`.\n";
 
-fn table(codes: &[Code]) -> String {
-    let row = |code: &Code| format!("| {} | {} | {} |\n", code.number, code.name, code.meaning);
+fn table(codes: &[NamedExitCode]) -> String {
+    let row = |code: &NamedExitCode| format!("| {} | {} | {} |\n", code.number, code.name, code.meaning);
     format!("\n| code | name | meaning |\n|---|---|---|\n{}", codes.iter().map(row).collect::<String>())
 }
 

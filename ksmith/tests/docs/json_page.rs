@@ -35,7 +35,7 @@ fn the_page_of_schemas_is_fresh() {
     let mut page = HEAD.to_owned();
     let mut listed = 0;
     for (name, _) in schemas::SCHEMAS {
-        let schema = schemas::of(name).unwrap();
+        let schema = schemas::command_schema(name).unwrap();
         page.push_str(&format!("\n## ksmith {name}\n"));
         let forms = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array());
         let forms = forms.map_or_else(|| vec![schema.clone()], Clone::clone);

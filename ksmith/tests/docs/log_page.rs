@@ -29,11 +29,11 @@ fn has_words(text: &str) -> bool {
 }
 
 #[derive(Default)]
-struct Messages {
+struct LogMessages {
     of_level: BTreeMap<String, Vec<String>>,
 }
 
-impl<'a> Visit<'a> for Messages {
+impl<'a> Visit<'a> for LogMessages {
     fn visit_item_mod(&mut self, module: &'a ItemMod) {
         // What a test logs stands in no log.
         if !module.attrs.iter().any(|attribute| attribute.path().is_ident("cfg")) {
@@ -60,7 +60,7 @@ fn a_text_of_braces_alone_has_no_words() {
 
 #[test]
 fn the_page_of_log_messages_is_fresh() {
-    let mut messages = Messages::default();
+    let mut messages = LogMessages::default();
     for (_, file) in
         sources(&["core/src", "host/src", "record/src", "serve/src", "service/src", "sketch/src", "ksmith/src"])
     {

@@ -25,7 +25,7 @@ const WORDS: [(&str, &str); 9] = [
 ];
 
 #[derive(Default)]
-struct Messages(Vec<String>);
+struct MessageTexts(Vec<String>);
 
 /// The text that an argument is, or is made from.
 fn text_of(argument: &Expr) -> Option<String> {
@@ -41,7 +41,7 @@ fn text_of(argument: &Expr) -> Option<String> {
     }
 }
 
-impl<'a> Visit<'a> for Messages {
+impl<'a> Visit<'a> for MessageTexts {
     fn visit_attribute(&mut self, attribute: &'a Attribute) {
         if attribute.path().is_ident("error")
             && let Ok(list) = attribute.meta.require_list()
@@ -138,7 +138,7 @@ fn all_messages_are_of_one_style() {
     let crates =
         ["core/src", "host/src", "record/src", "sketch/src", "serve/src", "service/src", "lab/src", "ksmith/src"];
     for (path, file) in sources(&crates) {
-        let mut messages = Messages::default();
+        let mut messages = MessageTexts::default();
         messages.visit_file(&file);
         count += messages.0.len();
         for text in messages.0 {

@@ -32,7 +32,7 @@ pub struct DocPage {
 }
 
 /// A block of code, with the word behind its fence; `None` is a block that is indented instead.
-pub struct Block {
+pub struct DocBlock {
     pub info: Option<String>,
     pub code: String,
     pub line: usize,
@@ -80,9 +80,9 @@ impl DocPage {
         self.text[..offset].matches('\n').count() + 1
     }
 
-    pub fn blocks(&self) -> Vec<Block> {
+    pub fn blocks(&self) -> Vec<DocBlock> {
         let mut blocks = Vec::new();
-        let mut open: Option<Block> = None;
+        let mut open: Option<DocBlock> = None;
         for (event, range) in self.events() {
             match event {
                 Event::Start(Tag::CodeBlock(kind)) => {
@@ -91,7 +91,7 @@ impl DocPage {
                         CodeBlockKind::Indented => None,
                     };
                     let line = self.line_of(range.start);
-                    open = Some(Block { info, code: String::new(), line, start: range.start, end: range.end });
+                    open = Some(DocBlock { info, code: String::new(), line, start: range.start, end: range.end });
                 }
                 Event::Text(text) => open.iter_mut().for_each(|block| block.code.push_str(&text)),
                 Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::commands::{Mark, mark};
-use crate::page::{self, Block, DocPage};
+use crate::commands::{BlockMark, mark};
+use crate::page::{self, DocBlock, DocPage};
 
 /// A line without its numbers and its widths.
 fn shape(line: &str) -> String {
@@ -48,7 +48,7 @@ fn programs(directory: &Path) {
 }
 
 /// The output that stands behind the block, with nothing but space between.
-fn expected<'a>(page: &DocPage, blocks: &'a [Block], at: usize) -> Option<&'a Block> {
+fn expected<'a>(page: &DocPage, blocks: &'a [DocBlock], at: usize) -> Option<&'a DocBlock> {
     let next = blocks.get(at + 1).filter(|next| next.info.as_deref() == Some("text,output"))?;
     page.text[blocks[at].end..next.start].trim().is_empty().then_some(next)
 }
@@ -62,7 +62,7 @@ fn every_block_that_is_marked_as_run_does_what_it_shows() {
     for page in page::for_users() {
         let blocks = page.blocks();
         for (at, block) in blocks.iter().enumerate() {
-            let Ok(Some(Mark::Run(code))) = mark(block) else { continue };
+            let Ok(Some(BlockMark::Run(code))) = mark(block) else { continue };
             ran += 1;
             let inside = tempfile::tempdir().unwrap();
             let output = Command::new("/bin/sh")

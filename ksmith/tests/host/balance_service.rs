@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use crate::support::process_id;
 use crossbeam_channel::bounded;
-use ksmith_core::balance::{BalanceConfig, KsmStep, Pool};
+use ksmith_core::balance::{BalanceConfig, KsmStep, PoolScope};
 use ksmith_core::model::BalanceReport;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::root::Root;
-use ksmith_service::balance::Ledger;
-use ksmith_service::balance_service::{Ask, BalanceService};
-use ksmith_service::control::{Answer, Hold, Resize, ResizedAnswer};
+use ksmith_service::balance::MemoryLedger;
+use ksmith_service::balance_service::{BalanceRequest, BalanceService};
+use ksmith_service::control::{ControlReply, HoldRequest, ResizeReply, ResizeRequest};
 use ksmith_service::folder::FoldedFigures;
-use ksmith_service::registry::Published;
+use ksmith_service::registry::PublishedSnapshot;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The behaviour of a simulated guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Manner {
+enum GuestBehavior {
     Honest,
     /// Replies OK and does nothing.
     Lazy,
@@ -42,18 +42,18 @@ enum Manner {
 
 /// A guest's memory: 16 MiB are in use.
 #[derive(Debug)]
-struct Memory {
+struct FakeGuestMemory {
     free: u64,
     cache: u64,
     taken: u64,
-    manner: Manner,
+    manner: GuestBehavior,
 }
 
-impl Memory {
+impl FakeGuestMemory {
     fn answer(&mut self, command: &str) -> Option<String> {
         match self.manner {
-            Manner::Hangs => return None,
-            Manner::Garbage => return Some("MemTotal: plenty\n".to_owned()),
+            GuestBehavior::Hangs => return None,
+            GuestBehavior::Garbage => return Some("MemTotal: plenty\n".to_owned()),
             _ => {}
         }
         let Some(change) = command.strip_prefix("config mem=") else {
@@ -69,7 +69,7 @@ impl Memory {
             return Some(text);
         };
         let bytes = change[1..].trim_end_matches('K').parse::<u64>().unwrap() * KIB;
-        if self.manner == Manner::Lazy {
+        if self.manner == GuestBehavior::Lazy {
             return Some(String::new());
         }
         if change.starts_with('-') {
@@ -84,21 +84,21 @@ impl Memory {
 }
 
 /// A process that looks like a user-mode Linux, with a console of ours.
-struct Guest {
+struct FakeGuest {
     child: Arc<Mutex<Child>>,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<FakeGuestMemory>>,
     id: ProcessId,
 }
 
-impl Guest {
-    fn start(directory: &Path, name: &str, manner: Manner) -> Self {
+impl FakeGuest {
+    fn start(directory: &Path, name: &str, manner: GuestBehavior) -> Self {
         let guest = Self::start_mute(directory, name, manner);
         guest.open_console(directory, name);
         guest
     }
 
     /// A guest that has no console yet.
-    fn start_mute(directory: &Path, name: &str, manner: Manner) -> Self {
+    fn start_mute(directory: &Path, name: &str, manner: GuestBehavior) -> Self {
         let program = directory.join(name).join("linux");
         let console = directory.join(name).join(name);
         fs::create_dir_all(&console).unwrap();
@@ -118,7 +118,7 @@ impl Guest {
         // Its end of input is its end: it goes with this test, whatever becomes of it.
         let pid = child.id();
         let _ = child.stdin.as_ref().unwrap();
-        let memory = Arc::new(Mutex::new(Memory { free: 16 * MIB, cache: 96 * MIB, taken: 0, manner }));
+        let memory = Arc::new(Mutex::new(FakeGuestMemory { free: 16 * MIB, cache: 96 * MIB, taken: 0, manner }));
         let child = Arc::new(Mutex::new(child));
         // A program that is just being started has no command line yet by which it could be known.
         wait_until("it is what it was started as", || {
@@ -140,7 +140,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for FakeGuest {
     fn drop(&mut self) {
         let mut child = self.child.lock().unwrap();
         let _ = child.kill();
@@ -148,12 +148,12 @@ impl Drop for Guest {
     }
 }
 
-fn serve(socket: &UnixDatagram, memory: &Mutex<Memory>, child: &Mutex<Child>) {
+fn serve(socket: &UnixDatagram, memory: &Mutex<FakeGuestMemory>, child: &Mutex<Child>) {
     let mut buffer = [0; 1024];
     while let Ok((count, from)) = socket.recv_from(&mut buffer) {
         let length = u32::from_ne_bytes(buffer[8..12].try_into().unwrap()) as usize;
         let command = String::from_utf8_lossy(&buffer[12..(12 + length).min(count)]).into_owned();
-        if memory.lock().unwrap().manner == Manner::Exits && command.starts_with("config mem=-") {
+        if memory.lock().unwrap().manner == GuestBehavior::Exits && command.starts_with("config mem=-") {
             let mut child = child.lock().unwrap();
             let _ = child.kill();
             let _ = child.wait();
@@ -166,19 +166,22 @@ fn serve(socket: &UnixDatagram, memory: &Mutex<Memory>, child: &Mutex<Child>) {
 }
 
 /// The service over these guests alone, on a pool that is always short.
-struct Stage {
+struct BalanceFixture {
     tree: tempfile::TempDir,
     sample: Sample,
-    guests: Published,
+    guests: PublishedSnapshot,
 }
 
-impl Stage {
-    fn of(tree: tempfile::TempDir, guests: &[&Guest]) -> Self {
-        let process = |guest: &&Guest| Process { rss_bytes: WHOLE, ..Process::new(guest.id, "linux".into(), true) };
+impl BalanceFixture {
+    fn from_guests(tree: tempfile::TempDir, guests: &[&FakeGuest]) -> Self {
+        let process = |guest: &&FakeGuest| ProcessSample {
+            rss_bytes: WHOLE,
+            ..ProcessSample::new(guest.id, "linux".into(), true)
+        };
         let processes = guests.iter().map(process).collect();
         Self {
             tree,
-            guests: Published::default(),
+            guests: PublishedSnapshot::default(),
             sample: Sample { page_size: 4096, processes, ..Sample::default() },
         }
     }
@@ -205,12 +208,12 @@ impl Stage {
 
     /// Publishes the guests of a sample, as the registry does.
     fn show(&self, service: &BalanceService, sample: &Sample) {
-        self.guests.publish(Guests::new(Root::host(), Uri::default()).snapshot(sample));
+        self.guests.publish(GuestTracker::new(Root::host(), LibvirtUri::default()).snapshot(sample));
         let _ = service.waker().try_send(());
     }
 
-    fn ledger(&self) -> Ledger {
-        Ledger::open(&self.directory()).unwrap()
+    fn ledger(&self) -> MemoryLedger {
+        MemoryLedger::open(&self.directory()).unwrap()
     }
 }
 
@@ -232,23 +235,26 @@ fn never_short() -> BalanceConfig {
     BalanceConfig { enabled: true, low_percent: 0.1, high_percent: 100.0, ..BalanceConfig::default() }
 }
 
-fn ask(service: &BalanceService, ask: Ask) -> Answer {
+fn send_request(service: &BalanceService, ask: BalanceRequest) -> ControlReply {
     let (reply, answers) = bounded(1);
-    service.ask(ask, reply);
+    service.send_request(ask, reply);
     answers.recv_timeout(PATIENCE).unwrap()
 }
 
 fn report(service: &BalanceService) -> BalanceReport {
-    match ask(service, Ask::Report) {
-        Answer::Balance(report) => *report,
+    match send_request(service, BalanceRequest::Report) {
+        ControlReply::Balance(report) => *report,
         other => panic!("{other:?}"),
     }
 }
 
-fn resize(service: &BalanceService, guest: &str, give: bool, bytes: u64) -> Result<ResizedAnswer, String> {
-    match ask(service, Ask::Resize(Resize { guest: guest.to_owned(), give, bytes, dry_run: false })) {
-        Answer::Resized(answer) => Ok(answer),
-        Answer::Error { message } | Answer::NoGuest { message } => Err(message),
+fn resize(service: &BalanceService, guest: &str, give: bool, bytes: u64) -> Result<ResizeReply, String> {
+    match send_request(
+        service,
+        BalanceRequest::Resize(ResizeRequest { guest: guest.to_owned(), give, bytes, dry_run: false }),
+    ) {
+        ControlReply::Resized(answer) => Ok(answer),
+        ControlReply::Error { message } | ControlReply::NoGuest { message } => Err(message),
         other => panic!("{other:?}"),
     }
 }
@@ -264,11 +270,11 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn among_guests_that_lie_hang_babble_and_exit_the_honest_one_is_balanced() {
     let tree = tempfile::tempdir().unwrap();
-    let start = |name: &str, manner| Guest::start(tree.path(), name, manner);
-    let (honest, lazy) = (start("honest", Manner::Honest), start("lazy", Manner::Lazy));
-    let (garbage, hangs) = (start("garbage", Manner::Garbage), start("hangs", Manner::Hangs));
-    let exits = start("exits", Manner::Exits);
-    let stage = Stage::of(tree, &[&honest, &lazy, &garbage, &hangs, &exits]);
+    let start = |name: &str, manner| FakeGuest::start(tree.path(), name, manner);
+    let (honest, lazy) = (start("honest", GuestBehavior::Honest), start("lazy", GuestBehavior::Lazy));
+    let (garbage, hangs) = (start("garbage", GuestBehavior::Garbage), start("hangs", GuestBehavior::Hangs));
+    let exits = start("exits", GuestBehavior::Exits);
+    let stage = BalanceFixture::from_guests(tree, &[&honest, &lazy, &garbage, &hangs, &exits]);
     let service = stage.service(always_short());
     // 16 MiB are in use, 16 stay in reserve.
     wait_until("the honest one gives what it can", || honest.taken() > 80 * MIB);
@@ -297,8 +303,8 @@ fn among_guests_that_lie_hang_babble_and_exit_the_honest_one_is_balanced() {
 fn a_new_guest_is_polled_once_and_balanced_as_soon_as_its_console_is_there() {
     let tree = tempfile::tempdir().unwrap();
     let directory = tree.path().to_owned();
-    let guest = Guest::start_mute(&directory, "late", Manner::Honest);
-    let stage = Stage::of(tree, &[&guest]);
+    let guest = FakeGuest::start_mute(&directory, "late", GuestBehavior::Honest);
+    let stage = BalanceFixture::from_guests(tree, &[&guest]);
     // It is handed over once: whatever comes of it, the service does by itself.
     let service = stage.service(always_short());
     wait_until("its console is missed", || {
@@ -314,8 +320,8 @@ fn a_new_guest_is_polled_once_and_balanced_as_soon_as_its_console_is_there() {
 #[test]
 fn the_next_daemon_carries_on_and_what_is_not_carried_on_is_given_back() {
     let tree = tempfile::tempdir().unwrap();
-    let guest = Guest::start(tree.path(), "u", Manner::Honest);
-    let stage = Stage::of(tree, &[&guest]);
+    let guest = FakeGuest::start(tree.path(), "u", GuestBehavior::Honest);
+    let stage = BalanceFixture::from_guests(tree, &[&guest]);
     let service = stage.service(BalanceConfig { give_back_on_exit: false, ..never_short() });
     wait_until("it is met", || {
         !report(&service).guests.is_empty() && resize(&service, "u", false, 40 * MIB).is_ok()
@@ -345,15 +351,15 @@ fn the_next_daemon_carries_on_and_what_is_not_carried_on_is_given_back() {
     let service = stage.service(config.clone());
     wait_until("it gives once more", || resize(&service, "u", false, 8 * MIB).is_ok());
     assert_eq!(guest.taken(), 8 * MIB);
-    service.configure(BalanceConfig { pool: Pool::Cgroup("another".to_owned()), ..config });
+    service.configure(BalanceConfig { pool: PoolScope::Cgroup("another".to_owned()), ..config });
     wait_until("it is of another pool and has everything again", || guest.taken() == 0);
 }
 
 #[test]
 fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     let tree = tempfile::tempdir().unwrap();
-    let guest = Guest::start(tree.path(), "u", Manner::Honest);
-    let stage = Stage::of(tree, &[&guest]);
+    let guest = FakeGuest::start(tree.path(), "u", GuestBehavior::Honest);
+    let stage = BalanceFixture::from_guests(tree, &[&guest]);
     let service = stage.service(never_short());
     wait_until("it has told", || report(&service).guests.first().is_some_and(|row| row.guest.can_take));
     let answer = resize(&service, "u", false, 30 * MIB).unwrap();
@@ -363,18 +369,24 @@ fn people_take_give_and_hold_and_are_told_what_came_of_it() {
     assert!(answer.given_bytes > answer.wanted_bytes && answer.given_bytes < 48 * MIB, "{answer:?}");
     let answer = resize(&service, &guest.id.pid.to_string(), true, 2 * WHOLE).unwrap();
     assert_eq!((answer.given_bytes, guest.taken()), (WHOLE, 0));
-    let planned = Resize { guest: "u".to_owned(), give: false, bytes: 32 * MIB, dry_run: true };
-    let Answer::Resized(planned) = ask(&service, Ask::Resize(planned)) else { panic!("it is no plan") };
+    let planned = ResizeRequest { guest: "u".to_owned(), give: false, bytes: 32 * MIB, dry_run: true };
+    let ControlReply::Resized(planned) = send_request(&service, BalanceRequest::Resize(planned)) else {
+        panic!("it is no plan")
+    };
     let amounts = (planned.from_bytes, planned.wanted_bytes, planned.given_bytes);
     assert_eq!((amounts, guest.taken()), ((WHOLE, WHOLE - 32 * MIB, WHOLE), 0), "a dry run takes nothing");
     assert!(resize(&service, "missing", true, MIB).unwrap_err().contains("there is no guest \"missing\""));
-    let hold = |release| ask(&service, Ask::Hold(Hold { guest: "u".to_owned(), release, dry_run: false }));
-    let planned = Hold { guest: "u".to_owned(), release: false, dry_run: true };
-    assert!(matches!(ask(&service, Ask::Hold(planned)), Answer::Done { message } if message.contains("would be")));
-    assert!(matches!(hold(false), Answer::Done { message } if message.contains("left alone")));
+    let hold = |release| {
+        send_request(&service, BalanceRequest::Hold(HoldRequest { guest: "u".to_owned(), release, dry_run: false }))
+    };
+    let planned = HoldRequest { guest: "u".to_owned(), release: false, dry_run: true };
+    assert!(
+        matches!(send_request(&service, BalanceRequest::Hold(planned)), ControlReply::Done { message } if message.contains("would be"))
+    );
+    assert!(matches!(hold(false), ControlReply::Done { message } if message.contains("left alone")));
     service.configure(always_short());
     wait_until("the pool is short", || ["short", "urgent"].contains(&report(&service).state.as_str()));
     assert_eq!(guest.taken(), 0);
-    assert!(matches!(hold(true), Answer::Done { .. }));
+    assert!(matches!(hold(true), ControlReply::Done { .. }));
     wait_until("it is balanced again", || guest.taken() > 0);
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ksmith_core::account::{Totals, shares};
+use ksmith_core::account::{HostTotals, shares};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{
-    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Files, Ksm, KsmStat, Meminfo, PidStat, Psi, Run, SmapsRollup,
-    Vmstat,
+    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Ksm, KsmFileSource, KsmStat, Meminfo, PidStat, Psi, RunState,
+    SmapsRollup, Vmstat,
 };
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_host::root::Root;
 
 const KIB: u64 = 1024;
@@ -25,9 +25,9 @@ fn tree(name: &str) -> Root {
     Root::at(directory)
 }
 
-struct KsmFiles<'a>(&'a Root, Reading<String>);
+struct CapturedKsmFiles<'a>(&'a Root, Reading<String>);
 
-impl Files for KsmFiles<'_> {
+impl KsmFileSource for CapturedKsmFiles<'_> {
     fn text(&mut self, name: &'static str) -> Reading<&str> {
         self.1 = self.0.text(format!("sys/kernel/mm/ksm/{name}"));
         match &self.1 {
@@ -38,7 +38,7 @@ impl Files for KsmFiles<'_> {
 }
 
 fn ksm(root: &Root) -> Ksm {
-    Ksm::read(&mut KsmFiles(root, Reading::Absent))
+    Ksm::read(&mut CapturedKsmFiles(root, Reading::Absent))
 }
 
 /// The tree's directories that are named like a PID, in their order.
@@ -52,7 +52,7 @@ fn pids(root: &Root) -> Vec<u32> {
 }
 
 /// The parsed files of one process.
-struct Seen {
+struct ProcessFiles {
     pid: u32,
     stat: Reading<PidStat>,
     command: CommandLine,
@@ -62,8 +62,8 @@ struct Seen {
     cpu_ns: Reading<u64>,
 }
 
-impl Seen {
-    fn of(root: &Root, pid: u32) -> Self {
+impl ProcessFiles {
+    fn read(root: &Root, pid: u32) -> Self {
         let text = |file| root.text(format!("proc/{pid}/{file}"));
         Self {
             pid,
@@ -95,8 +95,8 @@ impl<T: Default> OrDefault<T> for Reading<T> {
 }
 
 /// The processes of a captured tree: the guests in the order in which they were started, and the kernel threads.
-fn processes(root: &Root) -> (Vec<Seen>, Vec<Seen>) {
-    let all = pids(root).into_iter().map(|pid| Seen::of(root, pid));
+fn processes(root: &Root) -> (Vec<ProcessFiles>, Vec<ProcessFiles>) {
+    let all = pids(root).into_iter().map(|pid| ProcessFiles::read(root, pid));
     let (threads, guests): (Vec<_>, Vec<_>) = all.partition(|seen| seen.stat().is_kernel_thread);
     assert_eq!(guests.iter().map(|guest| guest.stat().comm.as_str()).collect::<Vec<_>>(), GUESTS);
     (guests, threads)
@@ -106,8 +106,8 @@ fn host<T>(root: &Root, file: &str, parse: fn(&str) -> Result<T, ksmith_core::re
     root.text(file).and_then(|text| parse(&text))
 }
 
-fn sample(root: &Root, guests: &[Seen]) -> Sample {
-    let processes = guests.iter().map(|guest| Process {
+fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
+    let processes = guests.iter().map(|guest| ProcessSample {
         id: ProcessId { pid: guest.pid, start_ticks: guest.stat().start_ticks },
         name: guest.stat().comm.as_str().into(),
         is_vm: guest.command.program().starts_with("qemu-system"),
@@ -126,9 +126,9 @@ fn sample(root: &Root, guests: &[Seen]) -> Sample {
 }
 
 /// Asserts the figures that `testdata/guests.c` promises of any kernel that merged its memory.
-fn assert_guests_merged(root: &Root, guests: &[Seen], threads: &[Seen]) {
+fn assert_guests_merged(root: &Root, guests: &[ProcessFiles], threads: &[ProcessFiles]) {
     let ksm = ksm(root);
-    assert_eq!(ksm.run_state(), Some(Run::Running));
+    assert_eq!(ksm.run_state(), Some(RunState::Running));
     assert_eq!((ksm.pages_shared.get(), ksm.pages_sharing.get()), (Some(97), Some(191)));
     assert_eq!((ksm.pages_unshared.get(), ksm.pages_volatile.get()), (Some(144), Some(0)));
 
@@ -177,7 +177,7 @@ fn linux_6_18_has_every_file_and_its_figures_agree() {
     assert_eq!(ksm.advisor_mode, Reading::Value(AdvisorMode::None));
     assert_eq!((ksm.smart_scan.get(), ksm.ksm_zero_pages.get()), (Some(1), Some(0)));
 
-    let totals = Totals::of(&sample(&root, &guests));
+    let totals = HostTotals::from_sample(&sample(&root, &guests));
     assert_eq!(ksm.general_profit, Reading::Value(totals.profit_bytes), "ksmith's accounting is the kernel's");
     assert_eq!(totals.profit_bytes, 191 * 4096 - (97 + 191 + 144) * 64);
     let alpha = guests[0].ksm_stat.value().unwrap();
@@ -246,7 +246,7 @@ fn without_ksm_everything_of_it_is_absent_and_the_rest_is_there() {
     }
     assert_eq!(host(&root, "proc/vmstat", Vmstat::parse).value().unwrap().cow_ksm, None);
     assert!(host(&root, "proc/meminfo", Meminfo::parse).value().unwrap().total > Some(0));
-    let totals = Totals::of(&sample(&root, &guests));
+    let totals = HostTotals::from_sample(&sample(&root, &guests));
     assert_eq!((totals.saved_bytes, totals.profit_bytes), (0, 0));
 }
 
@@ -259,7 +259,7 @@ fn a_hostile_trees_files_are_each_malformed() {
         assert!(why.found.chars().count() <= 60, "{}: {why:?}", field.name);
         assert!(!why.to_string().contains(char::is_control), "{}: {why}", field.name);
     }
-    let totals = Totals::of(&Sample { page_size: PAGE, ksm, ..Sample::default() });
+    let totals = HostTotals::from_sample(&Sample { page_size: PAGE, ksm, ..Sample::default() });
     assert_eq!((totals.saved_bytes, totals.overhead_bytes), (0, 0));
 
     assert!(malformed(&host(&root, "proc/meminfo", Meminfo::parse)));
@@ -272,25 +272,25 @@ fn a_hostile_trees_files_are_each_malformed() {
 
     assert_eq!(pids(&root), [66, 67, 70, 71, 72]);
     for pid in [66, 67] {
-        let seen = Seen::of(&root, pid);
+        let seen = ProcessFiles::read(&root, pid);
         assert!(malformed(&seen.ksm_stat) && malformed(&seen.merging_pages), "{pid}");
         assert!(malformed(&seen.smaps) && malformed(&seen.cpu_ns), "{pid}");
     }
-    assert!(malformed(&Seen::of(&root, 67).stat), "it is cut off");
-    assert!(malformed(&Seen::of(&root, 72).stat), "it is a directory");
-    assert_eq!(Seen::of(&root, 71).stat, Reading::Absent, "a file has nothing in it");
+    assert!(malformed(&ProcessFiles::read(&root, 67).stat), "it is cut off");
+    assert!(malformed(&ProcessFiles::read(&root, 72).stat), "it is a directory");
+    assert_eq!(ProcessFiles::read(&root, 71).stat, Reading::Absent, "a file has nothing in it");
 }
 
 #[test]
 fn hostile_names_neither_shift_fields_nor_pass_for_ksmd() {
     let root = tree("hostile");
-    let seen = Seen::of(&root, 66);
+    let seen = ProcessFiles::read(&root, 66);
     assert_eq!(seen.stat().comm, ") R 1 2");
     assert_eq!((seen.stat().cpu_ticks, seen.stat().start_ticks, seen.stat().rss_pages), (7, 900, 323));
     assert_eq!(seen.command.program(), "qemu-system-x86_64");
     assert_eq!(seen.command.option("-name"), Some("guest=\u{1b}]0;owned\u{7}\u{fffd}\nevil"));
     assert_eq!(seen.command.option("-m"), None);
-    let pretender = Seen::of(&root, 70);
+    let pretender = ProcessFiles::read(&root, 70);
     assert!(pretender.stat().comm == "ksmd" && !pretender.stat().is_kernel_thread);
 }
 

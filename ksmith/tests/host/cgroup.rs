@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::linux::{Linux, LinuxKit, module};
+use crate::support::linux::{LinuxGuest, LinuxKit, module};
 use crate::support::program::PROGRAM;
 use crate::support::skipped;
 
@@ -30,9 +30,9 @@ fn program(directory: &Path) -> Option<Vec<(PathBuf, String)>> {
 }
 
 /// The guest with a cgroup of its own.
-struct Host(Linux);
+struct CgroupHost(LinuxGuest);
 
-impl Host {
+impl CgroupHost {
     /// Runs a command; what it has shown.
     fn run(&mut self, command: &str) -> String {
         let shown = self.0.run(command, PATIENCE);
@@ -84,7 +84,7 @@ fn a_real_cgroup_gives_its_page_cache_is_never_killed_and_gets_its_limit_back() 
     let disk = directory.path().join("disk");
     std::fs::File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
     let drive = format!("file={},if=virtio,format=raw", disk.display());
-    let mut host = Host(kit.start("host", 512, None, &["-drive", &drive]));
+    let mut host = CgroupHost(kit.start("host", 512, None, &["-drive", &drive]));
     assert!(host.0.boot(PATIENCE), "{}", host.0.console());
     host.run("insmod /modules/virtio_blk.ko; mount -t cgroup2 none /sys/fs/cgroup");
     host.run("echo +memory > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p /run /sys/fs/cgroup/db");

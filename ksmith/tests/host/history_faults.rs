@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ksmith_core::figures::Value;
-use ksmith_record::{Bounds, Fault, Moment, Query, Reader, Resolution, Store, Tier, columns};
+use ksmith_core::figures::FigureScalar;
+use ksmith_record::{
+    HistoryBounds, HistoryReader, HistorySnapshot, HistoryStore, HistoryTier, ReportQuery, ReportResolution,
+    StoreFault, columns,
+};
 
 use crate::support::own::{in_own_process, on_own_host};
 use crate::support::skipped;
@@ -12,25 +15,25 @@ use crate::support::skipped;
 /// The beginning of an hour in 2026, in milliseconds.
 const BEGIN: i64 = 1_795_467_600_000;
 
-fn moment(second: i64) -> Moment {
-    let host = columns::host().iter().map(|_| Value::Unsigned(second.unsigned_abs() << 20)).collect();
-    Moment { time: BEGIN + second * 1000, host, ..Moment::default() }
+fn moment(second: i64) -> HistorySnapshot {
+    let host = columns::host().iter().map(|_| FigureScalar::Unsigned(second.unsigned_abs() << 20)).collect();
+    HistorySnapshot { time: BEGIN + second * 1000, host, ..HistorySnapshot::default() }
 }
 
-fn open(directory: &Path) -> Store {
-    Store::open(&directory.join("history.db"), "boot", BEGIN, Bounds::default()).unwrap().store
+fn open(directory: &Path) -> HistoryStore {
+    HistoryStore::open(&directory.join("history.db"), "boot", BEGIN, HistoryBounds::default()).unwrap().store
 }
 
 /// The seconds of the rows in the file.
 fn seconds(directory: &Path) -> Vec<i64> {
-    let query = Query {
+    let query = ReportQuery {
         since: BEGIN,
         until: i64::MAX,
         guest: None,
         columns: Vec::new(),
-        resolution: Resolution::Tier(Tier::Sample),
+        resolution: ReportResolution::Tier(HistoryTier::Sample),
     };
-    let report = Reader::open(&directory.join("history.db")).unwrap().ask(&query).unwrap();
+    let report = HistoryReader::open(&directory.join("history.db")).unwrap().read_report(&query).unwrap();
     report
         .rows
         .iter()
@@ -49,14 +52,14 @@ fn mount(arguments: &[&str]) {
 }
 
 /// Writes ten seconds at a time until the disk refuses. Returns the seconds that were written.
-fn write_until_refused(store: &mut Store, from: i64) -> i64 {
+fn write_until_refused(store: &mut HistoryStore, from: i64) -> i64 {
     let mut second = from;
     loop {
-        let ten: Vec<Moment> = (second..second + 10).map(moment).collect();
+        let ten: Vec<HistorySnapshot> = (second..second + 10).map(moment).collect();
         match store.write(&ten) {
             Ok(()) => second += 10,
             Err(error) => {
-                assert_eq!(error.fault(), Fault::Passing, "{error}");
+                assert_eq!(error.fault(), StoreFault::Passing, "{error}");
                 return second;
             }
         }
@@ -93,8 +96,9 @@ fn a_file_system_that_is_read_only_from_the_start_is_a_passing_fault() {
         store.write(&[moment(1)]).unwrap();
         store.close(BEGIN + 2000).unwrap();
         mount(&["-o", "remount,ro", &disk]);
-        let error = Store::open(&directory.join("history.db"), "boot", BEGIN, Bounds::default()).unwrap_err();
-        assert_eq!(error.fault(), Fault::Passing, "{error}");
+        let error =
+            HistoryStore::open(&directory.join("history.db"), "boot", BEGIN, HistoryBounds::default()).unwrap_err();
+        assert_eq!(error.fault(), StoreFault::Passing, "{error}");
         // It can be read all the same.
         assert_eq!(seconds(&directory), [1]);
         mount(&["-o", "remount,rw", &disk]);
@@ -125,14 +129,14 @@ fn a_disk_that_fails_is_a_passing_fault() {
         std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
         let mut second = 2;
         let error = loop {
-            let many: Vec<Moment> = (second..second + 2000).map(moment).collect();
+            let many: Vec<HistorySnapshot> = (second..second + 2000).map(moment).collect();
             second += 2000;
             match store.write(&many).and_then(|()| store.tidy(BEGIN + second * 1000)) {
                 Ok(()) => assert!(second < 400_000, "the disk fails, and no write does"),
                 Err(error) => break error,
             }
         };
-        assert_eq!(error.fault(), Fault::Passing, "{error}");
+        assert_eq!(error.fault(), StoreFault::Passing, "{error}");
         drop(store);
         let _ = Command::new("umount").args(["-l", &disk]).status();
     });
@@ -191,7 +195,7 @@ fn writes_until_it_is_killed() {
     };
     let mut store = open(directory);
     loop {
-        let ten: Vec<Moment> = (second..second + 10).map(moment).collect();
+        let ten: Vec<HistorySnapshot> = (second..second + 10).map(moment).collect();
         store.write(&ten).unwrap();
         store.tidy(BEGIN + second * 1000).unwrap();
         second += 10;

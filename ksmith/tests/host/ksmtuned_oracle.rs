@@ -10,16 +10,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ksmith_core::decide::{History, Ksmtuned, KsmtunedConfig, Limits, Policy, View};
+use ksmith_core::decide::{KsmtunedConfig, KsmtunedPolicy, PassHistory, Policy, PolicyLimits, PolicyView};
 use ksmith_core::kernel::{Ksm, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use proptest::prelude::*;
 
 /// The host at one look, in KiB.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct MemoryLook {
     free: u64,
     buffers: u64,
     cached: u64,
@@ -32,7 +32,7 @@ type Written = (u64, u64, u64);
 const BEFORE: Written = (0, 100, 20);
 
 /// Runs the script up to its loop, then `adjust` once per look.
-fn original(script: &str, conf: &str, total: u64, looks: &[Look]) -> Vec<Written> {
+fn original(script: &str, conf: &str, total: u64, looks: &[MemoryLook]) -> Vec<Written> {
     let tree = tempfile::tempdir().unwrap();
     let path = |name: &str| tree.path().join(name).display().to_string();
     let (functions, _) = script.split_once("\nloop () {").expect("the script has its loop");
@@ -74,16 +74,17 @@ fn written(line: &str) -> Written {
 }
 
 /// Returns the policy's settings after the same looks.
-fn ours(conf: &str, total: u64, looks: &[Look]) -> Vec<Written> {
-    let mut policy = Ksmtuned::new(KsmtunedConfig::parse(conf).unwrap());
-    let mut history = History::default();
+fn ours(conf: &str, total: u64, looks: &[MemoryLook]) -> Vec<Written> {
+    let mut policy = KsmtunedPolicy::new(KsmtunedConfig::parse(conf).unwrap());
+    let mut history = PassHistory::default();
     let mut last = BEFORE;
     let mut at = Duration::ZERO;
-    let show = |look: &Look| {
+    let show = |look: &MemoryLook| {
         at += Duration::from_secs(u64::from(u32::MAX));
         let now = sample(at, total, look);
         history.push(&now);
-        let knobs = policy.decide(&View { now: &now, history: &history, limits: &Limits::default() }).knobs;
+        let knobs =
+            policy.decide(&PolicyView { now: &now, history: &history, limits: &PolicyLimits::default() }).knobs;
         last = (
             knobs.get(Knob::Run).unwrap_or(last.0),
             knobs.get(Knob::PagesToScan).unwrap_or(last.1),
@@ -94,10 +95,10 @@ fn ours(conf: &str, total: u64, looks: &[Look]) -> Vec<Written> {
     looks.iter().map(show).collect()
 }
 
-fn sample(at: Duration, total: u64, look: &Look) -> Sample {
-    let guest = Process {
+fn sample(at: Duration, total: u64, look: &MemoryLook) -> Sample {
+    let guest = ProcessSample {
         rss_bytes: look.committed * 1024,
-        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
+        ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     };
     let memory = Meminfo {
         total: Some(total * 1024),
@@ -143,14 +144,14 @@ fn any_conf() -> impl Strategy<Value = String> {
 
 /// A host of less than 2 TiB and its looks: anywhere, and often within 1 KiB of what the default settings compare
 /// with. From 2 TiB on the original fails: mawk prints its sums as `2.24004e+09`, which is no number to a shell.
-fn any_host() -> impl Strategy<Value = (u64, Vec<Look>)> {
+fn any_host() -> impl Strategy<Value = (u64, Vec<MemoryLook>)> {
     (1_u64 << 16..(1 << 31) - (1 << 21)).prop_flat_map(|total| {
         let threshold = total * 20 / 100;
         let near = |edge: u64| edge - 1..=edge + 1;
         let free = prop_oneof![0..=total, near(threshold)];
         let committed = prop_oneof![0..=total, near(total - threshold)];
         let cache = || prop_oneof![Just(0_u64), 0_u64..1 << 20];
-        let look = (free, cache(), cache(), committed).prop_map(|(free, buffers, cached, committed)| Look {
+        let look = (free, cache(), cache(), committed).prop_map(|(free, buffers, cached, committed)| MemoryLook {
             free,
             buffers,
             cached,

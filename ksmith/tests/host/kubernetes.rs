@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::support::own::on_own_host;
-use crate::support::program::{PROGRAM, Running, status};
-use crate::support::spoof::{OTHER_USER, Spoof};
+use crate::support::program::{PROGRAM, RunningProgram, status};
+use crate::support::spoof::{OTHER_USER, SpoofedProcess};
 use crate::support::{ksm, wait_until};
 
 const MANIFEST: &str = include_str!("../../../packaging/kubernetes/ksmith.yaml");
@@ -32,7 +32,7 @@ fn hidden_from(capabilities: &str, directory: &Path) -> u64 {
     let line = ["unshare", "--mount", "--net", "sh", "-c", READ_ONLY, "sh"];
     let rights = ["setpriv", &bounding, "--inh-caps=-all", "--regid=990", "--clear-groups", "--no-new-privs"];
     let program = [PROGRAM, "daemon", "--config", config.to_str().unwrap()];
-    let mut daemon = Running::start_line(&[&line[..], &rights[..], &program[..]].concat(), |_| ());
+    let mut daemon = RunningProgram::start_line(&[&line[..], &rights[..], &program[..]].concat(), |_| ());
     daemon.wait_ready();
     wait_until("the daemon sets KSM up", || ksm("use_zero_pages") == "1");
     let hidden = status().unwrap()["hidden_processes"].as_u64().unwrap();
@@ -46,7 +46,7 @@ fn hidden_from(capabilities: &str, directory: &Path) -> u64 {
 fn the_rights_of_the_daemon_set_are_enough_and_each_is_needed() {
     on_own_host(|| {
         let directory = tempfile::tempdir().unwrap();
-        let _other = Spoof::start(OTHER_USER, "other", &[]);
+        let _other = SpoofedProcess::start(OTHER_USER, "other", &[]);
         let all = capabilities();
         assert_eq!(all.matches('+').count(), 2, "{all}");
         assert_eq!(hidden_from(&all, directory.path()), 0);

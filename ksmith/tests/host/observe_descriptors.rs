@@ -3,13 +3,13 @@
 use crate::support::own::on_own_host;
 use crate::support::{guest, hold_off_ksm};
 use ksmith_core::sample::Sample;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn small_guest() -> MemoryGuest {
-    guest(&[Part::Unique { pages: 1 }])
+    guest(&[MemoryPart::Unique { pages: 1 }])
 }
 
 fn shows(sample: &Sample, pid: u32) -> bool {
@@ -37,7 +37,7 @@ fn open_files() -> usize {
 fn a_guests_files_are_open_while_it_lives_and_two_hundred_leave_nothing() {
     on_own_host(|| {
         let _ksm_waits = hold_off_ksm();
-        let mut observer = Observer::new(Root::host());
+        let mut observer = HostObserver::new(Root::host());
         observer.sample();
         let before = open_files();
         for _ in 0..200 {
@@ -61,7 +61,7 @@ fn more_guests_than_descriptors_are_seen_all_the_same() {
         let limit = Rlimit { current: Some(780), maximum: Some(780) };
         setrlimit(Resource::Nofile, limit).unwrap();
         let guests: Vec<_> = (0..12).map(|_| small_guest()).collect();
-        let mut observer = Observer::new(Root::host());
+        let mut observer = HostObserver::new(Root::host());
         for _ in 0..2 {
             let sample = observer.sample();
             assert!(guests.iter().all(|guest| shows(&sample, guest.pid())));

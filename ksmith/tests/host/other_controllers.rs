@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::ksmtuned::Ksmtuned;
+use crate::support::ksmtuned::KsmtunedProcess;
 use crate::support::own::on_own_host;
 use crate::support::{copy_program, skipped, wait_until};
 
@@ -41,7 +41,7 @@ fn shell(command: &str) {
 fn the_real_ksmtuned_is_named_with_both_ways_and_the_advisor_is_told_from_it() {
     on_own_host(|| {
         assert!(controller("ksmtuned").is_none());
-        let ksmtuned = Ksmtuned::start();
+        let ksmtuned = KsmtunedProcess::start();
         let found = controller("ksmtuned").expect("it is named");
         assert_eq!(found["pids"], serde_json::json!([ksmtuned.pid]));
         assert_eq!((&found["runs"], &found["starts_at_boot"]), (&Value::Bool(true), &Value::Bool(false)));
@@ -60,9 +60,9 @@ fn the_real_ksmtuned_is_named_with_both_ways_and_the_advisor_is_told_from_it() {
 }
 
 /// A shell of root that waits under another name. Its PID namespace keeps it from other tests.
-struct Pretender(Child, #[allow(dead_code, reason = "it is removed on drop")] TempDir);
+struct FakeController(Child, #[allow(dead_code, reason = "it is removed on drop")] TempDir);
 
-impl Pretender {
+impl FakeController {
     fn start(name: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join(name);
@@ -73,7 +73,7 @@ impl Pretender {
     }
 }
 
-impl Drop for Pretender {
+impl Drop for FakeController {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -83,7 +83,7 @@ impl Drop for Pretender {
 #[test]
 fn a_process_called_virt_handler_may_control_ksm_and_one_called_uksmd_does() {
     on_own_host(|| {
-        let handler = Pretender::start("virt-handler");
+        let handler = FakeController::start("virt-handler");
         let found = controller("virt-handler").expect("it is named");
         assert_eq!(found["pids"], serde_json::json!([handler.0.id()]));
         assert!(found["hand_over"][1].as_str().unwrap().contains("ksmConfiguration"), "{found}");
@@ -91,7 +91,7 @@ fn a_process_called_virt_handler_may_control_ksm_and_one_called_uksmd_does() {
         assert!(found.contains(&"controller-perhaps".to_owned()) && !found.contains(&"controller".to_owned()));
         drop(handler);
         assert!(!codes().contains(&"controller-perhaps".to_owned()));
-        let _uksmd = Pretender::start("uksmd");
+        let _uksmd = FakeController::start("uksmd");
         assert!(codes().contains(&"controller".to_owned()));
     });
 }
@@ -104,9 +104,9 @@ fn tuned_tree() -> Option<PathBuf> {
 }
 
 /// tuned with a profile, until dropped. It undoes what its profile set when it ends.
-struct Tuned(Child);
+struct TunedProcess(Child);
 
-impl Tuned {
+impl TunedProcess {
     fn start(tree: &Path, profile: &str) -> Self {
         let log = std::env::temp_dir().join(format!("tuned-{profile}.log"));
         let _ = fs::remove_file(&log);
@@ -137,7 +137,7 @@ impl Tuned {
     }
 }
 
-impl Drop for Tuned {
+impl Drop for TunedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -166,7 +166,7 @@ fn the_real_tuned_hands_over_and_back_by_the_commands_that_the_doctor_names() {
         let run = || fs::read_to_string(RUN).unwrap().trim().to_owned();
         let sleep = || fs::read_to_string("/sys/kernel/mm/ksm/sleep_millisecs").unwrap().trim().to_owned();
         assert_eq!(run(), "0");
-        let tuned = Tuned::start(&tree, "mine");
+        let tuned = TunedProcess::start(&tree, "mine");
         assert_eq!((run().as_str(), sleep().as_str()), ("1", "33"), "it writes to KSM");
         let found = controller("tuned").expect("it is named");
         assert_eq!((&found["pids"][0], &found["profile"]), (&Value::from(tuned.0.id()), &Value::from("mine")));
@@ -178,14 +178,14 @@ fn the_real_tuned_hands_over_and_back_by_the_commands_that_the_doctor_names() {
         (0..over.len() - 1).for_each(|index| shell(&command(over, index)));
         tuned.end();
         assert_eq!(run(), "0", "it undoes what it set");
-        let tuned = Tuned::start(&tree, "mine-ksmith");
+        let tuned = TunedProcess::start(&tree, "mine-ksmith");
         assert_eq!((run().as_str(), sleep().as_str()), ("0", "20"), "it leaves KSM alone");
         assert!(controller("tuned").is_none(), "and is no controller of KSM");
         tuned.end();
 
         assert_eq!(command(back, 0), "tuned-adm profile mine");
         shell(&command(back, 1));
-        let _tuned = Tuned::start(&tree, "mine");
+        let _tuned = TunedProcess::start(&tree, "mine");
         assert_eq!(run(), "1");
         assert!(controller("tuned").is_some() && !Path::new("/etc/tuned/mine-ksmith").exists());
     });

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::guest::Guest;
-use ksmith_core::sample::{Process, Sample};
+use ksmith_core::sample::{ProcessSample, Sample};
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Target, Uri};
+use ksmith_host::guests::{GuestTarget, GuestTracker, LibvirtUri};
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Balancer, Holds, Ledger};
+use ksmith_service::balance::{Balancer, HoldList, MemoryLedger};
 use serde_json::{Value, json};
 
 use crate::support::own::on_own_host;
@@ -45,12 +45,12 @@ mount --rbind /run/ksmith /mnt/run/ksmith
 mount --rbind /mnt/run /run";
 
 /// The guest, and the connections that Proxmox VE's qmeventd has got.
-struct Host {
+struct ProxmoxHost {
     pid: u32,
     events: UnixListener,
 }
 
-impl Host {
+impl ProxmoxHost {
     fn start(directory: &Path) -> Self {
         assert!(
             Command::new("sh").args(["-c", DIRECTORIES]).status().unwrap().success(),
@@ -68,7 +68,7 @@ impl Host {
 
     /// A sample that has the guest alone.
     fn sample(&self) -> Sample {
-        let process = Process::new(process_id(self.pid), "kvm".into(), true);
+        let process = ProcessSample::new(process_id(self.pid), "kvm".into(), true);
         Sample { page_size: 4096, processes: vec![process], ..Sample::default() }
     }
 }
@@ -86,8 +86,8 @@ fn ask_as_proxmox(question: &Value) -> Value {
     std::iter::repeat_with(next).filter_map(|answer| answer.get("return").cloned()).nth(1).unwrap()
 }
 
-fn asked(host: &Host) -> (Guests, Guest) {
-    let mut guests = Guests::new(Root::host(), Uri::default());
+fn asked(host: &ProxmoxHost) -> (GuestTracker, Guest) {
+    let mut guests = GuestTracker::new(Root::host(), LibvirtUri::default());
     let guest = guests.list_within(&host.sample(), PATIENCE).guests.remove(0);
     (guests, guest)
 }
@@ -102,7 +102,7 @@ fn polling_interval() -> u64 {
     ask_as_proxmox(&json!({"execute": "qom-get", "arguments": arguments})).as_u64().unwrap()
 }
 
-fn switches_between_the_questions_of_others(host: &Host) {
+fn switches_between_the_questions_of_others(host: &ProxmoxHost) {
     let (guests, guest) = asked(host);
     assert_eq!((guest.name.as_str(), guest.number, guest.manager.as_deref()), ("web1", Some(100), Some("proxmox")));
     assert_eq!(guest.uuid.as_deref(), Some("7b10d7af-b932-4c66-b2c3-3996152ec465"));
@@ -133,7 +133,7 @@ fn switches_between_the_questions_of_others(host: &Host) {
 }
 
 /// While another peer holds the socket, ksmith says so, and takes nothing from it.
-fn leaves_a_socket_in_use(host: &Host) {
+fn leaves_a_socket_in_use(host: &ProxmoxHost) {
     let held = UnixStream::connect(SOCKET).unwrap();
     held.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = BufReader::new(held).lines();
@@ -144,18 +144,18 @@ fn leaves_a_socket_in_use(host: &Host) {
     assert_eq!(asked(host).1.errors, [""; 0]);
 }
 
-fn view(balancer: &mut Balancer, guests: &[(Guest, Target)]) -> ksmith_core::balance::GuestView {
+fn view(balancer: &mut Balancer, guests: &[(Guest, GuestTarget)]) -> ksmith_core::balance::GuestView {
     balancer.discover(guests.iter().map(|(guest, target)| (guest, Some(target.clone()))));
-    balancer.look(PATIENCE);
+    balancer.poll_guests(PATIENCE);
     balancer.view().unwrap().guests.remove(0)
 }
 
 /// Balance asks and resizes no guest of Proxmox VE unless it is told to and `pvestatd` does not.
-fn leaves_the_balloon_to_proxmox(host: &Host, directory: &Path) {
+fn leaves_the_balloon_to_proxmox(host: &ProxmoxHost, directory: &Path) {
     let (known, guest) = asked(host);
     let guests = [(guest.clone(), known.target(&guest).unwrap())];
     let state = StateDir::at(directory.join("state"));
-    let (ledger, holds) = (Ledger::open(&state).unwrap(), Holds::open(&state).unwrap());
+    let (ledger, holds) = (MemoryLedger::open(&state).unwrap(), HoldList::open(&state).unwrap());
     let mut balancer = Balancer::new(Root::host(), BalanceConfig::default(), ledger, holds);
     let left = view(&mut balancer, &guests);
     assert!(!left.can_take && !left.can_give, "{left:?}");
@@ -187,7 +187,7 @@ fn a_guest_of_proxmox_is_known_switched_and_left_to_proxmox() {
     let _ksm_waits = hold_off_ksm();
     on_own_host(|| {
         let directory = tempfile::tempdir().unwrap();
-        let host = Host::start(directory.path());
+        let host = ProxmoxHost::start(directory.path());
         switches_between_the_questions_of_others(&host);
         leaves_a_socket_in_use(&host);
         leaves_the_balloon_to_proxmox(&host, directory.path());

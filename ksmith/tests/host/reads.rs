@@ -6,15 +6,15 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::attack::Attack;
+use crate::support::attack::RunningAttack;
 use crate::support::own::in_own_process;
 use crate::support::program::{PROGRAM, config_file};
 use crate::support::{guest, hold_off_others, wait_until};
 use ksmith_core::sample::Sample;
-use ksmith_host::observe::Observer;
-use ksmith_host::reader::{self, Patience, Reader, Want, WantedPages};
+use ksmith_host::observe::HostObserver;
+use ksmith_host::reader::{self, ProcessReader, ReadPatience, WantedFile, WantedPages};
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 /// Memory that a command may take, whatever processes there are. Alone it takes some 10 MiB.
 const MOST_KIB: u64 = 48 << 10;
@@ -48,9 +48,9 @@ fn run(arguments: &[&str]) -> (String, u64) {
 #[test]
 fn processes_that_hold_their_locks_are_named_and_no_sample_waits_for_them() {
     let _others_wait = hold_off_others();
-    let Some(attack) = Attack::hold_lock(3) else { return };
-    let good = guest(&[Part::Unique { pages: 1 }]);
-    let mut observer = Observer::new(Root::host());
+    let Some(attack) = RunningAttack::hold_lock(3) else { return };
+    let good = guest(&[MemoryPart::Unique { pages: 1 }]);
+    let mut observer = HostObserver::new(Root::host());
     wait_until("all of them are named", || {
         let sample = observer.sample();
         attack.pids.iter().all(|pid| names(&sample, *pid)) && shows(&sample, good.pid())
@@ -74,9 +74,9 @@ fn processes_that_hold_their_locks_are_named_and_no_sample_waits_for_them() {
 #[test]
 fn a_guest_that_stops_answering_is_named_and_counts_as_unknown() {
     let _others_wait = hold_off_others();
-    let mut observer = Observer::new(Root::host());
+    let mut observer = HostObserver::new(Root::host());
     observer.sample();
-    let Some(attack) = Attack::hold_lock(1) else { return };
+    let Some(attack) = RunningAttack::hold_lock(1) else { return };
     let pid = attack.pids[0];
     wait_until("it is named", || {
         observer.refresh();
@@ -91,7 +91,7 @@ fn a_guest_that_stops_answering_is_named_and_counts_as_unknown() {
 #[test]
 fn commands_end_and_name_the_processes_that_hold_them_up() {
     let _others_wait = hold_off_others();
-    let Some(attack) = Attack::hold_lock(3) else { return };
+    let Some(attack) = RunningAttack::hold_lock(3) else { return };
     let (_config, path) = alone();
     for command in ["status", "guests"] {
         let (said, _) = run(&["--config", &path, command, "--json"]);
@@ -109,7 +109,7 @@ fn commands_end_and_name_the_processes_that_hold_them_up() {
 #[test]
 fn processes_with_more_than_is_read_are_named_and_cost_little_memory() {
     let _others_wait = hold_off_others();
-    let Some(attack) = Attack::many_arguments(30, 60_000) else { return };
+    let Some(attack) = RunningAttack::many_arguments(30, 60_000) else { return };
     let (_config, path) = alone();
     for command in ["status", "guests"] {
         let (said, most) = run(&["--config", &path, command, "--json"]);
@@ -131,21 +131,21 @@ fn processes_with_more_than_is_read_are_named_and_cost_little_memory() {
 fn pages_that_never_come_keep_no_other_process_from_being_read() {
     in_own_process(|| {
         let _others_wait = hold_off_others();
-        let Some(attack) = Attack::no_page(12) else { return };
+        let Some(attack) = RunningAttack::no_page(12) else { return };
         let mut good = Command::new("sleep").arg("60").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let good_pid = good.id();
         let mapped = || std::fs::read_to_string(format!("/proc/{good_pid}/maps")).unwrap();
         wait_until("it has its own program", || mapped().contains("[stack]") && mapped().contains("sleep"));
         let first = u64::from_str_radix(mapped().split('-').next().unwrap(), 16).unwrap();
-        let want = |pid: u32, offset| Want { pid, file: "mem", offset, most: 4096 };
+        let want = |pid: u32, offset| WantedFile { pid, file: "mem", offset, most: 4096 };
         let wants = attack.pids.iter().map(|pid| want(*pid, 0x1000_0000)).chain([want(good_pid, first)]);
-        let wants: Vec<Want<'_>> = wants.collect();
+        let wants: Vec<WantedFile<'_>> = wants.collect();
         let minute = Duration::from_secs(60);
-        let mut readers: Vec<Reader> = (0..3).map(|_| Reader::default()).collect();
+        let mut readers: Vec<ProcessReader> = (0..3).map(|_| ProcessReader::default()).collect();
         let mut held_up = 0;
         for turn in 0..9 {
             let reader = &mut readers[turn % 3];
-            let answers = reader.read_all(&wants, Patience::new(Duration::from_millis(200), minute));
+            let answers = reader.read_all(&wants, ReadPatience::new(Duration::from_millis(200), minute));
             let (last, others) = answers.split_last().unwrap();
             assert_eq!(last.as_ref().unwrap().as_ref().unwrap().len(), 4096);
             assert!(others.iter().flatten().all(Result::is_err), "{others:?}");
@@ -157,7 +157,7 @@ fn pages_that_never_come_keep_no_other_process_from_being_read() {
         let pages = [(good_pid, [first]), (attack.pids[11], [0x1000_0000]), (good_pid, [first])];
         let pages: Vec<WantedPages<'_>> =
             pages.iter().map(|(pid, addresses)| WantedPages { pid: *pid, addresses }).collect();
-        let answers = readers[0].read_pages(&pages, Patience::new(Duration::from_millis(200), minute));
+        let answers = readers[0].read_pages(&pages, ReadPatience::new(Duration::from_millis(200), minute));
         assert!(answers[1].is_none(), "no more of this user's memory is read");
         let read = |at: usize| answers[at].as_ref().unwrap().as_ref().unwrap()[0].unwrap();
         assert_eq!(read(0), read(2));
@@ -165,9 +165,9 @@ fn pages_that_never_come_keep_no_other_process_from_being_read() {
         good.kill().unwrap();
         good.wait().unwrap();
         // By another reader than had them.
-        let mut other = Reader::default();
+        let mut other = ProcessReader::default();
         wait_until("the children have ended and are collected", || {
-            other.read_all(&[want(std::process::id(), 0)], Patience::new(minute, minute));
+            other.read_all(&[want(std::process::id(), 0)], ReadPatience::new(minute, minute));
             reader::pids().len() == 4
         });
     });

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::own::in_own_process;
 use crate::support::program::{PROGRAM, ksmith};
-use crate::support::serve::{FakeDaemon, Server, captured, connect, get, say};
+use crate::support::serve::{FakeDaemon, RunningServer, captured, connect, get, say};
 use crate::support::{skipped, wait_until};
 
 const SLOW_CLIENTS: usize = 10_000;
@@ -29,7 +29,7 @@ fn raise_descriptors(wanted: u64) -> usize {
 fn ten_thousand_slow_clients_keep_no_other_client_from_being_served() {
     in_own_process(|| {
         let daemon = FakeDaemon::start();
-        let server = Server::start(&daemon, &[]);
+        let server = RunningServer::start(&daemon, &[]);
         let possible = raise_descriptors(SLOW_CLIENTS as u64 + 200) - 200;
         let slow = SLOW_CLIENTS.min(possible);
         if slow < SLOW_CLIENTS {
@@ -63,7 +63,7 @@ fn ten_thousand_slow_clients_keep_no_other_client_from_being_served() {
 #[test]
 fn oversized_and_malformed_requests_are_refused_and_the_next_one_is_served() {
     let daemon = FakeDaemon::start();
-    let server = Server::start(&daemon, &[]);
+    let server = RunningServer::start(&daemon, &[]);
     let long = "x".repeat(100_000);
     let many: String = (0..1000).map(|at| format!("X-{at}: y\r\n")).collect();
     let host = "Host: localhost\r\n";
@@ -114,7 +114,7 @@ fn oversized_and_malformed_requests_are_refused_and_the_next_one_is_served() {
 #[test]
 fn a_peer_that_hangs_lies_or_never_ends_delays_nothing() {
     let daemon = FakeDaemon::start();
-    let good = Server::start(&daemon, &[]);
+    let good = RunningServer::start(&daemon, &[]);
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let secret = TcpListener::bind("127.0.0.1:0").unwrap();
     secret.set_nonblocking(true).unwrap();
@@ -145,7 +145,7 @@ fn a_peer_that_hangs_lies_or_never_ends_delays_nothing() {
     let hangs = format!("http://{}", hanging.local_addr().unwrap());
     let urls = [good.url(), hangs.clone(), fakes[0].clone(), fakes[1].clone(), fakes[2].clone()];
     let arguments: Vec<&str> = urls.iter().flat_map(|url| ["--peer", url]).collect();
-    let server = Server::start(&daemon, &arguments);
+    let server = RunningServer::start(&daemon, &arguments);
     // While the peer hangs, everything else is answered.
     let hosts = server.get("/api/v1/hosts").json();
     assert_eq!(hosts.as_array().unwrap().len(), 6);
@@ -170,7 +170,7 @@ fn a_peer_that_hangs_lies_or_never_ends_delays_nothing() {
 }
 
 /// The names of a stream's events, as they come.
-fn events(server: &Server) -> impl Iterator<Item = String> + use<> {
+fn events(server: &RunningServer) -> impl Iterator<Item = String> + use<> {
     let mut stream = connect(server.address);
     stream.write_all(b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let lines = BufReader::new(stream).lines();
@@ -180,7 +180,7 @@ fn events(server: &Server) -> impl Iterator<Item = String> + use<> {
 #[test]
 fn a_stream_survives_a_daemon_that_goes_and_comes_back() {
     let mut daemon = FakeDaemon::start();
-    let server = Server::start(&daemon, &[]);
+    let server = RunningServer::start(&daemon, &[]);
     let mut events = events(&server);
     let mut await_event = |name: &str| assert!(events.any(|event| event == name), "{name}");
     await_event("status");
@@ -200,7 +200,7 @@ fn a_stream_survives_a_daemon_that_goes_and_comes_back() {
 #[test]
 fn without_clients_the_daemon_is_not_asked() {
     let daemon = FakeDaemon::start();
-    let server = Server::start(&daemon, &[]);
+    let server = RunningServer::start(&daemon, &[]);
     for _ in 0..3 {
         assert_eq!(server.get("/").status, 200);
     }
@@ -239,7 +239,7 @@ fn a_token_is_wanted_by_each_route_and_is_no_secret_of_others() {
         assert!(code == 2 && said.contains(why), "{code}: {said}");
     }
     set("0123456789abcdef\n", 0o600);
-    let server = Server::start(&daemon, &["--token-file", &path]);
+    let server = RunningServer::start(&daemon, &["--token-file", &path]);
     for page in ["/", "/metrics", "/api/v1/status", "/api/v1/stream"] {
         assert_eq!(server.get(page).status, 401, "{page}");
     }
@@ -280,7 +280,7 @@ print(len(families), sum(len(family.samples) for family in families))
 #[test]
 fn metrics_are_such_as_promtool_and_a_strict_parser_of_openmetrics_take() {
     let daemon = FakeDaemon::start();
-    let server = Server::start(&daemon, &[]);
+    let server = RunningServer::start(&daemon, &[]);
     let plain = get(server.address, "/metrics", "Accept: text/plain\r\n").body;
     let openmetrics = server.get("/metrics").body;
     let tree = captured().path("").display().to_string();

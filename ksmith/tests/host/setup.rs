@@ -11,13 +11,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A tree of a host.
-struct Host {
+struct SetupHost {
     tree: TempDir,
     calls: PathBuf,
     _calls: TempDir,
 }
 
-impl Host {
+impl SetupHost {
     /// A Debian host with systemd and ksmith's package, without groups and configuration.
     fn new() -> Self {
         let calls = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn err(output: &Output) -> String {
 
 #[test]
 fn a_host_with_ksmtuned_is_set_up_and_is_as_before_after_the_undo() {
-    let host = Host::with_ksmtuned();
+    let host = SetupHost::with_ksmtuned();
     let before = host.content();
     let shown = host.setup(&["--dry-run"]);
     assert_eq!((code(&shown), host.content(), host.calls()), (0, before.clone(), vec![]), "{}", err(&shown));
@@ -189,7 +189,7 @@ fn a_service_that_was_off_stays_off_after_the_undo() {
         (true, false, "systemctl disable ksmtuned.service", "systemctl enable ksmtuned.service"),
         (false, true, "systemctl stop ksmtuned.service", "systemctl start ksmtuned.service"),
     ] {
-        let host = Host::new();
+        let host = SetupHost::new();
         host.put("lib/systemd/system/ksmtuned.service", "[Service]\n");
         if is_enabled {
             let wants = "etc/systemd/system/multi-user.target.wants/ksmtuned.service";
@@ -211,7 +211,7 @@ fn a_service_that_was_off_stays_off_after_the_undo() {
 
 #[test]
 fn without_a_terminal_nothing_happens_unasked() {
-    let host = Host::with_ksmtuned();
+    let host = SetupHost::with_ksmtuned();
     let before = host.content();
     let output = host.setup(&[]);
     assert_eq!(code(&output), 2);
@@ -221,7 +221,7 @@ fn without_a_terminal_nothing_happens_unasked() {
 
 #[test]
 fn a_controller_that_no_command_of_ours_stops_is_named_before_anything_changes() {
-    let host = Host::new();
+    let host = SetupHost::new();
     host.put("etc/tuned/active_profile", "rt\n");
     host.put("usr/lib/tuned/rt/tuned.conf", "[script]\nscript=${i:PROFILE_DIR}/script.sh\n");
     host.put("usr/lib/tuned/rt/script.sh", "disable_ksm\n");
@@ -236,7 +236,7 @@ fn a_controller_that_no_command_of_ours_stops_is_named_before_anything_changes()
 #[test]
 fn tuned_gets_a_profile_that_leaves_ksm_alone_and_momd_is_masked_and_both_are_as_before_after_the_undo() {
     for directory in ["tuned", "tuned/profiles"] {
-        let host = Host::new();
+        let host = SetupHost::new();
         host.put("etc/tuned/active_profile", "rt\n");
         host.put("etc/tuned/profile_mode", "manual\n");
         host.put(&format!("usr/lib/{directory}/rt/tuned.conf"), "[sysfs]\n/sys/kernel/mm/ksm/run = 2\n");
@@ -272,7 +272,7 @@ fn tuned_gets_a_profile_that_leaves_ksm_alone_and_momd_is_masked_and_both_are_as
 
 #[test]
 fn a_service_that_does_not_start_is_reported_and_the_rest_can_be_undone() {
-    let host = Host::with_ksmtuned();
+    let host = SetupHost::with_ksmtuned();
     let before = host.content();
     let output = host.setup_with("FAIL", "enable ksmith.service", &["--yes"]);
     assert_eq!(code(&output), 1);
@@ -295,7 +295,7 @@ fn a_service_that_does_not_start_is_reported_and_the_rest_can_be_undone() {
 fn a_setup_or_undo_that_is_killed_is_undone_whole_by_the_next_undo() {
     for moment in ["before", "after"] {
         for kill in ["disable ksmtuned.service", "disable ksm.service", "enable ksmith.service"] {
-            let host = Host::with_ksmtuned();
+            let host = SetupHost::with_ksmtuned();
             let before = host.content();
             let killed = host.setup_with("KILL", &format!("{moment} {kill}"), &["--yes"]);
             assert_eq!(killed.status.signal(), Some(9), "{moment} {kill}");
@@ -311,7 +311,7 @@ fn a_setup_or_undo_that_is_killed_is_undone_whole_by_the_next_undo() {
 
 #[test]
 fn a_restart_that_an_undo_left_is_all_that_the_next_undo_does() {
-    let host = Host::new();
+    let host = SetupHost::new();
     let before = host.content();
     host.put("var/lib/ksmith/setup.json", "{\"steps\": [], \"needs_restart\": true}");
     let restart = "systemctl daemon-reload; systemctl try-restart ksmith.service";
@@ -331,7 +331,7 @@ fn a_restart_that_an_undo_left_is_all_that_the_next_undo_does() {
 
 #[test]
 fn an_image_without_systemd_gets_files_and_groups_and_is_told_the_rest() {
-    let host = Host::new();
+    let host = SetupHost::new();
     fs::remove_dir_all(host.tree.path().join("run/systemd")).unwrap();
     let output = host.setup(&["--yes", "--json"]);
     assert_eq!(code(&output), 0, "{}", err(&output));
@@ -342,7 +342,7 @@ fn an_image_without_systemd_gets_files_and_groups_and_is_told_the_rest() {
 
 #[test]
 fn a_host_without_ksm_or_without_the_unit_is_refused() {
-    let host = Host::new();
+    let host = SetupHost::new();
     fs::remove_dir_all(host.tree.path().join("sys")).unwrap();
     fs::remove_file(host.tree.path().join("lib/systemd/system/ksmith.service")).unwrap();
     let output = host.setup(&["--yes"]);
@@ -352,7 +352,7 @@ fn a_host_without_ksm_or_without_the_unit_is_refused() {
 
 #[test]
 fn damaged_notes_are_named_and_nothing_is_changed() {
-    let host = Host::with_ksmtuned();
+    let host = SetupHost::with_ksmtuned();
     host.put("var/lib/ksmith/setup.json", "{\"steps\": [{");
     for arguments in [&["--yes"][..], &["--undo", "--yes"]] {
         let output = host.setup(arguments);

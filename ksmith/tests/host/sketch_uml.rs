@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use crate::support::image::Image;
+use crate::support::image::UmlImage;
 use ksmith_core::balance::BalanceConfig;
-use ksmith_host::memory::process::Process;
-use ksmith_sketch::{CaptureOptions, FleetKey, Rate, RateRule, Subject, capture};
+use ksmith_host::memory::process::OpenProcess;
+use ksmith_sketch::{CaptureOptions, FleetKey, RateRule, SamplingRate, SketchSubject, capture};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_guest_of_user_mode_linux_is_left_out_by_name() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(image) = Image::make(directory.path(), 32) else { return };
+    let Some(image) = UmlImage::make(directory.path(), 32) else { return };
     let mut guest = image.start("shared", 96, None);
     assert!(guest.boot(PATIENCE), "{}", guest.console());
-    let subject = |pid| Subject::of_process(&Process::open(pid).unwrap(), &BalanceConfig::default());
+    let subject = |pid| SketchSubject::from_process(&OpenProcess::open(pid).unwrap(), &BalanceConfig::default());
     let options = CaptureOptions {
         subjects: vec![subject(guest.pid()), subject(std::process::id())],
-        rate: RateRule::Stated(Rate::of_bits(6)),
+        rate: RateRule::Stated(SamplingRate::from_bits(6)),
         again: None,
     };
-    let found = capture(&options, &FleetKey::of(b"a secret of the tests")).unwrap();
+    let found = capture(&options, &FleetKey::from_secret(b"a secret of the tests")).unwrap();
     let [sketched] = &found.guests[..] else { panic!("{:?}", found.skipped) };
     assert_eq!(sketched.subject.pid, std::process::id());
     let [skipped] = &found.skipped[..] else { panic!("{:?}", found.skipped) };

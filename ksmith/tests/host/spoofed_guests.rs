@@ -8,37 +8,37 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::spoof::{OTHER_USER, Spoof};
+use crate::support::spoof::{OTHER_USER, SpoofedProcess};
 use crate::support::vm::has;
 use crate::support::{copy_program, hold_off_others, skipped, wait_until};
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
-use ksmith_host::guests::{Guests, SwitchError, Uri};
+use ksmith_host::guests::{GuestTracker, LibvirtUri, SwitchError};
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
 const VICTIM: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
 /// A libvirt that only tells whether it is connected to.
-fn libvirt() -> (tempfile::TempDir, Uri, UnixListener) {
+fn libvirt() -> (tempfile::TempDir, LibvirtUri, UnixListener) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("libvirt");
     let listener = UnixListener::bind(&path).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let uri = Uri::try_from(format!("qemu:///system?socket={}", path.display())).unwrap();
+    let uri = LibvirtUri::try_from(format!("qemu:///system?socket={}", path.display())).unwrap();
     (directory, uri, listener)
 }
 
 /// The guest that a process is taken for.
-fn guest_of(spoof: &Spoof, guests: &mut Guests) -> Guest {
+fn guest_of(spoof: &SpoofedProcess, guests: &mut GuestTracker) -> Guest {
     guests.list_unasked(&spoof.sample()).guests.remove(0)
 }
 
 #[test]
 fn a_process_that_claims_another_users_domain_has_libvirt_told_nothing() {
     let (_directory, uri, listener) = libvirt();
-    let mut guests = Guests::new(Root::host(), uri);
-    let spoof = Spoof::of_libvirt(OTHER_USER, "victim", VICTIM);
+    let mut guests = GuestTracker::new(Root::host(), uri);
+    let spoof = SpoofedProcess::of_libvirt(OTHER_USER, "victim", VICTIM);
     let guest = guest_of(&spoof, &mut guests);
     // What it claims is shown, as a claim.
     assert_eq!((guest.name.as_str(), guest.uuid.as_deref(), guest.is_verified), ("victim", Some(VICTIM), false));
@@ -65,8 +65,8 @@ fn a_process_of_another_user_gets_into_no_domain_by_what_it_calls_itself() {
     .unwrap();
     let by_name = DomainsConfig { rule: config.rule[..2].to_vec(), ..config.clone() };
     let domain = |uid: u32, config: &DomainsConfig| {
-        let spoof = Spoof::of_libvirt(uid, "victim", VICTIM);
-        let mut guests = Guests::new(Root::host(), Uri::default());
+        let spoof = SpoofedProcess::of_libvirt(uid, "victim", VICTIM);
+        let mut guests = GuestTracker::new(Root::host(), LibvirtUri::default());
         config.domain_of(&guest_of(&spoof, &mut guests)).map(str::to_owned)
     };
     assert_eq!(domain(OTHER_USER, &by_name), None, "neither the victim's domain nor the default one");
@@ -77,12 +77,12 @@ fn a_process_of_another_user_gets_into_no_domain_by_what_it_calls_itself() {
 #[test]
 fn a_process_of_another_user_does_not_keep_ksmith_from_starting_by_its_name() {
     for name in ["ksmtuned", "/usr/sbin/ksmtuned", "/usr/sbin/momd"] {
-        let spoof = Spoof::start(OTHER_USER, name, &[]);
+        let spoof = SpoofedProcess::start(OTHER_USER, name, &[]);
         let found: Vec<u32> = find(&Root::host()).iter().map(|holder| holder.id.pid).collect();
         assert!(!found.contains(&spoof.pid()), "{name}");
     }
     // That of root is found, or the above shows nothing.
-    let real = Spoof::start(0, "ksmtuned", &[]);
+    let real = SpoofedProcess::start(0, "ksmtuned", &[]);
     assert!(find(&Root::host()).iter().any(|holder| holder.id.pid == real.pid()));
 }
 

@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use crossbeam_channel::unbounded;
 use ksmith_core::kernel::Meminfo;
-use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_core::model::{DaemonStatus, GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, ProcessId, Sample};
-use ksmith_service::control::{Answer, Asked, Request, serve};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
+use ksmith_service::control::{ControlReply, ControlRequest, PendingRequest, serve};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::skipped;
-use crate::support::tmux::Tmux;
+use crate::support::tmux::TmuxTerminal;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
@@ -29,7 +29,7 @@ fn listed(screen: &str) -> Vec<&str> {
 
 #[test]
 fn top_obeys_keys_and_fits_every_size() {
-    let Some(terminal) = Tmux::start((80, 24), "", &on_tree("top --every 0.2")) else { return };
+    let Some(terminal) = TmuxTerminal::start((80, 24), "", &on_tree("top --every 0.2")) else { return };
     let screen = terminal.wait("all guests", |screen| listed(screen).len() == 3);
     for part in ["from the kernel, no daemon", "saved 764 KiB", "policy none", "order saved", "q end"] {
         assert!(screen.contains(part), "{part}:\n{screen}");
@@ -88,7 +88,9 @@ fn top_has_colours_unless_they_are_unwanted() {
         ("", "--color never", false),
         ("NO_COLOR=1", "--color always", true),
     ] {
-        let Some(terminal) = Tmux::start((80, 24), variables, &on_tree(&format!("{options} top"))) else { return };
+        let Some(terminal) = TmuxTerminal::start((80, 24), variables, &on_tree(&format!("{options} top"))) else {
+            return;
+        };
         terminal.wait("all guests", |screen| listed(screen).len() == 3);
         assert_eq!(is_coloured(&terminal.painted()), expected, "{variables} {options}");
     }
@@ -97,7 +99,7 @@ fn top_has_colours_unless_they_are_unwanted() {
 #[test]
 fn signals_end_top_and_give_the_terminal_back() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let Some(terminal) = Tmux::start((80, 24), "", &on_tree("top --mouse")) else { return };
+        let Some(terminal) = TmuxTerminal::start((80, 24), "", &on_tree("top --mouse")) else { return };
         terminal.wait("all guests", |screen| listed(screen).len() == 3);
         kill_process(terminal.pid(), signal).unwrap();
         terminal.wait_for("ENDED 0 icanon echo");
@@ -113,17 +115,17 @@ fn top_needs_a_terminal() {
 }
 
 /// A daemon that answers with made-up figures. Dropping it takes its socket away.
-struct Daemon(#[allow(dead_code, reason = "it is only held")] ksmith_service::socket::Socket);
+struct StubDaemon(#[allow(dead_code, reason = "it is only held")] ksmith_service::socket::ServedSocket);
 
-impl Daemon {
+impl StubDaemon {
     fn start(socket: &Path, pid: u32, reason: &str) -> Self {
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
         sample.ksm.run = Reading::Value(1);
         sample.ksm.pages_shared = Reading::Value(10);
         sample.ksm.pages_sharing = Reading::Value(512);
         sample.memory = Reading::Value(Meminfo { available: Some(1 << 30), ..Meminfo::default() });
-        sample.processes = vec![Process::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)];
-        let status = Status {
+        sample.processes = vec![ProcessSample::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)];
+        let status = StatusReport {
             sample: sample.clone(),
             ksmd_cpu_percent: Some(2.5),
             daemon: Some(DaemonStatus {
@@ -136,17 +138,17 @@ impl Daemon {
                 uptime_seconds: 60.0,
                 max_cpu: Some(1.0),
             }),
-            ..Status::default()
+            ..StatusReport::default()
         };
         let guests = GuestsReport::new(&sample, ksmith_core::guest::group(&sample, |_| None).0, 0);
-        let (sender, requests) = unbounded::<Asked>();
+        let (sender, requests) = unbounded::<PendingRequest>();
         std::thread::spawn(move || {
             for asked in requests {
                 let (request, reply, _) = asked.into_parts();
                 let answer = match request {
-                    Request::Status => Answer::Status(Box::new(status.clone())),
-                    Request::Guests => Answer::Guests(Box::new(guests.clone())),
-                    _ => Answer::Error { message: "that is not made up".to_owned() },
+                    ControlRequest::Status => ControlReply::Status(Box::new(status.clone())),
+                    ControlRequest::Guests => ControlReply::Guests(Box::new(guests.clone())),
+                    _ => ControlReply::Error { message: "that is not made up".to_owned() },
                 };
                 let _ = reply.send(answer);
             }
@@ -171,14 +173,14 @@ fn place() -> Option<(tempfile::TempDir, PathBuf, String)> {
 #[test]
 fn top_survives_the_daemon() {
     let Some((_directory, socket, ksmith)) = place() else { return };
-    let daemon = Daemon::start(&socket, 7, "no guest is new");
-    let Some(terminal) = Tmux::start((80, 24), "", &format!("{ksmith} top --every 0.2")) else { return };
+    let daemon = StubDaemon::start(&socket, 7, "no guest is new");
+    let Some(terminal) = TmuxTerminal::start((80, 24), "", &format!("{ksmith} top --every 0.2")) else { return };
     let screen = terminal.wait_for("daemon pid 7");
     assert!(screen.contains("policy profit: quiet, no guest is new") && screen.contains("\nweb "), "{screen}");
     drop(daemon);
     let screen = terminal.wait_for("no daemon answers since the last one ended");
     assert!(screen.contains("from the kernel, no daemon"), "{screen}");
-    let daemon = Daemon::start(&socket, 8, "it has just begun");
+    let daemon = StubDaemon::start(&socket, 8, "it has just begun");
     terminal.wait_for("daemon pid 8");
     terminal.keys(&["2"]);
     let screen = terminal.wait_for("profit: quiet       it has just begun");
@@ -192,7 +194,7 @@ fn top_survives_the_daemon() {
 
 #[test]
 fn watch_redraws_a_terminal_and_ends_by_ctrl_c() {
-    let Some(terminal) = Tmux::start((60, 24), "", &on_tree("guests --watch=0.2")) else { return };
+    let Some(terminal) = TmuxTerminal::start((60, 24), "", &on_tree("guests --watch=0.2")) else { return };
     terminal.wait("all guests", |screen| listed(&format!("\n{screen}")).len() == 3);
     assert!(terminal.has_other_screen());
     terminal.resize(100, 24);
@@ -248,13 +250,13 @@ fn watch_ends_when_its_reader_goes_away() {
 #[test]
 fn watch_survives_the_daemon() {
     let Some((_directory, socket, ksmith)) = place() else { return };
-    let mut daemon = Some(Daemon::start(&socket, 7, "no guest is new"));
+    let mut daemon = Some(StubDaemon::start(&socket, 7, "no guest is new"));
     until(&format!("{ksmith} status --watch=0.1"), |lines| {
         lines.find(|line| line == "policy    profit: quiet, no guest is new").unwrap();
         daemon = None;
         let note = lines.find(|line| line.starts_with("note  ") && !line.starts_with("note   ")).unwrap();
         assert_eq!(note, "note  no daemon answers since the last one ended: these are the kernel's figures");
-        daemon = Some(Daemon::start(&socket, 7, "it goes on"));
+        daemon = Some(StubDaemon::start(&socket, 7, "it goes on"));
         lines.find(|line| line == "note  the daemon answers again (pid 7)").unwrap();
         lines.find(|line| line == "policy    profit: quiet, it goes on").unwrap();
     });

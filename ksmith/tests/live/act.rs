@@ -6,16 +6,16 @@ use std::ops::ControlFlow;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::ksmtuned::Ksmtuned;
+use crate::support::ksmtuned::KsmtunedProcess;
 use crate::support::{KernelLock, guest, ksm, number, passes_until, wait_until, write, zero_pages};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_host::act::{
-    ActError, Control, Journal, RestoreError, StateDir, TakeError, Unmerge, UnmergeError, Writer, restore,
-    safe_sequence, unmerge,
+    ActError, ControlError, KnobWriter, KsmControl, KsmJournal, RestoreError, StateDir, UnmergeError,
+    UnmergeOptions, restore, safe_sequence, unmerge,
 };
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 const PAGES: usize = 4096;
@@ -26,13 +26,13 @@ fn state() -> (tempfile::TempDir, StateDir) {
     (tree, directory)
 }
 
-fn take(directory: &StateDir) -> Control {
-    Control::take(&Root::host(), directory, false, false).unwrap()
+fn take_control(directory: &StateDir) -> KsmControl {
+    KsmControl::acquire(&Root::host(), directory, false, false).unwrap()
 }
 
 /// Two guests with merged pages, and ksmd asleep.
 fn merged_guests() -> [MemoryGuest; 2] {
-    let parts = [Part::Equal { seed: 7, pages: PAGES }];
+    let parts = [MemoryPart::Equal { seed: 7, pages: PAGES }];
     let guests = [guest(&parts), guest(&parts)];
     passes_until("the guests are merged", || number("pages_sharing") >= PAGES as u64);
     guests
@@ -46,10 +46,10 @@ fn assert_unharmed(guests: &mut [MemoryGuest]) {
 
 #[test]
 fn settings_are_read_back_and_all_are_restored() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (_tree, directory) = state();
-    let mut control = take(&directory);
-    let wanted = Knobs::none()
+    let mut control = take_control(&directory);
+    let wanted = KnobSettings::none()
         .with(Knob::SmartScan, 0)
         .with(Knob::UseZeroPages, 1)
         .with(Knob::StableNodeChainsPruneMillisecs, 3000)
@@ -68,10 +68,10 @@ fn settings_are_read_back_and_all_are_restored() {
 
 #[test]
 fn pages_to_scan_under_the_advisor_is_refused_with_the_reason() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("advisor_mode", "scan-time");
     let pages = number("pages_to_scan");
-    let mut writer = Writer::new(&Root::host(), false);
+    let mut writer = KnobWriter::new(&Root::host(), false);
     let error = writer.set(Knob::PagesToScan, 4321).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, ActError::Refused { .. }), "{text}");
@@ -83,13 +83,13 @@ fn pages_to_scan_under_the_advisor_is_refused_with_the_reason() {
 
 #[test]
 fn the_advisor_is_taken_over_and_comes_back() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("advisor_mode", "scan-time");
     assert_eq!(number("pages_to_scan"), 500, "the advisor begins with its minimum");
     write("advisor_min_pages_to_scan", "600");
     let (_tree, directory) = state();
-    let mut control = take(&directory);
-    let wanted = Knobs::none()
+    let mut control = take_control(&directory);
+    let wanted = KnobSettings::none()
         .with(Knob::AdvisorMinPagesToScan, 700)
         .with(Knob::AdvisorMode, 0)
         .with(Knob::PagesToScan, 50)
@@ -99,7 +99,7 @@ fn the_advisor_is_taken_over_and_comes_back() {
     // The kernel makes it 100 when the advisor goes off, and ours comes after that.
     assert_eq!(changes[2].to_string(), "pages_to_scan 100 -> 50");
     assert_eq!(ksm("advisor_mode"), "[none] scan-time");
-    let noted = Journal::open(&directory).unwrap();
+    let noted = KsmJournal::open(&directory).unwrap();
     assert_eq!(noted.originals().get(Knob::PagesToScan), Some(500), "not the 100 in between");
 
     let restored = control.restore().unwrap();
@@ -113,10 +113,10 @@ fn the_advisor_is_taken_over_and_comes_back() {
 
 #[test]
 fn handing_over_to_the_advisor_is_undone_with_pages_to_scan() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     write("pages_to_scan", "1111");
     let (_tree, directory) = state();
-    let mut control = take(&directory);
+    let mut control = take_control(&directory);
     control.writer().set(Knob::AdvisorMode, 1).unwrap();
     assert_eq!(number("pages_to_scan"), 500);
     control.restore().unwrap();
@@ -127,17 +127,17 @@ fn handing_over_to_the_advisor_is_undone_with_pages_to_scan() {
 
 #[test]
 fn what_needs_nothing_merged_is_refused_and_done_by_the_safe_sequence() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let mut guests = merged_guests();
     let (_tree, directory) = state();
-    let mut control = take(&directory);
+    let mut control = take_control(&directory);
     for (knob, value) in [(Knob::MaxPageSharing, 512), (Knob::MergeAcrossNodes, 0)] {
         let error = control.writer().set(knob, value).unwrap_err().to_string();
         assert!(error.contains("pages are merged") && error.contains("busy"), "{error}");
     }
     // Running, so that the sequence has something to put back.
     control.writer().set(Knob::Run, 1).unwrap();
-    let changes = safe_sequence(control.writer(), Knob::MaxPageSharing, 512, Unmerge::default(), |_| {
+    let changes = safe_sequence(control.writer(), Knob::MaxPageSharing, 512, UnmergeOptions::default(), |_| {
         ControlFlow::Continue(())
     })
     .unwrap();
@@ -161,11 +161,13 @@ fn what_needs_nothing_merged_is_refused_and_done_by_the_safe_sequence() {
 
 #[test]
 fn unmerging_gives_every_page_back() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let mut guests = merged_guests();
     let saved = number("pages_sharing") * 4096;
-    let unmerged =
-        unmerge(&mut Writer::new(&Root::host(), false), Unmerge::default(), |_| ControlFlow::Continue(())).unwrap();
+    let unmerged = unmerge(&mut KnobWriter::new(&Root::host(), false), UnmergeOptions::default(), |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!((unmerged.run_before, unmerged.returned_bytes), (0, saved));
     assert_eq!((number("run"), number("pages_shared"), number("pages_sharing")), (2, 0, 0));
     assert_unharmed(&mut guests);
@@ -173,10 +175,10 @@ fn unmerging_gives_every_page_back() {
 
 #[test]
 fn an_unmerge_that_is_broken_off_says_what_is_left() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let mut guests = merged_guests();
-    let how = Unmerge { patience: Duration::ZERO, ..Unmerge::default() };
-    let outcome = unmerge(&mut Writer::new(&Root::host(), false), how, |_| ControlFlow::Break(()));
+    let how = UnmergeOptions { patience: Duration::ZERO, ..UnmergeOptions::default() };
+    let outcome = unmerge(&mut KnobWriter::new(&Root::host(), false), how, |_| ControlFlow::Break(()));
     match outcome {
         // The kernel was faster than the signal.
         Ok(_) => assert_eq!((number("run"), number("pages_sharing")), (2, 0)),
@@ -193,13 +195,13 @@ fn an_unmerge_that_is_broken_off_says_what_is_left() {
 
 #[test]
 fn a_host_that_was_unmerged_before_is_unmerged_again() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("run", "2");
     let (_tree, directory) = state();
-    let mut control = take(&directory);
-    let parts = [Part::Zero { pages: 16 }, Part::Equal { seed: 9, pages: PAGES }];
+    let mut control = take_control(&directory);
+    let parts = [MemoryPart::Zero { pages: 16 }, MemoryPart::Equal { seed: 9, pages: PAGES }];
     let mut guests = [guest(&parts), guest(&parts)];
-    let wanted = Knobs::none()
+    let wanted = KnobSettings::none()
         .with(Knob::SmartScan, 0)
         .with(Knob::UseZeroPages, 1)
         .with(Knob::PagesToScan, 100_000)
@@ -219,14 +221,14 @@ fn a_host_that_was_unmerged_before_is_unmerged_again() {
 #[ignore = "is started by another test"]
 fn burst_until_killed() {
     let Some(directory) = std::env::var_os("KSMITH_TEST_STATE") else { return };
-    let mut control = Control::take(
+    let mut control = KsmControl::acquire(
         &Root::host(),
         &StateDir::at(directory),
         false,
         std::env::var_os("KSMITH_TEST_TAKE").is_some(),
     )
     .unwrap();
-    let wanted = Knobs::none()
+    let wanted = KnobSettings::none()
         .with(Knob::AdvisorMode, 0)
         .with(Knob::SmartScan, 0)
         .with(Knob::PagesToScan, 2000)
@@ -258,15 +260,15 @@ fn bursting(directory: &StateDir, take_over: bool) -> Child {
 
 #[test]
 fn a_killed_ksmith_is_cleaned_up_after_by_restore_and_by_the_next_start() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (_tree, directory) = state();
     for by_restore in [true, false].repeat(5) {
         let mut child = bursting(&directory, false);
-        let journal = || Journal::open(&directory).unwrap();
-        let mut writer = Writer::new(&Root::host(), false).with_journal(journal());
+        let journal = || KsmJournal::open(&directory).unwrap();
+        let mut writer = KnobWriter::new(&Root::host(), false).with_journal(journal());
         let error = restore(&mut writer, false).unwrap_err();
         assert!(matches!(error, RestoreError::OwnerAlive { pid } if pid == child.id()), "{error}");
-        let error = Control::take(&Root::host(), &directory, false, true).unwrap_err();
+        let error = KsmControl::acquire(&Root::host(), &directory, false, true).unwrap_err();
         assert!(error.to_string().contains(&format!("pid {}", child.id())), "{error}");
         assert_eq!(number("pages_to_scan"), 2000, "nothing was disturbed");
 
@@ -275,12 +277,12 @@ fn a_killed_ksmith_is_cleaned_up_after_by_restore_and_by_the_next_start() {
             // Dead, but not collected: still in /proc.
             let pid = WaitId::Pid(Pid::from_child(&child));
             waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-            let mut writer = Writer::new(&Root::host(), false).with_journal(journal());
+            let mut writer = KnobWriter::new(&Root::host(), false).with_journal(journal());
             assert_eq!(restore(&mut writer, false).unwrap().changes[0].to_string(), "run 1 -> 0");
             child.wait().unwrap();
         } else {
             child.wait().unwrap();
-            let control = take(&directory);
+            let control = take_control(&directory);
             assert!(
                 control.notes().iter().any(|note| note == "restored smart_scan 0 -> 1"),
                 "{:?}",
@@ -294,21 +296,21 @@ fn a_killed_ksmith_is_cleaned_up_after_by_restore_and_by_the_next_start() {
 
 #[test]
 fn ksmtuned_is_named_paused_on_request_and_goes_on_afterwards() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let ksmtuned = Ksmtuned::start();
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let ksmtuned = KsmtunedProcess::start();
     let (_tree, directory) = state();
     let found = find(&Root::host());
     assert!(found.iter().any(|holder| holder.id.pid == ksmtuned.pid && holder.name() == "ksmtuned"), "{found:?}");
 
-    let error = Control::take(&Root::host(), &directory, false, false).unwrap_err();
-    assert!(matches!(error, TakeError::Held(_)));
+    let error = KsmControl::acquire(&Root::host(), &directory, false, false).unwrap_err();
+    assert!(matches!(error, ControlError::Held(_)));
     let text = error.to_string();
     for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl disable --now ksmtuned", "--take-over"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(!ksmtuned.is_paused());
 
-    let control = Control::take(&Root::host(), &directory, false, true).unwrap();
+    let control = KsmControl::acquire(&Root::host(), &directory, false, true).unwrap();
     wait_until("ksmtuned is paused", || ksmtuned.is_paused());
     assert!(control.notes()[0].contains("is paused until"), "{:?}", control.notes());
     drop(control);
@@ -318,16 +320,16 @@ fn ksmtuned_is_named_paused_on_request_and_goes_on_afterwards() {
 
 #[test]
 fn ksmtuned_goes_on_after_its_pauser_was_killed() {
-    let Some(lock) = KernelLock::take() else { return };
-    let ksmtuned = Ksmtuned::start();
+    let Some(lock) = KernelLock::acquire() else { return };
+    let ksmtuned = KsmtunedProcess::start();
     let (_tree, directory) = state();
     let mut child = bursting(&directory, true);
     wait_until("ksmtuned is paused", || ksmtuned.is_paused());
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(ksmtuned.is_paused());
-    let journal = Journal::open(&directory).unwrap();
-    let restored = restore(&mut Writer::new(&Root::host(), false).with_journal(journal), false).unwrap();
+    let journal = KsmJournal::open(&directory).unwrap();
+    let restored = restore(&mut KnobWriter::new(&Root::host(), false).with_journal(journal), false).unwrap();
     assert_eq!(restored.notes, [format!("ksmtuned (pid {}) goes on", ksmtuned.pid)]);
     wait_until("ksmtuned goes on", || !ksmtuned.is_paused());
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
@@ -335,7 +337,7 @@ fn ksmtuned_goes_on_after_its_pauser_was_killed() {
 
 #[test]
 fn with_a_full_disk_for_the_journal_what_is_noted_is_restored_and_nothing_else_is_written() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let mounted = |arguments: &[&str]| {
         Command::new(arguments[0]).args(&arguments[1..]).arg(tree.path()).status().unwrap().success()
@@ -345,7 +347,7 @@ fn with_a_full_disk_for_the_journal_what_is_noted_is_restored_and_nothing_else_i
         return;
     }
     let directory = StateDir::at(tree.path().join("state"));
-    let mut control = take(&directory);
+    let mut control = take_control(&directory);
     control.writer().set(Knob::SleepMillisecs, 33).unwrap();
     let mut filler = 0;
     while std::fs::write(tree.path().join(format!("filler-{filler}")), [1; 4096]).is_ok() {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::image::{Image, ImageGuest};
-use crate::support::linux::{Linux, LinuxKit};
+use crate::support::image::{ImageGuest, UmlImage};
+use crate::support::linux::{LinuxGuest, LinuxKit};
 use crate::support::own::on_own_host;
-use crate::support::pool::{Pool, Swap, hold_off_swap};
-use crate::support::program::{Running, ksmith};
+use crate::support::pool::{CgroupPool, SwapArea, hold_off_swap};
+use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, UNDO, number, vmstat, wait_until, wait_within};
 use ksmith_core::kernel::Meminfo;
 use ksmith_host::guests::Mconsole;
@@ -29,7 +29,7 @@ const GIB: u64 = 1 << 30;
 const BALLOON: [&str; 2] = ["-device", "virtio-balloon-pci,free-page-reporting=on"];
 
 /// A daemon that lets KSM be and balances the pool.
-fn config(pool: &Pool, more: &str) -> String {
+fn config(pool: &CgroupPool, more: &str) -> String {
     format!(
         "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ run = 0 }}\n[balance]\nenabled = true\n\
          pool = \"{}\"\ncooldown_seconds = 0.5\ncalm_seconds = 3\n{more}",
@@ -62,9 +62,9 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
     on_own_host(|| {
         let directory = tempfile::tempdir().unwrap();
         let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
-        let Some(pool) = Pool::make(8 * GIB) else { return };
+        let Some(pool) = CgroupPool::make(8 * GIB) else { return };
         pool.drop_cache_first();
-        let mut idle: Vec<Linux> = ["gold", "silver", "bronze"]
+        let mut idle: Vec<LinuxGuest> = ["gold", "silver", "bronze"]
             .iter()
             .map(|name| kit.start(name, 192, Some(&pool), &["-device", "virtio-balloon-pci"]))
             .collect();
@@ -73,7 +73,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
         for guest in &mut idle {
             assert!(guest.boot(PATIENCE) && guest.touch(100, PATIENCE), "{}", guest.console());
         }
-        let Some(_swap) = Swap::on(GIB) else { return };
+        let Some(_swap) = SwapArea::on(GIB) else { return };
         let swapped = pool.swapped_bytes();
         let rules: String = ["gold", "silver", "bronze"]
             .iter()
@@ -81,7 +81,7 @@ fn a_leaking_guest_squeezes_idle_ones_and_nothing_is_swapped() {
             .collect();
         let rules = rules + "[[balance.rule]]\nname = \"leaker\"\nclass = \"gold\"\n";
         // Steps as large as in an emergency, or giving back takes a minute.
-        let mut daemon = Running::daemon(&config(&pool, &format!("step_percent = 15\n{rules}")), &[]);
+        let mut daemon = RunningProgram::daemon(&config(&pool, &format!("step_percent = 15\n{rules}")), &[]);
         wait_until("all guests tell", || {
             let seen = guests();
             seen.len() == 4 && seen.values().all(|row| row["inside"]["available_bytes"].is_u64())
@@ -154,7 +154,7 @@ fn lower_classes_gave_first(log: &str) {
     assert!(highest > 0, "no class but the lowest was asked: {log}");
 }
 
-fn wait_ended(daemon: &mut Running) {
+fn wait_ended(daemon: &mut RunningProgram) {
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
 }
@@ -162,8 +162,8 @@ fn wait_ended(daemon: &mut Running) {
 /// Returns the memory that a user-mode Linux has allocated and not accounted for: the memory taken from it, by its own
 /// figures.
 fn allocated(guest: &ImageGuest) -> u64 {
-    let console = Mconsole::of(&Root::host(), guest.pid()).unwrap();
-    let text = console.tell_within("proc meminfo", PATIENCE).unwrap();
+    let console = Mconsole::find_by_pid(&Root::host(), guest.pid()).unwrap();
+    let text = console.send_command_within("proc meminfo", PATIENCE).unwrap();
     Meminfo::parse(&text).unwrap().unaccounted().unwrap()
 }
 
@@ -191,9 +191,9 @@ fn pids_begin_anew(after: u32) {
 }
 
 /// Guests that have read their image, in a pool that is short of memory.
-fn squeezed(directory: &Path, count: usize) -> Option<(Pool, Vec<ImageGuest>)> {
-    let image = Image::make(directory, 48)?;
-    let pool = Pool::make(8 * GIB)?;
+fn squeezed(directory: &Path, count: usize) -> Option<(CgroupPool, Vec<ImageGuest>)> {
+    let image = UmlImage::make(directory, 48)?;
+    let pool = CgroupPool::make(8 * GIB)?;
     let start = |number| {
         pids_begin_anew(8 * (number as u32 + 1));
         image.start(&format!("uml{number}"), 128, Some(&pool))
@@ -215,7 +215,7 @@ fn a_killed_daemon_costs_no_guest_anything() {
         let before: Vec<u64> = guests.iter().map(allocated).collect();
         let text = config(&pool, "low_percent = 30\nhigh_percent = 60\n");
         for _ in 0..3 {
-            let daemon = Running::daemon(&text, &[]);
+            let daemon = RunningProgram::daemon(&text, &[]);
             wait_until("memory is being taken", || !entries().is_empty());
             daemon.kill();
             // Never less is noted than was taken; a few pages are on their way between lists.
@@ -245,7 +245,7 @@ fn a_guest_that_hangs_and_one_that_ends_do_not_hold_up_the_others() {
         let directory = tempfile::tempdir().unwrap();
         let Some((pool, mut umls)) = squeezed(directory.path(), 4) else { return };
         let hung = Pid::from_raw(umls[0].pid() as i32).unwrap();
-        let mut daemon = Running::daemon(&config(&pool, "low_percent = 60\nhigh_percent = 70\n"), &[]);
+        let mut daemon = RunningProgram::daemon(&config(&pool, "low_percent = 60\nhigh_percent = 70\n"), &[]);
         wait_until("memory is being taken", || !entries().is_empty());
         kill_process(hung, Signal::STOP).unwrap();
         umls[1].kill();
@@ -277,9 +277,9 @@ fn a_guest_that_hangs_and_one_that_ends_do_not_hold_up_the_others() {
 
 /// Guests with `mib` of equal content each, merged, and one idle guest with much to spare, in a pool that has far less
 /// left than the merged pages stand for.
-fn merged(kit: &LinuxKit, pool: &Pool, mib: u64) -> (Vec<Linux>, Linux) {
+fn merged(kit: &LinuxKit, pool: &CgroupPool, mib: u64) -> (Vec<LinuxGuest>, LinuxGuest) {
     let merging = ["-machine", "pc,mem-merge=on", "-device", "virtio-balloon-pci"];
-    let mut equal: Vec<Linux> =
+    let mut equal: Vec<LinuxGuest> =
         (0..3).map(|number| kit.start(&format!("equal{number}"), mib + 96, Some(pool), &merging)).collect();
     let mut idle = kit.start("idle", 256, Some(pool), &["-device", "virtio-balloon-pci"]);
     assert!(idle.boot(PATIENCE) && idle.touch(150, PATIENCE), "{}", idle.console());
@@ -302,7 +302,7 @@ fn merged(kit: &LinuxKit, pool: &Pool, mib: u64) -> (Vec<Linux>, Linux) {
 }
 
 /// All rewrite what they share, at once and as fast as they can: it is over within a second or two.
-fn wave(pool: &Pool, equal: &mut [Linux], mib: u64) {
+fn wave(pool: &CgroupPool, equal: &mut [LinuxGuest], mib: u64) {
     for guest in equal.iter_mut() {
         guest.type_line(&format!(
             "dd if=/dev/zero of=/leak/equal bs=1M count={mib} conv=notrunc 2> /dev/null; echo wave-$((6 * 7))"
@@ -322,8 +322,8 @@ fn a_wave_of_divergence_kills_guests_only_without_ksmith() {
     let directory = tempfile::tempdir().unwrap();
     let Some(kit) = LinuxKit::make(directory.path(), &[]) else { return };
     let _no_swap = hold_off_swap();
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(pool) = Pool::make(8 * GIB) else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(pool) = CgroupPool::make(8 * GIB) else { return };
     pool.drop_cache_only();
     let (mut equal, idle) = merged(&kit, &pool, EQUAL);
     wave(&pool, &mut equal, EQUAL);
@@ -333,10 +333,10 @@ fn a_wave_of_divergence_kills_guests_only_without_ksmith() {
     support::write("run", "2");
     support::write("run", "0");
 
-    let Some(pool) = Pool::make(8 * GIB) else { return };
+    let Some(pool) = CgroupPool::make(8 * GIB) else { return };
     pool.drop_cache_only();
     let (mut equal, mut idle) = merged(&kit, &pool, EQUAL);
-    let daemon = Running::daemon(&config(&pool, ""), &[]);
+    let daemon = RunningProgram::daemon(&config(&pool, ""), &[]);
     wait_until("the exposure is covered", || {
         let (code, out, err) = ksmith(&["balance", "--json"]);
         assert_eq!(code, 0, "{err}");

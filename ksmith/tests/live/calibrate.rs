@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use crate::support::program::{Running, ksmith};
+use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, guest, number, wait_until, zero_pages};
-use ksmith_core::sim::Costs;
-use ksmith_lab::Part;
+use ksmith_core::sim::SimCosts;
+use ksmith_lab::MemoryPart;
 use rustix::process::Signal;
 use serde_json::Value;
 
 #[test]
 fn costs_are_measured_written_and_taken_by_the_simulator() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let out = tree.path().join("costs.toml");
     let (code, text, err) = ksmith(&["sim", "calibrate", "--json", "--out", out.to_str().unwrap()]);
@@ -21,7 +21,7 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
     assert_eq!((number("pages_shared"), zero_pages()), (0, 0), "nothing stays merged");
 
     let report: Value = serde_json::from_str(&text).unwrap();
-    let costs: Costs = toml::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+    let costs: SimCosts = toml::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(serde_json::to_value(costs).unwrap(), report["costs"], "the file has the medians");
     // Each page of 4 KiB is read for its checksum, and compared with others to merge.
     assert!((200..20_000).contains(&costs.checksum), "{costs:?}");
@@ -44,8 +44,8 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
 
 #[test]
 fn an_interrupted_measurement_leaves_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
-    let mut calibrate = Running::start(&["sim", "calibrate"]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let mut calibrate = RunningProgram::start(&["sim", "calibrate"]);
     wait_until("ksmd is measured", || number("run") == 1 && number("pages_unshared") > 0);
     calibrate.signal(Signal::INT);
     let ended = calibrate.wait();
@@ -57,8 +57,8 @@ fn an_interrupted_measurement_leaves_nothing() {
 
 #[test]
 fn a_host_with_ksm_in_use_is_not_measured() {
-    let Some(lock) = KernelLock::take() else { return };
-    let _guest = guest(&[Part::Unique { pages: 16_384 }]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guest = guest(&[MemoryPart::Unique { pages: 16_384 }]);
     let (code, _, err) = ksmith(&["sim", "calibrate"]);
     assert_eq!(code, 3, "{err}");
     assert!(err.contains("KSM is in use on this host (0 B saved,"), "{err}");

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::support::ksmtuned::Ksmtuned;
-use crate::support::program::{PROGRAM, Running, SOCKET, config_file, ksmith, status};
+use crate::support::ksmtuned::KsmtunedProcess;
+use crate::support::program::{PROGRAM, RunningProgram, SOCKET, config_file, ksmith, status};
 use crate::support::{
     A_HANDFUL, KernelLock, UNDO, copy_program, guest, ksm, number, wait_until, write, zero_pages,
 };
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -44,9 +44,9 @@ fn assert_restored(lock: &KernelLock) {
 }
 
 /// A daemon in the middle of a burst: ksmd runs, has visited so many thousand pages, and is far from done.
-fn bursting(config: &str, thousands: u64) -> Running {
+fn bursting(config: &str, thousands: u64) -> RunningProgram {
     let before = number("pages_scanned");
-    let daemon = Running::start(&["daemon", "--config", config]);
+    let daemon = RunningProgram::start(&["daemon", "--config", config]);
     wait_until("ksmd is in the middle of it", || number("pages_scanned") > before + thousands * 1000);
     assert_eq!(number("run"), 1, "{}", daemon.log());
     assert_ne!(number("pages_to_scan"), 100);
@@ -62,8 +62,8 @@ fn unmerge() {
 
 #[test]
 fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
-    let Some(lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 11, pages: BIG }];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 11, pages: BIG }];
     let mut guests = [guest(&parts), guest(&parts)];
     let (_file, config) = config_file(SLOW);
     let mut merging = 0;
@@ -93,7 +93,7 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
             assert_restored(&lock);
             assert_eq!(ksmith(&["restore"]).1, "nothing to restore: no ksmith left anything behind\n");
         } else {
-            let next = Running::daemon(SLOW, &[]);
+            let next = RunningProgram::daemon(SLOW, &[]);
             for said in ["a ksmith that was killed had left its settings", "run 1 -> 0", "smart_scan 0 -> 1"] {
                 assert!(next.log().contains(said), "{}", next.log());
             }
@@ -109,10 +109,10 @@ fn however_it_is_ended_in_the_middle_of_a_burst_the_settings_are_restored() {
 
 #[test]
 fn a_late_clone_is_merged_without_a_request() {
-    let Some(lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 12, pages: 4096 }, Part::Zero { pages: 512 }];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 12, pages: 4096 }, MemoryPart::Zero { pages: 512 }];
     let mut guests = vec![guest(&parts)];
-    let daemon = Running::daemon("", &[]);
+    let daemon = RunningProgram::daemon("", &[]);
     wait_until("the first guest has been looked at", || daemon.log().contains("parked: burst"));
     let before = number("pages_sharing");
     guests.push(guest(&parts));
@@ -151,7 +151,7 @@ fn a_late_clone_is_merged_without_a_request() {
 
 #[test]
 fn status_has_every_kernel_file_and_every_promised_key() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let status: Value = serde_json::from_str(&ksmith(&["status", "--json"]).1).unwrap();
     for entry in fs::read_dir(support::KSM).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -174,14 +174,14 @@ fn status_has_every_kernel_file_and_every_promised_key() {
 
 #[test]
 fn the_socket_answers_only_root_and_survives_garbage() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     // What a killed daemon leaves: a file at which no process listens.
     fs::create_dir_all("/run/ksmith").unwrap();
     let _ = fs::remove_file(SOCKET);
     drop(UnixListener::bind(SOCKET).unwrap());
-    let parts = [Part::Equal { seed: 13, pages: 2048 }];
+    let parts = [MemoryPart::Equal { seed: 13, pages: 2048 }];
     let mut guests = [guest(&parts), guest(&parts)];
-    let daemon = Running::daemon(HELD, &[]);
+    let daemon = RunningProgram::daemon(HELD, &[]);
     assert_eq!(fs::metadata(SOCKET).unwrap().permissions().mode() & 0o777, 0o600);
 
     for garbage in [&b"\n"[..], b"{}\n", b"\x00\xff\xfe\n", b"{\"request\":\"scan\",\"passes\":-1}\n", b"[[[[[[\n"]
@@ -245,7 +245,7 @@ impl Drop for EmptyVm {
 
 #[test]
 fn a_scan_without_mergeable_memory_is_refused() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let _vm = EmptyVm::start();
     let refused = || {
         let (code, _, err) = ksmith(&["scan"]);
@@ -253,7 +253,7 @@ fn a_scan_without_mergeable_memory_is_refused() {
         assert!(err.contains("no process offers memory to KSM"), "{err}");
     };
     refused();
-    let daemon = Running::daemon(HELD, &[]);
+    let daemon = RunningProgram::daemon(HELD, &[]);
     refused();
     daemon.end();
     assert_restored(&lock);
@@ -261,16 +261,16 @@ fn a_scan_without_mergeable_memory_is_refused() {
 
 #[test]
 fn a_scan_keeps_the_operators_limits_and_ends_with_its_client() {
-    let Some(lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 15, pages: 4096 }];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 15, pages: 4096 }];
     let _guests = [guest(&parts), guest(&parts)];
     let limits = "[limits]\nmax_pages_to_scan = 50\nmin_sleep_milliseconds = 30\n";
     // The policy leaves `run` alone: it is the scan's to put back.
     let config =
         format!("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ pages_to_scan = 40 }}\n{limits}");
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     wait_until("the policy is in charge", || number("pages_to_scan") == 40);
-    let mut client = Running::start(&["scan", "--passes", "1000", "--max-cpu", "25%"]);
+    let mut client = RunningProgram::start(&["scan", "--passes", "1000", "--max-cpu", "25%"]);
     wait_until("the scan is on", || number("run") == 1);
     assert!(number("pages_to_scan") <= 50 && number("sleep_millisecs") >= 30);
     daemon.wait_for("scanning on demand: 1000 passes with at most 25 % of a CPU");
@@ -280,7 +280,7 @@ fn a_scan_keeps_the_operators_limits_and_ends_with_its_client() {
     let settings = || ["run", "pages_to_scan", "smart_scan", "sleep_millisecs"].map(number);
     wait_until("ksmd is left as it was", || settings() == [0, 40, 1, 20]);
 
-    let mut client = Running::start(&["scan", "--passes", "1000", "--take-over"]);
+    let mut client = RunningProgram::start(&["scan", "--passes", "1000", "--take-over"]);
     wait_until("another scan is on", || number("run") == 1);
     assert!(client.log().contains("--take-over means nothing here"), "{}", client.log());
     let log = daemon.end();
@@ -292,8 +292,8 @@ fn a_scan_keeps_the_operators_limits_and_ends_with_its_client() {
 
 #[test]
 fn only_one_is_in_charge_and_it_is_named() {
-    let Some(lock) = KernelLock::take() else { return };
-    let daemon = Running::daemon(HELD, &[]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let daemon = RunningProgram::daemon(HELD, &[]);
     let holder = format!("another ksmith (pid {}) controls KSM", daemon.pid());
     for arguments in [&["daemon"][..], &["daemon", "--take-over"], &["set", "run=1"], &["demo"], &["unmerge"]] {
         let (code, _, err) = ksmith(arguments);
@@ -310,7 +310,7 @@ fn only_one_is_in_charge_and_it_is_named() {
 
 #[test]
 fn the_kernels_advisor_is_taken_over_and_given_back() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("advisor_mode", "scan-time");
     write("advisor_max_cpu", "33");
     write("advisor_min_pages_to_scan", "700");
@@ -321,9 +321,9 @@ fn the_kernels_advisor_is_taken_over_and_given_back() {
             .join(" ")
     };
     let before = parameters();
-    let parts = [Part::Equal { seed: 14, pages: 4096 }];
+    let parts = [MemoryPart::Equal { seed: 14, pages: 4096 }];
     let mut guests = [guest(&parts), guest(&parts)];
-    let daemon = Running::daemon("", &["-v"]);
+    let daemon = RunningProgram::daemon("", &["-v"]);
     assert_eq!(ksm("advisor_mode"), "[none] scan-time", "{}", daemon.log());
     wait_until("the guests are merged", || number("pages_sharing") + A_HANDFUL >= 4096);
     let log = daemon.end();
@@ -336,8 +336,8 @@ fn the_kernels_advisor_is_taken_over_and_given_back() {
 
 #[test]
 fn ksmtuned_is_respected_or_paused_on_request() {
-    let Some(lock) = KernelLock::take() else { return };
-    let ksmtuned = Ksmtuned::start();
+    let Some(lock) = KernelLock::acquire() else { return };
+    let ksmtuned = KsmtunedProcess::start();
     let (code, _, err) = ksmith(&["daemon"]);
     assert_eq!(code, 3, "{err}");
     for part in [&format!("ksmtuned (pid {})", ksmtuned.pid), "systemctl disable --now ksmtuned", "--take-over"] {
@@ -346,7 +346,7 @@ fn ksmtuned_is_respected_or_paused_on_request() {
     assert!(!ksmtuned.is_paused());
     assert_restored(&lock);
 
-    let daemon = Running::daemon(HELD, &["--take-over"]);
+    let daemon = RunningProgram::daemon(HELD, &["--take-over"]);
     wait_until("ksmtuned is paused", || ksmtuned.is_paused());
     assert!(daemon.log().contains("is paused until the settings are restored"), "{}", daemon.log());
     wait_until("the daemon is in charge", || number("pages_to_scan") == 321);
@@ -354,7 +354,7 @@ fn ksmtuned_is_respected_or_paused_on_request() {
     wait_until("ksmtuned goes on", || !ksmtuned.is_paused());
     assert_restored(&lock);
 
-    let daemon = Running::daemon(HELD, &["--take-over"]);
+    let daemon = RunningProgram::daemon(HELD, &["--take-over"]);
     wait_until("ksmtuned is paused", || ksmtuned.is_paused());
     daemon.kill();
     assert!(ksmtuned.is_paused(), "it has not been let go on yet");
@@ -367,13 +367,13 @@ fn ksmtuned_is_respected_or_paused_on_request() {
 
 #[test]
 fn the_service_manager_is_told_and_sighup_reloads() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let (file, config) = config_file(HELD);
-    let daemon = Running::start_with(&["daemon", "--config", &config], |command| {
+    let daemon = RunningProgram::start_with(&["daemon", "--config", &config], |command| {
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "900000");
     });
     let mut heard = Vec::new();
@@ -406,9 +406,9 @@ fn the_service_manager_is_told_and_sighup_reloads() {
 
 #[test]
 fn a_log_that_can_not_be_written_ends_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (file, config) = config_file(HELD);
-    let mut daemon = Running::start_with(&["daemon", "-v", "--config", &config], |command| {
+    let mut daemon = RunningProgram::start_with(&["daemon", "-v", "--config", &config], |command| {
         command.stderr(OpenOptions::new().write(true).open("/dev/full").unwrap());
     });
     daemon.wait_ready();
@@ -421,7 +421,7 @@ fn a_log_that_can_not_be_written_ends_nothing() {
 
 #[test]
 fn a_dry_run_says_what_it_would_do_and_does_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (_file, config) = config_file(HELD);
     // A daemon that was killed leaves its socket's file.
     let _ = fs::remove_file(SOCKET);
@@ -434,7 +434,7 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
 
 #[test]
 fn a_socket_that_can_not_be_had_changes_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (_file, config) = config_file("[daemon]\ncontrol_socket = \"/nonexistent/control\"\n");
     let (code, _, err) = ksmith(&["daemon", "--config", &config]);
     assert_eq!(code, 1);
@@ -444,7 +444,7 @@ fn a_socket_that_can_not_be_had_changes_nothing() {
 
 #[test]
 fn a_mistyped_socket_deletes_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let precious = tempfile::NamedTempFile::new().unwrap();
     fs::write(precious.path(), "dear").unwrap();
     let (_file, config) = config_file(&format!("[daemon]\ncontrol_socket = {:?}\n", precious.path()));

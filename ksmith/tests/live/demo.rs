@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 
-use crate::support::program::{Running, ksmith};
+use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, UNDO, guest, ksm, number, offering, passes_until, wait_until, write, zero_pages};
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn nothing_is_left(lock: &KernelLock) {
 
 #[test]
 fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (code, out, err) = ksmith(&["demo", "--json"]);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -55,8 +55,8 @@ fn small_demo() -> Value {
 
 #[test]
 fn what_ended_processes_have_left_in_the_gauges_is_no_use() {
-    let Some(lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 6, pages: 4096 }];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 6, pages: 4096 }];
     let guests = [guest(&parts), guest(&parts)];
     passes_until("the guests are merged", || number("pages_sharing") >= 4096);
     drop(guests);
@@ -71,7 +71,7 @@ fn what_ended_processes_have_left_in_the_gauges_is_no_use() {
 
 #[test]
 fn the_kernels_advisor_comes_back_after_the_demo() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("advisor_mode", "scan-time");
     write("advisor_min_pages_to_scan", "700");
     // Back from where the advisor goes to: it begins anew with the new minimum only when switched on.
@@ -82,7 +82,7 @@ fn the_kernels_advisor_comes_back_after_the_demo() {
 
 #[test]
 fn guests_that_do_not_fit_are_refused() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.strip_suffix(" kB"));
     let mib: u64 = available.unwrap().trim().parse::<u64>().unwrap() / 1024;
@@ -97,10 +97,10 @@ fn guests_that_do_not_fit_are_refused() {
 
 #[test]
 fn an_interrupted_demo_restores_and_ends_its_guests() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     // Ctrl-C reaches the whole group, the guests too; `kill` reaches ksmith alone.
     for (signal, to_group) in [(Signal::INT, true), (Signal::INT, false), (Signal::TERM, false)] {
-        let mut demo = Running::start_with(&["demo", "--size", "32"], |command| {
+        let mut demo = RunningProgram::start_with(&["demo", "--size", "32"], |command| {
             command.process_group(0);
         });
         wait_until("ksmd is at work", || number("run") == 1 && !guests().is_empty());
@@ -119,8 +119,8 @@ fn an_interrupted_demo_restores_and_ends_its_guests() {
 
 #[test]
 fn a_killed_demo_leaves_no_guest_and_restore_does_the_rest() {
-    let Some(lock) = KernelLock::take() else { return };
-    let demo = Running::start(&["demo", "--size", "32"]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let demo = RunningProgram::start(&["demo", "--size", "32"]);
     wait_until("ksmd is at work", || number("run") == 1 && !guests().is_empty());
     demo.kill();
     wait_until("the guests are gone", || guests().is_empty());
@@ -133,7 +133,7 @@ fn a_killed_demo_leaves_no_guest_and_restore_does_the_rest() {
 
 #[test]
 fn a_host_in_use_is_not_disturbed() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let refused = |why: &str| {
         let (code, out, err) = ksmith(&["demo", "--json"]);
         assert_eq!((code, out.as_str()), (3, ""), "{err}");
@@ -145,7 +145,7 @@ fn a_host_in_use_is_not_disturbed() {
     write("run", "0");
 
     // Together more than one guest of the demo has.
-    let parts = [Part::Equal { seed: 5, pages: 4096 }, Part::Unique { pages: 4096 * 3 }];
+    let parts = [MemoryPart::Equal { seed: 5, pages: 4096 }, MemoryPart::Unique { pages: 4096 * 3 }];
     let mut guests = [guest(&parts), guest(&parts)];
     refused("offer it to KSM");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::{KernelLock, guest, hold_off_others, number, passes_until, vmstat, wait_until, write};
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use serde_json::Value;
 
 const PAGE: u64 = 4096;
@@ -67,14 +67,18 @@ fn run_ksmd(smart_scan: bool) {
     write("run", "1");
 }
 
-fn equal(seed: u64, pages: usize) -> Part {
-    Part::Equal { seed, pages }
+fn equal(seed: u64, pages: usize) -> MemoryPart {
+    MemoryPart::Equal { seed, pages }
 }
 
 #[test]
 fn what_can_not_merge_is_told_by_kind() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Unique { pages: 2048 }, Part::Shared { pages: 700 }, Part::Unmarked { pages: 500 }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [
+        MemoryPart::Unique { pages: 2048 },
+        MemoryPart::Shared { pages: 700 },
+        MemoryPart::Unmarked { pages: 500 },
+    ];
     let guest = guest(&parts);
     let report = doctor(guest.pid(), LONG);
     assert_eq!(marked(&report), [("unique".to_owned(), 2048)]);
@@ -89,7 +93,7 @@ fn what_can_not_merge_is_told_by_kind() {
 
 #[test]
 fn a_ksmd_that_stands_still_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let [one, _other] = [guest(&[equal(51, 1024)]), guest(&[equal(51, 1024)])];
     let report = doctor(one.pid(), LONG);
     assert_eq!((report["main"].as_str(), marked(&report)), (Some("stopped"), vec![("stopped".to_owned(), 1024)]));
@@ -97,8 +101,8 @@ fn a_ksmd_that_stands_still_is_named() {
 
 #[test]
 fn the_doctor_leaves_everything_as_it_is() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [equal(52, 1024), Part::Zero { pages: 256 }, Part::Unique { pages: 256 }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [equal(52, 1024), MemoryPart::Zero { pages: 256 }, MemoryPart::Unique { pages: 256 }];
     let [mut one, mut other] = [guest(&parts), guest(&parts)];
     write("use_zero_pages", "1");
     let pids = [one.pid(), other.pid()];
@@ -137,7 +141,7 @@ fn the_doctor_leaves_everything_as_it_is() {
 /// Two guests 13 passes apart never meet while smart_scan is on (see the simulator's test of that name).
 #[test]
 fn the_trap_of_smart_scan_is_seen_and_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let pages = 4096;
     write("smart_scan", "1");
     write("pages_to_scan", "1000000");
@@ -176,7 +180,7 @@ fn the_trap_of_smart_scan_is_seen_and_named() {
 
 #[test]
 fn memory_not_visited_twice_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let [one, _other] = [guest(&[equal(54, 2048)]), guest(&[equal(54, 2048)])];
     write("smart_scan", "1");
     write("pages_to_scan", "10");
@@ -189,9 +193,9 @@ fn memory_not_visited_twice_is_named() {
 
 #[test]
 fn pages_that_change_are_told_from_those_that_stay() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let every = std::time::Duration::from_millis(50);
-    let guest = guest(&[Part::Churn { pages: 512, every }, Part::Unique { pages: 512 }]);
+    let guest = guest(&[MemoryPart::Churn { pages: 512, every }, MemoryPart::Unique { pages: 512 }]);
     run_ksmd(true);
     let report = doctor(guest.pid(), LONG);
     assert_eq!(marked(&report), [("changing".to_owned(), 512), ("unique".to_owned(), 512)]);
@@ -201,8 +205,8 @@ fn pages_that_change_are_told_from_those_that_stay() {
 /// 1,000 copies in frames of 256: three frames more than one content needs.
 #[test]
 fn a_content_with_more_copies_than_a_frame_may_serve_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let guest = guest(&[Part::Same { seed: 55, pages: 1000 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let guest = guest(&[MemoryPart::Same { seed: 55, pages: 1000 }]);
     passes_until("all are merged", || merging(guest.pid()) == 1000);
     let report = doctor(guest.pid(), LONG);
     assert_eq!(marked(&report), [("chain_limit".to_owned(), 3), ("merged".to_owned(), 997)]);
@@ -212,10 +216,10 @@ fn a_content_with_more_copies_than_a_frame_may_serve_is_named() {
 /// The 257th copy finds no room in the full frame and no partner to begin another.
 #[test]
 fn the_odd_copy_beyond_a_full_frame_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let full = guest(&[Part::Same { seed: 56, pages: 256 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let full = guest(&[MemoryPart::Same { seed: 56, pages: 256 }]);
     passes_until("all are merged", || merging(full.pid()) == 256);
-    let odd = guest(&[Part::Same { seed: 56, pages: 1 }]);
+    let odd = guest(&[MemoryPart::Same { seed: 56, pages: 1 }]);
     run_ksmd(false);
     let report = doctor(odd.pid(), LONG);
     assert_eq!(marked(&report), [("chain_limit".to_owned(), 1)], "{report}");
@@ -223,8 +227,8 @@ fn the_odd_copy_beyond_a_full_frame_is_named() {
 
 #[test]
 fn huge_pages_are_split_unless_something_holds_them() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let huge = |seed| guest(&[Part::Huge { seed, pages: 2048 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let huge = |seed| guest(&[MemoryPart::Huge { seed, pages: 2048 }]);
     let [mut held, free, other] = [huge(57), huge(58), huge(58)];
     let partner = huge(57);
     let report = doctor(free.pid(), LONG);
@@ -247,7 +251,7 @@ fn huge_pages_are_split_unless_something_holds_them() {
 
 #[test]
 fn a_page_that_something_holds_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let mut held = guest(&[equal(59, 512)]);
     let _partner = guest(&[equal(59, 512)]);
     held.hold(0).unwrap();
@@ -265,7 +269,7 @@ struct HugetlbPool(String);
 impl HugetlbPool {
     const FILE: &str = "/proc/sys/vm/nr_hugepages";
 
-    fn of(pages: u64) -> Option<Self> {
+    fn reserve(pages: u64) -> Option<Self> {
         let before = fs::read_to_string(Self::FILE).ok()?;
         let pool = Self(before.trim().to_owned());
         fs::write(Self::FILE, (pool.0.parse::<u64>().ok()? + pages).to_string()).ok()?;
@@ -282,9 +286,9 @@ impl Drop for HugetlbPool {
 
 #[test]
 fn hugetlbfs_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(pool) = HugetlbPool::of(2) else { return support::skipped("no pages of hugetlbfs to be had") };
-    let guest = guest(&[Part::Hugetlb { pages: 1024 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(pool) = HugetlbPool::reserve(2) else { return support::skipped("no pages of hugetlbfs to be had") };
+    let guest = guest(&[MemoryPart::Hugetlb { pages: 1024 }]);
     let report = doctor(guest.pid(), LONG);
     assert_eq!((pages(&report, "hugetlb"), report["main"].as_str()), (1024, Some("hugetlb")), "{report}");
     drop(guest);
@@ -295,7 +299,7 @@ fn hugetlbfs_is_named() {
 /// finds nothing happens no more since Linux 6.18; it leaves the same traces.)
 #[test]
 fn an_opt_in_that_is_gone_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let mut command = Command::new(KSMITH);
     command.args(["memory-guest", "equal:60:512"]).env("LD_PRELOAD", "libksmith.so");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -390,7 +394,7 @@ fn an_unprivileged_doctor_says_what_it_can_not_see() {
 #[test]
 fn a_process_is_found_by_name_or_pid() {
     let _others_wait = hold_off_others();
-    let guest: MemoryGuest = guest(&[Part::Unique { pages: 16 }]);
+    let guest: MemoryGuest = guest(&[MemoryPart::Unique { pages: 16 }]);
     assert_eq!(doctor(guest.pid(), LONG)["pid"], guest.pid());
     let output = Command::new(KSMITH).args(["doctor", "4194305"]).output().unwrap();
     assert_eq!(output.status.code(), Some(4));

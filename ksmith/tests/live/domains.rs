@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support::program::{Running, ksmith, status};
+use crate::support::program::{RunningProgram, ksmith, status};
 use crate::support::{KernelLock, UNDO, guest, number, wait_until};
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 /// Pages of known content in each guest: no two are alike, and all guests have the same.
 const PAGES: u64 = 4096;
@@ -27,9 +27,9 @@ const ONE: &str = "[domains]\nmode = \"one\"\nadmit = \"a\"\ndefault = \"a\"\n[[
 const UUID: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
 /// A directory with the content and the guests' sockets.
-struct Machines(tempfile::TempDir);
+struct MachineDirectory(tempfile::TempDir);
 
-impl Machines {
+impl MachineDirectory {
     /// `None`, said loudly, where there is no QEMU.
     fn new() -> Option<Self> {
         let is_there = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
@@ -51,11 +51,11 @@ impl Machines {
         self.0.path().join(name)
     }
 
-    fn start(&self, name: &str) -> Machine {
+    fn start(&self, name: &str) -> DomainMachine {
         self.start_with(name, &[])
     }
 
-    fn start_with(&self, name: &str, more: &[&str]) -> Machine {
+    fn start_with(&self, name: &str, more: &[&str]) -> DomainMachine {
         let content = self.path("content");
         let child = Command::new("qemu-system-x86_64")
             .args(["-accel", "tcg", "-m", "64", "-display", "none", "-nodefaults", "-S", "-name", name])
@@ -65,20 +65,20 @@ impl Machines {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        Machine(child)
+        DomainMachine(child)
     }
 
     /// Starts a guest and waits until its memory is filled and offered.
-    fn ready(&self, name: &str) -> Machine {
+    fn ready(&self, name: &str) -> DomainMachine {
         let machine = self.start(name);
         wait_until("the guest is filled", || machine.rss_pages() > PAGES && machine.is_mergeable());
         machine
     }
 }
 
-struct Machine(Child);
+struct DomainMachine(Child);
 
-impl Machine {
+impl DomainMachine {
     fn rss_pages(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/statm", self.0.id())).unwrap();
         text.split(' ').nth(1).unwrap().parse().unwrap()
@@ -99,7 +99,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for DomainMachine {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -109,7 +109,7 @@ impl Drop for Machine {
 /// Returns the state of a guest's RAM: true if it is marked mergeable, and its merged pages.
 fn ram(pid: u32) -> Option<(bool, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?;
-    let mappings = ksmith_core::kernel::Mapping::parse_all(&text).ok()?;
+    let mappings = ksmith_core::kernel::ProcessMapping::parse_all(&text).ok()?;
     let ram = mappings.iter().find(|mapping| mapping.end - mapping.start == 64 << 20)?;
     Some((ram.is_mergeable()?, ram.figures.as_ref()?.merged? / 4096))
 }
@@ -120,7 +120,7 @@ fn merging(pid: u32) -> u64 {
 }
 
 /// A thread that samples the merged pages of some processes, as often as it can.
-struct Watch {
+struct MergeWatcher {
     stop: Arc<AtomicBool>,
     most: Arc<AtomicU64>,
     most_all: Arc<AtomicU64>,
@@ -128,7 +128,7 @@ struct Watch {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Watch {
+impl MergeWatcher {
     fn over(pids: Vec<u32>) -> Self {
         let [most, most_all, looks]: [Arc<AtomicU64>; 3] = Default::default();
         let stop: Arc<AtomicBool> = Arc::default();
@@ -182,20 +182,20 @@ const FIRMWARE: u64 = 4 << 8;
 /// much is tolerated here.
 #[test]
 fn in_mode_one_no_page_is_ever_shared_between_domains() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(machines) = Machines::new() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(machines) = MachineDirectory::new() else { return };
     let own = ["own-1", "own-2"].map(|name| machines.ready(name));
     let foreign = ["foreign-1", "foreign-2"].map(|name| machines.ready(name));
     let never = machines.start_with("foreign-never", &["-machine", "mem-merge=off"]);
-    let watch = Watch::over(foreign.iter().map(|machine| machine.0.id()).collect());
-    let watch_never = Watch::over(vec![never.0.id()]);
+    let watch = MergeWatcher::over(foreign.iter().map(|machine| machine.0.id()).collect());
+    let watch_never = MergeWatcher::over(vec![never.0.id()]);
     let tolerant = ONE.replace("default", "remaining_mergeable_mib = 4\ndefault");
-    let daemon = Running::daemon(&format!("{EAGER}{tolerant}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{tolerant}"), &[]);
     wait_until("the admitted guests have merged", || own.iter().all(|machine| machine.merging() >= PAGES));
     assert!(foreign.iter().all(|machine| !machine.offers_ram()), "switched off: {}", daemon.log());
     // A new foreign guest, while ksmd runs at full speed. It is watched from its first moment.
     let late = machines.start("foreign-late");
-    let watch_late = Watch::over(vec![late.0.id()]);
+    let watch_late = MergeWatcher::over(vec![late.0.id()]);
     wait_until("the new guest is filled", || late.rss_pages() > PAGES);
     wait_until("the new guest is switched off", || !late.offers_ram());
     wait_until("ksmd scans again", || number("run") == 1);
@@ -212,7 +212,7 @@ fn in_mode_one_no_page_is_ever_shared_between_domains() {
     assert!(daemon.log().contains("is of domain b, a is admitted"), "{}", daemon.log());
     daemon.end();
     // The same guests under a daemon that only reports: this is what was kept apart.
-    let daemon = Running::daemon(EAGER, &[]);
+    let daemon = RunningProgram::daemon(EAGER, &[]);
     let another = machines.ready("foreign-another");
     wait_until("it merges with the others", || ram(another.0.id()).unwrap().1 == PAGES);
     daemon.end();
@@ -221,13 +221,13 @@ fn in_mode_one_no_page_is_ever_shared_between_domains() {
 /// Unless it is tolerated, not even firmware is shared: ksmd stays parked, and the reason names the way out.
 #[test]
 fn what_qemu_can_not_switch_off_keeps_ksmd_parked() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(machines) = Machines::new() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(machines) = MachineDirectory::new() else { return };
     let _own = ["own-1", "own-2"].map(|name| machines.ready(name));
     let foreign = machines.start_with("foreign-1", &["-uuid", UUID]);
     wait_until("the guest is filled", || foreign.rss_pages() > PAGES && foreign.is_mergeable());
-    let watch = Watch::over(vec![foreign.0.id()]);
-    let daemon = Running::daemon(&format!("{EAGER}{ONE}"), &[]);
+    let watch = MergeWatcher::over(vec![foreign.0.id()]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{ONE}"), &[]);
     wait_until("its RAM is switched off and the rest is told", || state().1.contains("mem-merge=off"));
     assert!(!foreign.offers_ram());
     std::thread::sleep(Duration::from_secs(1));
@@ -243,14 +243,15 @@ fn what_qemu_can_not_switch_off_keeps_ksmd_parked() {
 /// A process that offered its memory itself can't be switched off: ksmd waits until it is gone.
 #[test]
 fn a_foreign_process_without_a_switch_keeps_ksmd_parked() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(machines) = Machines::new() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(machines) = MachineDirectory::new() else { return };
     let own = ["own-1", "own-2"].map(|name| machines.ready(name));
-    let daemon = Running::daemon(&format!("{EAGER}{ONE}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{ONE}"), &[]);
     wait_until("the admitted guests have merged", || own.iter().all(|machine| machine.merging() >= PAGES));
     // Its two halves are equal: it would merge with itself.
-    let foreign = guest(&[Part::Equal { seed: 71, pages: 2048 }, Part::Equal { seed: 71, pages: 2048 }]);
-    let watch = Watch::over(vec![foreign.pid()]);
+    let foreign =
+        guest(&[MemoryPart::Equal { seed: 71, pages: 2048 }, MemoryPart::Equal { seed: 71, pages: 2048 }]);
+    let watch = MergeWatcher::over(vec![foreign.pid()]);
     // At first it may only be known that a new process offers memory.
     let is_told = format!("ksmith (pid {}) is of domain b", foreign.pid());
     wait_until("ksmd is parked", || number("run") == 0 && state().1.contains(&is_told));
@@ -267,18 +268,22 @@ fn a_foreign_process_without_a_switch_keeps_ksmd_parked() {
     daemon.end();
     // With it allowed, it merges.
     let allowed = ONE.replace("default", "unswitchable = \"allow\"\ndefault");
-    let daemon = Running::daemon(&format!("{EAGER}{allowed}"), &[]);
-    let foreign = guest(&[Part::Equal { seed: 71, pages: 2048 }, Part::Equal { seed: 71, pages: 2048 }]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{allowed}"), &[]);
+    let foreign =
+        guest(&[MemoryPart::Equal { seed: 71, pages: 2048 }, MemoryPart::Equal { seed: 71, pages: 2048 }]);
     wait_until("it merges", || merging(foreign.pid()) >= 4096);
     daemon.end();
 }
 
 #[test]
 fn an_hour_has_no_more_passes_than_allowed() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let _guests = [guest(&[Part::Equal { seed: 72, pages: 512 }]), guest(&[Part::Equal { seed: 72, pages: 512 }])];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let _guests = [
+        guest(&[MemoryPart::Equal { seed: 72, pages: 512 }]),
+        guest(&[MemoryPart::Equal { seed: 72, pages: 512 }]),
+    ];
     let begin = number("full_scans");
-    let daemon = Running::daemon(&format!("{EAGER}[domains]\nmax_passes_per_hour = 4\n"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}[domains]\nmax_passes_per_hour = 4\n"), &[]);
     wait_until("the allowance is used up", || state().0 == "metered");
     assert_eq!(number("run"), 0);
     std::thread::sleep(Duration::from_secs(1));
@@ -291,25 +296,28 @@ fn an_hour_has_no_more_passes_than_allowed() {
 /// Mode `node` where KSM compares across nodes: nothing may merge until that is changed.
 #[test]
 fn mode_node_waits_for_merge_across_nodes_and_then_admits_bound_guests() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !Path::new("/sys/kernel/mm/ksm/merge_across_nodes").exists() {
         return support::skipped("this kernel has no NUMA");
     }
-    let own = [guest(&[Part::Equal { seed: 73, pages: 512 }]), guest(&[Part::Equal { seed: 73, pages: 512 }])];
+    let own = [
+        guest(&[MemoryPart::Equal { seed: 73, pages: 512 }]),
+        guest(&[MemoryPart::Equal { seed: 73, pages: 512 }]),
+    ];
     let node = "[domains]\nmode = \"node\"\nnodes = { a = 0 }\ndefault = \"a\"\n";
     support::write("merge_across_nodes", "1");
-    let daemon = Running::daemon(&format!("{EAGER}{node}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{node}"), &[]);
     let (state_then, reason) = state();
     assert_eq!(state_then, "guarded");
     assert!(reason.contains("merge_across_nodes is not 0"), "{reason}");
     daemon.end();
     assert!(own.iter().all(|guest| merging(guest.pid()) == 0));
     support::write("merge_across_nodes", "0");
-    let daemon = Running::daemon(&format!("{EAGER}{node}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{node}"), &[]);
     // On a host with one node all guests are bound to it.
     wait_until("they merge", || own.iter().all(|guest| merging(guest.pid()) == 512));
     daemon.end();
-    let daemon = Running::daemon(&format!("{EAGER}{}", node.replace("a = 0", "a = 1")), &[]);
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{}", node.replace("a = 0", "a = 1")), &[]);
     assert_eq!(state().0, "guarded", "its memory is not on node 1");
     daemon.end();
 }
@@ -321,8 +329,8 @@ const RAM_ALONE: [&str; 4] =
 /// A guest that was kept apart is switched on when ksmd stands still, and else stays off, as the list says.
 #[test]
 fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(machines) = Machines::new() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(machines) = MachineDirectory::new() else { return };
     let start = |name: &str| {
         let machine = machines.start_with(name, &RAM_ALONE);
         wait_until("the guest is filled", || machine.rss_pages() > PAGES && machine.offers_ram());
@@ -333,8 +341,8 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     let listed = || fs::read_to_string(UNDO).unwrap_or_default();
 
     // ksmd stood still before: it does again, and the guest is as it was.
-    let watch = Watch::over(vec![foreign.0.id()]);
-    let daemon = Running::daemon(&admits("a"), &[]);
+    let watch = MergeWatcher::over(vec![foreign.0.id()]);
+    let daemon = RunningProgram::daemon(&admits("a"), &[]);
     wait_until("the foreign guest is switched off", || !foreign.offers_ram());
     assert!(listed().contains("foreign-1") && listed().contains("domain"), "{}", listed());
     wait_until("ksmd scans", || number("run") == 1);
@@ -348,7 +356,7 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     support::write("pages_to_scan", "0");
     support::write("sleep_millisecs", "1000");
     support::write("run", "1");
-    let daemon = Running::daemon(&admits("a"), &[]);
+    let daemon = RunningProgram::daemon(&admits("a"), &[]);
     wait_until("the foreign guest is switched off", || !foreign.offers_ram());
     let log = daemon.end();
     assert!(log.contains("stays off: KSM scans now (run=1)"), "{log}");
@@ -358,7 +366,7 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
 
     // The next daemon knows of it: it admits the other domain, and the guests change places.
     let keeps = admits("b").replace("admit = \"b\"", "admit = \"b\"\non_exit = \"keep\"");
-    let daemon = Running::daemon(&keeps, &[]);
+    let daemon = RunningProgram::daemon(&keeps, &[]);
     wait_until("the guests have changed places", || foreign.offers_ram() && !own.offers_ram());
     wait_until("the list says so", || listed().contains("own-1") && !listed().contains("foreign-1"));
     daemon.kill();
@@ -371,7 +379,8 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
     let (code, out, err) = ksmith(&["--config", &typo, "restore"]);
     assert!(code == 0 && out.contains("on_exit") && !own.offers_ram(), "{out}{err}");
     // A daemon that keeps no domains apart has no reason to keep it off.
-    let daemon = Running::daemon("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n", &[]);
+    let daemon =
+        RunningProgram::daemon("[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n", &[]);
     wait_until("it is on again", || own.offers_ram());
     daemon.end();
     assert!(!Path::new(UNDO).exists(), "{}", listed());
@@ -380,8 +389,8 @@ fn a_switched_off_guest_is_switched_on_only_where_ksmd_stands_still() {
 /// Without a daemon nothing would keep the domains apart meanwhile.
 #[test]
 fn a_scan_without_a_daemon_is_refused_where_domains_are_kept_apart() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let _guest = guest(&[Part::Equal { seed: 74, pages: 64 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let _guest = guest(&[MemoryPart::Equal { seed: 74, pages: 64 }]);
     for domains in [ONE, "[domains]\nmax_passes_per_hour = 4\n"] {
         let socket = "[daemon]\ncontrol_socket = \"/nonexistent/ksmith\"\n";
         let (_file, config) = support::program::config_file(&format!("{socket}{domains}"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::program::{config_file, ksmith};
 use crate::support::{KernelLock, number, passes_until};
-use ksmith_lab::{Contents, MemoryGuest, Part};
+use ksmith_lab::{GuestContents, MemoryGuest, MemoryPart};
 use serde_json::{Value, json};
 
 const PAGE: u64 = 4096;
@@ -23,8 +23,8 @@ fn program(directory: &Path, name: &str) -> PathBuf {
     path
 }
 
-fn guest(directory: &Path, name: &str, parts: &[Part]) -> MemoryGuest {
-    let mut guest = MemoryGuest::start(&program(directory, name), &Contents(parts.to_vec())).unwrap();
+fn guest(directory: &Path, name: &str, parts: &[MemoryPart]) -> MemoryGuest {
+    let mut guest = MemoryGuest::start(&program(directory, name), &GuestContents(parts.to_vec())).unwrap();
     guest.wait_ready().unwrap();
     guest
 }
@@ -37,16 +37,16 @@ fn run(arguments: &[&str]) -> Value {
 
 #[test]
 fn what_domains_share_is_counted_frame_by_frame() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (within, across, lone) = (300_u64, 100, 50);
-    let equal = |seed, pages: u64| Part::Equal { seed, pages: pages as usize };
+    let equal = |seed, pages: u64| MemoryPart::Equal { seed, pages: pages as usize };
     let _guests = [
         // 300 pages are a's alone, 100 are b's too, 50 are in all three.
         guest(directory.path(), "guest-a", &[equal(1, within), equal(2, across), equal(3, lone)]),
         guest(directory.path(), "guest-a", &[equal(1, within), equal(2, across)]),
-        guest(directory.path(), "guest-b", &[equal(2, across), Part::Unique { pages: 20 }]),
-        guest(directory.path(), "stranger", &[equal(3, lone), Part::Zero { pages: 64 }]),
+        guest(directory.path(), "guest-b", &[equal(2, across), MemoryPart::Unique { pages: 20 }]),
+        guest(directory.path(), "stranger", &[equal(3, lone), MemoryPart::Zero { pages: 64 }]),
     ];
     support::write("use_zero_pages", "1");
     // Each copy: frames alone would be there before the last page has found its frame.

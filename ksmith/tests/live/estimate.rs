@@ -12,21 +12,21 @@ use crate::support::{
     write, zero_pages,
 };
 use ksmith_core::sketch::MergeRules;
-use ksmith_host::estimate::{Mode, Options, Report, Selection, estimate};
-use ksmith_host::memory::salt::Salt;
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_host::estimate::{EstimateMode, EstimateOptions, EstimateReport, TargetSelection, estimate};
+use ksmith_host::memory::salt::FingerprintSalt;
+use ksmith_lab::{MemoryGuest, MemoryPart};
 
 const PAGE: u64 = 4096;
 
-fn options(guests: &[MemoryGuest], mode: Mode) -> Options {
+fn options(guests: &[MemoryGuest], mode: EstimateMode) -> EstimateOptions {
     let pids = guests.iter().map(MemoryGuest::pid).collect();
-    let mut options = Options::new(Selection { pids, ..Selection::default() });
+    let mut options = EstimateOptions::new(TargetSelection { pids, ..TargetSelection::default() });
     options.mode = mode;
     options.threads = 2;
     options
 }
 
-fn look(guests: &[MemoryGuest], mode: Mode) -> Report {
+fn run_estimate(guests: &[MemoryGuest], mode: EstimateMode) -> EstimateReport {
     estimate(&options(guests, mode)).unwrap()
 }
 
@@ -61,9 +61,9 @@ fn rss(pid: u32) -> u64 {
 }
 
 /// Guests that share a lot, a little, with themselves, nothing, or mostly zeros.
-fn scenarios() -> Vec<(&'static str, Vec<Vec<Part>>)> {
-    let equal = |seed, pages| Part::Equal { seed, pages };
-    let (zero, unique) = (|pages| Part::Zero { pages }, |pages| Part::Unique { pages });
+fn scenarios() -> Vec<(&'static str, Vec<Vec<MemoryPart>>)> {
+    let equal = |seed, pages| MemoryPart::Equal { seed, pages };
+    let (zero, unique) = (|pages| MemoryPart::Zero { pages }, |pages| MemoryPart::Unique { pages });
     vec![
         ("clones", vec![vec![equal(1, 8192), unique(512)]; 3]),
         ("half equal, some zero", vec![vec![equal(1, 4096), zero(1024), unique(3072)]; 2]),
@@ -76,13 +76,13 @@ fn scenarios() -> Vec<(&'static str, Vec<Vec<Part>>)> {
 
 #[test]
 fn what_clean_passes_merge_is_what_exact_said() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     // Without any mergeable memory ksmd makes no passes.
-    let _bait = guest(&[Part::Unique { pages: 1 }]);
+    let _bait = guest(&[MemoryPart::Unique { pages: 1 }]);
     for use_zero_pages in [false, true] {
         for (name, parts) in scenarios() {
             // Without zero pages in it a scenario is the same again.
-            if use_zero_pages && !parts.concat().iter().any(|part| matches!(part, Part::Zero { .. })) {
+            if use_zero_pages && !parts.concat().iter().any(|part| matches!(part, MemoryPart::Zero { .. })) {
                 continue;
             }
             write("run", "2");
@@ -93,11 +93,11 @@ fn what_clean_passes_merge_is_what_exact_said() {
             let guests: Vec<MemoryGuest> = parts.iter().map(|parts| guest(parts)).collect();
             let rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages };
             // A 95 % interval of fresh draws misses one time in twenty: the salt is fixed, and so are the draws.
-            let salt = Some(Salt::of_seed(1));
+            let salt = Some(FingerprintSalt::from_seed(1));
             let with_rules =
-                |mode| estimate(&Options { rules, salt: salt.clone(), ..options(&guests, mode) }).unwrap();
-            let (exact, sketch) = (with_rules(Mode::Exact), with_rules(Mode::Sketch));
-            let sample = with_rules(Mode::Sample(0.05));
+                |mode| estimate(&EstimateOptions { rules, salt: salt.clone(), ..options(&guests, mode) }).unwrap();
+            let (exact, sketch) = (with_rules(EstimateMode::Exact), with_rules(EstimateMode::Sketch));
+            let sample = with_rules(EstimateMode::Sample(0.05));
             clean_passes(3);
             let merged = saved() - strangers;
             let present = exact.total.present_bytes as f64;
@@ -118,17 +118,21 @@ fn what_clean_passes_merge_is_what_exact_said() {
 
 #[test]
 fn merged_guests_stay_merged_and_are_estimated_alike() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 9, pages: 4096 }, Part::Zero { pages: 1024 }, Part::Unique { pages: 512 }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [
+        MemoryPart::Equal { seed: 9, pages: 4096 },
+        MemoryPart::Zero { pages: 1024 },
+        MemoryPart::Unique { pages: 512 },
+    ];
     write("use_zero_pages", "1");
     // Without any mergeable memory ksmd makes no passes.
-    let _bait = guest(&[Part::Unique { pages: 1 }]);
+    let _bait = guest(&[MemoryPart::Unique { pages: 1 }]);
     clean_passes(3);
     let strangers = (number("pages_sharing"), zero_pages());
     let guests = [guest(&parts), guest(&parts)];
     let rules = MergeRules { use_zero_pages: true, ..MergeRules::default() };
-    let with_rules = |mode| estimate(&Options { rules, ..options(&guests, mode) }).unwrap();
-    let before = with_rules(Mode::Exact);
+    let with_rules = |mode| estimate(&EstimateOptions { rules, ..options(&guests, mode) }).unwrap();
+    let before = with_rules(EstimateMode::Exact);
     passes_until("the guests are merged", || {
         number("pages_sharing") >= strangers.0 + 4096 && zero_pages() >= strangers.1 + 2048
     });
@@ -138,15 +142,16 @@ fn merged_guests_stay_merged_and_are_estimated_alike() {
     };
     let merged = figures();
     assert_eq!((merged.1 - strangers.0, merged.3 - strangers.1), (4096, 2048));
-    for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.2)] {
+    for mode in [EstimateMode::Exact, EstimateMode::Sketch, EstimateMode::Sample(0.2)] {
         // With ksmd at work as well as without.
         for run in ["0", "1"] {
             write("run", run);
             let report =
-                estimate(&Options { again: Some(Duration::ZERO), rules, ..options(&guests, mode) }).unwrap();
+                estimate(&EstimateOptions { again: Some(Duration::ZERO), rules, ..options(&guests, mode) })
+                    .unwrap();
             assert_eq!(report.total.merged_bytes, (2 * 4096 + 2048) * PAGE, "{mode:?}");
             let (now, then) = (report.total.expected_saved_bytes as f64, before.total.expected_saved_bytes as f64);
-            if !matches!(mode, Mode::Sample(_)) {
+            if !matches!(mode, EstimateMode::Sample(_)) {
                 assert!((now - then).abs() <= 0.01 * then, "{mode:?}: {now} after merging, {then} before");
                 assert_eq!(report.total.zero_bytes, 2048 * PAGE);
             }
@@ -172,14 +177,14 @@ fn what_is_not_present_stays_so_and_does_not_count() {
     let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     wait_until("Python waits for its input", || stat().contains(") S "));
     let before = rss(pid);
-    for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
-        let mut options = Options::new(Selection { pids: vec![pid], ..Selection::default() });
+    for mode in [EstimateMode::Exact, EstimateMode::Sketch, EstimateMode::Sample(0.5)] {
+        let mut options = EstimateOptions::new(TargetSelection { pids: vec![pid], ..TargetSelection::default() });
         options.mode = mode;
         options.again = Some(Duration::ZERO);
         let report = estimate(&options).unwrap();
         assert!(!report.total.is_mergeable);
         assert!(
-            report.verdict.contains("opted in") || matches!(mode, Mode::Sample(_)),
+            report.verdict.contains("opted in") || matches!(mode, EstimateMode::Sample(_)),
             "{mode:?}: {}",
             report.verdict
         );
@@ -195,12 +200,14 @@ fn what_is_not_present_stays_so_and_does_not_count() {
 #[test]
 fn changing_pages_are_found_and_do_not_count_as_saved() {
     let _ksm_waits = hold_off_ksm();
-    let churn = Part::Churn { pages: 1024, every: Duration::from_millis(1) };
-    let guests =
-        [guest(&[Part::Equal { seed: 4, pages: 2048 }, churn]), guest(&[Part::Equal { seed: 4, pages: 2048 }])];
-    for mode in [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)] {
+    let churn = MemoryPart::Churn { pages: 1024, every: Duration::from_millis(1) };
+    let guests = [
+        guest(&[MemoryPart::Equal { seed: 4, pages: 2048 }, churn]),
+        guest(&[MemoryPart::Equal { seed: 4, pages: 2048 }]),
+    ];
+    for mode in [EstimateMode::Exact, EstimateMode::Sketch, EstimateMode::Sample(0.5)] {
         let again = Some(Duration::from_millis(700));
-        let report = estimate(&Options { again, ..options(&guests, mode) }).unwrap();
+        let report = estimate(&EstimateOptions { again, ..options(&guests, mode) }).unwrap();
         let changing = report.guests[0].changing_bytes.unwrap() as f64 / PAGE as f64;
         assert!((changing - 1024.0).abs() < 150.0, "{mode:?}: {changing}");
         assert!(report.guests[1].changing_bytes.unwrap() < 80 * PAGE, "{mode:?}");
@@ -208,7 +215,7 @@ fn changing_pages_are_found_and_do_not_count_as_saved() {
         let (low, high) = (report.total.low_bytes as f64, report.total.high_bytes as f64);
         assert!(low <= truth * 1.02 && truth <= high * 1.02, "{mode:?}: {low} {high}");
     }
-    assert_eq!(look(&guests, Mode::Exact).total.changing_bytes, None, "one look can't tell");
+    assert_eq!(run_estimate(&guests, EstimateMode::Exact).total.changing_bytes, None, "one look can't tell");
 }
 
 /// A parent and two children that never wrote to what they inherited: one frame each, nothing to save.
@@ -221,10 +228,12 @@ fn what_is_one_frame_since_a_fork_is_not_saved_again() {
     let pids: Vec<u32> = line.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 3);
     let twice = Some(Duration::from_millis(100));
-    let looks =
-        [Mode::Exact, Mode::Sketch, Mode::Sample(0.5)].into_iter().flat_map(|mode| [(mode, None), (mode, twice)]);
+    let looks = [EstimateMode::Exact, EstimateMode::Sketch, EstimateMode::Sample(0.5)]
+        .into_iter()
+        .flat_map(|mode| [(mode, None), (mode, twice)]);
     for (mode, again) in looks {
-        let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
+        let mut options =
+            EstimateOptions::new(TargetSelection { pids: pids.clone(), ..TargetSelection::default() });
         options.mode = mode;
         options.again = again;
         let report = estimate(&options).unwrap();
@@ -234,7 +243,7 @@ fn what_is_one_frame_since_a_fork_is_not_saved_again() {
         assert!(total.ineligible["forked"] > 60 << 20, "{mode:?}: {:?}", total.ineligible);
         assert!((30 << 20..48 << 20).contains(&total.present_bytes), "{mode:?}: {}", total.present_bytes);
         assert!(total.low_bytes < 2 << 20, "{mode:?}: {}", total.low_bytes);
-        if !matches!(mode, Mode::Sample(_)) {
+        if !matches!(mode, EstimateMode::Sample(_)) {
             assert!(total.expected_saved_bytes < 4 << 20, "{mode:?}: {}", total.expected_saved_bytes);
         }
     }
@@ -245,9 +254,9 @@ fn what_is_one_frame_since_a_fork_is_not_saved_again() {
 #[test]
 fn pairs_are_told_apart() {
     let _ksm_waits = hold_off_ksm();
-    let equal = |seed| [Part::Equal { seed, pages: 1024 }, Part::Unique { pages: 256 }];
+    let equal = |seed| [MemoryPart::Equal { seed, pages: 1024 }, MemoryPart::Unique { pages: 256 }];
     let guests = [guest(&equal(1)), guest(&equal(1)), guest(&equal(2))];
-    let report = estimate(&Options { wants_pairs: true, ..options(&guests, Mode::Exact) }).unwrap();
+    let report = estimate(&EstimateOptions { wants_pairs: true, ..options(&guests, EstimateMode::Exact) }).unwrap();
     let shared = report.matrix.unwrap().shared_bytes;
     let pages = |a: usize, b: usize| shared[a][b] / PAGE;
     assert_eq!((pages(0, 1), pages(1, 0)), (1024, 1024));
@@ -257,12 +266,12 @@ fn pairs_are_told_apart() {
 #[test]
 fn a_guest_that_is_killed_half_way_ends_cleanly() {
     let _ksm_waits = hold_off_ksm();
-    let parts = [Part::Equal { seed: 1, pages: 4096 }];
+    let parts = [MemoryPart::Equal { seed: 1, pages: 4096 }];
     let (staying, leaving) = (guest(&parts), guest(&parts));
     let pid = leaving.pid();
     let guests = [staying, leaving];
     // Slow enough that the end comes in the middle: 32 MiB at 16 MiB/s.
-    let mut options = options(&guests, Mode::Exact);
+    let mut options = options(&guests, EstimateMode::Exact);
     options.max_rate = Some(16 << 20);
     let [staying, leaving] = guests;
     let report = std::thread::scope(|scope| {
@@ -281,8 +290,8 @@ fn a_guest_that_is_killed_half_way_ends_cleanly() {
 #[test]
 fn the_rate_is_kept() {
     let _ksm_waits = hold_off_ksm();
-    let guests = [guest(&[Part::Unique { pages: 2048 }])];
-    let mut options = options(&guests, Mode::Sketch);
+    let guests = [guest(&[MemoryPart::Unique { pages: 2048 }])];
+    let mut options = options(&guests, EstimateMode::Sketch);
     options.max_rate = Some(16 << 20);
     // 8 MiB at 16 MiB/s; the last piece need not be waited for.
     assert!(estimate(&options).unwrap().seconds > 0.4);
@@ -291,7 +300,7 @@ fn the_rate_is_kept() {
 #[test]
 fn processes_that_cannot_be_read_are_named_and_the_rest_goes_on() {
     let _ksm_waits = hold_off_ksm();
-    let guests = [guest(&[Part::Equal { seed: 1, pages: 512 }])];
+    let guests = [guest(&[MemoryPart::Equal { seed: 1, pages: 512 }])];
     let pid = guests[0].pid().to_string();
     let output = ksmith(&["estimate", "--json", "2", "4194303", &pid]);
     assert!(output.status.success());
@@ -309,7 +318,7 @@ fn processes_that_cannot_be_read_are_named_and_the_rest_goes_on() {
 #[test]
 fn json_has_the_promised_keys() {
     let _ksm_waits = hold_off_ksm();
-    let guests = [guest(&[Part::Equal { seed: 1, pages: 512 }])];
+    let guests = [guest(&[MemoryPart::Equal { seed: 1, pages: 512 }])];
     let output = ksmith(&["estimate", "--json", "--exact", &guests[0].pid().to_string()]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for key in ["mode", "read_bytes", "seconds", "cpu_seconds", "verdict"] {
@@ -379,7 +388,7 @@ fn program_for_all() -> (tempfile::TempDir, std::path::PathBuf) {
 #[test]
 fn without_privilege_it_says_so_and_ends_with_5() {
     let _ksm_waits = hold_off_ksm();
-    let guests = [guest(&[Part::Equal { seed: 1, pages: 16 }])];
+    let guests = [guest(&[MemoryPart::Equal { seed: 1, pages: 16 }])];
     if !rustix::process::geteuid().is_root() {
         return skipped("only root can become another user");
     }

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use crate::support::linux::APPEND;
 use crate::support::{KernelLock, clean_passes, guest_kernel, number, skipped};
-use ksmith_core::kernel::Mapping;
+use ksmith_core::kernel::ProcessMapping;
 use ksmith_core::sketch::MergeRules;
-use ksmith_host::estimate::{Mode, Options, Selection, estimate};
-use ksmith_host::memory::salt::Salt;
+use ksmith_host::estimate::{EstimateMode, EstimateOptions, TargetSelection, estimate};
+use ksmith_host::memory::salt::FingerprintSalt;
 
 const PAGE: u64 = 4096;
 
 /// Ends with the test.
-struct Vm(Child);
+struct EstimatedVm(Child);
 
-impl Drop for Vm {
+impl Drop for EstimatedVm {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -49,7 +49,7 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
     let initrd = directory.path().join("initrd");
     fs::write(&initrd, archive(&[("bin", None), ("bin/busybox", Some(&busybox)), ("init", Some(INIT.as_bytes()))]))
         .unwrap();
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let mut vms = Vec::new();
     for name in ["one", "two"] {
         match boot(name, &kernel, &initrd) {
@@ -63,16 +63,17 @@ fn what_clean_passes_merge_in_vms_is_what_exact_said() {
         assert!(lines.any(|line| line.contains("guest ready")), "the guest did not boot");
     }
     let pids: Vec<u32> = vms.iter().map(|vm| vm.0.id()).collect();
-    let mut options = Options::new(Selection { pids: pids.clone(), ..Selection::default() });
+    let mut options = EstimateOptions::new(TargetSelection { pids: pids.clone(), ..TargetSelection::default() });
     options.rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages: false };
     options.again = Some(Duration::from_secs(1));
     // A 95 % interval of fresh draws misses one time in twenty: the salt is fixed, and so are the draws.
-    options.salt = Some(Salt::of_seed(1));
+    options.salt = Some(FingerprintSalt::from_seed(1));
     let mut look = |mode| {
         options.mode = mode;
         estimate(&options).unwrap()
     };
-    let (exact, sketch, sample) = (look(Mode::Exact), look(Mode::Sketch), look(Mode::Sample(0.05)));
+    let (exact, sketch, sample) =
+        (look(EstimateMode::Exact), look(EstimateMode::Sketch), look(EstimateMode::Sample(0.05)));
     let anonymous = |pids: &[u32]| pids.iter().map(|&pid| anonymous_bytes(pid)).sum::<u64>();
     let before = anonymous(&pids);
     let passes = settle();
@@ -118,7 +119,7 @@ fn settle() -> u64 {
     panic!("merging does not come to an end");
 }
 
-fn boot(name: &str, kernel: &Path, initrd: &Path) -> std::io::Result<Vm> {
+fn boot(name: &str, kernel: &Path, initrd: &Path) -> std::io::Result<EstimatedVm> {
     Command::new("qemu-system-x86_64")
         .args(["-name", name, "-accel", "tcg", "-m", "112", "-display", "none", "-serial", "stdio", "-no-reboot"])
         .args(["-monitor", "none", "-nic", "none", "-append", APPEND])
@@ -130,7 +131,7 @@ fn boot(name: &str, kernel: &Path, initrd: &Path) -> std::io::Result<Vm> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .map(Vm)
+        .map(EstimatedVm)
 }
 
 fn kernel() -> Option<PathBuf> {
@@ -152,7 +153,7 @@ fn busybox() -> Option<Vec<u8>> {
 /// Anonymous bytes of the guest's RAM, which QEMU marks mergeable; its own heap does not count.
 fn anonymous_bytes(pid: u32) -> u64 {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mappings = Mapping::parse_all(&smaps).unwrap();
+    let mappings = ProcessMapping::parse_all(&smaps).unwrap();
     let ram = mappings.iter().filter(|mapping| mapping.is_mergeable() == Some(true));
     ram.filter_map(|mapping| mapping.figures.as_ref()).map(|figures| figures.anonymous).sum()
 }

@@ -6,13 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::sleepers::Sleepers;
-use crate::support::ksmtuned::Ksmtuned;
-use crate::support::pool::{Pool, hold_off_swap};
-use crate::support::program::{Running, config_file, ksmith, status};
-use crate::support::vm::{Domain, FILLED_PAGES, Libvirt, content};
+use crate::sleepers::SleepingChildren;
+use crate::support::ksmtuned::KsmtunedProcess;
+use crate::support::pool::{CgroupPool, hold_off_swap};
+use crate::support::program::{RunningProgram, config_file, ksmith, status};
+use crate::support::vm::{FILLED_PAGES, LibvirtDaemons, RunningDomain, content};
 use crate::support::{KSM, KernelLock, guest, number, skipped, wait_until, write};
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 
 /// It looks four times a second, and scans for as long as it runs.
@@ -25,7 +25,7 @@ const PAGES: usize = 1024;
 
 /// Two guests of equal memory.
 fn guests() -> [MemoryGuest; 2] {
-    [(); 2].map(|()| guest(&[Part::Equal { seed: 61, pages: PAGES }]))
+    [(); 2].map(|()| guest(&[MemoryPart::Equal { seed: 61, pages: PAGES }]))
 }
 
 fn wait_for_merging() {
@@ -40,12 +40,12 @@ fn assert_nothing_lost(lock: &KernelLock, guests: &mut [MemoryGuest]) {
 
 #[test]
 fn a_program_that_writes_settings_all_the_time_loses_nothing() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let mut guests = guests();
-    let daemon = Running::daemon(ENDLESS, &[]);
+    let daemon = RunningProgram::daemon(ENDLESS, &[]);
     wait_for_merging();
     // It comes after the daemon, which would refuse to start beside it.
-    let ksmtuned = Ksmtuned::start();
+    let ksmtuned = KsmtunedProcess::start();
     for run in ["0", "2", "1"].into_iter().cycle().take(60) {
         for (knob, value) in
             [("pages_to_scan", "77"), ("sleep_millisecs", "500"), ("smart_scan", "1"), ("run", run)]
@@ -97,9 +97,9 @@ fn remount(pid: u32, how: &str) {
 
 #[test]
 fn settings_that_can_not_be_written_are_written_later_and_restored_later() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let (file, path) = config_file(HELD);
-    let mut daemon = Running::start_with(&["daemon", "--config", &path], with_own_mount);
+    let mut daemon = RunningProgram::start_with(&["daemon", "--config", &path], with_own_mount);
     daemon.wait_ready();
     wait_until("the daemon is in charge", || number("pages_to_scan") == 321);
     remount(daemon.pid(), "ro");
@@ -123,11 +123,11 @@ fn settings_that_can_not_be_written_are_written_later_and_restored_later() {
 #[test]
 fn want_of_memory_ends_the_largest_and_not_the_daemon() {
     let _no_swap = hold_off_swap();
-    let Some(lock) = KernelLock::take() else { return };
-    let Some(pool) = Pool::make(128 << 20) else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
+    let Some(pool) = CgroupPool::make(128 << 20) else { return };
     let mut guests = guests();
     let (_file, path) = config_file(ENDLESS);
-    let mut daemon = Running::start_with(&["daemon", "--config", &path], |command| pool.hold(command));
+    let mut daemon = RunningProgram::start_with(&["daemon", "--config", &path], |command| pool.hold(command));
     daemon.wait_ready();
     wait_for_merging();
     for _ in 0..5 {
@@ -158,15 +158,15 @@ fn ten_thousand_processes_that_offer_memory_leave_nothing_behind() {
 
 fn offer_and_end(processes: usize) {
     const AT_ONCE: usize = 200;
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let mut guests = guests();
-    let daemon = Running::daemon(ENDLESS, &[]);
+    let daemon = RunningProgram::daemon(ENDLESS, &[]);
     wait_for_merging();
     let descriptors = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
     let before = descriptors();
     for round in 0..processes / AT_ONCE {
         // Each has the mergeable memory of its parent.
-        drop(Sleepers::fork(AT_ONCE, 0));
+        drop(SleepingChildren::fork(AT_ONCE, 0));
         if round % 10 == 0 {
             assert_eq!(status().unwrap()["daemon"]["pid"], daemon.pid(), "{}", daemon.log());
         }
@@ -196,16 +196,16 @@ fn merging(pid: u32) -> u64 {
 #[ignore = "fifteen seconds: make faults"]
 fn a_libvirtd_that_is_restarted_changes_nothing_for_its_guests() {
     // First the lock: two of these tests would start and end one libvirt.
-    let Some(lock) = KernelLock::take() else { return };
-    let Some(mut libvirt) = Libvirt::start() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
+    let Some(mut libvirt) = LibvirtDaemons::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 8);
     let (own, foreign) =
         (format!("ksmith-own-{}", std::process::id()), format!("ksmith-foreign-{}", std::process::id()));
-    let start = |name: &str| Domain::start(directory.path(), name, &content);
+    let start = |name: &str| RunningDomain::start(directory.path(), name, &content);
     let apart_from = start(&foreign);
     let owned = ["1", "2"].map(|number| start(&format!("{own}-{number}")));
-    let daemon = Running::daemon(&apart(&own, &foreign), &[]);
+    let daemon = RunningProgram::daemon(&apart(&own, &foreign), &[]);
     let all_merged = || owned.iter().all(|domain| merging(domain.pid) >= FILLED_PAGES as u64);
     wait_until("the guests of the admitted domain have merged", all_merged);
     let restarted = libvirt.restart(|| {
@@ -229,9 +229,9 @@ fn a_libvirtd_that_is_restarted_changes_nothing_for_its_guests() {
 #[test]
 #[ignore = "ten seconds: make faults"]
 fn a_daemon_that_is_stopped_for_ten_seconds_goes_on() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let mut guests = guests();
-    let daemon = Running::daemon(ENDLESS, &[]);
+    let daemon = RunningProgram::daemon(ENDLESS, &[]);
     wait_for_merging();
     daemon.signal(Signal::STOP);
     // It ends its part of a batch.

@@ -11,7 +11,7 @@ use ksmith_core::kernel::SmapsRollup;
 use rustix::process::Signal;
 
 use crate::support::own::on_own_host;
-use crate::support::program::{Running, status};
+use crate::support::program::{RunningProgram, status};
 use crate::support::{skipped, wait_within};
 
 const MIB: u64 = 1 << 20;
@@ -46,12 +46,12 @@ for line in sys.stdin:
     print("same" if same else "differs", flush=True)
 "#;
 
-struct Victim {
+struct FoldVictim {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Victim {
+impl FoldVictim {
     fn start() -> Option<Self> {
         // The daemon's samples have it as a hypervisor. None of its memory is offered to KSM, which others may use now.
         let exec = "import os, sys; os.execv(sys.executable, ['qemu-system-x86_64', '-c', *sys.argv[1:]])";
@@ -92,7 +92,7 @@ impl Victim {
     }
 }
 
-impl Drop for Victim {
+impl Drop for FoldVictim {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -112,7 +112,7 @@ fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
         return skipped("folding needs Linux 6.12 and root");
     }
     on_own_host(|| {
-        let Some(mut victim) = Victim::start() else { return skipped("there is no Python") };
+        let Some(mut victim) = FoldVictim::start() else { return skipped("there is no Python") };
         if victim.huge() < SIZE - 4 * MIB {
             return skipped("the kernel has no huge pages to give now");
         }
@@ -124,7 +124,7 @@ fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
             fs::write(&path, text).unwrap();
         };
         configure("off");
-        let mut daemon = Running::start(&["daemon", "--config", path.to_str().unwrap()]);
+        let mut daemon = RunningProgram::start(&["daemon", "--config", path.to_str().unwrap()]);
         daemon.wait_ready();
         assert_eq!(folded(), None, "nothing was looked at");
         configure("all");

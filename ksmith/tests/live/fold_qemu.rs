@@ -11,7 +11,7 @@ use ksmith_core::kernel::SmapsRollup;
 use crate::fold_loop::FoldLoop;
 use crate::fold_stress::print_outcome;
 use crate::fold_stress::restorer::hurry_khugepaged;
-use crate::support::linux::{APPEND, Linux, LinuxKit, module};
+use crate::support::linux::{APPEND, LinuxGuest, LinuxKit, module};
 use crate::support::{KernelLock, skipped, wait_within};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ fn for_long_qemu() {
 }
 
 /// PSS in bytes.
-fn memory(guest: &Linux) -> u64 {
+fn memory(guest: &LinuxGuest) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", guest.pid())).unwrap();
     SmapsRollup::parse(&text).unwrap().pss.unwrap()
 }
@@ -61,7 +61,7 @@ fn write_disk(path: &Path) {
 /// Runs at least four rounds of the guest's work, and as many more as fit into that time.
 fn play(long: Duration) {
     let Some(mut folds) = FoldLoop::prepare() else { return };
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let _khugepaged = hurry_khugepaged();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let driver = module("virtio_blk").map(|path| (path, "/modules/virtio_blk.ko".to_owned()));
@@ -105,9 +105,9 @@ impl Drop for EndOnDrop<'_> {
 }
 
 /// Boots the guest and has it fill, free, copy and check memory, round by round.
-fn work_in(guest: &mut Linux, has_disk: bool, long: Duration) {
+fn work_in(guest: &mut LinuxGuest, has_disk: bool, long: Duration) {
     assert!(guest.boot(PATIENCE), "{}", guest.console());
-    let run = |guest: &mut Linux, command: &str| {
+    let run = |guest: &mut LinuxGuest, command: &str| {
         let output = guest.run(command, PATIENCE);
         output.unwrap_or_else(|| panic!("{command}: {}", guest.console()))
     };

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::support::{KernelLock, clean_passes, guest, wait_until};
-use ksmith_core::sample::{Matches, Sketches};
+use ksmith_core::sample::{HostSketches, SketchMatches};
 use ksmith_host::guest_sketcher::GuestSketcher;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 const PAGES: usize = 4096;
 
 /// Waits until there are sketches of so many guests that were looked at since ksmd's last pass.
-fn sketches(guests: usize, observer: &mut Observer, sketcher: &mut GuestSketcher) -> Arc<Sketches> {
+fn sketches(guests: usize, observer: &mut HostObserver, sketcher: &mut GuestSketcher) -> Arc<HostSketches> {
     let mut newest = None;
     wait_until("there are sketches of all guests", || {
         let mut sample = observer.sample();
@@ -25,21 +25,21 @@ fn sketches(guests: usize, observer: &mut Observer, sketcher: &mut GuestSketcher
 }
 
 /// The classes in pages: merged, unmerged.
-fn pages(found: &Matches) -> [f64; 2] {
+fn pages(found: &SketchMatches) -> [f64; 2] {
     [found.merged, found.unmerged].map(|class| class.bytes / 4096.0)
 }
 
 #[test]
 fn what_an_arrival_can_merge_with_is_known_before_ksmd_moves() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let common = Part::Equal { seed: 1, pages: PAGES };
-    let alone = Part::Equal { seed: 2, pages: PAGES };
-    let _old = [guest(&[common, alone]), guest(&[common, Part::Unique { pages: PAGES }])];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let common = MemoryPart::Equal { seed: 1, pages: PAGES };
+    let alone = MemoryPart::Equal { seed: 2, pages: PAGES };
+    let _old = [guest(&[common, alone]), guest(&[common, MemoryPart::Unique { pages: PAGES }])];
     clean_passes(3);
-    let (mut observer, mut sketcher) = (Observer::new(Root::host()), GuestSketcher::start().unwrap());
+    let (mut observer, mut sketcher) = (HostObserver::new(Root::host()), GuestSketcher::start().unwrap());
     let before = sketches(2, &mut observer, &mut sketcher);
     let old: Vec<_> = before.guests.iter().map(|sketch| sketch.id).collect();
-    let _new = guest(&[common, alone, Part::Unique { pages: PAGES }]);
+    let _new = guest(&[common, alone, MemoryPart::Unique { pages: PAGES }]);
     let found = sketches(3, &mut observer, &mut sketcher).matches(|id| !old.contains(&id), |_| true);
     let expected = PAGES as f64;
     for found in pages(&found) {

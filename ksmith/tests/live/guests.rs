@@ -7,29 +7,34 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::spoof::{OTHER_USER, Spoof};
-use crate::support::vm::{Domain, FILLED_PAGES, Libvirt, PAGE, Qemu, UmlKit, content, has, virsh};
+use crate::support::spoof::{OTHER_USER, SpoofedProcess};
+use crate::support::vm::{
+    FILLED_PAGES, LibvirtDaemons, PAGE, QemuProcess, RunningDomain, UmlKit, content, has, virsh,
+};
 use crate::support::{KernelLock, clean_passes, copy_program, guest, hold_off_others, passes_until, wait_until};
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::sample::Sample;
-use ksmith_host::guests::{Guest, Guests, Kind, Uri, find};
-use ksmith_host::observe::{Observer, ProcessEvent, ProcessEvents};
+use ksmith_host::guests::{Guest, GuestKind, GuestTracker, LibvirtUri, find};
+use ksmith_host::observe::{HostObserver, ProcessEvent, ProcessEvents};
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 use serde_json::Value;
 
 /// The host as ksmith sees it.
-struct Host {
-    observer: Observer,
-    guests: Guests,
+struct ObservedHost {
+    observer: HostObserver,
+    guests: GuestTracker,
 }
 
-impl Host {
+impl ObservedHost {
     fn new() -> Self {
-        Self { observer: Observer::new(Root::host()), guests: Guests::new(Root::host(), Uri::default()) }
+        Self {
+            observer: HostObserver::new(Root::host()),
+            guests: GuestTracker::new(Root::host(), LibvirtUri::default()),
+        }
     }
 
-    fn look(&mut self) -> (Sample, Vec<Guest>, u64) {
+    fn list_guests(&mut self) -> (Sample, Vec<Guest>, u64) {
         self.observer.refresh();
         let sample = self.observer.sample();
         let list = self.guests.list_within(&sample, Duration::from_secs(10));
@@ -37,7 +42,7 @@ impl Host {
     }
 
     fn find(&mut self, wanted: &str) -> Option<Guest> {
-        let (_, guests, _) = self.look();
+        let (_, guests, _) = self.list_guests();
         find(&guests, wanted).ok().cloned()
     }
 
@@ -73,10 +78,10 @@ fn qemu_is_found_with_all_its_facts_and_gone_when_it_exits() {
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let uuid = "5f1b9f14-0001-4000-8000-00000000a001";
-    let qemu = Qemu::start(directory.path(), "facts", None, &["-uuid", uuid]);
+    let qemu = QemuProcess::start(directory.path(), "facts", None, &["-uuid", uuid]);
     let mut before = Value::Null;
     let mut row = Value::Null;
     wait_until("it has taken the memory that it starts with", || {
@@ -100,10 +105,10 @@ fn two_guests_of_one_name_are_told_apart() {
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let one = Qemu::start(directory.path(), "twin", None, &[]);
-    let two = Qemu::start(directory.path(), "twin", None, &[]);
+    let one = QemuProcess::start(directory.path(), "twin", None, &[]);
+    let two = QemuProcess::start(directory.path(), "twin", None, &[]);
     let output = ksmith(directory.path(), &["merge", "off", "twin"]);
     assert_eq!(output.status.code(), Some(4));
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -130,14 +135,14 @@ fn a_qmp_socket_that_hangs_or_is_another_programs_costs_the_guest_nothing() {
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let busy = Qemu::start(directory.path(), "busy", None, &[]);
+    let busy = QemuProcess::start(directory.path(), "busy", None, &[]);
     let mut holders = Vec::new();
     while let Ok(stream) = connect_now(&busy.socket) {
         holders.push(stream);
     }
-    let stopped = Qemu::start(directory.path(), "stopped", None, &[]);
+    let stopped = QemuProcess::start(directory.path(), "stopped", None, &[]);
     kill(stopped.pid(), "STOP");
     // A shell under QEMU's name, with a socket of ours in its command line: nothing may be said to that.
     let (sender, heard) = std::sync::mpsc::channel();
@@ -177,7 +182,7 @@ fn a_qmp_socket_that_closes_or_sends_garbage_costs_the_guest_nothing() {
     if !has("perl") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("qemu-system-x86_64");
     let path = std::env::var_os("PATH").unwrap();
@@ -196,7 +201,7 @@ fn a_qmp_socket_that_closes_or_sends_garbage_costs_the_guest_nothing() {
             .spawn()
             .unwrap();
         wait_until("the socket is served", || socket.exists());
-        Broken(child)
+        BrokenGuest(child)
     };
     let closes = broken("closes", "");
     let garbage = broken("garbage", "HTTP/1.1 400 Bad Request\r\n");
@@ -217,9 +222,9 @@ fn a_qmp_socket_that_closes_or_sends_garbage_costs_the_guest_nothing() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-struct Broken(std::process::Child);
+struct BrokenGuest(std::process::Child);
 
-impl Drop for Broken {
+impl Drop for BrokenGuest {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -276,7 +281,7 @@ fn user_mode_linux_is_found_named_and_gone_again() {
     let _others_wait = hold_off_others();
     let name = format!("ku-{}", std::process::id());
     let uml = kit.start(&name);
-    let mut host = Host::new();
+    let mut host = ObservedHost::new();
     wait_until("it has helpers", || host.find(&name).is_some_and(|guest| guest.processes.len() > 1));
     let mut row = Value::Null;
     wait_until("its console answers", || {
@@ -299,19 +304,20 @@ fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 5);
     // Nothing but the RAM is offered: QEMU's firmware would stay merged, see the test through libvirt.
     let ram_alone = ["-machine", "pc,mem-merge=off,memory-backend=ram0"];
     let backend = ["-object", "memory-backend-ram,id=ram0,size=64M,merge=on"];
     let options = [ram_alone, backend].concat();
-    let guests: Vec<Qemu> =
-        (0..3).map(|n| Qemu::start(directory.path(), &format!("equal{n}"), Some(&content), &options)).collect();
-    let pids: Vec<u32> = guests.iter().map(Qemu::pid).collect();
-    let mut host = Host::new();
-    host.look();
-    let merged = |host: &mut Host| pids.iter().map(|pid| host.merged_pages(*pid)).collect::<Vec<u64>>();
+    let guests: Vec<QemuProcess> = (0..3)
+        .map(|n| QemuProcess::start(directory.path(), &format!("equal{n}"), Some(&content), &options))
+        .collect();
+    let pids: Vec<u32> = guests.iter().map(QemuProcess::pid).collect();
+    let mut host = ObservedHost::new();
+    host.list_guests();
+    let merged = |host: &mut ObservedHost| pids.iter().map(|pid| host.merged_pages(*pid)).collect::<Vec<u64>>();
     let are_merged = |pages: &[u64]| pages.iter().all(|pages| *pages >= FILLED_PAGES as u64);
     passes_until("they are merged", || are_merged(&merged(&mut host)));
     let before = merged(&mut host);
@@ -335,18 +341,19 @@ fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
 #[test]
 fn the_same_through_libvirt() {
     // First the lock: two of these tests would start and end one libvirt.
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(_libvirt) = Libvirt::start() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(_libvirt) = LibvirtDaemons::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 6);
     let id = std::process::id();
-    let domains: Vec<Domain> =
-        (0..3).map(|n| Domain::start(directory.path(), &format!("ksmith-{id}-{n}"), &content)).collect();
-    let mut host = Host::new();
+    let domains: Vec<RunningDomain> =
+        (0..3).map(|n| RunningDomain::start(directory.path(), &format!("ksmith-{id}-{n}"), &content)).collect();
+    let mut host = ObservedHost::new();
     let found = host.find(&domains[0].uuid()).expect("by its UUID");
-    assert_eq!((found.name, found.kind), (format!("ksmith-{id}-0"), Kind::new("qemu")));
+    assert_eq!((found.name, found.kind), (format!("ksmith-{id}-0"), GuestKind::new("qemu")));
     assert!(found.metadata.unwrap().contains("blue"));
-    let merged = |host: &mut Host| domains.iter().map(|domain| host.merged_pages(domain.pid)).collect::<Vec<_>>();
+    let merged =
+        |host: &mut ObservedHost| domains.iter().map(|domain| host.merged_pages(domain.pid)).collect::<Vec<_>>();
     let are_merged = |pages: &[u64]| pages.iter().all(|pages| *pages >= FILLED_PAGES as u64);
     passes_until("they are merged", || are_merged(&merged(&mut host)));
     let before = merged(&mut host);
@@ -372,16 +379,16 @@ fn the_same_through_libvirt() {
 #[test]
 fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
     // First the lock: two of these tests would start and end one libvirt.
-    let Some(_lock) = KernelLock::take() else { return };
-    let Some(_libvirt) = Libvirt::start() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(_libvirt) = LibvirtDaemons::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let content = content(directory.path(), 7);
     let name = format!("ksmith-{}-lasting", std::process::id());
-    let mut domain = Domain::define(directory.path(), &name, &content);
+    let mut domain = RunningDomain::define(directory.path(), &name, &content);
     let says_off = || virsh(&["dumpxml", "--inactive", &name]).unwrap().contains("nosharepages");
     assert!(!says_off() && is_offered(domain.pid));
     // A process of another user that claims to be this domain has neither it nor its definition changed.
-    let spoof = Spoof::of_libvirt(OTHER_USER, &name, &domain.uuid());
+    let spoof = SpoofedProcess::of_libvirt(OTHER_USER, &name, &domain.uuid());
     let report = json(directory.path(), &["guests", "--json"]);
     let is_verified = |pid: u32| row(&report, pid).expect("it is listed")["is_verified"].as_bool();
     assert_eq!([domain.pid, spoof.pid()].map(is_verified), [Some(true), Some(false)]);
@@ -409,7 +416,7 @@ fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
 /// Returns true if a guest's RAM, of 64 MiB, is offered to KSM.
 fn is_offered(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mappings = ksmith_core::kernel::Mapping::parse_all(&text).unwrap();
+    let mappings = ksmith_core::kernel::ProcessMapping::parse_all(&text).unwrap();
     mappings.iter().any(|mapping| mapping.end - mapping.start == 64 << 20 && mapping.is_mergeable() == Some(true))
 }
 
@@ -422,25 +429,30 @@ fn ksm_kib(pid: u32) -> u64 {
 
 #[test]
 fn the_saved_column_adds_up_while_guests_come_and_go() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let equal =
-        || guest(&[Part::Equal { seed: 77, pages: 512 }, Part::Zero { pages: 64 }, Part::Unique { pages: 64 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let equal = || {
+        guest(&[
+            MemoryPart::Equal { seed: 77, pages: 512 },
+            MemoryPart::Zero { pages: 64 },
+            MemoryPart::Unique { pages: 64 },
+        ])
+    };
     let mut guests: Vec<_> = (0..4).map(|_| equal()).collect();
     support::write("use_zero_pages", "1");
     support::write("smart_scan", "0");
     support::write("pages_to_scan", "2000");
     support::write("sleep_millisecs", "1");
     support::write("run", "1");
-    let mut host = Host::new();
+    let mut host = ObservedHost::new();
     let (mut looks, mut most) = (0, 0);
     for round in 0..40 {
         if round % 4 == 3 {
             guests.remove(0);
             guests.push(equal());
         }
-        let (sample, found, rest) = host.look();
+        let (sample, found, rest) = host.list_guests();
         let saved: u64 = found.iter().map(|guest| guest.figures.saved_bytes).sum();
-        assert_eq!(saved + rest, Totals::of(&sample).saved_bytes);
+        assert_eq!(saved + rest, HostTotals::from_sample(&sample).saved_bytes);
         assert_eq!(saved % PAGE as u64, 0);
         most = most.max(saved);
         looks += 1;
@@ -451,9 +463,9 @@ fn the_saved_column_adds_up_while_guests_come_and_go() {
 
 #[test]
 fn a_process_that_offered_its_memory_itself_is_refused_with_what_does_work() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let memory = guest(&[Part::Unique { pages: 16 }]);
+    let memory = guest(&[MemoryPart::Unique { pages: 16 }]);
     let output = ksmith(directory.path(), &["merge", "off", &memory.pid().to_string()]);
     assert_eq!(output.status.code(), Some(3));
     let error = String::from_utf8_lossy(&output.stderr);

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::support::program::{Running, SOCKET, config_file, ksmith, status};
-use crate::support::vm::{PAGE, Qemu, content, has};
+use crate::support::program::{RunningProgram, SOCKET, config_file, ksmith, status};
+use crate::support::vm::{PAGE, QemuProcess, content, has};
 use crate::support::{A_HANDFUL, KernelLock, UNDO, guest, lost_zero_pages, number, wait_until};
-use ksmith_lab::Part;
-use ksmith_service::control::Client;
+use ksmith_lab::MemoryPart;
+use ksmith_service::control::ControlClient;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
@@ -33,12 +33,12 @@ fn sum(report: &Value) -> u64 {
 
 #[test]
 fn a_thousand_guests_are_all_listed() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     // Two pipes lead to each; a program may have 1024 descriptors at first.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-    let many: Vec<_> = (0..1000).map(|_| guest(&[Part::Equal { seed: 3, pages: 4 }])).collect();
-    let daemon = Running::daemon(SCANNING, &[]);
+    let many: Vec<_> = (0..1000).map(|_| guest(&[MemoryPart::Equal { seed: 3, pages: 4 }])).collect();
+    let daemon = RunningProgram::daemon(SCANNING, &[]);
     wait_until("all have merged", || number("pages_sharing") + A_HANDFUL >= 999 * 4);
     wait_until("all are listed", || {
         let report = guests();
@@ -52,12 +52,12 @@ fn a_thousand_guests_are_all_listed() {
 
 #[test]
 fn the_column_adds_up_to_what_status_says() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let _guests: Vec<_> = (0..3).map(|_| guest(&[Part::Equal { seed: 9, pages: 1024 }])).collect();
-    let first = Running::daemon(SCANNING, &[]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let _guests: Vec<_> = (0..3).map(|_| guest(&[MemoryPart::Equal { seed: 9, pages: 1024 }])).collect();
+    let first = RunningProgram::daemon(SCANNING, &[]);
     wait_until("they have merged", || number("pages_sharing") == 2 * 1024);
     first.end();
-    let daemon = Running::daemon(PARKED, &[]);
+    let daemon = RunningProgram::daemon(PARKED, &[]);
     let report = guests();
     // It has never seen the host without merged pages, and can't know what the kernel has lost count of.
     assert_eq!(sum(&report), (2 * 1024 + lost_zero_pages()) * PAGE as u64);
@@ -82,17 +82,17 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (one, two) = (content(directory.path(), 21), content(directory.path(), 22));
     let more = format!("loader,file={},addr=0x2000000,force-raw=on", two.display());
     // 32 MiB that no other guest has: half a megabyte of metadata for nothing.
     // Without the 2 MiB of ACPI tables: they are empty but for a few, which saves more than that where they are not in a huge page.
     let options = ["-device", &more, "-machine", "pc,acpi=off"];
-    let qemu = Qemu::start(directory.path(), "costly", Some(&one), &options);
+    let qemu = QemuProcess::start(directory.path(), "costly", Some(&one), &options);
     // QEMU answers before its memory is laid out as it will stay.
     wait_until("its memory is offered", || is_offered(qemu.pid()));
-    let daemon = Running::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
     daemon.wait_for("merging off: it cost");
     wait_until("it is switched off", || !is_offered(qemu.pid()));
     assert!(std::fs::read_to_string(UNDO).unwrap().contains("costly"));
@@ -105,7 +105,7 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
 
     // After SIGKILL `ksmith restore` does it, whatever it was switched off for: here at once, for its domain.
     let (_file, config) = config_file(&format!("{SCANNING}{APART}"));
-    let mut daemon = Running::start(&["daemon", "--config", &config]);
+    let mut daemon = RunningProgram::start(&["daemon", "--config", &config]);
     daemon.wait_ready();
     wait_until("it is switched off", || !is_offered(qemu.pid()));
     daemon.kill();
@@ -121,14 +121,14 @@ fn the_daemon_sees_starts_switches_and_exits_at_once() {
     if !has("qemu-system-x86_64") {
         return;
     }
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::daemon(PARKED, &[]);
+    let daemon = RunningProgram::daemon(PARKED, &[]);
     let row = |pid: u32| {
-        let report = Client::connect(SOCKET.as_ref()).unwrap().guests().unwrap();
+        let report = ControlClient::connect(SOCKET.as_ref()).unwrap().guests().unwrap();
         report.guests.into_iter().find(|guest| guest.id().pid() == pid)
     };
-    let qemu = Qemu::start(directory.path(), "swift", None, &[]);
+    let qemu = QemuProcess::start(directory.path(), "swift", None, &[]);
     let started = Instant::now();
     wait_until("it is listed", || row(qemu.pid()).is_some());
     let listed = started.elapsed();

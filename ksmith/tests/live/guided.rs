@@ -5,7 +5,7 @@ use crate::preload_library;
 use crate::support;
 use std::fs;
 
-use crate::support::program::{Running, config_file};
+use crate::support::program::{RunningProgram, config_file};
 use crate::support::{KernelLock, number, wait_until};
 use serde_json::Value;
 
@@ -18,14 +18,14 @@ const EQUAL: u64 = MIB * 256 / 8;
 const PIECE: u64 = 256 << 10;
 
 /// A program's report of itself: its PID, its memory and the equal stretch of it.
-struct Said {
+struct ProgramReport {
     pid: u32,
     memory: (u64, u64),
     equal: (u64, u64),
 }
 
-impl Said {
-    fn of(line: &str) -> Self {
+impl ProgramReport {
+    fn parse(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let pid = words.next().unwrap().parse().unwrap();
         let mut address = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
@@ -59,7 +59,7 @@ impl Said {
 fn the_library_marks_what_the_daemon_names_and_the_scan_comes_after() {
     let Some(program) = preload_library::compile("tests/c/guided.c", &["-O2"]) else { return };
     let library = preload_library::library();
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
     let place = |name: &str| directory.path().join(name).display().to_string();
     let (hold, report) = (place("hold"), place("report.json"));
@@ -69,7 +69,7 @@ fn the_library_marks_what_the_daemon_names_and_the_scan_comes_after() {
         "[policy]\nkind = \"fixed\"\n[policy.fixed.settings]\nrun = 0\n[optin]\nsocket = \"{}\"\n",
         place("user")
     );
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     let (_file, config) = config_file(&config);
     let one = format!("{} {MIB} {hold}", program.path().display());
     let script = format!("{one} & first=$!; {one}; second=$?; wait $first && exit $second");
@@ -87,7 +87,7 @@ fn the_library_marks_what_the_daemon_names_and_the_scan_comes_after() {
         "sh",
         "-c",
     ];
-    let mut job = Running::start_with(&[&arguments[..], &[&script]].concat(), |command| {
+    let mut job = RunningProgram::start_with(&[&arguments[..], &[&script]].concat(), |command| {
         // The library's first question comes after a second, which may be before the memory is filled.
         command.env("KSMITH_PRELOAD", library).env("KSMITH_INTERVAL", "2");
     });
@@ -95,7 +95,7 @@ fn the_library_marks_what_the_daemon_names_and_the_scan_comes_after() {
     wait_until("the scan has merged what is equal", || number("pages_sharing") + support::A_HANDFUL >= EQUAL);
     // A scan that a job outruns is not counted.
     job.wait_for("scanned: ");
-    for said in job.out().lines().map(Said::of) {
+    for said in job.out().lines().map(ProgramReport::parse) {
         let marked = said.marked();
         let [(start, end)] = marked[..] else { panic!("one stretch is equal, marked are {marked:x?}") };
         let (from, to) = said.equal;

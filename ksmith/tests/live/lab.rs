@@ -2,12 +2,14 @@
 
 use crate::support;
 use crate::support::{KernelLock, clean_passes, guest, number, passes_until, zero_pages};
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 #[test]
 fn ksmd_merges_exactly_what_the_contents_say() {
-    let Some(lock) = KernelLock::take() else { return };
-    let parts = |seed| [Part::Equal { seed, pages: 512 }, Part::Zero { pages: 64 }, Part::Unique { pages: 256 }];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let parts = |seed| {
+        [MemoryPart::Equal { seed, pages: 512 }, MemoryPart::Zero { pages: 64 }, MemoryPart::Unique { pages: 256 }]
+    };
     let mut guests = [guest(&parts(1)), guest(&parts(1)), guest(&parts(2))];
     support::write("use_zero_pages", "1");
     // And not a page more: the third shares with no other guest.

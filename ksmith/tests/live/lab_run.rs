@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::program::{Running, ksmith};
+use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, UNDO, guest, number, offering, wait_until, zero_pages};
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ fn nothing_is_left(lock: &KernelLock) {
 
 #[test]
 fn a_tiny_scenario_is_played_measured_and_undone() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let out = tree.path().join("out");
     let arguments = [
@@ -131,11 +131,11 @@ fn a_tiny_scenario_is_played_measured_and_undone() {
 
 #[test]
 fn an_interrupted_lab_leaves_no_guest_no_daemon_and_no_setting() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let scenario = tiny(tree.path(), 600);
     for signal in [Signal::INT, Signal::TERM] {
-        let mut lab = Running::start(&["lab", "run", &scenario, "--policies", "fixed:morfik"]);
+        let mut lab = RunningProgram::start(&["lab", "run", &scenario, "--policies", "fixed:morfik"]);
         wait_until("a guest is merged", || number("run") == 1 && number("pages_sharing") > 0);
         lab.signal(signal);
         let ended = lab.wait();
@@ -147,9 +147,9 @@ fn an_interrupted_lab_leaves_no_guest_no_daemon_and_no_setting() {
 
 #[test]
 fn a_killed_lab_takes_guests_and_daemon_along_and_restore_does_the_rest() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
-    let lab = Running::start(&["lab", "run", &tiny(tree.path(), 600), "--policies", "fixed:morfik"]);
+    let lab = RunningProgram::start(&["lab", "run", &tiny(tree.path(), 600), "--policies", "fixed:morfik"]);
     wait_until("a guest is merged", || number("run") == 1 && number("pages_sharing") > 0);
     lab.kill();
     wait_until("guests and daemons are gone", || left_over(&STARTED).is_empty());
@@ -160,7 +160,7 @@ fn a_killed_lab_takes_guests_and_daemon_along_and_restore_does_the_rest() {
 
 #[test]
 fn a_ksmtuned_that_is_really_there_competes() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let script = tree.path().join("ksmtuned");
     // What the script does, as far as the lab can see: its loop in the background, its PID in a file, `run` written.
@@ -170,7 +170,7 @@ fn a_ksmtuned_that_is_really_there_competes() {
                 loop &\necho $! > $PIDFILE\n";
     let seen = tree.path().join("seen");
     fs::write(&script, text.replace("SEEN", seen.to_str().unwrap())).unwrap();
-    let mut lab = Running::start_with(
+    let mut lab = RunningProgram::start_with(
         &["lab", "run", &tiny(tree.path(), 3), "--policies", "script:ksmtuned", "--json"],
         |command| {
             command.env("KSMTUNED", &script);
@@ -188,8 +188,8 @@ fn a_ksmtuned_that_is_really_there_competes() {
 
 #[test]
 fn a_host_with_ksm_in_use_is_left_alone() {
-    let Some(lock) = KernelLock::take() else { return };
-    let _guest = guest(&[Part::Unique { pages: 16_384 }]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guest = guest(&[MemoryPart::Unique { pages: 16_384 }]);
     let tree = tempfile::tempdir().unwrap();
     let (code, _, err) = ksmith(&["lab", "run", &tiny(tree.path(), 5), "--policies", "none"]);
     assert_eq!(code, 3, "{err}");
@@ -199,7 +199,7 @@ fn a_host_with_ksm_in_use_is_left_alone() {
 
 #[test]
 fn a_scenario_with_a_mistake_is_refused_with_its_place() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("wrong.toml");
     let text = TINY.replace("SECONDS", "5").replace("times = 2", "tiems = 2");

@@ -5,16 +5,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::support::program::{Running, config_file, ksmith};
+use crate::support::program::{RunningProgram, config_file, ksmith};
 use crate::support::{KernelLock, guest, number, skipped, wait_until};
 use ksmith_core::kernel::{cpu_ns, is_asleep};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::lease::{KsmdWaker, is_leased};
-use ksmith_core::sample::Rest;
-use ksmith_host::act::{Control, StateDir};
+use ksmith_core::sample::BoundaryPause;
+use ksmith_host::act::{KsmControl, StateDir};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 use rustix::process::Signal;
 
 /// ksmd may use as much as it likes, for as long as the daemon runs.
@@ -62,13 +62,13 @@ fn assert_idle(when: &str) {
 }
 
 /// A cgroup that freezes what is in it. Removed on drop, when its process has ended.
-struct Freezer {
+struct CgroupFreezer {
     directory: PathBuf,
     file: &'static str,
     words: [&'static str; 2],
 }
 
-impl Freezer {
+impl CgroupFreezer {
     fn new(pid: u32) -> Option<Self> {
         const NAME: &str = "ksmith-test-lease";
         let kinds = [
@@ -102,7 +102,7 @@ impl Freezer {
     }
 }
 
-impl Drop for Freezer {
+impl Drop for CgroupFreezer {
     fn drop(&mut self) {
         let _ = fs::write(self.directory.join(self.file), self.words[0]);
         let processes = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
@@ -121,22 +121,22 @@ fn state_of(pid: u32) -> Option<char> {
 }
 
 /// Stops it, and waits until it is.
-fn stop(running: &Running, signal: Signal) {
+fn stop(running: &RunningProgram, signal: Signal) {
     running.signal(signal);
     wait_until("it is stopped", || state_of(running.pid()) == Some('T'));
 }
 
 #[test]
 fn a_daemon_that_stands_still_leaves_ksmd_asleep() {
-    let Some(lock) = KernelLock::take() else { return };
-    let _guests = [guest(&[Part::Unique { pages: 20_000 }])];
-    let daemon = Running::daemon(ENDLESS, &[]);
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guests = [guest(&[MemoryPart::Unique { pages: 20_000 }])];
+    let daemon = RunningProgram::daemon(ENDLESS, &[]);
     wait_for_work();
     stop(&daemon, Signal::STOP);
     assert_idle("stopped");
     daemon.signal(Signal::CONT);
     wait_for_work();
-    if let Some(freezer) = Freezer::new(daemon.pid()) {
+    if let Some(freezer) = CgroupFreezer::new(daemon.pid()) {
         freezer.freeze(true);
         assert_idle("frozen");
         freezer.freeze(false);
@@ -145,7 +145,7 @@ fn a_daemon_that_stands_still_leaves_ksmd_asleep() {
     daemon.end();
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 
-    let daemon = Running::daemon(LONG_BATCHES, &[]);
+    let daemon = RunningProgram::daemon(LONG_BATCHES, &[]);
     for _ in 0..5 {
         wait_for_work();
         stop(&daemon, Signal::STOP);
@@ -155,7 +155,7 @@ fn a_daemon_that_stands_still_leaves_ksmd_asleep() {
     daemon.end();
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 
-    let daemon = Running::daemon(ENDLESS, &[]);
+    let daemon = RunningProgram::daemon(ENDLESS, &[]);
     wait_for_work();
     daemon.kill();
     assert_idle("killed");
@@ -167,11 +167,11 @@ fn a_daemon_that_stands_still_leaves_ksmd_asleep() {
 
 #[test]
 fn ksmd_rests_at_the_end_of_a_pass_until_it_is_decided_what_comes_next() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     const PAGES: u64 = 20_000;
-    let _guests = [guest(&[Part::Unique { pages: PAGES as usize }])];
+    let _guests = [guest(&[MemoryPart::Unique { pages: PAGES as usize }])];
     let directory = tempfile::tempdir().unwrap();
-    let mut control = Control::take(&Root::host(), &StateDir::at(directory.path()), false, false).unwrap();
+    let mut control = KsmControl::acquire(&Root::host(), &StateDir::at(directory.path()), false, false).unwrap();
     let (tell, told) = crossbeam_channel::unbounded();
     control.writer().on_rest(move || tell.send(()).unwrap());
     let settings = [
@@ -181,7 +181,7 @@ fn ksmd_rests_at_the_end_of_a_pass_until_it_is_decided_what_comes_next() {
         (Knob::SleepMillisecs, 0),
         (Knob::Run, 1),
     ];
-    let scan = settings.into_iter().fold(Knobs::none(), |knobs, (knob, value)| knobs.with(knob, value));
+    let scan = settings.into_iter().fold(KnobSettings::none(), |knobs, (knob, value)| knobs.with(knob, value));
     let mut visited_before = None;
     for _ in 0..10 {
         // ksmd scans before it is said where it is to rest: the first end is seconds away, however busy this host is.
@@ -190,7 +190,7 @@ fn ksmd_rests_at_the_end_of_a_pass_until_it_is_decided_what_comes_next() {
         assert!(errors.is_empty(), "{errors:?}");
         control.writer().hold(Duration::from_secs(60), Some(passes)).unwrap();
         told.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert_eq!((control.writer().rest(), number("full_scans")), (Rest::Resting, passes));
+        assert_eq!((control.writer().rest(), number("full_scans")), (BoundaryPause::Resting, passes));
         let visited = number("pages_scanned");
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!((number("pages_scanned"), number("full_scans")), (visited, passes), "it goes on");
@@ -205,15 +205,15 @@ fn ksmd_rests_at_the_end_of_a_pass_until_it_is_decided_what_comes_next() {
 
 #[test]
 fn each_command_that_scans_may_be_stopped_in_the_middle() {
-    let Some(lock) = KernelLock::take() else { return };
-    let _guests = [guest(&[Part::Unique { pages: 20_000 }])];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guests = [guest(&[MemoryPart::Unique { pages: 20_000 }])];
     // A scan takes seconds.
     let (_file, config) = config_file("[limits]\nmax_cpu = \"5%\"\n");
     let scans: [&[&str]; 2] =
         [&["scan", "--passes", "1000"], &["run", "--config", &config, "--scan", "0.1", "-q", "--", "sleep", "600"]];
     for arguments in scans {
         // The terminal's stop is for groups that a shell waits for.
-        let mut running = Running::start_with(arguments, |command| {
+        let mut running = RunningProgram::start_with(arguments, |command| {
             command.process_group(0);
         });
         wait_for_work();
@@ -230,8 +230,8 @@ fn each_command_that_scans_may_be_stopped_in_the_middle() {
 
 #[test]
 fn each_signal_restores_or_does_no_harm() {
-    let Some(lock) = KernelLock::take() else { return };
-    let _guests = [guest(&[Part::Unique { pages: 20_000 }])];
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guests = [guest(&[MemoryPart::Unique { pages: 20_000 }])];
     let (_file, config) = config_file(ENDLESS);
     let daemon = ["daemon", "--config", &config];
     let commands: [&[&str]; 2] = [&daemon, &["scan", "--passes", "1000"]];
@@ -239,7 +239,7 @@ fn each_signal_restores_or_does_no_harm() {
         .into_iter()
         .flat_map(|command| [Signal::QUIT, Signal::ABORT, Signal::XCPU].map(|signal| (command, signal)))
     {
-        let mut running = Running::start(command);
+        let mut running = RunningProgram::start(command);
         wait_for_work();
         for harmless in [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::PIPE, Signal::IO, Signal::XFSZ] {
             running.signal(harmless);

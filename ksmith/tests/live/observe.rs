@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::support::{KernelLock, guest, hold_off_others, passes_until, wait_until};
 use crossbeam_channel::{Receiver, TryRecvError, unbounded};
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, Sample};
-use ksmith_host::observe::{NoEvents, Observer, ProcessEvent, ProcessEvents};
+use ksmith_core::sample::{ProcessSample, Sample};
+use ksmith_host::observe::{HostObserver, NoEvents, ProcessEvent, ProcessEvents};
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
-fn of(sample: &Sample, pid: u32) -> Option<&Process> {
+fn find_process(sample: &Sample, pid: u32) -> Option<&ProcessSample> {
     sample.processes.iter().find(|process| process.id.pid == pid)
 }
 
@@ -101,7 +101,7 @@ fn is_well<T>(reading: &Reading<T>) -> bool {
 
 #[test]
 fn the_host_is_all_there() {
-    let mut observer = Observer::new(Root::host());
+    let mut observer = HostObserver::new(Root::host());
     let first = observer.sample();
     let second = observer.sample();
     assert!(first.at > Duration::ZERO && second.at > first.at);
@@ -120,61 +120,61 @@ fn the_host_is_all_there() {
 
 #[test]
 fn a_guest_is_seen_as_long_as_it_lives_and_its_figures_move_with_ksmd() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let mut observer = Observer::new(Root::host());
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut observer = HostObserver::new(Root::host());
     let before = observer.sample();
     let pages = 256;
-    let guest = guest(&[Part::Equal { seed: 1, pages }, Part::Equal { seed: 1, pages }]);
+    let guest = guest(&[MemoryPart::Equal { seed: 1, pages }, MemoryPart::Equal { seed: 1, pages }]);
     observer.refresh();
     let sample = observer.sample();
-    let process = of(&sample, guest.pid()).expect("the guest");
+    let process = find_process(&sample, guest.pid()).expect("the guest");
     assert_eq!(process.ksm.rmap_items, Some(0));
     assert_eq!(process.ksm.mergeable, Some(true));
     assert!(process.rss_bytes >= 2 * 256 * 4096 && !process.is_vm);
     passes_until("all are merged", || {
-        of(&observer.sample(), guest.pid()).is_some_and(|process| process.merging_pages() == 2 * 256)
+        find_process(&observer.sample(), guest.pid()).is_some_and(|process| process.merging_pages() == 2 * 256)
     });
     let sample = observer.sample();
     assert!(sample.ksm.pages_sharing.get().unwrap() >= 256);
     assert!(sample.ksmd_cpu_ns.get().unwrap() > before.ksmd_cpu_ns.get().unwrap());
     let pid = guest.pid();
     drop(guest);
-    assert_eq!(of(&observer.sample(), pid), None);
+    assert_eq!(find_process(&observer.sample(), pid), None);
 }
 
 #[test]
 fn without_events_a_start_is_found_and_an_exit_noticed() {
     let _others_wait = hold_off_others();
-    let mut observer = Observer::new(Root::host());
+    let mut observer = HostObserver::new(Root::host());
     observer.sample();
-    let guest = guest(&[Part::Unique { pages: 16 }]);
+    let guest = guest(&[MemoryPart::Unique { pages: 16 }]);
     let pid = guest.pid();
-    wait_until("the guest is found", || of(&observer.sample(), pid).is_some());
+    wait_until("the guest is found", || find_process(&observer.sample(), pid).is_some());
     drop(guest);
-    assert_eq!(of(&observer.sample(), pid), None);
+    assert_eq!(find_process(&observer.sample(), pid), None);
 }
 
 #[test]
 fn with_events_a_start_is_found_without_a_scan() {
     let _others_wait = hold_off_others();
     let Some((_events, receiver)) = events() else { return };
-    let mut observer = Observer::new(Root::host());
+    let mut observer = HostObserver::new(Root::host());
     assert_eq!(receiver.recv().unwrap(), [ProcessEvent::Lost]);
     observer.notice(ProcessEvent::Lost);
     observer.sample();
-    let guest = guest(&[Part::Unique { pages: 16 }]);
+    let guest = guest(&[MemoryPart::Unique { pages: 16 }]);
     let pid = guest.pid();
     wait_until("the guest is found", || {
         let batches: Vec<_> = receiver.try_iter().flatten().collect();
         assert!(!batches.contains(&ProcessEvent::Lost), "a scan would find it too");
         observer.notice_all(batches);
-        of(&observer.sample(), pid).is_some()
+        find_process(&observer.sample(), pid).is_some()
     });
     drop(guest);
     wait_until("the exit is told", || {
         receiver.try_iter().flatten().any(|event| event == ProcessEvent::Exited(pid))
     });
-    assert_eq!(of(&observer.sample(), pid), None);
+    assert_eq!(find_process(&observer.sample(), pid), None);
 }
 
 #[test]

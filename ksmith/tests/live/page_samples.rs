@@ -3,10 +3,10 @@
 
 use crate::support::{KernelLock, clean_passes, guest, wait_until};
 use ksmith_core::sample::PageSamples;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::page_sampler::LiveSampler;
 use ksmith_host::root::Root;
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 const PAGES: usize = 4096;
 
@@ -14,7 +14,12 @@ const PAGES: usize = 4096;
 const MANY: u32 = 100;
 const FEW: u32 = 20;
 
-fn wait_to_hear(what: &str, observer: &mut Observer, watch: &mut LiveSampler, is_so: impl Fn(PageSamples) -> bool) {
+fn wait_to_hear(
+    what: &str,
+    observer: &mut HostObserver,
+    watch: &mut LiveSampler,
+    is_so: impl Fn(PageSamples) -> bool,
+) {
     let mut last = None;
     wait_until(&format!("the page samples say that {what}"), || {
         let mut sample = observer.sample();
@@ -30,10 +35,10 @@ fn wait_to_hear(what: &str, observer: &mut Observer, watch: &mut LiveSampler, is
 
 #[test]
 fn a_reverted_page_is_expected_to_merge_only_with_an_equal_page() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 1, pages: PAGES }, Part::Unique { pages: PAGES }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 1, pages: PAGES }, MemoryPart::Unique { pages: PAGES }];
     let (mut one, mut two) = (guest(&parts), guest(&parts));
-    let (mut observer, mut watch) = (Observer::new(Root::host()), LiveSampler::default());
+    let (mut observer, mut watch) = (HostObserver::new(Root::host()), LiveSampler::default());
     let mut hear =
         |what: &str, is_so: fn(PageSamples) -> bool| wait_to_hear(what, &mut observer, &mut watch, is_so);
     hear("they are there", |seen| seen.pages > 4 * MANY);

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use crate::support::{A_HANDFUL, KSM, KernelLock, guest, ksm, number, wait_until, write, zero_pages};
 use ksmith_core::decide::{
-    Advisor, AdvisorConfig, Decision, Fixed, History, Ksmtuned, KsmtunedConfig, Limits, Policy, Score, ScoreConfig,
-    View,
+    AdvisorConfig, AdvisorPolicy, FixedPolicy, KsmtunedConfig, KsmtunedPolicy, PassHistory, Policy, PolicyDecision,
+    PolicyLimits, PolicyView, ScoreConfig, ScorePolicy,
 };
-use ksmith_core::kernel::{Files, Ksm, Meminfo};
+use ksmith_core::kernel::{Ksm, KsmFileSource, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, ProcessId, Sample};
-use ksmith_lab::Part;
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
+use ksmith_lab::MemoryPart;
 
 /// The live KSM directory.
 #[derive(Default)]
-struct Live(String);
+struct LiveKsmFiles(String);
 
-impl Files for Live {
+impl KsmFileSource for LiveKsmFiles {
     fn text(&mut self, name: &'static str) -> Reading<&str> {
         match fs::read_to_string(format!("{KSM}/{name}")) {
             Ok(text) => {
@@ -33,38 +33,39 @@ impl Files for Live {
 }
 
 /// A policy on the live KSM, with a clock and a process list of the test's own.
-struct Desk {
+struct PolicyFixture {
     policy: Box<dyn Policy>,
-    history: History,
+    history: PassHistory,
     seconds: u64,
-    guests: Vec<Process>,
+    guests: Vec<ProcessSample>,
 }
 
-impl Desk {
+impl PolicyFixture {
     fn new(policy: impl Policy + 'static) -> Self {
-        Self { policy: Box::new(policy), history: History::default(), seconds: 0, guests: Vec::new() }
+        Self { policy: Box::new(policy), history: PassHistory::default(), seconds: 0, guests: Vec::new() }
     }
 
     fn guest(mut self, pid: u32) -> Self {
-        self.guests.push(Process::new(ProcessId { pid, start_ticks: 1 }, "guest".into(), true));
+        self.guests.push(ProcessSample::new(ProcessId { pid, start_ticks: 1 }, "guest".into(), true));
         self
     }
 
     /// Samples KSM a second later, decides, and writes every setting that differs.
-    fn look(&mut self) -> Decision {
+    fn apply_decision(&mut self) -> PolicyDecision {
         self.seconds += 1;
         let now = Sample {
             at: Duration::from_secs(self.seconds),
             page_size: 4096,
-            ksm: Ksm::read(&mut Live::default()),
+            ksm: Ksm::read(&mut LiveKsmFiles::default()),
             memory: Reading::Value(Meminfo { total: Some(1 << 34), free: Some(1 << 30), ..Meminfo::default() }),
             processes: self.guests.clone(),
             ..Sample::default()
         };
         self.history.push(&now);
-        let decision = self.policy.decide(&View { now: &now, history: &self.history, limits: &Limits::default() });
+        let decision =
+            self.policy.decide(&PolicyView { now: &now, history: &self.history, limits: &PolicyLimits::default() });
         for (knob, value) in decision.knobs.iter() {
-            let ksm = Ksm::read(&mut Live::default());
+            let ksm = Ksm::read(&mut LiveKsmFiles::default());
             if knob.current(&ksm).is_some_and(|current| current != value) {
                 write(knob.name(), &knob.text(value));
             }
@@ -83,59 +84,59 @@ fn has_advisor() -> bool {
 
 #[test]
 fn the_kernel_takes_what_every_policy_decides_even_from_its_advisor() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !has_advisor() {
         return;
     }
     let desks = [
-        Desk::new(Fixed::preset("kernel-default").unwrap()),
-        Desk::new(Fixed::preset("morfik").unwrap()),
-        Desk::new(Ksmtuned::new(KsmtunedConfig::default())),
-        Desk::new(Score::new(ScoreConfig::default())).guest(1),
+        PolicyFixture::new(FixedPolicy::preset("kernel-default").unwrap()),
+        PolicyFixture::new(FixedPolicy::preset("morfik").unwrap()),
+        PolicyFixture::new(KsmtunedPolicy::new(KsmtunedConfig::default())),
+        PolicyFixture::new(ScorePolicy::new(ScoreConfig::default())).guest(1),
     ];
     for mut desk in desks {
         write("advisor_mode", "scan-time");
-        let decision = desk.look();
-        let ksm = Ksm::read(&mut Live::default());
+        let decision = desk.apply_decision();
+        let ksm = Ksm::read(&mut LiveKsmFiles::default());
         for (knob, value) in decision.knobs.iter() {
             assert_eq!(knob.current(&ksm), Some(value), "{knob} after {}", desk.policy.name());
         }
         assert!(decision.knobs.get(Knob::PagesToScan).is_some(), "{}", desk.policy.name());
         assert_eq!(ksm.advisor_mode.get().map(|mode| mode.word()), Some("none"), "{}", desk.policy.name());
         // And a second look finds nothing left to do.
-        assert_eq!(desk.look().knobs.differing_from(&ksm).to_string(), "", "{}", desk.policy.name());
+        assert_eq!(desk.apply_decision().knobs.differing_from(&ksm).to_string(), "", "{}", desk.policy.name());
         write("run", "0");
     }
 }
 
 #[test]
 fn the_advisor_starts_from_its_least_pages_at_the_moment_it_is_switched_on() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !has_advisor() {
         return;
     }
     let config = AdvisorConfig { min_pages_to_scan: Some(1234), ..AdvisorConfig::default() };
-    let mut desk = Desk::new(Advisor::new(config));
-    assert_eq!(desk.look().reason.state, "handing-over");
+    let mut desk = PolicyFixture::new(AdvisorPolicy::new(config));
+    assert_eq!(desk.apply_decision().reason.state, "handing-over");
     assert_eq!((ksm("advisor_mode").as_str(), number("pages_to_scan")), ("none [scan-time]", 1234));
     // Later it makes no difference: this is why parameters are written before the mode.
     write("advisor_min_pages_to_scan", "4321");
     assert_eq!(number("pages_to_scan"), 1234);
     let refused = fs::write(format!("{KSM}/pages_to_scan"), "100").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
-    assert!(desk.look().reason.text.contains("scans 1234 pages a batch"));
+    assert!(desk.apply_decision().reason.text.contains("scans 1234 pages a batch"));
 }
 
 #[test]
 fn score_merges_two_guests_and_stops() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 7, pages: 4096 }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 7, pages: 4096 }];
     let _guests = [guest(&parts), guest(&parts)];
-    let mut desk = Desk::new(Score::new(ScoreConfig::default())).guest(1).guest(2);
+    let mut desk = PolicyFixture::new(ScorePolicy::new(ScoreConfig::default())).guest(1).guest(2);
     // The clock stands at a second per look whatever a look takes: too little for a try after the stop.
     let mut states = Vec::new();
     wait_until("the score falls to 0", || {
-        let decision = desk.look();
+        let decision = desk.apply_decision();
         states.push(decision.reason.state);
         decision.reason.state == "stopped"
     });

@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::preload_library::{Compiled, Filled, compile, library, library_with_blocks, run, skipped};
+use crate::preload_library::{CompiledProgram, FilledProgram, compile, library, library_with_blocks, run, skipped};
 use crate::support::{KernelLock, clean_passes, guest, number, passes_until, write};
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
 type Way = (PathBuf, &'static [(&'static str, &'static str)]);
 
@@ -16,8 +16,8 @@ type Way = (PathBuf, &'static [(&'static str, &'static str)]);
 const MIB: u64 = 4;
 
 /// The program with the library, set in this way.
-fn filled(program: &Compiled, (library, settings): &Way) -> Filled {
-    Filled::start(program.preloaded(library, settings).arg(MIB.to_string()))
+fn filled(program: &CompiledProgram, (library, settings): &Way) -> FilledProgram {
+    FilledProgram::start(program.preloaded(library, settings).arg(MIB.to_string()))
 }
 
 /// Returns the library's ways of opting in here: by the kernel's own switch, if there is one, and by marking ranges.
@@ -34,7 +34,7 @@ fn ways() -> Vec<Way> {
 fn a_program_that_knows_nothing_has_its_equal_pages_merged() {
     let Some(program) = compile("tests/c/equal.c", &["-O2"]) else { return };
     let ways = ways();
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     for way in &ways {
         let before = number("pages_sharing");
         let programs = [filled(&program, way), filled(&program, way)];
@@ -43,7 +43,7 @@ fn a_program_that_knows_nothing_has_its_equal_pages_merged() {
         passes_until(&format!("{expected} pages are merged by {way:?}"), || {
             number("pages_sharing") - before + 3 * 2 >= expected
         });
-        programs.into_iter().for_each(Filled::check);
+        programs.into_iter().for_each(FilledProgram::check);
         write("run", "2");
     }
 }
@@ -52,20 +52,20 @@ fn a_program_that_knows_nothing_has_its_equal_pages_merged() {
 fn without_the_library_nothing_is_merged() {
     let Some(program) = compile("tests/c/equal.c", &["-O2"]) else { return };
     let none: Way = (library_with_blocks(), &[("KSMITH_RANGES", "none")]);
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let programs = [filled(&program, &none), filled(&program, &none)];
     // Without any mergeable memory ksmd makes no passes.
-    let _bait = guest(&[Part::Unique { pages: 1 }]);
+    let _bait = guest(&[MemoryPart::Unique { pages: 1 }]);
     clean_passes(2);
     assert_eq!(number("pages_sharing"), 0);
-    programs.into_iter().for_each(Filled::check);
+    programs.into_iter().for_each(FilledProgram::check);
 }
 
 #[test]
 fn memory_that_is_merged_under_stress_stays_what_it_was() {
     let Some(program) = compile("tests/c/stress.c", &[]) else { return };
     let ways = ways();
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     write("smart_scan", "0");
     write("pages_to_scan", "5000");
     write("sleep_millisecs", "1");
@@ -96,7 +96,7 @@ fn an_array_of_numpy_is_marked_and_merged() {
     });
     let Some(python) = python else { return skipped("there is no Python with NumPy") };
     let library = library();
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/python/example_numpy.py");
     let mut command = preload_library::plain(Path::new(python));
     command.arg(example).arg("--wait").env("KSMITH_LIBRARY", library).stdin(Stdio::piped()).stdout(Stdio::piped());

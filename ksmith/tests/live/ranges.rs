@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::program::{Running, ksmith};
+use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, number, skipped};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
@@ -47,12 +47,12 @@ for line in sys.stdin:
         print('intact' if hashlib.sha256(memory).hexdigest() == before else 'broken', flush=True)
 "#;
 
-struct Program {
+struct RangesProgram {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
 }
 
-impl Program {
+impl RangesProgram {
     fn start(socket: &Path) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", PROGRAM])
@@ -79,7 +79,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for RangesProgram {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -87,7 +87,7 @@ impl Drop for Program {
 }
 
 /// The savings and costs of one way of marking.
-struct Cost {
+struct MarkingCost {
     saved_pages: u64,
     /// Page visits in one pass. ksmd may make one more pass than requested until it is stopped.
     visits: u64,
@@ -95,7 +95,7 @@ struct Cost {
     ksmd_seconds: f64,
 }
 
-impl std::fmt::Display for Cost {
+impl std::fmt::Display for MarkingCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { saved_pages, visits, tracked_pages, ksmd_seconds } = self;
         let metadata = tracked_pages * 64 / 1024;
@@ -106,8 +106,8 @@ impl std::fmt::Display for Cost {
     }
 }
 
-fn measure(socket: &Path, word: &str) -> Cost {
-    let mut programs = [Program::start(socket), Program::start(socket)];
+fn measure(socket: &Path, word: &str) -> MarkingCost {
+    let mut programs = [RangesProgram::start(socket), RangesProgram::start(socket)];
     for program in &mut programs {
         let said = program.say(word);
         assert!(said.starts_with("marked "), "{said}");
@@ -123,13 +123,13 @@ fn measure(socket: &Path, word: &str) -> Cost {
     for program in &mut programs {
         assert_eq!(program.say("check"), "intact");
     }
-    Cost { saved_pages: sharing, visits, tracked_pages: tracked, ksmd_seconds: ksmd_ns as f64 / 1e9 }
+    MarkingCost { saved_pages: sharing, visits, tracked_pages: tracked, ksmd_seconds: ksmd_ns as f64 / 1e9 }
 }
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test's own words")]
 fn what_is_advised_saves_as_much_for_a_third_of_the_visits() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !Path::new(support::KSM).join("pages_scanned").exists() || !has_python() {
         return;
     }
@@ -139,7 +139,7 @@ fn what_is_advised_saves_as_much_for_a_third_of_the_visits() {
         "[policy]\nkind = \"fixed\"\n[policy.fixed.settings]\nrun = 0\n[optin]\nsocket = \"{}\"\n",
         socket.display()
     );
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     let all = measure(&socket, "all");
     // The first two have ended; their pages count until they are unmerged.
     support::write("run", "2");

@@ -6,15 +6,15 @@ use crate::support::program::ksmith;
 use crate::support::{KernelLock, process_id};
 use ksmith_core::sample::ProcessId;
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::Kind;
+use ksmith_host::guests::GuestKind;
 use ksmith_host::root::Root;
-use ksmith_service::balance::{Entry, Ledger};
+use ksmith_service::balance::{LedgerEntry, MemoryLedger};
 use serde_json::Value;
 
 /// A process that is no guest, and so can't be given anything. Ended on drop.
-struct Mute(Child);
+struct SleepingProcess(Child);
 
-impl Mute {
+impl SleepingProcess {
     fn start() -> Self {
         Self(Command::new("sleep").arg("600").spawn().unwrap())
     }
@@ -24,33 +24,33 @@ impl Mute {
     }
 }
 
-impl Drop for Mute {
+impl Drop for SleepingProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn ledger() -> Ledger {
-    Ledger::open(&StateDir::of(&Root::host())).unwrap()
+fn ledger() -> MemoryLedger {
+    MemoryLedger::open(&StateDir::from_root(&Root::host())).unwrap()
 }
 
 #[test]
 fn a_guest_that_still_lacks_memory_is_named_with_what_to_do() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     assert_eq!(ksmith(&["restore"]).0, 0);
-    let mute = Mute::start();
-    let entry = Entry {
+    let mute = SleepingProcess::start();
+    let entry = LedgerEntry {
         key: "mute".to_owned(),
         name: "mute".to_owned(),
-        kind: Kind::new("uml"),
+        kind: GuestKind::new("uml"),
         process: mute.id(),
         whole_bytes: 128 << 20,
         given_bytes: 64 << 20,
         libvirt: None,
         cgroup: None,
     };
-    ledger().note(entry.clone()).unwrap();
+    ledger().record_entry(entry.clone()).unwrap();
 
     assert_eq!(ksmith(&["restore", "--dry-run"]).0, 1, "it is known beforehand that it can't be done");
     let (code, out, err) = ksmith(&["restore"]);

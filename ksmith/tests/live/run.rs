@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::program::{PROGRAM, Running, await_looks, ksmith};
+use crate::support::program::{PROGRAM, RunningProgram, await_looks, ksmith};
 use crate::support::{A_HANDFUL, KernelLock, hold_off_others, ksm, number, skipped, wait_until};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
@@ -69,7 +69,7 @@ fn signals_reach_the_program_and_what_is_ignored_stays_so() {
     for (signal, code) in
         [(Signal::TERM, 5), (Signal::USR1, 6), (Signal::ABORT, 7), (Signal::QUIT, 131), (Signal::ALARM, 142)]
     {
-        let mut running = Running::start(&["run", "--scan", "never", "--", "sh", "-c", &script]);
+        let mut running = RunningProgram::start(&["run", "--scan", "never", "--", "sh", "-c", &script]);
         wait_until("the program is ready", || ready.exists());
         running.signal(signal);
         assert_eq!(running.wait().code(), Some(code), "{}", running.log());
@@ -209,7 +209,7 @@ fn a_program_of_go_can_not_be_preloaded_and_opts_in_by_prctl() {
 
 #[test]
 fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     if !has_prctl() {
         return;
     }
@@ -220,7 +220,7 @@ fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
     let one = format!("{PROGRAM} memory-guest equal:7:8192");
     let fifo =
         format!("{} | {one} >/dev/null & {} | {one} >/dev/null; wait", while_there(&hold), while_there(&hold));
-    let mut running = Running::start(&[
+    let mut running = RunningProgram::start(&[
         "run",
         "--scan",
         "0.5",
@@ -285,7 +285,7 @@ fn say_unprivileged(socket: &Path, line: &str) -> String {
 
 #[test]
 fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !has_prctl() || !has("python3") {
         return;
     }
@@ -297,7 +297,7 @@ fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
          cpu_seconds_per_hour = 0.05\n",
         socket.display()
     );
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     assert_eq!(say_unprivileged(&socket, "hello 1"), "ok ksmith 1\n");
     assert!(say_unprivileged(&socket, "scan").starts_with("error usage "));
     assert!(say_unprivileged(&socket, "saves").starts_with("ok rss_bytes="));
@@ -348,7 +348,7 @@ fn an_ordinary_user_scans_within_its_budget_and_is_refused_beyond_it() {
 
 #[test]
 fn a_user_outside_the_group_can_not_connect_nor_name_another_process() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !has("python3") {
         return;
     }
@@ -356,7 +356,7 @@ fn a_user_outside_the_group_can_not_connect_nor_name_another_process() {
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let socket = directory.path().join("user");
     let config = format!("[optin]\nsocket = \"{}\"\ngroup = \"12345\"\n", socket.display());
-    let daemon = Running::daemon(&config, &[]);
+    let daemon = RunningProgram::daemon(&config, &[]);
     let refused = say_unprivileged(&socket, "hello 1");
     assert!(refused.contains("PermissionError"), "{refused}");
     // The protocol has no word for another process: whatever is named is no request.
@@ -372,7 +372,7 @@ fn a_user_outside_the_group_can_not_connect_nor_name_another_process() {
 
 #[test]
 fn a_python_service_with_forked_workers_saves_memory_and_keeps_its_content() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     if !has_prctl() || !has("python3") {
         return;
     }
@@ -400,7 +400,7 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
     fs::write(&file, script).unwrap();
     let [report_path, file, hold_path] = [&report, &file, &hold].map(|path| path.to_str().unwrap());
     let mut job =
-        Running::start(&["run", "--scan", "1", "--report", report_path, "--", "python3", file, hold_path]);
+        RunningProgram::start(&["run", "--scan", "1", "--report", report_path, "--", "python3", file, hold_path]);
     // Three tables of 16 MiB, of which one is kept.
     wait_until("the tables are merged", || number("pages_sharing") >= 30 << 8);
     await_looks(job.pid());
@@ -415,7 +415,7 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
 
 #[test]
 fn ksmd_stays_on_its_cpus_and_is_let_go_also_after_a_kill() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let Some(pid) = ksmd::pid(&Root::host()) else {
         skipped("ksmd can't be seen");
         return;
@@ -430,11 +430,11 @@ fn ksmd_stays_on_its_cpus_and_is_let_go_also_after_a_kill() {
         return;
     }
     let config = "[daemon]\nksmd_cpus = \"0\"\n";
-    let daemon = Running::daemon(config, &[]);
+    let daemon = RunningProgram::daemon(config, &[]);
     assert_eq!(allowed(), "0");
     daemon.end();
     assert_eq!(allowed(), before);
-    Running::daemon(config, &[]).kill();
+    RunningProgram::daemon(config, &[]).kill();
     assert_eq!(allowed(), "0");
     let (code, said, why) = ksmith(&["restore"]);
     assert!(code == 0 && said.contains(&format!("ksmd is back on CPUs {before}")), "{said} {why}");

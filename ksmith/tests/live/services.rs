@@ -19,7 +19,7 @@ fn served(program: &str, arguments: &[&str]) -> Option<(Value, Value)> {
         skipped(&format!("{program} is not installed"));
         return None;
     }
-    let _lock = KernelLock::take()?;
+    let _lock = KernelLock::acquire()?;
     let tree = tempfile::tempdir().unwrap();
     let report = tree.path().join("report.json");
     let mut child = Command::new(PROGRAM)

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::ksmtuned::Ksmtuned;
-use crate::support::program::{Running, ksmith};
-use crate::support::settings::{Before, in_use, now};
+use crate::support::ksmtuned::KsmtunedProcess;
+use crate::support::program::{RunningProgram, ksmith};
+use crate::support::settings::{SavedSettings, in_use, now};
 use crate::support::{KernelLock, UNDO, guest, ksm, number, passes_until, wait_until, write};
-use ksmith_host::act::{Lock, StateDir};
+use ksmith_host::act::{KsmLock, StateDir};
 use ksmith_host::root::Root;
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn journal(is_alive: bool, knob: &str, original: &str) {
 
 fn put(text: &str) {
     // Made as ksmith makes it, for root alone.
-    drop(Lock::take(&StateDir::of(&Root::host())).unwrap());
+    drop(KsmLock::acquire(&StateDir::from_root(&Root::host())).unwrap());
     fs::write(UNDO, text).unwrap();
 }
 
@@ -42,7 +42,7 @@ fn found() -> Vec<String> {
 
 #[test]
 fn a_damaged_journal_stops_every_command_until_it_is_given_up() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     put("{");
     assert!(found().contains(&"damaged-journal".to_owned()), "{:?}", found());
     for arguments in [&["daemon"][..], &["scan"], &["restore"], &["restore", "--dry-run"]] {
@@ -63,11 +63,11 @@ fn a_damaged_journal_stops_every_command_until_it_is_given_up() {
 
 #[test]
 fn a_ksmith_at_work_is_neither_dead_nor_disturbed() {
-    let Some(lock) = KernelLock::take() else { return };
+    let Some(lock) = KernelLock::acquire() else { return };
     journal(true, "smart_scan", "1");
     let codes = found();
     assert!(!codes.contains(&"unrestored".to_owned()) && !codes.contains(&"switched-off".to_owned()), "{codes:?}");
-    let held = Lock::take(&StateDir::of(&Root::host())).unwrap();
+    let held = KsmLock::acquire(&StateDir::from_root(&Root::host())).unwrap();
     fs::remove_file(UNDO).unwrap();
     // One that has the lock and has not noted anything yet.
     let (code, out, err) = ksmith(&["restore"]);
@@ -85,7 +85,7 @@ fn a_ksmith_at_work_is_neither_dead_nor_disturbed() {
 
 #[test]
 fn what_a_killed_one_left_is_restored_before_anything_is_set() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let sleep = number("sleep_millisecs");
     for (arguments, name, then) in [
         (&["set", "sleep_millisecs=77"][..], "sleep_millisecs", 77),
@@ -108,9 +108,9 @@ fn what_a_killed_one_left_is_restored_before_anything_is_set() {
 
 #[test]
 fn a_program_that_will_overwrite_a_setting_is_named() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     assert!(!ksmith(&["set", "sleep_millisecs=78"]).2.contains("overwrite"));
-    let ksmtuned = Ksmtuned::start();
+    let ksmtuned = KsmtunedProcess::start();
     for arguments in [&["set", "sleep_millisecs=77"][..], &["enable"], &["disable"]] {
         let (code, _, err) = ksmith(arguments);
         assert_eq!(code, 0, "{err}");
@@ -123,14 +123,14 @@ fn a_program_that_will_overwrite_a_setting_is_named() {
 const BIG: usize = 98_304;
 
 /// A `set` that unmerges two big guests, at the moment when it has noted what it must undo.
-fn in_the_middle(guests: &mut [MemoryGuest]) -> Running {
+fn in_the_middle(guests: &mut [MemoryGuest]) -> RunningProgram {
     passes_until("the guests are merged", || number("pages_sharing") >= BIG as u64);
     for guest in guests {
         assert_eq!(guest.wrong_pages().unwrap(), 0);
     }
     write("run", "1");
     let other = if number("max_page_sharing") == 256 { 512 } else { 256 };
-    let set = Running::start(&["set", &format!("max_page_sharing={other}"), "--force"]);
+    let set = RunningProgram::start(&["set", &format!("max_page_sharing={other}"), "--force"]);
     let started = Instant::now();
     while !Path::new(UNDO).exists() {
         assert!(started.elapsed() < Duration::from_secs(60), "it notes what it must undo: {}", set.log());
@@ -140,8 +140,8 @@ fn in_the_middle(guests: &mut [MemoryGuest]) -> Running {
 
 #[test]
 fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let parts = [Part::Equal { seed: 21, pages: BIG }];
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let parts = [MemoryPart::Equal { seed: 21, pages: BIG }];
     let mut guests = [guest(&parts), guest(&parts)];
     // The kernel may be faster than a signal: until each signal has come in time once.
     for signal in [Signal::INT, Signal::TERM] {
@@ -178,7 +178,7 @@ fn a_setting_that_is_broken_off_leaves_ksmd_at_work() {
 
 #[test]
 fn what_was_there_before_a_test_harms_it_not_and_is_put_back() {
-    let Some(_ksm) = KernelLock::take() else { return };
+    let Some(_ksm) = KernelLock::acquire() else { return };
     let settings = || (ksm("sleep_millisecs"), ksm("smart_scan"), ksm("run"));
     let is = |sleep: &str, smart: &str, run: &str| (sleep.to_owned(), smart.to_owned(), run.to_owned());
     write("sleep_millisecs", "86400000");
@@ -186,7 +186,7 @@ fn what_was_there_before_a_test_harms_it_not_and_is_put_back() {
     journal(false, "sleep_millisecs", "20");
     write("run", "1");
     assert_eq!(in_use(&now()), None, "a ksmith that was killed has left it");
-    let before = Before::with_defaults_set();
+    let before = SavedSettings::with_defaults_set();
     assert_eq!(settings(), is("20", "1", "0"));
     assert!(!fs::exists(UNDO).unwrap());
     drop(before);

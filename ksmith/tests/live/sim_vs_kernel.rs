@@ -9,12 +9,12 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{KernelLock, ksm, number, wait_until, zero_pages, zero_pages_at_first};
-use ksmith_core::field::{KernelVersion, Kind};
-use ksmith_core::kernel::{KsmStat, Value};
+use ksmith_core::field::{FigureKind, KernelVersion};
+use ksmith_core::kernel::{KsmStat, KsmValue};
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::{Config, GuestId, Machine, ZERO};
+use ksmith_core::sim::{SimConfig, SimGuestId, SimMachine, ZERO};
 use ksmith_host::root::Root;
-use ksmith_lab::{MemoryGuest, Part};
+use ksmith_lab::{MemoryGuest, MemoryPart};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -30,11 +30,11 @@ fn next_sleep() -> u64 {
 type Figures = (BTreeMap<&'static str, u64>, Vec<[u64; 3]>);
 
 /// The same guests on the kernel and in the simulator.
-struct Both {
+struct KernelAndSimulator {
     kernel: Vec<Option<MemoryGuest>>,
-    machine: Machine,
+    machine: SimMachine,
     /// Each part with how often it was rewritten since it held its first content.
-    ids: Vec<(GuestId, Vec<(Part, u64)>)>,
+    ids: Vec<(SimGuestId, Vec<(MemoryPart, u64)>)>,
     before: Figures,
     passes: u64,
     log: String,
@@ -46,13 +46,13 @@ fn is_asleep(ksmd: Option<u32>) -> bool {
     ksmd.is_none_or(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S "))
 }
 
-impl Both {
+impl KernelAndSimulator {
     /// Counters start at zero on both sides: `run` = 2 has ksmd forget everything.
     fn new() -> Self {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let kernel = KernelVersion::parse(&release).unwrap();
         support::write("run", "2");
-        let machine = Machine::new(Config { kernel, ..Config::default() });
+        let machine = SimMachine::new(SimConfig { kernel, ..SimConfig::default() });
         let mut both = Self {
             kernel: Vec::new(),
             machine,
@@ -81,7 +81,7 @@ impl Both {
         self.log.push_str(&format!("; {knob}={value}"));
     }
 
-    fn add(&mut self, parts: &[Part]) -> usize {
+    fn add(&mut self, parts: &[MemoryPart]) -> usize {
         self.kernel.push(Some(support::guest(parts)));
         let guest = self.ids.len();
         let parts: Vec<_> = parts.iter().map(|&part| (part, 0)).collect();
@@ -163,7 +163,7 @@ impl Both {
     fn on_kernel(&self) -> Figures {
         let sample = self.machine.sample();
         let names = sample.ksm.entries().filter(|(field, reading)| {
-            field.kind != Kind::State && field.name != "general_profit" && reading.value().is_some()
+            field.kind != FigureKind::State && field.name != "general_profit" && reading.value().is_some()
         });
         let mut figures: BTreeMap<_, _> = names.map(|(field, _)| (field.name, number(field.name))).collect();
         let profit = ksm("general_profit").parse::<i64>().unwrap() - zero_pages_at_first() * 4096;
@@ -182,8 +182,8 @@ impl Both {
         let mut figures = BTreeMap::new();
         for (field, reading) in sample.ksm.entries() {
             let value = match reading.value() {
-                Some(Value::Unsigned(value)) if field.kind != Kind::State => *value,
-                Some(Value::Signed(value)) if field.name != "general_profit" => value.cast_unsigned(),
+                Some(KsmValue::Unsigned(value)) if field.kind != FigureKind::State => *value,
+                Some(KsmValue::Signed(value)) if field.name != "general_profit" => value.cast_unsigned(),
                 _ => continue,
             };
             figures.insert(field.name, value);
@@ -199,28 +199,29 @@ fn three(stat: KsmStat) -> [u64; 3] {
 }
 
 /// A number for each page's content, equal where the guests' own contents are.
-fn contents(guest: usize, index: usize, (part, generation): (Part, u64)) -> impl Iterator<Item = u64> {
+fn contents(guest: usize, index: usize, (part, generation): (MemoryPart, u64)) -> impl Iterator<Item = u64> {
     let own = 1 << 62 | (guest as u64) << 48 | (index as u64) << 40 | generation << 20;
     (0..part.pages() as u64).map(move |page| match part {
-        Part::Equal { seed, .. } if generation == 0 => 1 << 60 | seed << 32 | page,
-        Part::Zero { .. } if generation == 0 => ZERO,
+        MemoryPart::Equal { seed, .. } if generation == 0 => 1 << 60 | seed << 32 | page,
+        MemoryPart::Zero { .. } if generation == 0 => ZERO,
         _ => own | page,
     })
 }
 
-fn equal(seed: u64, pages: usize) -> Part {
-    Part::Equal { seed, pages }
+fn equal(seed: u64, pages: usize) -> MemoryPart {
+    MemoryPart::Equal { seed, pages }
 }
 
 #[test]
 fn clean_passes_give_the_same_figures() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let mut both = Both::new();
-    let a = both.add(&[equal(1, 500), Part::Zero { pages: 50 }, Part::Unique { pages: 200 }, equal(2, 30)]);
-    let b = both.add(&[equal(1, 300), equal(2, 30), Part::Unique { pages: 10 }]);
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
+    let a =
+        both.add(&[equal(1, 500), MemoryPart::Zero { pages: 50 }, MemoryPart::Unique { pages: 200 }, equal(2, 30)]);
+    let b = both.add(&[equal(1, 300), equal(2, 30), MemoryPart::Unique { pages: 10 }]);
     both.passes(3);
     // A new guest, writes to merged and to unshared pages, the old content again, an end.
-    both.add(&[equal(1, 500), Part::Zero { pages: 20 }]);
+    both.add(&[equal(1, 500), MemoryPart::Zero { pages: 20 }]);
     both.passes(1);
     both.rewrite(a, 0, false);
     both.rewrite(a, 2, false);
@@ -232,7 +233,7 @@ fn clean_passes_give_the_same_figures() {
     both.passes(2);
     // The zero page, for pages that are not merged yet and for rewritten ones.
     both.write(Knob::UseZeroPages, 1);
-    both.add(&[Part::Zero { pages: 64 }, equal(3, 5), equal(3, 5)]);
+    both.add(&[MemoryPart::Zero { pages: 64 }, equal(3, 5), equal(3, 5)]);
     both.rewrite(a, 1, false);
     both.rewrite(a, 1, true);
     both.passes(4);
@@ -245,11 +246,11 @@ fn clean_passes_give_the_same_figures() {
 /// The assumption behind a lease: a new sleep wakes ksmd for a batch, and the batch is all that it does.
 #[test]
 fn each_new_sleep_is_a_batch_of_the_same_pages() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let mut both = Both::new();
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
     both.write(Knob::PagesToScan, 70);
     // One part each: the simulator does not know which address the parts of a guest have.
-    for part in [equal(1, 300), Part::Unique { pages: 200 }, equal(1, 300)] {
+    for part in [equal(1, 300), MemoryPart::Unique { pages: 200 }, equal(1, 300)] {
         both.add(&[part]);
     }
     for _ in 0..40 {
@@ -259,14 +260,14 @@ fn each_new_sleep_is_a_batch_of_the_same_pages() {
 
 #[test]
 fn smart_scan_skips_the_same_pages_in_the_same_passes() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let mut both = Both::new();
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
     both.write(Knob::SmartScan, 1);
-    let a = both.add(&[equal(1, 400), Part::Unique { pages: 100 }]);
+    let a = both.add(&[equal(1, 400), MemoryPart::Unique { pages: 100 }]);
     both.passes(13);
     both.add(&[equal(1, 400)]);
     both.passes(3);
-    both.add(&[equal(1, 200), Part::Zero { pages: 9 }]);
+    both.add(&[equal(1, 200), MemoryPart::Zero { pages: 9 }]);
     both.passes(10);
     both.rewrite(a, 1, false);
     both.rewrite(a, 0, false);
@@ -279,13 +280,13 @@ fn smart_scan_skips_the_same_pages_in_the_same_passes() {
 
 #[test]
 fn full_frames_make_chains_of_the_same_length() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let mut both = Both::new();
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
     both.write(Knob::MaxPageSharing, 3);
-    let a = both.add(&[Part::Zero { pages: 100 }, equal(1, 40)]);
+    let a = both.add(&[MemoryPart::Zero { pages: 100 }, equal(1, 40)]);
     both.passes(3);
     for pages in [1, 2, 5] {
-        both.add(&[Part::Zero { pages }, equal(1, 40), equal(1, 40)]);
+        both.add(&[MemoryPart::Zero { pages }, equal(1, 40), equal(1, 40)]);
         both.passes(3);
     }
     both.remove(a);
@@ -294,19 +295,19 @@ fn full_frames_make_chains_of_the_same_length() {
 
 /// An action between two passes. Guests and parts are named modulo their number.
 #[derive(Debug, Clone)]
-enum Step {
-    Add(Vec<Part>),
+enum GuestStep {
+    Add(Vec<MemoryPart>),
     Rewrite(usize, usize, bool),
     Remove(usize),
     Write(Knob, u64),
     Passes(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = GuestStep> {
     let part = prop_oneof![
         (0_u64..4, 1_usize..60).prop_map(|(seed, pages)| equal(seed, pages)),
-        (1_usize..40).prop_map(|pages| Part::Zero { pages }),
-        (1_usize..40).prop_map(|pages| Part::Unique { pages }),
+        (1_usize..40).prop_map(|pages| MemoryPart::Zero { pages }),
+        (1_usize..40).prop_map(|pages| MemoryPart::Unique { pages }),
     ];
     let write = prop_oneof![
         2 => (0_u64..2).prop_map(|on| (Knob::SmartScan, on)),
@@ -315,36 +316,36 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just((Knob::Run, 2)),
     ];
     prop_oneof![
-        2 => prop::collection::vec(part, 1..5).prop_map(Step::Add),
-        3 => (any::<usize>(), any::<usize>(), any::<bool>()).prop_map(|(g, p, old)| Step::Rewrite(g, p, old)),
-        1 => any::<usize>().prop_map(Step::Remove),
-        1 => write.prop_map(|(knob, value)| Step::Write(knob, value)),
-        4 => (1_u64..6).prop_map(Step::Passes),
+        2 => prop::collection::vec(part, 1..5).prop_map(GuestStep::Add),
+        3 => (any::<usize>(), any::<usize>(), any::<bool>()).prop_map(|(g, p, old)| GuestStep::Rewrite(g, p, old)),
+        1 => any::<usize>().prop_map(GuestStep::Remove),
+        1 => write.prop_map(|(knob, value)| GuestStep::Write(knob, value)),
+        4 => (1_u64..6).prop_map(GuestStep::Passes),
     ]
 }
 
 /// Stories by chance, the same ones each time.
 #[test]
 fn arbitrary_stories_give_the_same_figures() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     let mut runner = TestRunner::deterministic();
     for _ in 0..8 {
         let story = prop::collection::vec(step(), 25).new_tree(&mut runner).unwrap().current();
-        let mut both = Both::new();
-        both.add(&[equal(0, 64), Part::Zero { pages: 16 }]);
+        let mut both = KernelAndSimulator::new();
+        both.add(&[equal(0, 64), MemoryPart::Zero { pages: 16 }]);
         for step in story {
             let alive: Vec<usize> = (0..both.kernel.len()).filter(|&guest| both.kernel[guest].is_some()).collect();
             match step {
-                Step::Add(parts) => drop(both.add(&parts)),
-                Step::Rewrite(guest, part, refill) => {
+                GuestStep::Add(parts) => drop(both.add(&parts)),
+                GuestStep::Rewrite(guest, part, refill) => {
                     let guest = alive[guest % alive.len()];
                     both.rewrite(guest, part % both.ids[guest].1.len(), refill);
                 }
                 // One always stays: without guests there are no passes.
-                Step::Remove(guest) if alive.len() > 1 => both.remove(alive[guest % alive.len()]),
-                Step::Remove(_) => {}
-                Step::Write(knob, value) => both.write(knob, value),
-                Step::Passes(count) => both.passes(count),
+                GuestStep::Remove(guest) if alive.len() > 1 => both.remove(alive[guest % alive.len()]),
+                GuestStep::Remove(_) => {}
+                GuestStep::Write(knob, value) => both.write(knob, value),
+                GuestStep::Passes(count) => both.passes(count),
             }
             both.compare();
         }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::support::{KernelLock, clean_passes, guest, number, write, zero_pages};
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::sketch::MergeRules;
-use ksmith_host::memory::process::Process;
-use ksmith_lab::{MemoryGuest, Part};
-use ksmith_sketch::{CaptureOptions, FleetKey, Rate, RateRule, Subject, capture};
+use ksmith_host::memory::process::OpenProcess;
+use ksmith_lab::{MemoryGuest, MemoryPart};
+use ksmith_sketch::{CaptureOptions, FleetKey, RateRule, SamplingRate, SketchSubject, capture};
 
 /// Pages that KSM saves now.
 fn saved() -> f64 {
@@ -16,15 +16,16 @@ fn saved() -> f64 {
 
 /// Pages that merging would save, and the standard error, by the sketches of all guests together: as a planner computes it.
 fn foretold(guests: &[MemoryGuest], bits: u32, rules: &MergeRules) -> (f64, f64) {
-    let of =
-        |guest: &MemoryGuest| Subject::of_process(&Process::open(guest.pid()).unwrap(), &BalanceConfig::default());
-    let rate = Rate::of_bits(bits);
+    let of = |guest: &MemoryGuest| {
+        SketchSubject::from_process(&OpenProcess::open(guest.pid()).unwrap(), &BalanceConfig::default())
+    };
+    let rate = SamplingRate::from_bits(bits);
     let options = CaptureOptions {
         subjects: guests.iter().map(of).collect(),
         rate: RateRule::Stated(rate),
         again: Some(std::time::Duration::from_millis(100)),
     };
-    let found = capture(&options, &FleetKey::of(b"a secret of the live test")).unwrap();
+    let found = capture(&options, &FleetKey::from_secret(b"a secret of the live test")).unwrap();
     assert!(found.skipped.is_empty(), "{:?}", found.skipped);
     let mut copies: HashMap<u64, u64> = HashMap::new();
     for row in found.guests.iter().flat_map(|guest| guest.sketch.rows(rate)) {
@@ -40,17 +41,22 @@ fn foretold(guests: &[MemoryGuest], bits: u32, rules: &MergeRules) -> (f64, f64)
 
 #[test]
 fn what_clean_passes_merge_is_what_the_sketches_foretell() {
-    let Some(_lock) = KernelLock::take() else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
     // Without any mergeable memory ksmd makes no passes.
-    let _bait = guest(&[Part::Unique { pages: 1 }]);
+    let _bait = guest(&[MemoryPart::Unique { pages: 1 }]);
     write("run", "2");
     write("use_zero_pages", "0");
     clean_passes(3);
     let strangers = saved();
-    let equal = |seed, pages| Part::Equal { seed, pages };
+    let equal = |seed, pages| MemoryPart::Equal { seed, pages };
     let guests: Vec<MemoryGuest> = (0..4)
         .map(|at| {
-            guest(&[equal(at, 3000), equal(at + 1, 3000), Part::Zero { pages: 500 }, Part::Unique { pages: 1500 }])
+            guest(&[
+                equal(at, 3000),
+                equal(at + 1, 3000),
+                MemoryPart::Zero { pages: 500 },
+                MemoryPart::Unique { pages: 1500 },
+            ])
         })
         .collect();
     let rules = MergeRules { max_page_sharing: number("max_page_sharing"), use_zero_pages: false };

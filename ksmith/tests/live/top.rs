@@ -1,9 +1,9 @@
 //! `ksmith top` beside live guests, with a daemon that is restarted.
 
-use ksmith_lab::Part;
+use ksmith_lab::MemoryPart;
 
-use crate::support::program::{PROGRAM, Running};
-use crate::support::tmux::Tmux;
+use crate::support::program::{PROGRAM, RunningProgram};
+use crate::support::tmux::TmuxTerminal;
 use crate::support::{KernelLock, guest};
 
 /// Settings held for as long as the daemon runs.
@@ -12,10 +12,10 @@ const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
 
 #[test]
 fn top_shows_live_guests_and_survives_a_restart_of_the_daemon() {
-    let Some(_lock) = KernelLock::take() else { return };
-    let guests: Vec<_> = (0..4).map(|_| guest(&[Part::Equal { seed: 21, pages: 4096 }])).collect();
-    let daemon = Running::daemon(SCANNING, &[]);
-    let Some(terminal) = Tmux::start((80, 24), "", &format!("{PROGRAM} top --every 0.2")) else { return };
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let guests: Vec<_> = (0..4).map(|_| guest(&[MemoryPart::Equal { seed: 21, pages: 4096 }])).collect();
+    let daemon = RunningProgram::daemon(SCANNING, &[]);
+    let Some(terminal) = TmuxTerminal::start((80, 24), "", &format!("{PROGRAM} top --every 0.2")) else { return };
     terminal.wait_for(&format!("daemon pid {}", daemon.pid()));
     terminal.wait("what three of four guests save", |screen| screen.contains("saved 48.0 MiB"));
     terminal.wait("the guests", |screen| {
@@ -30,7 +30,7 @@ fn top_shows_live_guests_and_survives_a_restart_of_the_daemon() {
     terminal.wait_for("16.0 MiB is merged");
     daemon.end();
     terminal.wait_for("no daemon answers since the last one ended");
-    let daemon = Running::daemon(SCANNING, &[]);
+    let daemon = RunningProgram::daemon(SCANNING, &[]);
     terminal.wait_for(&format!("daemon pid {}", daemon.pid()));
     terminal.keys(&["2"]);
     terminal.wait_for(&format!("the daemon was restarted: pid {}", daemon.pid()));

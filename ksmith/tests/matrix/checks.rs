@@ -4,7 +4,7 @@ use ksmith_core::decide::POLICIES;
 use ksmith_core::field::KernelVersion;
 use serde_json::Value;
 
-use crate::guest::{REPRODUCERS, Said};
+use crate::guest::{CheckOutput, REPRODUCERS};
 
 /// Pages of known content in each guest of a check.
 const PAGES: u64 = 2048;
@@ -19,7 +19,7 @@ const IMPOSSIBLE: i32 = 3;
 
 /// A command in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct GuestCheck {
     pub name: String,
     pub script: String,
 }
@@ -27,12 +27,12 @@ pub struct Check {
 /// The version of a kernel with KSM, on which the outcomes depend; `None` if it has no KSM.
 pub type Ksm = Option<KernelVersion>;
 
-fn check(name: impl Into<String>, script: impl Into<String>) -> Check {
-    Check { name: name.into(), script: script.into() }
+fn check(name: impl Into<String>, script: impl Into<String>) -> GuestCheck {
+    GuestCheck { name: name.into(), script: script.into() }
 }
 
 /// All checks.
-pub fn all() -> Vec<Check> {
+pub fn all() -> Vec<GuestCheck> {
     let mut checks = vec![
         check("status", "ksmith status && echo @@json && ksmith status --json"),
         check("doctor", "ksmith doctor"),
@@ -46,11 +46,11 @@ pub fn all() -> Vec<Check> {
 }
 
 /// The checks of these names.
-pub fn named(names: &[&str]) -> Vec<Check> {
+pub fn named(names: &[&str]) -> Vec<GuestCheck> {
     all().into_iter().filter(|check| names.contains(&check.name.as_str())).collect()
 }
 
-fn scan() -> Check {
+fn scan() -> GuestCheck {
     let script =
         format!("guest a equal:1:{PAGES} unique:512\nguest b equal:1:{PAGES} unique:512\nksmith scan --json");
     check("scan", script)
@@ -60,7 +60,7 @@ fn scan() -> Check {
 const MERGING: [&str; 4] = ["profit", "advisor", "fixed", "scan"];
 
 /// The daemon with a policy.
-fn daemon(policy: &str) -> Check {
+fn daemon(policy: &str) -> GuestCheck {
     let does = match policy {
         policy if MERGING.contains(&policy) => format!("within 600 merged {}\ndoes=merges", PAGES * 9 / 10),
         "off" => {
@@ -81,7 +81,7 @@ fn daemon(policy: &str) -> Check {
 }
 
 /// Two guests of the admitted domain, and again and again a new guest of another with equal pages, which must not merge.
-fn domains() -> Check {
+fn domains() -> GuestCheck {
     let script = format!(
         r#"cat > /tmp/config <<'EOF'
 [policy]
@@ -136,12 +136,12 @@ if [ "$marked" = 0 ]; then
 fi
 "#;
 
-fn run() -> Check {
+fn run() -> GuestCheck {
     let told = r#"echo "$marks, and unharmed, by $(sed -n 's/.*"method": *"\([a-z]*\)".*/\1/p' /tmp/job)""#;
     check("run", marked("ksmith run --quiet --scan never --report /tmp/job --", told))
 }
 
-fn preload() -> Check {
+fn preload() -> GuestCheck {
     let told = r#"echo "$marks, and unharmed""#;
     check("preload", marked("env LD_PRELOAD=/usr/lib/ksmith/libksmith.so", told))
 }
@@ -156,7 +156,7 @@ fn marked(command: &str, told: &str) -> String {
 }
 
 /// A daemon that is killed, and the settings that it leaves.
-fn restore() -> Check {
+fn restore() -> GuestCheck {
     let script = format!(
         "guest a equal:1:{PAGES}\nstart_daemon --policy profit\nwithin 600 changed\nkill -KILL $daemon\nwait $daemon\n\
          ksmith restore || exit\nsame_settings\necho \"settings restored\""
@@ -165,7 +165,7 @@ fn restore() -> Check {
 }
 
 /// The outcome of a check for the table, or what is wrong with it.
-pub fn judge(name: &str, ksm: Ksm, said: &Said) -> Result<String, String> {
+pub fn judge(name: &str, ksm: Ksm, said: &CheckOutput) -> Result<String, String> {
     let wrong = || format!("{name} ended with {} and said:\n{}", said.code, said.text);
     let text = said.text.trim();
     let last = || text.lines().last().unwrap_or_default().to_owned();
@@ -226,7 +226,7 @@ fn reproduced(name: &str, ksm: Ksm) -> &'static [i32] {
 }
 
 /// On a kernel without KSM each command says so and changes nothing; the demo is simulated, and programs run as they are.
-fn without_ksm(name: &str, said: &Said) -> Option<String> {
+fn without_ksm(name: &str, said: &CheckOutput) -> Option<String> {
     let says = |words: &str| said.text.contains(words);
     match name {
         "demo" => {
@@ -267,7 +267,7 @@ fn findings(text: &str) -> String {
 }
 
 /// At least 95 % saved, or an exit code and words that say what was missed.
-fn demo(said: &Said) -> Option<String> {
+fn demo(said: &CheckOutput) -> Option<String> {
     let json = &said.text[said.text.find("\n{").map_or(0, |at| at + 1)..];
     let report: Value = serde_json::from_str(json.trim()).ok()?;
     let share = 100.0 * report["saved_bytes"].as_f64()? / report["mergeable_bytes"].as_f64()?;

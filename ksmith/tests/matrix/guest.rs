@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::checks::Check;
+use crate::checks::GuestCheck;
 use crate::preload_library::{library, library_with_blocks};
 use crate::support::linux::APPEND;
 use crate::support::vm::UmlKit;
@@ -28,7 +28,7 @@ const TOOLS: [&str; 7] = ["qemu-system-x86_64", "busybox", "cpio", "cc", "strip"
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
 /// A kernel with its way of booting the tree.
-pub enum Kernel {
+pub enum TestedKernel {
     /// A kernel for QEMU, which emulates the machine.
     Qemu(PathBuf),
     /// The program `linux.uml`, a kernel without KSM.
@@ -37,31 +37,31 @@ pub enum Kernel {
 
 /// The output and exit code of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct CheckOutput {
     pub code: i32,
     pub text: String,
 }
 
 /// The result of one boot.
 #[derive(Debug)]
-pub struct Boot {
+pub struct BootResult {
     /// The kernel's release.
     pub release: String,
     /// The results by the name of the check.
-    pub said: BTreeMap<String, Said>,
+    pub said: BTreeMap<String, CheckOutput>,
     /// The output of the console.
     pub console: String,
 }
 
 /// The tree that all kernels boot.
-pub struct Tree {
+pub struct BootTree {
     directory: tempfile::TempDir,
     uml: Option<UmlKit>,
 }
 
-impl Tree {
+impl BootTree {
     /// Packs the tested program, what it loads, and the checks with their programs. `None`, said loudly, where a tool is missing.
-    pub fn make(checks: &[Check]) -> Option<Self> {
+    pub fn make(checks: &[GuestCheck]) -> Option<Self> {
         if !TOOLS.into_iter().all(has) {
             return None;
         }
@@ -141,26 +141,26 @@ impl Tree {
     }
 
     /// Boots a kernel, which runs the checks one after the other.
-    pub fn boot(&self, kernel: &Kernel, mib: u32) -> Boot {
+    pub fn boot(&self, kernel: &TestedKernel, mib: u32) -> BootResult {
         let own = tempfile::tempdir_in(self.directory.path()).unwrap();
         let console = own.path().join("console");
         let out = File::create(&console).unwrap();
         let mut command = self.command(kernel, mib, own.path());
         command.stdin(Stdio::null()).stderr(out.try_clone().unwrap()).stdout(out).process_group(0);
-        let status = Machine(command.spawn().expect("the emulator starts")).wait();
+        let status = EmulatedMachine(command.spawn().expect("the emulator starts")).wait();
         let console = fs::read(&console).unwrap();
-        let boot = Boot::read(&String::from_utf8_lossy(&console).replace('\r', ""));
+        let boot = BootResult::read(&String::from_utf8_lossy(&console).replace('\r', ""));
         assert!(status.is_some(), "the guest did not end:\n{}", boot.console);
         boot
     }
 
-    fn command(&self, kernel: &Kernel, mib: u32, own: &Path) -> Command {
+    fn command(&self, kernel: &TestedKernel, mib: u32, own: &Path) -> Command {
         let initrd = self.directory.path().join("initrd");
         // A guest ends with the test, whichever way that ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         match kernel {
-            Kernel::Qemu(kernel) => {
+            TestedKernel::Qemu(kernel) => {
                 // A 6.12 kernel stops in the emulation of QEMU 7.2 with cx16, or with two CPUs.
                 command
                     .args(["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max,-cx16"])
@@ -172,7 +172,7 @@ impl Tree {
                     .arg(initrd)
                     .args(["-append", &format!("{APPEND} loglevel=1")]);
             }
-            Kernel::UserMode => {
+            TestedKernel::UserMode => {
                 command
                     .args([
                         "linux.uml",
@@ -194,9 +194,9 @@ impl Tree {
 }
 
 /// An emulator and all that it starts. Ended on drop.
-struct Machine(Child);
+struct EmulatedMachine(Child);
 
-impl Machine {
+impl EmulatedMachine {
     /// Waits until it ends by itself. `None`: it does not.
     fn wait(mut self) -> Option<ExitStatus> {
         let started = Instant::now();
@@ -210,14 +210,14 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for EmulatedMachine {
     fn drop(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
     }
 }
 
-impl Boot {
+impl BootResult {
     /// Reads what the first process showed on the console.
     fn read(console: &str) -> Self {
         let mut boot = Self { release: String::new(), said: BTreeMap::new(), console: console.to_owned() };
@@ -229,7 +229,7 @@ impl Boot {
                 open = Some((name.to_owned(), String::new()));
             } else if let Some(code) = line.strip_prefix("@@end ") {
                 let Some((name, text)) = open.take() else { continue };
-                boot.said.insert(name, Said { code: code.parse().unwrap(), text });
+                boot.said.insert(name, CheckOutput { code: code.parse().unwrap(), text });
             } else if let Some((_, text)) = &mut open {
                 text.push_str(line);
                 text.push('\n');

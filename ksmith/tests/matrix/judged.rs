@@ -3,13 +3,13 @@
 use ksmith_core::field::KernelVersion;
 
 use crate::checks::{Ksm, judge};
-use crate::guest::Said;
+use crate::guest::CheckOutput;
 
-fn said(code: i32, text: &str) -> Said {
-    Said { code, text: text.to_owned() }
+fn said(code: i32, text: &str) -> CheckOutput {
+    CheckOutput { code, text: text.to_owned() }
 }
 
-fn demo(code: i32, saved: u32, missed: &str) -> Said {
+fn demo(code: i32, saved: u32, missed: &str) -> CheckOutput {
     let report = format!(
         "{{\"mode\": \"live\", \"mergeable_bytes\": 100, \"saved_bytes\": {saved}, \"wrong_pages\": 0, \"restored\": true, \
          \"missed\": {missed}}}"
@@ -23,7 +23,7 @@ const fn linux(major: u32, minor: u32) -> Ksm {
 
 #[test]
 fn a_demo_that_saves_too_little_must_say_so_by_words_and_exit_code() {
-    let judged = |said: &Said| judge("demo", linux(6, 12), said).is_ok();
+    let judged = |said: &CheckOutput| judge("demo", linux(6, 12), said).is_ok();
     assert!(judged(&demo(0, 95, "null")));
     assert!(!judged(&demo(0, 89, "null")), "the exit code does not tell");
     assert!(!judged(&demo(1, 89, "null")), "no words");

@@ -17,11 +17,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use checks::{Check, Ksm, judge};
-use guest::{Boot, Kernel, Tree};
+use checks::{GuestCheck, Ksm, judge};
+use guest::{BootResult, BootTree, TestedKernel};
 use ksmith_core::field::KernelVersion;
 use support::{guest_kernel, skipped};
-use table::{Column, Table};
+use table::{KernelColumn, OutcomeTable};
 
 /// Memory of a guest in MiB: the demo leaves 512 to the host.
 const MIB: u32 = 1536;
@@ -37,18 +37,18 @@ const SHORT: [&str; 8] =
 const KERNELS: [&str; 6] = ["5.10", "6.1", "6.12", "6.16", "6.18", "newest"];
 
 /// Judges every check on one kernel.
-fn column(name: &str, boot: &Boot, has_ksm: bool, checks: &[Check]) -> Column {
+fn column(name: &str, boot: &BootResult, has_ksm: bool, checks: &[GuestCheck]) -> KernelColumn {
     let version = KernelVersion::parse(&boot.release);
     let ksm: Ksm = version.filter(|_| has_ksm);
     // The console says once why checks are missing.
     let mut end = Some(boot.end());
-    let mut outcome = |check: &Check| match (version, boot.said.get(&check.name)) {
+    let mut outcome = |check: &GuestCheck| match (version, boot.said.get(&check.name)) {
         (Some(_), Some(said)) => judge(&check.name, ksm, said),
         _ => Err(format!("{} did not end. {}", check.name, end.take().unwrap_or_default())),
     };
     let outcomes = checks.iter().map(|check| (check.name.clone(), outcome(check))).collect();
     let release = if version.is_some() { boot.release.clone() } else { name.to_owned() };
-    Column { release, ksm, outcomes }
+    KernelColumn { release, ksm, outcomes }
 }
 
 /// The kernel that `make target/guest-kernel` unpacks. `None`, said loudly, where there is none.
@@ -68,8 +68,8 @@ fn the_program_works_and_the_reproducers_tell_the_truth_on_a_packaged_kernel() {
     let Some(kernel) = packaged_kernel() else { return };
     let checks = checks::named(&SHORT);
     assert_eq!(checks.len(), SHORT.len());
-    let Some(tree) = Tree::make(&checks) else { return };
-    let column = column("packaged", &tree.boot(&Kernel::Qemu(kernel), MIB / 3), true, &checks);
+    let Some(tree) = BootTree::make(&checks) else { return };
+    let column = column("packaged", &tree.boot(&TestedKernel::Qemu(kernel), MIB / 3), true, &checks);
     assert_eq!(column.faults(), "");
 }
 
@@ -79,7 +79,7 @@ fn the_program_works_and_the_reproducers_tell_the_truth_on_a_packaged_kernel() {
 fn every_command_works_or_says_why_not_on_every_kernel() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/matrix");
     let checks = checks::all();
-    let Some(tree) = Tree::make(&checks) else { return };
+    let Some(tree) = BootTree::make(&checks) else { return };
     let only = std::env::var("KSMITH_MATRIX").ok();
     let wanted = |name: &&str| only.as_ref().is_none_or(|only| only.split(',').any(|one| one == *name));
     let names: Vec<&str> = KERNELS.into_iter().chain(["none"]).filter(wanted).collect();
@@ -89,8 +89,8 @@ fn every_command_works_or_says_why_not_on_every_kernel() {
         loop {
             let Some(name) = waiting.lock().unwrap().next() else { return columns };
             let kernel = match *name {
-                "none" => Kernel::UserMode,
-                name => Kernel::Qemu(place.join(name).join("vmlinuz")),
+                "none" => TestedKernel::UserMode,
+                name => TestedKernel::Qemu(place.join(name).join("vmlinuz")),
             };
             let boot = tree.boot(&kernel, MIB);
             fs::write(place.join(format!("{name}.console")), &boot.console).unwrap();
@@ -104,7 +104,7 @@ fn every_command_works_or_says_why_not_on_every_kernel() {
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     columns.sort_by_key(|(name, _)| names.iter().position(|known| known == name));
-    let table = Table(columns.into_iter().map(|(_, column)| column).collect());
+    let table = OutcomeTable(columns.into_iter().map(|(_, column)| column).collect());
     println!("{}", table.text());
     assert_eq!(table.faults(), "");
 }

@@ -5,16 +5,16 @@ use std::fmt::Write;
 use crate::checks::Ksm;
 
 /// The outcomes of one kernel by the name of the check.
-pub struct Column {
+pub struct KernelColumn {
     pub release: String,
     pub ksm: Ksm,
     pub outcomes: Vec<(String, Result<String, String>)>,
 }
 
 /// Outcomes, kernel by kernel.
-pub struct Table(pub Vec<Column>);
+pub struct OutcomeTable(pub Vec<KernelColumn>);
 
-impl Column {
+impl KernelColumn {
     /// Returns the failed outcomes.
     pub fn faults(&self) -> String {
         let faults = self.outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
@@ -33,10 +33,10 @@ impl Column {
     }
 }
 
-impl Table {
+impl OutcomeTable {
     /// Returns the failed outcomes of all kernels.
     pub fn faults(&self) -> String {
-        self.0.iter().map(Column::faults).collect()
+        self.0.iter().map(KernelColumn::faults).collect()
     }
 
     /// Renders a table of all kernels, with a word for each check.

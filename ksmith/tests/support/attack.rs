@@ -15,13 +15,13 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 pub const USER: &str = "65534";
 
 /// The processes of an attack. They end when this is dropped.
-pub struct Attack {
+pub struct RunningAttack {
     child: Child,
     pub pids: Vec<u32>,
     _place: tempfile::TempDir,
 }
 
-impl Attack {
+impl RunningAttack {
     /// Processes that hold the locks of their memory maps for ever. `None`, said loudly, where no user can.
     pub fn hold_lock(count: usize) -> Option<Self> {
         Self::with_slow_file("hold_lock.py", count)
@@ -91,7 +91,7 @@ impl Attack {
     }
 }
 
-impl Drop for Attack {
+impl Drop for RunningAttack {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();

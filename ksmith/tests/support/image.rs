@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith_service::balance::{Actuator, Ledger};
+use ksmith_service::balance::{MemoryActuator, MemoryLedger};
 
 use super::actuator_of;
-use super::pool::Pool;
+use super::pool::CgroupPool;
 use super::vm::{UmlKit, has};
 
 /// Reads all there is to read, as a system that boots and works does, then waits for a login.
@@ -28,12 +28,12 @@ const APPLETS: [&str; 12] =
     ["sh", "cat", "mount", "getty", "login", "echo", "sleep", "dd", "head", "grep", "sync", "tail"];
 
 /// An image and what starts guests from it.
-pub struct Image {
+pub struct UmlImage {
     directory: PathBuf,
     kit: UmlKit,
 }
 
-impl Image {
+impl UmlImage {
     /// Makes an image of which `data_mib` are files to be read. `None`, said loudly, where a program is missing.
     pub fn make(directory: &Path, data_mib: usize) -> Option<Self> {
         let kit = UmlKit::make(directory)?;
@@ -78,7 +78,7 @@ impl Image {
     }
 
     /// Starts a guest, in the pool if there is one.
-    pub fn start(&self, name: &str, mib: u64, pool: Option<&Pool>) -> ImageGuest {
+    pub fn start(&self, name: &str, mib: u64, pool: Option<&CgroupPool>) -> ImageGuest {
         let console = self.directory.join(format!("{name}.console"));
         let out = File::create(&console).unwrap();
         let mut command = Command::new("linux.uml");
@@ -123,7 +123,7 @@ impl ImageGuest {
     }
 
     /// The way by which balance resizes it.
-    pub fn actuator(&self, ledger: &Ledger) -> Box<dyn Actuator> {
+    pub fn actuator(&self, ledger: &MemoryLedger) -> Box<dyn MemoryActuator> {
         actuator_of(self.pid(), &self.name, ledger).unwrap()
     }
 

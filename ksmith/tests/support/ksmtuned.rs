@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A running `ksmtuned`, ended on drop together with what it started.
-pub struct Ksmtuned {
+pub struct KsmtunedProcess {
     pub pid: u32,
     _tree: tempfile::TempDir,
 }
 
-impl Ksmtuned {
+impl KsmtunedProcess {
     /// The distribution's script where it is to be had, else a script of that name that does nothing.
     pub fn start() -> Self {
         let tree = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ impl Ksmtuned {
     }
 }
 
-impl Drop for Ksmtuned {
+impl Drop for KsmtunedProcess {
     fn drop(&mut self) {
         let children = self.children();
         for pid in [self.pid.to_string()].iter().chain(&children) {

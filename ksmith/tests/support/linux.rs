@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::pool::Pool;
+use super::pool::CgroupPool;
 use super::vm::has;
 use super::{guest_kernel, skipped};
 
@@ -103,12 +103,19 @@ impl LinuxKit {
     }
 
     /// Starts a guest. Its memory does not merge unless `more` says so.
-    pub fn start(&self, name: &str, mib: u64, pool: Option<&Pool>, more: &[&str]) -> Linux {
+    pub fn start(&self, name: &str, mib: u64, pool: Option<&CgroupPool>, more: &[&str]) -> LinuxGuest {
         self.start_under(&[], name, mib, pool, more)
     }
 
     /// Starts a guest by a command line that ends by running QEMU, such as `ksmith run --`.
-    pub fn start_under(&self, line: &[&str], name: &str, mib: u64, pool: Option<&Pool>, more: &[&str]) -> Linux {
+    pub fn start_under(
+        &self,
+        line: &[&str],
+        name: &str,
+        mib: u64,
+        pool: Option<&CgroupPool>,
+        more: &[&str],
+    ) -> LinuxGuest {
         let console = self.directory.join(format!("{name}.console"));
         let socket = self.directory.join(format!("{name}.qmp"));
         let pid_file = self.directory.join(format!("{name}.pid"));
@@ -138,12 +145,12 @@ impl LinuxKit {
         }
         let mut child = command.spawn().expect("QEMU starts");
         let keyboard = child.stdin.take().unwrap();
-        Linux { name: name.to_owned(), socket, child, keyboard, console, pid_file }
+        LinuxGuest { name: name.to_owned(), socket, child, keyboard, console, pid_file }
     }
 }
 
 /// A guest. Ended on drop.
-pub struct Linux {
+pub struct LinuxGuest {
     pub name: String,
     pub socket: PathBuf,
     child: Child,
@@ -152,7 +159,7 @@ pub struct Linux {
     pid_file: PathBuf,
 }
 
-impl Linux {
+impl LinuxGuest {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -233,7 +240,7 @@ impl Linux {
     }
 }
 
-impl Drop for Linux {
+impl Drop for LinuxGuest {
     fn drop(&mut self) {
         self.kill();
         let _ = fs::remove_file(&self.socket);

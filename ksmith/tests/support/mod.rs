@@ -29,12 +29,12 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
-use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::root::Root;
-use ksmith_lab::{Contents, MemoryGuest, Part};
-use ksmith_service::balance::{Actuator, ActuatorError, Ledger, actuator};
+use ksmith_lab::{GuestContents, MemoryGuest, MemoryPart};
+use ksmith_service::balance::{ActuatorError, MemoryActuator, MemoryLedger, actuator};
 
-use self::settings::{Before, Settings};
+use self::settings::{SavedSettings, Settings};
 
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 const LOCK: &str = "/run/lock/ksmith-kernel.lock";
@@ -49,8 +49,9 @@ pub fn process_id(pid: u32) -> ProcessId {
 }
 
 /// The way by which balance resizes a running guest.
-pub fn actuator_of(pid: u32, name: &str, ledger: &Ledger) -> Result<Box<dyn Actuator>, ActuatorError> {
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(process_id(pid).into()).unwrap();
+pub fn actuator_of(pid: u32, name: &str, ledger: &MemoryLedger) -> Result<Box<dyn MemoryActuator>, ActuatorError> {
+    let target =
+        GuestTracker::new(Root::host(), LibvirtUri::default()).target_by_id(process_id(pid).into()).unwrap();
     actuator(&Root::host(), &target, name, ledger)
 }
 
@@ -71,14 +72,14 @@ pub fn guest_kernel() -> PathBuf {
 pub struct KernelLock {
     settings: Settings,
     // Dropped in this order: what was there before is back when the next test may go on.
-    _before: Before,
+    _before: SavedSettings,
     _file: File,
 }
 
 impl KernelLock {
     /// Waits for the lock. `None`, said loudly, where there is no KSM that a test may use: then the test ends
     /// having shown nothing.
-    pub fn take() -> Option<Self> {
+    pub fn acquire() -> Option<Self> {
         if let Err(why) = OpenOptions::new().write(true).open(Path::new(KSM).join("run")) {
             skipped(&format!("{KSM}/run can't be written ({why})"));
             return None;
@@ -108,7 +109,7 @@ impl KernelLock {
         }
         let is_counted = Path::new(KSM).join("ksm_zero_pages").exists();
         ZERO_PAGES_AT_FIRST.store(if is_counted { signed("ksm_zero_pages") } else { 0 }, Ordering::Relaxed);
-        let before = Before::with_defaults_set();
+        let before = SavedSettings::with_defaults_set();
         Some(Self { settings: settings::now(), _before: before, _file: file })
     }
 
@@ -206,9 +207,9 @@ pub fn vmstat(name: &str) -> u64 {
 }
 
 /// A memory guest of the tested binary, with its memory filled.
-pub fn guest(parts: &[Part]) -> MemoryGuest {
+pub fn guest(parts: &[MemoryPart]) -> MemoryGuest {
     let program = Path::new(env!("CARGO_BIN_EXE_ksmith"));
-    let mut guest = MemoryGuest::start(program, &Contents(parts.to_vec())).expect("a guest");
+    let mut guest = MemoryGuest::start(program, &GuestContents(parts.to_vec())).expect("a guest");
     guest.wait_ready().expect("a guest that is ready");
     guest
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use super::skipped;
 
 /// A cgroup with a limit. Removed on drop, when all its processes are gone.
-pub struct Pool {
+pub struct CgroupPool {
     directory: PathBuf,
     is_unified: bool,
 }
 
-impl Pool {
+impl CgroupPool {
     /// `None`, said loudly, where no memory cgroup can be made.
     pub fn make(limit_bytes: u64) -> Option<Self> {
         let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
@@ -125,7 +125,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for CgroupPool {
     fn drop(&mut self) {
         let started = Instant::now();
         while fs::remove_dir(&self.directory).is_err() && started.elapsed() < Duration::from_secs(10) {
@@ -149,12 +149,12 @@ pub fn hold_off_swap() -> File {
 }
 
 /// A swap file in use, or the swap that the host has anyway.
-pub struct Swap {
+pub struct SwapArea {
     file: Option<tempfile::TempPath>,
     _lock: File,
 }
 
-impl Swap {
+impl SwapArea {
     /// `None`, said loudly, where there is no swap and none can be had.
     pub fn on(bytes: u64) -> Option<Self> {
         let lock = swap_lock();
@@ -181,7 +181,7 @@ impl Swap {
     }
 }
 
-impl Drop for Swap {
+impl Drop for SwapArea {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
             let _ = Command::new("swapoff").arg(file).status();

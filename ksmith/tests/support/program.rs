@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use ksmith::show;
-use ksmith_service::control::Client;
+use ksmith_service::control::ControlClient;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -16,12 +16,12 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 pub const SOCKET: &str = "/run/ksmith/control";
 
 /// A ksmith at work. Ended on drop, gently at first, so that it restores.
-pub struct Running {
+pub struct RunningProgram {
     child: Child,
     tree: tempfile::TempDir,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts the program with these arguments.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_with(arguments, |_| ())
@@ -114,7 +114,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("what {:?} with pid {} had said:\n{}", PROGRAM, self.pid(), self.log());
@@ -145,7 +145,7 @@ pub fn config_file(text: &str) -> (tempfile::NamedTempFile, String) {
 
 /// Returns the status of the running daemon; `None` if it does not reply.
 pub fn status() -> Option<Value> {
-    Client::connect(SOCKET.as_ref()).ok()?.status().ok().map(|status| show::status::json(&status))
+    ControlClient::connect(SOCKET.as_ref()).ok()?.status().ok().map(|status| show::status::json(&status))
 }
 
 /// Runs the program to its end: exit code, standard output, standard error.

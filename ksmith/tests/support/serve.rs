@@ -14,22 +14,22 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use ksmith_core::guest::Guest;
-use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_core::model::{DaemonStatus, GuestsReport, StatusReport};
 use ksmith_core::sample::ProcessId;
-use ksmith_host::guests::{Guests, Uri};
-use ksmith_host::observe::Observer;
+use ksmith_host::guests::{GuestTracker, LibvirtUri};
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_service::control::{Answer, Asked, Request};
-use ksmith_service::socket::Socket;
+use ksmith_service::control::{ControlReply, ControlRequest, PendingRequest};
+use ksmith_service::socket::ServedSocket;
 use ksmith_service::view_socket::{ViewConfig, serve};
 use serde_json::Value;
 
-use super::program::Running;
+use super::program::RunningProgram;
 
 /// A read-only socket that answers with the figures of a captured tree.
 pub struct FakeDaemon {
     directory: tempfile::TempDir,
-    socket: Option<Socket>,
+    socket: Option<ServedSocket>,
     asked: Arc<AtomicU64>,
     guests: Option<usize>,
 }
@@ -64,7 +64,7 @@ impl FakeDaemon {
     /// Makes the socket anew.
     pub fn come_back(&mut self) {
         let config = ViewConfig { socket: self.path(), group: "no such group".to_owned() };
-        let (sender, inbox) = unbounded::<Asked>();
+        let (sender, inbox) = unbounded::<PendingRequest>();
         self.socket = Some(serve(&config, sender, |asked| asked).unwrap());
         let (asked, guests) = (Arc::clone(&self.asked), self.guests);
         std::thread::spawn(move || {
@@ -72,7 +72,7 @@ impl FakeDaemon {
                 let number = asked.fetch_add(1, Ordering::SeqCst);
                 let (request, reply, _) = question.into_parts();
                 let mut answer = answer(&request);
-                if let (Answer::Guests(report), Some(guests)) = (&mut answer, guests) {
+                if let (ControlReply::Guests(report), Some(guests)) = (&mut answer, guests) {
                     multiply(&mut report.guests, guests);
                     // No two answers are the same.
                     report.cow_ksm = Some(number);
@@ -105,10 +105,10 @@ pub fn captured() -> Root {
     Root::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/linux-6.18"))
 }
 
-fn answer(request: &Request) -> Answer {
-    let sample = Observer::new(captured()).sample();
+fn answer(request: &ControlRequest) -> ControlReply {
+    let sample = HostObserver::new(captured()).sample();
     match request {
-        Request::Status => {
+        ControlRequest::Status => {
             let daemon = DaemonStatus {
                 pid: 7,
                 policy: "profit".to_owned(),
@@ -119,7 +119,7 @@ fn answer(request: &Request) -> Answer {
                 uptime_seconds: 60.0,
                 max_cpu: Some(0.2),
             };
-            let status = Status {
+            let status = StatusReport {
                 sketch: None,
                 sample,
                 ksmd_cpu_percent: Some(2.5),
@@ -128,32 +128,32 @@ fn answer(request: &Request) -> Answer {
                 balance: None,
                 history: None,
             };
-            Answer::Status(Box::new(status))
+            ControlReply::Status(Box::new(status))
         }
-        Request::Guests => {
-            let list = Guests::new(captured(), Uri::default()).list(&sample);
-            Answer::Guests(Box::new(GuestsReport::new(&sample, list.guests, list.unattributed_bytes)))
+        ControlRequest::Guests => {
+            let list = GuestTracker::new(captured(), LibvirtUri::default()).list(&sample);
+            ControlReply::Guests(Box::new(GuestsReport::new(&sample, list.guests, list.unattributed_bytes)))
         }
-        _ => Answer::Error { message: "guests are not balanced".to_owned() },
+        _ => ControlReply::Error { message: "guests are not balanced".to_owned() },
     }
 }
 
 /// A running `ksmith serve`.
-pub struct Server {
-    pub running: Running,
+pub struct RunningServer {
+    pub running: RunningProgram,
     pub address: SocketAddr,
 }
 
-impl Server {
+impl RunningServer {
     /// Serves what the daemon says, on a free port.
     pub fn start(daemon: &FakeDaemon, arguments: &[&str]) -> Self {
         let view = daemon.path().display().to_string();
         let own = ["serve", "--listen", "127.0.0.1:0", "--view-socket", &view];
-        Self::of(Running::start(&[&own[..], arguments].concat()))
+        Self::from_running(RunningProgram::start(&[&own[..], arguments].concat()))
     }
 
     /// A server that was started, once it listens.
-    pub fn of(running: Running) -> Self {
+    pub fn from_running(running: RunningProgram) -> Self {
         running.wait_for("serving at http://");
         let log = running.log();
         let address = log.split("serving at http://").nth(1).unwrap().split_whitespace().next().unwrap();
@@ -161,7 +161,7 @@ impl Server {
         Self { running, address }
     }
 
-    pub fn get(&self, path: &str) -> Response {
+    pub fn get(&self, path: &str) -> HttpResponse {
         get(self.address, path, "")
     }
 
@@ -172,13 +172,13 @@ impl Server {
 
 /// A reply of the server. Status 0: the connection was closed without one.
 #[derive(Debug)]
-pub struct Response {
+pub struct HttpResponse {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Response {
+impl HttpResponse {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
@@ -195,7 +195,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Sends bytes as they are, and reads until the connection ends.
-pub fn say(address: SocketAddr, bytes: &[u8]) -> Response {
+pub fn say(address: SocketAddr, bytes: &[u8]) -> HttpResponse {
     let mut stream = connect(address);
     // The server may have enough before it is all sent.
     let _ = stream.write_all(bytes);
@@ -204,10 +204,10 @@ pub fn say(address: SocketAddr, bytes: &[u8]) -> Response {
     let text = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    Response { status, head: head.to_owned(), body: body.to_owned() }
+    HttpResponse { status, head: head.to_owned(), body: body.to_owned() }
 }
 
 /// Gets a page. `headers` are whole lines.
-pub fn get(address: SocketAddr, path: &str, headers: &str) -> Response {
+pub fn get(address: SocketAddr, path: &str, headers: &str) -> HttpResponse {
     say(address, format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n").as_bytes())
 }

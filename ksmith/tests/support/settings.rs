@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ksmith_core::sample::ProcessId;
-use ksmith_host::act::Journal;
+use ksmith_host::act::KsmJournal;
 use ksmith_host::undo::StateDir;
 
 use super::{KSM, UNDO};
@@ -44,12 +44,12 @@ const DEFAULTS: [(&str, &str); 8] = [
 pub type Settings = BTreeMap<&'static str, String>;
 
 /// The machine's settings before the tests, with ksmith's journal of what it must undo. Put back when dropped.
-pub struct Before(Settings);
+pub struct SavedSettings(Settings);
 
 /// The place of ksmith's journal while a test runs, so that the journal outlives a test that is killed.
 const UNDO_BEFORE: &str = "/run/ksmith/undo.json.before-tests";
 
-impl Before {
+impl SavedSettings {
     /// Saves the settings and changes them to the kernel's defaults. What a killed experiment has left so harms no
     /// test.
     #[allow(clippy::disallowed_methods, reason = "the harness swallows what a test that passes says by eprintln")]
@@ -79,7 +79,7 @@ impl Before {
     }
 }
 
-impl Drop for Before {
+impl Drop for SavedSettings {
     fn drop(&mut self) {
         // Of a daemon that a test has killed: its guests end with that test, and its settings are put back here.
         let _ = fs::remove_file(UNDO);
@@ -109,7 +109,7 @@ fn write_all(settings: &Settings) {
 /// Returns the reason why KSM belongs to another program. `None` if it is unused, or if a ksmith that was killed has
 /// left it running.
 pub fn in_use(settings: &Settings) -> Option<String> {
-    let journal = Journal::open_to_restore(&StateDir::at(Path::new(UNDO).parent()?));
+    let journal = KsmJournal::open_to_restore(&StateDir::at(Path::new(UNDO).parent()?));
     let owner = journal.owner();
     match owner.filter(|_| journal.is_owner_alive()) {
         Some(ProcessId { pid, .. }) => Some(format!("ksmith {pid} is in charge of KSM")),

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ksmith_core::sample::{Process, Sample};
+use ksmith_core::sample::{ProcessSample, Sample};
 
 use super::process_id;
 
@@ -18,13 +18,13 @@ pub const OTHER_USER: u32 = 64_999;
 
 /// A shell that waits under another name. Ended on drop. One of root is believed by each ksmith on the host, so no other test
 /// with a lock runs beside it: a test that starts one holds none.
-pub struct Spoof {
+pub struct SpoofedProcess {
     child: Child,
     _directory: tempfile::TempDir,
     _others_wait: Option<File>,
 }
 
-impl Spoof {
+impl SpoofedProcess {
     /// Starts it as this user, with this command line after the shell's own two arguments.
     pub fn start(uid: u32, name: &str, arguments: &[&str]) -> Self {
         let others_wait = if uid == 0 { super::hold_off_others() } else { None };
@@ -54,12 +54,12 @@ impl Spoof {
 
     /// A sample that has this process alone.
     pub fn sample(&self) -> Sample {
-        let process = Process::new(process_id(self.pid()), "spoof".into(), true);
+        let process = ProcessSample::new(process_id(self.pid()), "spoof".into(), true);
         Sample { page_size: 4096, processes: vec![process], ..Sample::default() }
     }
 }
 
-impl Drop for Spoof {
+impl Drop for SpoofedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

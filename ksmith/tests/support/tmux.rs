@@ -16,14 +16,14 @@ const BOUND: Duration = Duration::from_secs(60);
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// A terminal in which a command runs. Dropping it ends the command.
-pub struct Tmux {
+pub struct TmuxTerminal {
     socket: PathBuf,
     /// The file that has the PID of the command.
     pid: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-impl Tmux {
+impl TmuxTerminal {
     /// Starts a command with these variables in a terminal of so many columns and lines. After its end the terminal shows its exit
     /// code and whether lines are echoed again. `None`, said loudly, without tmux.
     pub fn start((columns, lines): (u16, u16), variables: &str, command: &str) -> Option<Self> {
@@ -109,7 +109,7 @@ impl Tmux {
     }
 }
 
-impl Drop for Tmux {
+impl Drop for TmuxTerminal {
     fn drop(&mut self) {
         let mut command = Command::new("tmux");
         let _ = command.args(["-f", "/dev/null", "-S"]).arg(&self.socket).arg("kill-server").output();

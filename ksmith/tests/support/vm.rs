@@ -55,7 +55,7 @@ pub fn content(directory: &Path, seed: u64) -> PathBuf {
 }
 
 /// A QEMU that was started by the test. Ended on drop.
-pub struct Qemu {
+pub struct QemuProcess {
     child: Child,
     pub socket: PathBuf,
 }
@@ -67,7 +67,7 @@ pub fn serves_qmp(socket: &Path) -> bool {
     stream.read(&mut [0; 1]).is_ok_and(|count| count == 1)
 }
 
-impl Qemu {
+impl QemuProcess {
     /// A machine with 64 MiB, of which 16 hold `content`. Its processors never start.
     pub fn start(directory: &Path, name: &str, content: Option<&Path>, more: &[&str]) -> Self {
         Self::start_with(directory, name, content, more, |_| ())
@@ -112,7 +112,7 @@ impl Qemu {
     }
 }
 
-impl Drop for Qemu {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -141,13 +141,13 @@ while True:
 const HIDE_KVM: &str = "mount --bind no-kvm /dev/kvm; mount --bind qemu.conf /etc/libvirt/qemu.conf; exec \"$@\"";
 
 /// libvirt's daemons: those that run, or ours until dropped.
-pub struct Libvirt {
+pub struct LibvirtDaemons {
     ours: Vec<Pid>,
     reapers: Vec<Child>,
     tree: tempfile::TempDir,
 }
 
-impl Libvirt {
+impl LibvirtDaemons {
     /// `None`, said loudly, where there is no libvirt.
     pub fn start() -> Option<Self> {
         if !["libvirtd", "virtlogd", "virsh", "qemu-system-x86_64", "python3"].into_iter().all(has) {
@@ -210,7 +210,7 @@ impl Libvirt {
     }
 }
 
-impl Drop for Libvirt {
+impl Drop for LibvirtDaemons {
     fn drop(&mut self) {
         for pid in &self.ours {
             let _ = kill_process(*pid, Signal::TERM);
@@ -247,13 +247,13 @@ pub fn virsh(arguments: &[&str]) -> Option<String> {
 }
 
 /// A running domain that libvirt forgets when it is dropped.
-pub struct Domain {
+pub struct RunningDomain {
     name: String,
     pub pid: u32,
     is_defined: bool,
 }
 
-impl Domain {
+impl RunningDomain {
     /// A transient one: what a failed test leaves behind is gone with the process.
     pub fn start(directory: &Path, name: &str, content: &Path) -> Self {
         let xml = Self::describe(directory, name, content);
@@ -304,7 +304,7 @@ impl Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for RunningDomain {
     fn drop(&mut self) {
         let _ = virsh(&["destroy", &self.name]);
         if self.is_defined {
@@ -314,7 +314,7 @@ impl Drop for Domain {
 }
 
 /// A user-mode Linux with one program, which waits. Ended on drop.
-pub struct Uml {
+pub struct UmlProcess {
     child: Child,
     pub home: PathBuf,
 }
@@ -353,7 +353,7 @@ impl UmlKit {
         self.directory.join("registers.so")
     }
 
-    pub fn start(&self, name: &str) -> Uml {
+    pub fn start(&self, name: &str) -> UmlProcess {
         let home = self.directory.join("home");
         fs::create_dir_all(&home).unwrap();
         let child = Command::new("linux.uml")
@@ -369,17 +369,17 @@ impl UmlKit {
             .stderr(Stdio::null())
             .spawn()
             .expect("user-mode Linux starts");
-        Uml { child, home }
+        UmlProcess { child, home }
     }
 }
 
-impl Uml {
+impl UmlProcess {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
-impl Drop for Uml {
+impl Drop for UmlProcess {
     fn drop(&mut self) {
         // Its helpers and its guest's programs are processes of their own, which outlive it; all are in its group.
         let group = Pid::from_child(&self.child);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use ksmith_core::kernel::{self, is_asleep};
 use ksmith_core::knobs::Knob;
-use ksmith_host::act::Writer;
+use ksmith_host::act::KnobWriter;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
@@ -32,17 +32,17 @@ const LONGEST: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_millis(1000);
 
 /// ksmd under the writer's control.
-pub(super) struct Ksmd<'a> {
-    writer: &'a mut Writer,
+pub(super) struct SteppedKsmd<'a> {
+    writer: &'a mut KnobWriter,
     interrupts: &'a Receiver<Signal>,
     root: Root,
     pid: u32,
     sleep_ms: u64,
 }
 
-impl<'a> Ksmd<'a> {
+impl<'a> SteppedKsmd<'a> {
     /// Finds ksmd, and sees that its CPU time is counted.
-    pub fn find(writer: &'a mut Writer, interrupts: &'a Receiver<Signal>) -> Result<Self, CalibrateError> {
+    pub fn find(writer: &'a mut KnobWriter, interrupts: &'a Receiver<Signal>) -> Result<Self, CalibrateError> {
         let root = writer.root().clone();
         let pid = ksmd::pid(&root).ok_or_else(|| CalibrateError::Unseen("there is no ksmd in /proc".to_owned()))?;
         let ksmd = Self { writer, interrupts, root, pid, sleep_ms: FIRST_SLEEP_MS };

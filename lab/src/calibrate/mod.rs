@@ -1,4 +1,4 @@
-//! Measures the costs of ksmd's work on this host: the figures for [`ksmith_core::sim::Costs`].
+//! Measures the costs of ksmd's work on this host: the figures for [`ksmith_core::sim::SimCosts`].
 //!
 //! ksmd is led through single passes over guests of known memory, in which all pages meet the same fate. Its CPU time for a pass
 //! over their number is the cost of that kind of work. Several rounds give the median and the extremes.
@@ -15,8 +15,8 @@ use ksmith_host::signals::Signal;
 
 use crate::GuestError;
 
-pub use rounds::{NEEDED_BYTES, Rounds, calibrate};
-pub use summary::{Calibration, Cost, Host};
+pub use rounds::{CalibrationRounds, NEEDED_BYTES, calibrate};
+pub use summary::{CalibratedHost, Calibration, WorkCost};
 
 /// An error of a calibration. Guests are ended in any case.
 #[derive(Debug, thiserror::Error)]

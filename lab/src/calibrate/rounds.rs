@@ -5,12 +5,12 @@ use std::path::Path;
 use crossbeam_channel::Receiver;
 use ksmith_host::signals::Signal;
 
-use super::ksmd::Ksmd;
-use super::summary::{Calibration, Kind};
+use super::ksmd::SteppedKsmd;
+use super::summary::{Calibration, WorkKind};
 use super::{CalibrateError, is_interrupted};
 use crate::live_bench::LiveBench;
-use crate::play::Bench;
-use crate::{Contents, MemoryGuest, Part};
+use crate::play::LabBench;
+use crate::{GuestContents, MemoryGuest, MemoryPart};
 
 /// Pages of a guest: more than a CPU's caches hold, and a tree of a usual depth.
 const PAGES: usize = 65_536;
@@ -35,7 +35,7 @@ const YOUNG: usize = 4;
 
 /// The settings of a measurement in rounds.
 #[derive(Debug, Clone, Copy)]
-pub struct Rounds<'a> {
+pub struct CalibrationRounds<'a> {
     /// Path of the ksmith program, which runs as guests.
     pub program: &'a Path,
     /// The number of rounds, and of those that have to agree.
@@ -53,7 +53,7 @@ pub struct Rounds<'a> {
 /// The costs can't be measured here, or are not the same from round to round.
 pub fn calibrate(
     bench: &mut LiveBench,
-    rounds: Rounds<'_>,
+    rounds: CalibrationRounds<'_>,
     mut say: impl FnMut(u32, Option<&CalibrateError>),
 ) -> Result<Calibration, CalibrateError> {
     let mut calibration = Calibration::new(PAGES as u64, rounds.count);
@@ -77,18 +77,18 @@ pub fn calibrate(
     }
 }
 
-impl Rounds<'_> {
+impl CalibrationRounds<'_> {
     /// Brings the host to the state that every measurement starts from.
-    fn fresh<'b>(&'b self, bench: &'b mut LiveBench) -> Result<Ksmd<'b>, CalibrateError> {
+    fn fresh<'b>(&'b self, bench: &'b mut LiveBench) -> Result<SteppedKsmd<'b>, CalibrateError> {
         if is_interrupted(self.interrupts) {
             return Err(CalibrateError::Interrupted);
         }
         bench.reset().map_err(CalibrateError::Bench)?;
-        Ksmd::find(bench.writer(), self.interrupts)
+        SteppedKsmd::find(bench.writer(), self.interrupts)
     }
 
-    fn guest(&self, parts: &[Part]) -> Result<MemoryGuest, CalibrateError> {
-        let mut guest = MemoryGuest::start(self.program, &Contents(parts.to_vec()))?;
+    fn guest(&self, parts: &[MemoryPart]) -> Result<MemoryGuest, CalibrateError> {
+        let mut guest = MemoryGuest::start(self.program, &GuestContents(parts.to_vec()))?;
         guest.wait_ready()?;
         Ok(guest)
     }
@@ -98,15 +98,15 @@ impl Rounds<'_> {
         let mut ksmd = self.fresh(bench)?;
         ksmd.prepare(false, false)?;
         let pages = PAGES as u64;
-        let small = self.guest(&[Part::Unmarked { pages: 1 }])?;
+        let small = self.guest(&[MemoryPart::Unmarked { pages: 1 }])?;
         let start_ns = ksmd.thread_cpu_ns(small.pid())?;
-        let guest = self.guest(&[Part::Unique { pages: PAGES }])?;
-        to.add(Kind::Write, ksmd.thread_cpu_ns(guest.pid())?.saturating_sub(start_ns) / pages);
-        to.add(Kind::Checksum, ksmd.pass()? / pages);
+        let guest = self.guest(&[MemoryPart::Unique { pages: PAGES }])?;
+        to.add(WorkKind::Write, ksmd.thread_cpu_ns(guest.pid())?.saturating_sub(start_ns) / pages);
+        to.add(WorkKind::Checksum, ksmd.pass()? / pages);
         // The second pass puts all pages into an empty tree, as each pass does.
-        to.add(Kind::Unshared, ksmd.pass()? / pages);
+        to.add(WorkKind::Unshared, ksmd.pass()? / pages);
         ksmd.expect("pages_unshared", "unshared", pages)?;
-        to.add(Kind::Unshared, ksmd.pass()? / pages);
+        to.add(WorkKind::Unshared, ksmd.pass()? / pages);
         if ksmd.smart_scan(true)? {
             for _ in 0..YOUNG {
                 ksmd.pass()?;
@@ -115,7 +115,7 @@ impl Rounds<'_> {
             let ns = ksmd.pass()? / pages;
             let skipped = ksmd.number("pages_skipped")?.saturating_sub(skipped);
             ksmd.expect_number(skipped, "skipped by smart_scan", pages)?;
-            to.add(Kind::Skip, ns);
+            to.add(WorkKind::Skip, ns);
         }
         Ok(())
     }
@@ -124,30 +124,30 @@ impl Rounds<'_> {
     fn merged(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
         let mut ksmd = self.fresh(bench)?;
         ksmd.prepare(false, false)?;
-        let (pages, parts) = (PAGES as u64, [Part::Equal { seed: 1, pages: PAGES }]);
+        let (pages, parts) = (PAGES as u64, [MemoryPart::Equal { seed: 1, pages: PAGES }]);
         let _guests = [self.guest(&parts)?, self.guest(&parts)?];
-        to.add(Kind::Checksum, ksmd.pass()? / (2 * pages));
+        to.add(WorkKind::Checksum, ksmd.pass()? / (2 * pages));
         // The pages of one guest find nothing, and those of the other one merge with them.
         let both_ns = ksmd.pass()? / pages;
         ksmd.expect("pages_sharing", "merged", pages)?;
-        to.add(Kind::Merge, both_ns.saturating_sub(to.latest(Kind::Unshared)));
-        to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
-        to.add(Kind::Merged, ksmd.pass()? / (2 * pages));
-        let merged_ns = 2 * pages * to.latest(Kind::Merged);
+        to.add(WorkKind::Merge, both_ns.saturating_sub(to.latest(WorkKind::Unshared)));
+        to.add(WorkKind::Merged, ksmd.pass()? / (2 * pages));
+        to.add(WorkKind::Merged, ksmd.pass()? / (2 * pages));
+        let merged_ns = 2 * pages * to.latest(WorkKind::Merged);
         // A third guest of the same contents joins the two, and one of other contents finds nothing beside them.
         let third = self.guest(&parts)?;
         ksmd.pass()?;
-        to.add(Kind::Join, ksmd.pass()?.saturating_sub(merged_ns) / pages);
+        to.add(WorkKind::Join, ksmd.pass()?.saturating_sub(merged_ns) / pages);
         ksmd.expect("pages_sharing", "merged", 2 * pages)?;
         drop(third);
         // ksmd finds that it has ended.
         ksmd.pass()?;
-        let _beside = self.guest(&[Part::Unique { pages: PAGES }])?;
+        let _beside = self.guest(&[MemoryPart::Unique { pages: PAGES }])?;
         ksmd.pass()?;
         let beside_ns = ksmd.pass()?.saturating_sub(merged_ns) / pages;
         ksmd.expect("pages_unshared", "unshared", pages)?;
-        let more_ns = beside_ns.saturating_sub(to.latest(Kind::Unshared));
-        to.add(Kind::StableLevel, more_ns * 100 / STABLE_DOUBLINGS);
+        let more_ns = beside_ns.saturating_sub(to.latest(WorkKind::Unshared));
+        to.add(WorkKind::StableLevel, more_ns * 100 / STABLE_DOUBLINGS);
         Ok(())
     }
 
@@ -156,11 +156,11 @@ impl Rounds<'_> {
         let mut ksmd = self.fresh(bench)?;
         ksmd.prepare(false, true)?;
         let pages = PAGES as u64;
-        let _guest = self.guest(&[Part::Zero { pages: PAGES }])?;
+        let _guest = self.guest(&[MemoryPart::Zero { pages: PAGES }])?;
         ksmd.pass()?;
-        to.add(Kind::Zero, ksmd.pass()? / pages);
-        to.add(Kind::Free, ksmd.pass()? / pages);
-        to.add(Kind::Walk, ksmd.pass()? / pages);
+        to.add(WorkKind::Zero, ksmd.pass()? / pages);
+        to.add(WorkKind::Free, ksmd.pass()? / pages);
+        to.add(WorkKind::Walk, ksmd.pass()? / pages);
         Ok(())
     }
 
@@ -170,19 +170,19 @@ impl Rounds<'_> {
         let mut ksmd = self.fresh(bench)?;
         ksmd.prepare(false, false)?;
         let pages = FEW_PAGES as u64;
-        let _guest = self.guest(&[Part::Unique { pages: FEW_PAGES }])?;
+        let _guest = self.guest(&[MemoryPart::Unique { pages: FEW_PAGES }])?;
         ksmd.pass()?;
         ksmd.pass()?;
         let alone_ns = ksmd.pass()? / pages;
-        to.add(Kind::UnstableLevel, to.latest(Kind::Unshared).saturating_sub(alone_ns) / DOUBLINGS);
+        to.add(WorkKind::UnstableLevel, to.latest(WorkKind::Unshared).saturating_sub(alone_ns) / DOUBLINGS);
         let empty = FRAMES * SHARING;
-        let _empty = self.guest(&[Part::Zero { pages: empty }])?;
+        let _empty = self.guest(&[MemoryPart::Zero { pages: empty }])?;
         ksmd.pass()?;
         ksmd.pass()?;
         ksmd.expect("pages_shared", "full frames", FRAMES as u64)?;
-        let merged_ns = empty as u64 * to.latest(Kind::Merged);
+        let merged_ns = empty as u64 * to.latest(WorkKind::Merged);
         let beside_ns = ksmd.pass()?.saturating_sub(merged_ns) / pages;
-        to.add(Kind::Chain, beside_ns.saturating_sub(alone_ns) / FRAMES as u64);
+        to.add(WorkKind::Chain, beside_ns.saturating_sub(alone_ns) / FRAMES as u64);
         Ok(())
     }
 
@@ -190,11 +190,11 @@ impl Rounds<'_> {
     fn small(&self, bench: &mut LiveBench, to: &mut Calibration) -> Result<(), CalibrateError> {
         let mut ksmd = self.fresh(bench)?;
         ksmd.prepare(false, false)?;
-        let _guest = self.guest(&[Part::Unique { pages: 1 }])?;
+        let _guest = self.guest(&[MemoryPart::Unique { pages: 1 }])?;
         ksmd.pass()?;
-        to.add(Kind::Pass, ksmd.pass()?);
-        to.add(Kind::Pass, ksmd.pass()?);
-        to.add(Kind::Batch, ksmd.idle_batch()?);
+        to.add(WorkKind::Pass, ksmd.pass()?);
+        to.add(WorkKind::Pass, ksmd.pass()?);
+        to.add(WorkKind::Batch, ksmd.idle_batch()?);
         Ok(())
     }
 }

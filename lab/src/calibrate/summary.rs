@@ -1,6 +1,6 @@
 //! The results of a calibration: costs with their spread, and the file that `ksmith sim --costs` takes.
 
-use ksmith_core::sim::Costs;
+use ksmith_core::sim::SimCosts;
 use serde::Serialize;
 
 use super::CalibrateError;
@@ -8,7 +8,7 @@ use crate::measure::Spread;
 
 /// A kind of ksmd's work, a field of [`Costs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WorkKind {
     Checksum,
     Unshared,
     Merge,
@@ -28,24 +28,24 @@ pub(super) enum Kind {
 
 /// A kind of work with its key in [`Costs`], its meaning and its plausible range. The range is that of a page, batch or
 /// pass, in nanoseconds, on any machine that runs Linux.
-type Row = (Kind, &'static str, &'static str, [u64; 2]);
+type Row = (WorkKind, &'static str, &'static str, [u64; 2]);
 
 const KINDS: [Row; 15] = [
-    (Kind::Checksum, "checksum", "a first visit, or one that finds the page changed", [100, 50_000]),
-    (Kind::Unshared, "unshared", "a visit that finds no equal page", [200, 100_000]),
-    (Kind::Merge, "merge", "a visit that merges with a page that waits for it", [300, 200_000]),
-    (Kind::Join, "join", "a visit that merges with a merged page", [200, 200_000]),
-    (Kind::Zero, "zero", "a visit that merges with the zero page", [100, 100_000]),
-    (Kind::Merged, "merged", "a visit to a merged page", [10, 20_000]),
-    (Kind::Skip, "skip", "a page that smart_scan skips", [5, 20_000]),
-    (Kind::Walk, "walk", "an entry that KSM passes over", [0, 5_000]),
-    (Kind::Free, "free", "an rmap_item that is freed", [1, 10_000]),
-    (Kind::Batch, "batch", "waking up for a batch", [100, 1_000_000]),
-    (Kind::Pass, "pass", "starting a pass, with a visit to one page", [100, 10_000_000]),
-    (Kind::Write, "write", "a guest's own time for a page that it fills", [50, 50_000]),
-    (Kind::StableLevel, "stable_level", "a doubling of the stable tree, for a search", [0, 20_000]),
-    (Kind::UnstableLevel, "unstable_level", "a doubling of the unstable tree, for a search", [0, 20_000]),
-    (Kind::Chain, "chain", "a full frame of a chain that a search passes", [0, 5_000]),
+    (WorkKind::Checksum, "checksum", "a first visit, or one that finds the page changed", [100, 50_000]),
+    (WorkKind::Unshared, "unshared", "a visit that finds no equal page", [200, 100_000]),
+    (WorkKind::Merge, "merge", "a visit that merges with a page that waits for it", [300, 200_000]),
+    (WorkKind::Join, "join", "a visit that merges with a merged page", [200, 200_000]),
+    (WorkKind::Zero, "zero", "a visit that merges with the zero page", [100, 100_000]),
+    (WorkKind::Merged, "merged", "a visit to a merged page", [10, 20_000]),
+    (WorkKind::Skip, "skip", "a page that smart_scan skips", [5, 20_000]),
+    (WorkKind::Walk, "walk", "an entry that KSM passes over", [0, 5_000]),
+    (WorkKind::Free, "free", "an rmap_item that is freed", [1, 10_000]),
+    (WorkKind::Batch, "batch", "waking up for a batch", [100, 1_000_000]),
+    (WorkKind::Pass, "pass", "starting a pass, with a visit to one page", [100, 10_000_000]),
+    (WorkKind::Write, "write", "a guest's own time for a page that it fills", [50, 50_000]),
+    (WorkKind::StableLevel, "stable_level", "a doubling of the stable tree, for a search", [0, 20_000]),
+    (WorkKind::UnstableLevel, "unstable_level", "a doubling of the unstable tree, for a search", [0, 20_000]),
+    (WorkKind::Chain, "chain", "a full frame of a chain that a search passes", [0, 5_000]),
 ];
 
 /// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
@@ -54,11 +54,11 @@ const MOST_SPREAD: f64 = 0.5;
 const LITTLE_NS: f64 = 100.0;
 
 /// The costs of visits, which decide what a simulation comes to. Others are small, and may differ.
-const DECISIVE: [Kind; 4] = [Kind::Checksum, Kind::Unshared, Kind::Merge, Kind::Merged];
+const DECISIVE: [WorkKind; 4] = [WorkKind::Checksum, WorkKind::Unshared, WorkKind::Merge, WorkKind::Merged];
 
 /// One cost in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Cost {
+pub struct WorkCost {
     /// The kind of work, as in the file of costs.
     pub key: &'static str,
     /// The kind of work in words.
@@ -69,7 +69,7 @@ pub struct Cost {
 
 /// The host that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Host {
+pub struct CalibratedHost {
     /// Release of the kernel.
     pub kernel: String,
     /// Number of online CPUs.
@@ -103,26 +103,26 @@ impl Calibration {
     }
 
     /// Adds a measured cost in nanoseconds.
-    pub(super) fn add(&mut self, kind: Kind, ns: u64) {
+    pub(super) fn add(&mut self, kind: WorkKind, ns: u64) {
         self.samples[kind as usize].push(ns);
     }
 
     /// The cost that was measured last, 0 before the first.
-    pub(super) fn latest(&self, kind: Kind) -> u64 {
+    pub(super) fn latest(&self, kind: WorkKind) -> u64 {
         self.samples[kind as usize].last().copied().unwrap_or(0)
     }
 
     /// The spread of a cost in the rounds that agree best, as many as are wanted: what runs beside ksmd for a while changes other
     /// rounds.
-    fn spread(&self, kind: Kind) -> Option<Spread> {
+    fn spread(&self, kind: WorkKind) -> Option<Spread> {
         let mut samples = self.samples[kind as usize].clone();
         samples.sort_unstable();
         let kept = samples.len() * self.wanted as usize / self.rounds.max(self.wanted).max(1) as usize;
         let closest = samples.windows(kept.max(1)).min_by_key(|window| Some(window.last()? - window.first()?))?;
-        Some(Spread::of(closest.iter().map(|&ns| Some(ns as f64))))
+        Some(Spread::from_values(closest.iter().map(|&ns| Some(ns as f64))))
     }
 
-    fn median(&self, kind: Kind) -> Option<u64> {
+    fn median(&self, kind: WorkKind) -> Option<u64> {
         self.spread(kind)?.median.map(|ns| ns.round() as u64)
     }
 
@@ -146,31 +146,31 @@ impl Calibration {
     }
 
     /// Returns the medians as costs for the simulator. Kinds that this kernel lacks keep their defaults.
-    pub fn costs(&self) -> Costs {
-        let usual = Costs::default();
+    pub fn costs(&self) -> SimCosts {
+        let usual = SimCosts::default();
         let of = |kind, default| self.median(kind).unwrap_or(default);
-        Costs {
-            checksum: of(Kind::Checksum, usual.checksum),
-            unshared: of(Kind::Unshared, usual.unshared),
-            merge: of(Kind::Merge, usual.merge),
-            join: of(Kind::Join, usual.join),
-            zero: of(Kind::Zero, usual.zero),
-            merged: of(Kind::Merged, usual.merged),
-            skip: of(Kind::Skip, usual.skip),
-            walk: of(Kind::Walk, usual.walk),
-            free: of(Kind::Free, usual.free),
-            batch: of(Kind::Batch, usual.batch),
-            pass: of(Kind::Pass, usual.pass),
-            write: of(Kind::Write, usual.write),
-            stable_level: of(Kind::StableLevel, usual.stable_level),
-            unstable_level: of(Kind::UnstableLevel, usual.unstable_level),
-            chain: of(Kind::Chain, usual.chain),
+        SimCosts {
+            checksum: of(WorkKind::Checksum, usual.checksum),
+            unshared: of(WorkKind::Unshared, usual.unshared),
+            merge: of(WorkKind::Merge, usual.merge),
+            join: of(WorkKind::Join, usual.join),
+            zero: of(WorkKind::Zero, usual.zero),
+            merged: of(WorkKind::Merged, usual.merged),
+            skip: of(WorkKind::Skip, usual.skip),
+            walk: of(WorkKind::Walk, usual.walk),
+            free: of(WorkKind::Free, usual.free),
+            batch: of(WorkKind::Batch, usual.batch),
+            pass: of(WorkKind::Pass, usual.pass),
+            write: of(WorkKind::Write, usual.write),
+            stable_level: of(WorkKind::StableLevel, usual.stable_level),
+            unstable_level: of(WorkKind::UnstableLevel, usual.unstable_level),
+            chain: of(WorkKind::Chain, usual.chain),
         }
     }
 
     /// All costs, in the order of the file.
-    pub fn all(&self) -> Vec<Cost> {
-        KINDS.iter().map(|&(kind, key, about, _)| Cost { key, about, ns: self.spread(kind) }).collect()
+    pub fn all(&self) -> Vec<WorkCost> {
+        KINDS.iter().map(|&(kind, key, about, _)| WorkCost { key, about, ns: self.spread(kind) }).collect()
     }
 
     /// Pages of the guests that were measured.
@@ -179,19 +179,19 @@ impl Calibration {
     }
 
     /// The host that was measured: this one.
-    pub fn host() -> Host {
+    pub fn host() -> CalibratedHost {
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        Host { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
+        CalibratedHost { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
     }
 
     /// The file that `ksmith sim --costs` takes: TOML with nanoseconds by kind of work.
     pub fn toml(&self) -> String {
-        let Host { kernel, cpus } = Self::host();
+        let CalibratedHost { kernel, cpus } = Self::host();
         let mut text = format!(
             "# Costs of ksmd's work in nanoseconds, for `ksmith sim --costs`, measured by `ksmith sim calibrate`\n\
              # on Linux {kernel} with {cpus} CPUs. Behind each: the least and the greatest of all rounds.\n"
         );
-        for Cost { key, about, ns } in self.all() {
+        for WorkCost { key, about, ns } in self.all() {
             let whole = |ns: Option<f64>| ns.unwrap_or(0.0).round() as u64;
             if let Some(Spread { median, min, max }) = ns {
                 let (median, min, max) = (whole(median), whole(min), whole(max));
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     /// Rounds in which each cost is in the middle of what can be, but for `odd`.
-    fn rounds(odd: Option<(Kind, [u64; 3])>) -> Calibration {
+    fn rounds(odd: Option<(WorkKind, [u64; 3])>) -> Calibration {
         let mut calibration = Calibration::new(8, 3);
         for (kind, _, _, [least, _]) in KINDS {
             let usual = [least + 500, least + 510, least + 490];
@@ -220,7 +220,7 @@ mod tests {
     }
 
     /// A further round, in which each cost is as usual but for one.
-    fn one_more(calibration: &mut Calibration, odd: (Kind, u64)) {
+    fn one_more(calibration: &mut Calibration, odd: (WorkKind, u64)) {
         for (kind, _, _, [least, _]) in KINDS {
             calibration.add(kind, if kind == odd.0 { odd.1 } else { least + 505 });
         }
@@ -231,7 +231,7 @@ mod tests {
     fn the_file_is_read_back_as_the_medians() {
         let calibration = rounds(None);
         calibration.check().unwrap();
-        let costs: Costs = toml::from_str(&calibration.toml()).unwrap();
+        let costs: SimCosts = toml::from_str(&calibration.toml()).unwrap();
         assert_eq!(costs, calibration.costs());
         assert_eq!((costs.checksum, costs.merged), (600, 510));
         // Each cost of the simulator is measured.
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn a_kernel_without_a_kind_of_work_leaves_its_default() {
         let mut calibration = rounds(None);
-        calibration.samples[Kind::Skip as usize].clear();
+        calibration.samples[WorkKind::Skip as usize].clear();
         calibration.check().unwrap();
-        assert_eq!(calibration.costs().skip, Costs::default().skip);
+        assert_eq!(calibration.costs().skip, SimCosts::default().skip);
         assert!(!calibration.toml().contains("skip ="));
     }
 
@@ -268,17 +268,17 @@ mod tests {
                 "{kind:?}: {noisy:?}"
             );
         }
-        rounds(Some((Kind::Free, [50, 60, 500]))).check().unwrap();
-        rounds(Some((Kind::Merged, [100, 110, 190]))).check().unwrap();
+        rounds(Some((WorkKind::Free, [50, 60, 500]))).check().unwrap();
+        rounds(Some((WorkKind::Merged, [100, 110, 190]))).check().unwrap();
     }
 
     #[test]
     fn a_disturbed_round_is_left_out_once_as_many_agree_as_are_wanted() {
-        let mut calibration = rounds(Some((Kind::Merge, [1000, 2000, 1010])));
+        let mut calibration = rounds(Some((WorkKind::Merge, [1000, 2000, 1010])));
         assert!(matches!(calibration.check(), Err(CalibrateError::Noisy { key: "merge", min: 1000, max: 2000 })));
-        one_more(&mut calibration, (Kind::Merge, 3000));
+        one_more(&mut calibration, (WorkKind::Merge, 3000));
         assert!(calibration.check().is_err(), "two of four agree");
-        one_more(&mut calibration, (Kind::Merge, 1030));
+        one_more(&mut calibration, (WorkKind::Merge, 1030));
         calibration.check().unwrap();
         assert_eq!(calibration.rounds(), 5);
         assert_eq!(calibration.costs().merge, 1010);
@@ -286,14 +286,14 @@ mod tests {
         assert_eq!((merge.min, merge.max), (Some(1000.0), Some(1030.0)));
         // What is measured twice in a round has twice as many that have to agree.
         let mut twice = Calibration::new(8, 1);
-        [500, 600, 900, 610].into_iter().for_each(|ns| twice.add(Kind::Merged, ns));
+        [500, 600, 900, 610].into_iter().for_each(|ns| twice.add(WorkKind::Merged, ns));
         (0..2).for_each(|_| twice.end_round());
-        assert_eq!(twice.spread(Kind::Merged).and_then(|spread| spread.median), Some(605.0));
+        assert_eq!(twice.spread(WorkKind::Merged).and_then(|spread| spread.median), Some(605.0));
     }
 
     #[test]
     fn costs_that_can_not_be_are_refused() {
-        for (kind, ns) in [(Kind::Checksum, 0), (Kind::Unshared, 5_000_000), (Kind::Batch, 0)] {
+        for (kind, ns) in [(WorkKind::Checksum, 0), (WorkKind::Unshared, 5_000_000), (WorkKind::Batch, 0)] {
             let odd = rounds(Some((kind, [ns; 3]))).check();
             assert!(
                 matches!(odd, Err(CalibrateError::Nonsense { ns: found, .. }) if found == ns),

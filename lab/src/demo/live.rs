@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use ksmith_core::kernel::Ksm;
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::sample::Sample;
 
 use super::DemoError;
-use super::stage::{Mode, Stage};
-use crate::{Contents, MemoryGuest};
-use ksmith_core::controller::{Applied, Host};
+use super::stage::{DemoMode, DemoStage};
+use crate::{GuestContents, MemoryGuest};
+use ksmith_core::controller::{ApplyOutcome, KsmHost};
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
 
@@ -26,7 +26,7 @@ pub struct LiveStage {
     // Dropped before `host` restores: the merged pages of an ended guest need not be unmerged.
     guests: Vec<MemoryGuest>,
     host: LiveHost,
-    before: Knobs,
+    before: KnobSettings,
     saved_before: u64,
     started: Instant,
     interrupts: Receiver<Signal>,
@@ -36,7 +36,7 @@ impl LiveStage {
     /// Makes a stage of a host that is already under control. A signal on `interrupts` ends the demo.
     pub fn new(mut host: LiveHost, interrupts: Receiver<Signal>) -> Self {
         let sample = host.observer.sample();
-        let before = Knobs::current(&sample.ksm);
+        let before = KnobSettings::current(&sample.ksm);
         let mut saved_before = sample.ksm.saved_pages();
         if let Some(living) = sample.merged_by_the_living().filter(|living| *living < saved_before) {
             settle(&mut host, living);
@@ -52,7 +52,7 @@ impl LiveStage {
 /// with ksmd stopped they would count for ever. Two ends of passes cover every process, even if other pages merge
 /// meanwhile. Nothing depends on success, so a refused write is not reported here.
 fn settle(host: &mut LiveHost, saved: u64) {
-    let scanning = Knobs::none()
+    let scanning = KnobSettings::none()
         .with(Knob::AdvisorMode, 0)
         .with(Knob::PagesToScan, 20_000)
         .with(Knob::SleepMillisecs, 1)
@@ -73,19 +73,19 @@ fn settle(host: &mut LiveHost, saved: u64) {
 
 /// The settings to compare after a restore. `pages_to_scan` is left out while the kernel's advisor is on, because
 /// the advisor starts again from its minimum.
-fn comparable(mut knobs: Knobs) -> Knobs {
+fn comparable(mut knobs: KnobSettings) -> KnobSettings {
     if knobs.get(Knob::AdvisorMode) == Some(1) {
         knobs.remove(Knob::PagesToScan);
     }
     knobs
 }
 
-impl Host for LiveStage {
+impl KsmHost for LiveStage {
     fn sample(&mut self) -> Sample {
         self.host.sample()
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         self.host.apply(knobs)
     }
 
@@ -94,12 +94,12 @@ impl Host for LiveStage {
     }
 }
 
-impl Stage for LiveStage {
-    fn mode(&self) -> Mode {
-        Mode::Live
+impl DemoStage for LiveStage {
+    fn mode(&self) -> DemoMode {
+        DemoMode::Live
     }
 
-    fn start(&mut self, _name: &str, contents: &Contents) -> Result<(), DemoError> {
+    fn start(&mut self, _name: &str, contents: &GuestContents) -> Result<(), DemoError> {
         let program = env::current_exe().map_err(DemoError::Program)?;
         let mut guest = MemoryGuest::start(&program, contents)?;
         guest.wait_ready()?;
@@ -127,8 +127,8 @@ impl Stage for LiveStage {
         self.guests.clear();
         settle(&mut self.host, self.saved_before);
         self.host.control.restore()?;
-        let after: Ksm = Observer::new(Root::host()).sample().ksm;
-        Ok(comparable(Knobs::current(&after)) == comparable(self.before))
+        let after: Ksm = HostObserver::new(Root::host()).sample().ksm;
+        Ok(comparable(KnobSettings::current(&after)) == comparable(self.before))
     }
 }
 
@@ -138,8 +138,9 @@ mod tests {
 
     #[test]
     fn what_the_kernels_advisor_writes_is_not_compared() {
-        let pages =
-            |mode, pages| comparable(Knobs::none().with(Knob::AdvisorMode, mode).with(Knob::PagesToScan, pages));
+        let pages = |mode, pages| {
+            comparable(KnobSettings::none().with(Knob::AdvisorMode, mode).with(Knob::PagesToScan, pages))
+        };
         assert_eq!(pages(1, 700), pages(1, 4000));
         assert_ne!(pages(0, 700), pages(0, 4000));
         assert_ne!(pages(0, 700), pages(1, 700));

@@ -10,22 +10,22 @@ mod view;
 use std::io;
 use std::time::Duration;
 
-use ksmith_core::decide::{Fixed, Limits, Policy, Profit, ProfitConfig};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::decide::{FixedPolicy, Policy, PolicyLimits, ProfitConfig, ProfitPolicy};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::units::Bytes;
 
 pub use live::LiveStage;
-pub use report::Report;
-pub use script::Script;
+pub use report::DemoReport;
+pub use script::DemoScript;
 pub use simulated::SimulatedStage;
-pub use stage::{Mode, Stage};
-pub use view::View;
+pub use stage::{DemoMode, DemoStage};
+pub use view::DemoView;
 
 use self::script::EmptyPages;
-use self::view::Moment;
+use self::view::DemoMoment;
 use crate::GuestError;
 use crate::filled::rewriting_time;
-use ksmith_core::controller::{Controller, Tick};
+use ksmith_core::controller::{PolicyController, TickOutcome};
 use ksmith_host::act::RestoreError;
 use ksmith_host::own_use::OwnUse;
 
@@ -68,18 +68,22 @@ const GOOD: f64 = 0.95;
 ///
 /// # Errors
 /// A guest or a setting failed, or the user interrupted the demo.
-pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Report, DemoError> {
+pub fn play<S: DemoStage>(stage: S, script: &DemoScript, mut view: DemoView) -> Result<DemoReport, DemoError> {
     let own_before = OwnUse::now();
     let mode = stage.mode();
-    let rewriting = if mode == Mode::Live {
+    let rewriting = if mode == DemoMode::Live {
         rewriting_time(script.changing_pages()).map_err(DemoError::Pace)?
     } else {
         Duration::ZERO
     };
     let script = &script.clone().paced(rewriting);
-    let profit = Box::new(Profit::new(ProfitConfig::default()));
-    let mut act =
-        Act { controller: Controller::new(stage, profit, Limits::default()), view: &mut view, script, state: "" };
+    let profit = Box::new(ProfitPolicy::new(ProfitConfig::default()));
+    let mut act = DemoAct {
+        controller: PolicyController::new(stage, profit, PolicyLimits::default()),
+        view: &mut view,
+        script,
+        state: "",
+    };
 
     let (early, late) = script.guests().split_at(script::EARLY);
     for (number, contents) in early.iter().enumerate() {
@@ -108,7 +112,7 @@ pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Repor
     view.finish();
     let restored = stage.strike()?;
     let own = OwnUse::now();
-    Ok(Report {
+    Ok(DemoReport {
         mode,
         mergeable_bytes: second.mergeable_bytes,
         saved_bytes: second.saved_bytes,
@@ -129,15 +133,15 @@ pub fn play<S: Stage>(stage: S, script: &Script, mut view: View) -> Result<Repor
 }
 
 /// A demo in progress.
-struct Act<'a, S> {
-    controller: Controller<S>,
-    view: &'a mut View,
-    script: &'a Script,
+struct DemoAct<'a, S> {
+    controller: PolicyController<S>,
+    view: &'a mut DemoView,
+    script: &'a DemoScript,
     state: &'static str,
 }
 
 /// The figures of one part of the demo at its end.
-struct Ending {
+struct ActFigures {
     mergeable_bytes: u64,
     saved_bytes: u64,
     reached_90: Option<Duration>,
@@ -150,7 +154,7 @@ struct Ending {
 
 /// Saved and attainable memory with the time, CPU and passes that they took.
 #[derive(Debug, Clone, Copy)]
-struct Effort<'a> {
+struct SavingEffort<'a> {
     saved_bytes: u64,
     mergeable_bytes: u64,
     took: Duration,
@@ -162,7 +166,7 @@ struct Effort<'a> {
     reason: &'a str,
 }
 
-impl Effort<'_> {
+impl SavingEffort<'_> {
     /// Describes the unsaved memory and the reason, if less than [`GOOD`] was saved.
     fn missed(self) -> Option<String> {
         let Self { saved_bytes, mergeable_bytes, took, ksmd_cpu, passes, state, reason } = self;
@@ -185,10 +189,10 @@ impl Effort<'_> {
     }
 }
 
-impl<S: Stage> Act<'_, S> {
+impl<S: DemoStage> DemoAct<'_, S> {
     /// Runs the policy until nearly all is saved that `guests` guests can save. Notes when 90 % and when `part`
     /// of it is saved.
-    fn until_saved(&mut self, guests: usize, part: f64) -> Result<Ending, DemoError> {
+    fn until_saved(&mut self, guests: usize, part: f64) -> Result<ActFigures, DemoError> {
         let began = self.controller.host_mut().elapsed();
         let (mut reached_90, mut reached_part, mut ksmd_cpu_before) = (None, None, None);
         let (mut worked, mut passes_before) = (began, None);
@@ -215,7 +219,7 @@ impl<S: Stage> Act<'_, S> {
             }
             let (took, stood) = (at.saturating_sub(began), at.saturating_sub(worked));
             if saved_part >= ENOUGH && is_parked || stood > PATIENCE || took > LONGEST {
-                let effort = Effort {
+                let effort = SavingEffort {
                     saved_bytes,
                     mergeable_bytes,
                     took,
@@ -224,7 +228,7 @@ impl<S: Stage> Act<'_, S> {
                     state: reason.state,
                     reason: &reason.text,
                 };
-                let ending = Ending {
+                let ending = ActFigures {
                     mergeable_bytes,
                     saved_bytes,
                     reached_90,
@@ -242,12 +246,12 @@ impl<S: Stage> Act<'_, S> {
     /// Makes ksmd do passes with `smart_scan`, as it does by itself over hours. Returns the CPU time of these
     /// passes.
     fn age(&mut self) -> Result<Duration, DemoError> {
-        let kernels_way = Knobs::none()
+        let kernels_way = KnobSettings::none()
             .with(Knob::SmartScan, 1)
             .with(Knob::PagesToScan, 20_000)
             .with(Knob::SleepMillisecs, 1)
             .with(Knob::Run, 1);
-        let profit = self.controller.replace(Box::new(Fixed::new(kernels_way)), Limits::default());
+        let profit = self.controller.replace(Box::new(FixedPolicy::new(kernels_way)), PolicyLimits::default());
         let began = self.controller.host_mut().elapsed();
         let mut first = None;
         let cpu = loop {
@@ -261,17 +265,17 @@ impl<S: Stage> Act<'_, S> {
             }
             self.controller.host_mut().wait(Duration::from_millis(50))?;
         };
-        self.controller.replace(profit as Box<dyn Policy>, Limits::default());
+        self.controller.replace(profit as Box<dyn Policy>, PolicyLimits::default());
         Ok(Duration::from_nanos(cpu))
     }
 
-    fn turn(&mut self, guests: usize) -> Result<Tick, DemoError> {
+    fn turn(&mut self, guests: usize) -> Result<TickOutcome, DemoError> {
         let tick = self.controller.tick();
         if let Some(error) = tick.applied.errors.first() {
             return Err(DemoError::Setting(error.clone()));
         }
         let reason = &tick.decision.reason;
-        let moment = Moment {
+        let moment = DemoMoment {
             at: self.controller.host_mut().elapsed(),
             state: reason.state,
             reason: &reason.text,
@@ -284,10 +288,10 @@ impl<S: Stage> Act<'_, S> {
         Ok(tick)
     }
 
-    fn mergeable_bytes(&self, guests: usize, tick: &Tick) -> u64 {
+    fn mergeable_bytes(&self, guests: usize, tick: &TickOutcome) -> u64 {
         let ksm = &tick.sample.ksm;
         let limit = ksm.max_page_sharing.get().unwrap_or(u64::MAX);
-        self.script.mergeable_pages(guests, limit, EmptyPages::of(ksm)) * tick.sample.page_size
+        self.script.mergeable_pages(guests, limit, EmptyPages::from_ksm(ksm)) * tick.sample.page_size
     }
 
     /// The share of all savings when 90 % of the late guest's own savings are reached, with all of the `early`
@@ -300,11 +304,13 @@ impl<S: Stage> Act<'_, S> {
 }
 
 /// The first sentence of the demo.
-pub fn opening(mode: Mode, guest_bytes: u64) -> String {
+pub fn opening(mode: DemoMode, guest_bytes: u64) -> String {
     let size = Bytes::from(guest_bytes);
     match mode {
-        Mode::Live => format!("ksmith demo: four guests of {size} on this host's KSM; every setting is put back"),
-        Mode::Simulated => {
+        DemoMode::Live => {
+            format!("ksmith demo: four guests of {size} on this host's KSM; every setting is put back")
+        }
+        DemoMode::Simulated => {
             format!("ksmith demo: four guests of {size} on a SIMULATED ksmd; this host is not touched")
         }
     }
@@ -314,7 +320,7 @@ pub fn opening(mode: Mode, guest_bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    const EFFORT: Effort<'static> = Effort {
+    const EFFORT: SavingEffort<'static> = SavingEffort {
         saved_bytes: 89 << 20,
         mergeable_bytes: 100 << 20,
         took: Duration::from_secs(20),
@@ -333,8 +339,8 @@ mod tests {
         );
         assert!(missed.contains("another pass would not pay"), "{missed}");
         assert!(missed.ends_with("ksmd made 3 passes with 10 % of a CPU"), "{missed}");
-        let missed = Effort { state: "burst", ..EFFORT }.missed().unwrap();
+        let missed = SavingEffort { state: "burst", ..EFFORT }.missed().unwrap();
         assert!(missed.contains("the time was up while ksmd was at work (burst: "), "{missed}");
-        assert_eq!(Effort { saved_bytes: 95 << 20, ..EFFORT }.missed(), None);
+        assert_eq!(SavingEffort { saved_bytes: 95 << 20, ..EFFORT }.missed(), None);
     }
 }

@@ -2,14 +2,14 @@
 
 use serde::{Serialize, Serializer};
 
-use super::stage::Mode;
+use super::stage::DemoMode;
 
 /// The result of a demo.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     /// The source of the figures: measured or simulated.
     #[serde(serialize_with = "word")]
-    pub mode: Mode,
+    pub mode: DemoMode,
     /// Attainable savings, known from the guests' contents.
     pub mergeable_bytes: u64,
     /// Bytes saved at the end.
@@ -34,6 +34,6 @@ pub struct Report {
     pub restored: bool,
 }
 
-fn word<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+fn word<S: Serializer>(mode: &DemoMode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(mode.word())
 }

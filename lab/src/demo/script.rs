@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Contents, Part};
+use crate::{GuestContents, MemoryPart};
 use ksmith_core::kernel::Ksm;
 
 /// Number of guests that start at the beginning.
@@ -16,8 +16,8 @@ pub const AGEING_PASSES: u64 = 13;
 /// The guests of the demo. Half of each guest's memory is equal in all guests, a tenth is empty, and a tenth is
 /// rewritten all the time. An eighth is equal in the first and the last guest only. The rest is unique.
 #[derive(Debug, Clone)]
-pub struct Script {
-    guests: Vec<Contents>,
+pub struct DemoScript {
+    guests: Vec<GuestContents>,
 }
 
 /// Seed of the pages that all guests hold.
@@ -30,22 +30,22 @@ const CHANGES: Duration = Duration::from_millis(20);
 /// guests would otherwise leave ksmd no CPU time.
 const CHANGING_SHARE: u32 = 10;
 
-impl Script {
+impl DemoScript {
     /// Makes the guests, of `pages` pages each.
     pub fn new(pages: usize) -> Self {
         let guests = (0..=EARLY).map(|number| {
             let pair = match number {
-                0 | EARLY => Part::Equal { seed: PAIR, pages: pages / 8 },
-                _ => Part::Unique { pages: pages / 8 },
+                0 | EARLY => MemoryPart::Equal { seed: PAIR, pages: pages / 8 },
+                _ => MemoryPart::Unique { pages: pages / 8 },
             };
             let parts = [
-                Part::Equal { seed: COMMON, pages: pages / 2 },
+                MemoryPart::Equal { seed: COMMON, pages: pages / 2 },
                 pair,
-                Part::Zero { pages: pages / 10 },
-                Part::Churn { pages: pages / 10, every: CHANGES },
+                MemoryPart::Zero { pages: pages / 10 },
+                MemoryPart::Churn { pages: pages / 10, every: CHANGES },
             ];
             let rest = pages - parts.iter().map(|part| part.pages()).sum::<usize>();
-            Contents(parts.into_iter().chain([Part::Unique { pages: rest }]).collect())
+            GuestContents(parts.into_iter().chain([MemoryPart::Unique { pages: rest }]).collect())
         });
         Self { guests: guests.collect() }
     }
@@ -55,7 +55,7 @@ impl Script {
     pub fn paced(mut self, rewriting: Duration) -> Self {
         let slower = CHANGES.max(rewriting * CHANGING_SHARE);
         for part in self.guests.iter_mut().flat_map(|guest| &mut guest.0) {
-            if let Part::Churn { every, .. } = part {
+            if let MemoryPart::Churn { every, .. } = part {
                 *every = slower;
             }
         }
@@ -65,11 +65,11 @@ impl Script {
     /// The changing part of one guest, in pages.
     pub fn changing_pages(&self) -> usize {
         let parts = self.guests.first().into_iter().flat_map(|guest| &guest.0);
-        parts.filter(|part| matches!(part, Part::Churn { .. })).map(|part| part.pages()).sum()
+        parts.filter(|part| matches!(part, MemoryPart::Churn { .. })).map(|part| part.pages()).sum()
     }
 
     /// Contents of the guests, with the late guest last.
-    pub fn guests(&self) -> &[Contents] {
+    pub fn guests(&self) -> &[GuestContents] {
         &self.guests
     }
 
@@ -81,8 +81,8 @@ impl Script {
         let mut zero = 0;
         for part in self.guests.iter().take(guests).flat_map(|guest| &guest.0) {
             match *part {
-                Part::Equal { seed, pages } => copies.entry(seed).or_default().push(pages as u64),
-                Part::Zero { pages } => zero += pages as u64,
+                MemoryPart::Equal { seed, pages } => copies.entry(seed).or_default().push(pages as u64),
+                MemoryPart::Zero { pages } => zero += pages as u64,
                 // The script has no other parts.
                 _ => {}
             }
@@ -113,7 +113,7 @@ pub enum EmptyPages {
 
 impl EmptyPages {
     /// Determines the treatment from KSM's files, under the policy of the demo.
-    pub fn of(ksm: &Ksm) -> Self {
+    pub fn from_ksm(ksm: &Ksm) -> Self {
         match ksm.use_zero_pages.get() {
             _ if ksm.ksm_zero_pages.get().is_some() => Self::ZeroPage,
             Some(1) => Self::Uncounted,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_can_be_saved_is_known_beforehand() {
-        let script = Script::new(16_000);
+        let script = DemoScript::new(16_000);
         assert!(script.guests().iter().all(|guest| guest.pages() == 16_000));
         // Three more copies of the common half, one of the pair, and all the empty pages.
         assert_eq!(script.mergeable_pages(4, 256, EmptyPages::ZeroPage), 3 * 8000 + 2000 + 4 * 1600);
@@ -145,7 +145,7 @@ mod tests {
             if counts {
                 ksm.ksm_zero_pages = Reading::Value(0);
             }
-            EmptyPages::of(&ksm)
+            EmptyPages::from_ksm(&ksm)
         };
         // The policy switches it on where it is counted.
         assert_eq!(of(Reading::Value(0), true), EmptyPages::ZeroPage);
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn a_slow_machine_spends_a_tenth_of_a_cpu_on_each_guests_changes() {
         let every = |rewriting| {
-            let script = Script::new(1000).paced(Duration::from_millis(rewriting));
+            let script = DemoScript::new(1000).paced(Duration::from_millis(rewriting));
             assert_eq!(script.changing_pages(), 100);
             let parts = script.guests().iter().flat_map(|guest| guest.0.clone()).collect::<Vec<_>>();
             let every = parts.iter().filter_map(|part| match part {
-                Part::Churn { every, .. } => Some(every.as_millis()),
+                MemoryPart::Churn { every, .. } => Some(every.as_millis()),
                 _ => None,
             });
             let every: Vec<_> = every.collect();

@@ -2,57 +2,57 @@
 
 use std::time::Duration;
 
-use ksmith_core::knobs::Knobs;
+use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::Sample;
-use ksmith_core::sim::{Config, Machine, Plan};
+use ksmith_core::sim::{GuestPlan, SimConfig, SimMachine};
 use ksmith_core::trial::SimHost;
 
 use super::DemoError;
-use super::stage::{Mode, Stage};
-use crate::{Contents, Part};
-use ksmith_core::controller::{Applied, Host};
+use super::stage::{DemoMode, DemoStage};
+use crate::{GuestContents, MemoryPart};
+use ksmith_core::controller::{ApplyOutcome, KsmHost};
 
 /// A simulated host for the demo.
 #[derive(Debug)]
 pub struct SimulatedStage {
     host: SimHost,
-    before: Knobs,
+    before: KnobSettings,
 }
 
 /// Makes a host as after boot.
 impl Default for SimulatedStage {
     fn default() -> Self {
-        let machine = Machine::new(Config::default());
-        let before = Knobs::current(&machine.sample().ksm);
+        let machine = SimMachine::new(SimConfig::default());
+        let before = KnobSettings::current(&machine.sample().ksm);
         Self { host: SimHost::new(machine), before }
     }
 }
 
-impl Host for SimulatedStage {
+impl KsmHost for SimulatedStage {
     fn sample(&mut self) -> Sample {
         self.host.sample()
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
-        Host::apply(&mut self.host, knobs)
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
+        KsmHost::apply(&mut self.host, knobs)
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
-        Host::hold(&mut self.host, until_next, rest_after)
+        KsmHost::hold(&mut self.host, until_next, rest_after)
     }
 }
 
-impl Stage for SimulatedStage {
-    fn mode(&self) -> Mode {
-        Mode::Simulated
+impl DemoStage for SimulatedStage {
+    fn mode(&self) -> DemoMode {
+        DemoMode::Simulated
     }
 
-    fn start(&mut self, name: &str, contents: &Contents) -> Result<(), DemoError> {
+    fn start(&mut self, name: &str, contents: &GuestContents) -> Result<(), DemoError> {
         let count = |pages: usize| u32::try_from(pages).unwrap_or(u32::MAX);
-        let plan = contents.0.iter().fold(Plan::new(name), |plan, part| match *part {
-            Part::Equal { seed, pages } => plan.equal(seed as u16, count(pages)),
-            Part::Zero { pages } => plan.zero(count(pages)),
-            Part::Churn { pages, every } => plan.rewritten(count(pages), every),
+        let plan = contents.0.iter().fold(GuestPlan::new(name), |plan, part| match *part {
+            MemoryPart::Equal { seed, pages } => plan.equal(seed as u16, count(pages)),
+            MemoryPart::Zero { pages } => plan.zero(count(pages)),
+            MemoryPart::Churn { pages, every } => plan.rewritten(count(pages), every),
             other => plan.unique(count(other.pages())),
         });
         self.host.machine.start(plan);
@@ -75,6 +75,6 @@ impl Stage for SimulatedStage {
     fn strike(mut self) -> Result<bool, DemoError> {
         let before = self.before.clone();
         let errors = self.apply(&before).errors;
-        Ok(errors.is_empty() && Knobs::current(&self.host.machine.sample().ksm) == self.before)
+        Ok(errors.is_empty() && KnobSettings::current(&self.host.machine.sample().ksm) == self.before)
     }
 }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::DemoError;
-use crate::Contents;
-use ksmith_core::controller::Host;
+use crate::GuestContents;
+use ksmith_core::controller::KsmHost;
 
 /// The source of a demo's figures: measured or simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum DemoMode {
     /// The live kernel with real processes.
     Live,
     /// A simulated ksmd and simulated guests.
     Simulated,
 }
 
-impl Mode {
+impl DemoMode {
     /// The word for this mode in JSON.
     pub fn word(self) -> &'static str {
         match self {
@@ -26,15 +26,15 @@ impl Mode {
 }
 
 /// A host for the demo, on which guests start and time passes.
-pub trait Stage: Host {
+pub trait DemoStage: KsmHost {
     /// Returns whether figures are measured or simulated.
-    fn mode(&self) -> Mode;
+    fn mode(&self) -> DemoMode;
 
     /// Starts a guest and waits until its memory holds its contents.
     ///
     /// # Errors
     /// The guest did not start.
-    fn start(&mut self, name: &str, contents: &Contents) -> Result<(), DemoError>;
+    fn start(&mut self, name: &str, contents: &GuestContents) -> Result<(), DemoError>;
 
     /// Waits for `time`.
     ///

@@ -9,12 +9,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 
-use super::stage::Mode;
+use super::stage::DemoMode;
 
 /// The live view of the demo.
 #[derive(Debug)]
-pub struct View {
-    mode: Mode,
+pub struct DemoView {
+    mode: DemoMode,
     bar: Option<ProgressBar>,
     /// Time of the newest plain line.
     said: Option<Duration>,
@@ -23,7 +23,7 @@ pub struct View {
 
 /// One moment of the demo.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct DemoMoment<'a> {
     /// Time since the start.
     pub at: Duration,
     /// State of the policy, in one word.
@@ -38,12 +38,12 @@ pub struct Moment<'a> {
     pub ksmd_share: f64,
 }
 
-impl View {
+impl DemoView {
     /// Makes a view for figures of this mode. With `json` it writes to standard error.
-    pub fn new(mode: Mode, json: bool) -> Self {
+    pub fn new(mode: DemoMode, json: bool) -> Self {
         let is_terminal = if json { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
         // Simulated time runs too fast for a bar.
-        let bar = (is_terminal && mode == Mode::Live).then(|| {
+        let bar = (is_terminal && mode == DemoMode::Live).then(|| {
             let target = if json { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::stdout() };
             let bar = ProgressBar::with_draw_target(Some(100), target);
             // The template is constant. The plain bar stands in if it does not parse.
@@ -64,8 +64,8 @@ impl View {
     }
 
     /// Shows a moment. Plain lines are printed once a second, and when the policy changes its state.
-    pub fn show(&mut self, moment: Moment<'_>, is_new: bool) {
-        let Moment { at, state, reason, saved_bytes, mergeable_bytes, ksmd_share } = moment;
+    pub fn show(&mut self, moment: DemoMoment<'_>, is_new: bool) {
+        let DemoMoment { at, state, reason, saved_bytes, mergeable_bytes, ksmd_share } = moment;
         let percent = 100 * saved_bytes / mergeable_bytes.max(1);
         let figures = format!(
             "{:>5.1} s  {state:<8} saved {} of {} ({percent} %)  ksmd {:>3.0} %",
@@ -96,8 +96,8 @@ impl View {
 
     fn line(&self, text: &str) {
         let prefix = match self.mode {
-            Mode::Live => "",
-            Mode::Simulated => "SIMULATED ",
+            DemoMode::Live => "",
+            DemoMode::Simulated => "SIMULATED ",
         };
         let text = OneLine(text);
         // A closed output does not end the demo, because the settings are still to be restored.

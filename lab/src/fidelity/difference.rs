@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::trace::Run;
+use super::trace::TracedRun;
 
 /// The difference between a simulated run and the live one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Difference {
+pub struct RunDifference {
     /// The greatest difference of saved memory over all samples, as a part of the live run's savings at the end. If the
     /// live run saved nothing at the end, its peak is the measure; if it never saved anything, the simulated run's
     /// peak.
@@ -24,7 +24,7 @@ pub struct Difference {
 /// ksmd's CPU time in seconds that is next to nothing: the ratio of two such figures means nothing.
 const LITTLE_CPU: f64 = 0.05;
 
-impl Run {
+impl TracedRun {
     /// Saved bytes at a moment, linear between two samples.
     pub(super) fn saved_at(&self, at: f64) -> f64 {
         let after = self.points.partition_point(|point| point.0 < at);
@@ -41,11 +41,11 @@ impl Run {
     }
 }
 
-impl Difference {
+impl RunDifference {
     /// Compares a simulated run with a live one, at the samples of the live one.
-    pub fn of(simulated: &Run, live: &Run) -> Self {
+    pub fn between(simulated: &TracedRun, live: &TracedRun) -> Self {
         let last = live.points.last().map_or(0, |point| point.1);
-        let most = |run: &Run| run.points.iter().map(|point| point.1).max().unwrap_or(0);
+        let most = |run: &TracedRun| run.points.iter().map(|point| point.1).max().unwrap_or(0);
         let unit = [last, most(live), most(simulated)].into_iter().find(|bytes| *bytes > 0).unwrap_or(1) as f64;
         let apart =
             live.points.iter().map(|point| (point.0, (simulated.saved_at(point.0) - point.1 as f64) / unit));
@@ -76,7 +76,7 @@ impl Difference {
 }
 
 /// The cells of a row: greatest and mean difference, CPU, passes, and whether the aim is met.
-impl fmt::Display for Difference {
+impl fmt::Display for RunDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { saved, at, mean, cpu: [simulated, live], passes: [passes, live_passes] } = self;
         let (saved, mean, ratio) = (100.0 * saved, 100.0 * mean, self.cpu_ratio());

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use difference::Difference;
-pub use trace::{Run, Trace, TraceError};
+pub use difference::RunDifference;
+pub use trace::{RecordedTrace, TraceError, TracedRun};
 
 /// Writes a copy of the scenario at `path` into `directory`, with a short form of this many seconds. Returns the copy's
 /// path.

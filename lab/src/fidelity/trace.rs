@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use ksmith_core::field::KernelVersion;
-use ksmith_core::sim::Costs;
+use ksmith_core::sim::SimCosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::competitor::{Competitor, UnknownCompetitor};
-use crate::scenario::Form;
-use crate::simulate::{SimulatedHost, Simulation, SimulationError, Story, StoryError, Wishes};
+use crate::scenario::ScenarioForm;
+use crate::simulate::{SimulatedHost, Simulation, SimulationError, SimulationStory, StoryError, StoryOverrides};
 
 /// An error of simulating a trace.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum TraceError {
 
 /// One run over time, live or simulated.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct TracedRun {
     /// Complete passes of ksmd.
     pub passes: u64,
     /// Seconds, saved bytes, and ksmd's CPU time in seconds, for each sample.
@@ -42,7 +42,7 @@ pub struct Run {
 
 /// A recorded live run with what is needed to simulate it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Trace {
+pub struct RecordedTrace {
     /// Name of the scenario in `scenarios/`.
     pub scenario: String,
     /// The competitor, as `ksmith lab` names it.
@@ -52,27 +52,27 @@ pub struct Trace {
     /// Release of the kernel.
     pub kernel: String,
     /// Costs of the host's ksmd at that time.
-    pub costs: Costs,
+    pub costs: SimCosts,
     /// CPU time that ksmd had used since boot when the run began, in milliseconds: the kernel's advisor counts it.
     pub ksmd_before_ms: u64,
     /// The part of the time in which ksmd could run that it ran, in thousandths: other load had the CPU for the rest.
     pub ksmd_share_permille: u32,
-    /// True if ksmd could pause at a pass boundary ([`Rest`](ksmith_core::sample::Rest)).
+    /// True if ksmd could pause at a pass boundary ([`BoundaryPause`](ksmith_core::sample::BoundaryPause)).
     #[serde(default)]
     pub can_rest: bool,
     /// The live run itself.
     #[serde(flatten)]
-    pub run: Run,
+    pub run: TracedRun,
 }
 
-impl Run {
+impl TracedRun {
     /// The runs of the first competitor in the first scenario of what `ksmith lab run --json` and `ksmith sim --json` print.
     pub fn all_of(results: &Value) -> Vec<Self> {
         let runs = results["scenarios"][0]["competitors"][0]["runs"].as_array();
-        runs.into_iter().flatten().map(Self::of).collect()
+        runs.into_iter().flatten().map(Self::from_json).collect()
     }
 
-    fn of(run: &Value) -> Self {
+    fn from_json(run: &Value) -> Self {
         let thousandths = |seconds: &Value| (seconds.as_f64().unwrap_or(0.0) * 1000.0).round() / 1000.0;
         let points = run["series"]["points"].as_array().into_iter().flatten().map(|point| {
             let saved_bytes = point["saved_bytes"].as_u64().unwrap_or(0);
@@ -82,12 +82,12 @@ impl Run {
     }
 }
 
-impl Trace {
-    /// Simulates the run. `scenario` is the path of a file of which the short form takes [`Trace::seconds`].
+impl RecordedTrace {
+    /// Simulates the run. `scenario` is the path of a file of which the short form takes [`RecordedTrace::seconds`].
     ///
     /// # Errors
     /// The scenario can't be read, or the policy can't be simulated.
-    pub fn simulate(&self, scenario: &Path) -> Result<Run, TraceError> {
+    pub fn simulate(&self, scenario: &Path) -> Result<TracedRun, TraceError> {
         let kernel = KernelVersion::parse(&self.kernel).ok_or_else(|| TraceError::Kernel(self.kernel.clone()))?;
         let host = SimulatedHost {
             kernel,
@@ -99,12 +99,12 @@ impl Trace {
         };
         let simulation = Simulation {
             balances: Vec::new(),
-            stories: vec![Story::load(scenario, Form::Short, Wishes::default())?],
-            form: Form::Short,
+            stories: vec![SimulationStory::load(scenario, ScenarioForm::Short, StoryOverrides::default())?],
+            form: ScenarioForm::Short,
             competitors: vec![Competitor::parse(&self.policy)?],
             host,
         };
         let results = serde_json::to_value(simulation.play()?)?;
-        Ok(Run::all_of(&results).into_iter().next().unwrap_or_default())
+        Ok(TracedRun::all_of(&results).into_iter().next().unwrap_or_default())
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::filled::page_size;
-use crate::{Contents, Part};
+use crate::{GuestContents, MemoryPart};
 
 /// The most copies that share one frame: the kernel's default for `max_page_sharing`.
 const MAX_PAGE_SHARING: u64 = 256;
 
 /// The running guests, and which of their parts have been rewritten.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    guests: BTreeMap<usize, (Contents, Vec<bool>)>,
+pub struct KnownGuests {
+    guests: BTreeMap<usize, (GuestContents, Vec<bool>)>,
 }
 
-impl Known {
+impl KnownGuests {
     /// Records the start of a guest with these contents.
-    pub fn start(&mut self, guest: usize, contents: &Contents) {
+    pub fn start(&mut self, guest: usize, contents: &GuestContents) {
         self.guests.insert(guest, (contents.clone(), vec![false; contents.0.len()]));
     }
 
@@ -44,8 +44,8 @@ impl Known {
         });
         for part in pristine {
             match part {
-                Part::Equal { seed, pages } => parts.entry(seed).or_default().push(pages as u64),
-                Part::Zero { pages } => saved += pages as u64,
+                MemoryPart::Equal { seed, pages } => parts.entry(seed).or_default().push(pages as u64),
+                MemoryPart::Zero { pages } => saved += pages as u64,
                 // No other part can be saved.
                 _ => {}
             }
@@ -68,21 +68,21 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn pages(known: &Known) -> u64 {
+    fn pages(known: &KnownGuests) -> u64 {
         known.attainable_bytes() / page_size() as u64
     }
 
     #[test]
     fn what_can_be_saved_follows_the_guests() {
         let contents = |equal| {
-            Contents(vec![
-                Part::Equal { seed: 1, pages: equal },
-                Part::Zero { pages: 10 },
-                Part::Unique { pages: 500 },
-                Part::Work { pages: 500, percent: 1 },
+            GuestContents(vec![
+                MemoryPart::Equal { seed: 1, pages: equal },
+                MemoryPart::Zero { pages: 10 },
+                MemoryPart::Unique { pages: 500 },
+                MemoryPart::Work { pages: 500, percent: 1 },
             ])
         };
-        let mut known = Known::default();
+        let mut known = KnownGuests::default();
         known.start(0, &contents(100));
         assert_eq!(pages(&known), 10);
         known.start(1, &contents(100));
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_frame_serves_no_more_than_256() {
-        let mut known = Known::default();
+        let mut known = KnownGuests::default();
         for guest in 0..257 {
-            known.start(guest, &Contents(vec![Part::Equal { seed: 1, pages: 3 }]));
+            known.start(guest, &GuestContents(vec![MemoryPart::Equal { seed: 1, pages: 3 }]));
         }
         assert_eq!(pages(&known), 3 * (257 - 2));
     }

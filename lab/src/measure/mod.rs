@@ -6,12 +6,12 @@ mod series;
 mod spread;
 mod wait;
 
-use ksmith_core::trial::Balancing;
+use ksmith_core::trial::BalancingRecord;
 use serde::Serialize;
 
-pub use known::Known;
-pub use rise::{Rise, rises};
-pub use series::{Point, Series, Step};
+pub use known::KnownGuests;
+pub use rise::{SavingsRise, rises};
+pub use series::{AttainableStep, RunSeries, SeriesPoint};
 pub use spread::Spread;
 pub use wait::longest_wait;
 
@@ -19,7 +19,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Figures of one run that are not in its series.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Counted {
+pub struct RunCounts {
     /// Pages that the guests' workers processed.
     pub work_pages: u64,
     /// Seconds that guests took to rewrite and refill parts.
@@ -31,26 +31,26 @@ pub struct Counted {
     /// Pages of guests with wrong content.
     pub wrong_pages: usize,
     /// The figures of balancing, if it was simulated.
-    pub balance: Option<Balancing>,
+    pub balance: Option<BalancingRecord>,
 }
 
 /// The figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measures {
+pub struct RunMeasures {
     /// The most bytes that could be saved at any time.
     pub attainable_bytes: u64,
     /// Bytes saved at the end, at most the attainable ones.
     pub saved_bytes: u64,
     /// Each rise of the attainable savings, and the time until they were saved. Empty in a restless series.
-    pub rises: Vec<Rise>,
+    pub rises: Vec<SavingsRise>,
     /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 50 % ([`Series::is_restless`]).
+    /// wait for 50 % ([`RunSeries::is_restless`]).
     pub seconds_to_50: Option<f64>,
     /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 90 % ([`Series::is_restless`]).
+    /// wait for 90 % ([`RunSeries::is_restless`]).
     pub seconds_to_90: Option<f64>,
     /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 99 % ([`Series::is_restless`]).
+    /// wait for 99 % ([`RunSeries::is_restless`]).
     pub seconds_to_99: Option<f64>,
     /// Integral of the saved memory over time.
     pub gib_seconds: f64,
@@ -78,22 +78,22 @@ pub struct Measures {
     pub wrong_pages: usize,
     /// The figures of balancing, if it was simulated.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub balance: Option<Balancing>,
+    pub balance: Option<BalancingRecord>,
 }
 
-impl Measures {
+impl RunMeasures {
     /// Derives the figures of a run.
-    pub fn of(series: &Series, counted: &Counted) -> Self {
+    pub fn from_series(series: &RunSeries, counted: &RunCounts) -> Self {
         let last = series.points.last().copied().unwrap_or_default();
         let rises = if series.is_restless { Vec::new() } else { rises(series) };
-        let slowest = |part: f64, time: fn(&Rise) -> Option<f64>| {
+        let slowest = |part: f64, time: fn(&SavingsRise) -> Option<f64>| {
             if series.is_restless {
                 return longest_wait(series, part);
             }
             let times: Option<Vec<f64>> = rises.iter().map(time).collect();
             times.and_then(|times| times.into_iter().reduce(f64::max))
         };
-        let cpu = |point: &Point| point.ksmd_cpu_seconds + point.controller_cpu_seconds;
+        let cpu = |point: &SeriesPoint| point.ksmd_cpu_seconds + point.controller_cpu_seconds;
         Self {
             attainable_bytes: series.attainable.iter().map(|step| step.bytes).max().unwrap_or(0),
             saved_bytes: last.saved_bytes.min(series.attainable_at(last.at)),
@@ -120,42 +120,42 @@ impl Measures {
 
 /// A figure that is summarised over repeats.
 #[derive(Debug, Clone, Copy)]
-pub struct Figure {
+pub struct SummaryFigure {
     /// Key in `results.json`.
     pub key: &'static str,
     /// Reads the figure from a run. `None` if the run did not reach it.
-    pub of: fn(&Measures) -> Option<f64>,
+    pub of: fn(&RunMeasures) -> Option<f64>,
 }
 
 /// All figures of a summary, in the order of `results.json`.
-pub const FIGURES: [Figure; 15] = [
-    Figure { key: "saved_bytes", of: |m| Some(m.saved_bytes as f64) },
-    Figure { key: "seconds_to_50", of: |m| m.seconds_to_50 },
-    Figure { key: "seconds_to_90", of: |m| m.seconds_to_90 },
-    Figure { key: "seconds_to_99", of: |m| m.seconds_to_99 },
-    Figure { key: "gib_seconds", of: |m| Some(m.gib_seconds) },
-    Figure { key: "ksmd_cpu_seconds", of: |m| Some(m.ksmd_cpu_seconds) },
-    Figure { key: "ksmd_peak_percent", of: |m| Some(m.ksmd_peak_percent) },
-    Figure { key: "late_percent", of: |m| Some(m.late_percent) },
-    Figure { key: "controller_cpu_seconds", of: |m| Some(m.controller_cpu_seconds) },
-    Figure { key: "controller_rss_bytes", of: |m| Some(m.controller_rss_bytes as f64) },
-    Figure { key: "breaks", of: |m| Some(m.breaks as f64) },
-    Figure { key: "passes", of: |m| Some(m.passes as f64) },
-    Figure { key: "work_pages", of: |m| Some(m.work_pages as f64) },
-    Figure { key: "rewrite_seconds", of: |m| Some(m.rewrite_seconds) },
-    Figure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
+pub const FIGURES: [SummaryFigure; 15] = [
+    SummaryFigure { key: "saved_bytes", of: |m| Some(m.saved_bytes as f64) },
+    SummaryFigure { key: "seconds_to_50", of: |m| m.seconds_to_50 },
+    SummaryFigure { key: "seconds_to_90", of: |m| m.seconds_to_90 },
+    SummaryFigure { key: "seconds_to_99", of: |m| m.seconds_to_99 },
+    SummaryFigure { key: "gib_seconds", of: |m| Some(m.gib_seconds) },
+    SummaryFigure { key: "ksmd_cpu_seconds", of: |m| Some(m.ksmd_cpu_seconds) },
+    SummaryFigure { key: "ksmd_peak_percent", of: |m| Some(m.ksmd_peak_percent) },
+    SummaryFigure { key: "late_percent", of: |m| Some(m.late_percent) },
+    SummaryFigure { key: "controller_cpu_seconds", of: |m| Some(m.controller_cpu_seconds) },
+    SummaryFigure { key: "controller_rss_bytes", of: |m| Some(m.controller_rss_bytes as f64) },
+    SummaryFigure { key: "breaks", of: |m| Some(m.breaks as f64) },
+    SummaryFigure { key: "passes", of: |m| Some(m.passes as f64) },
+    SummaryFigure { key: "work_pages", of: |m| Some(m.work_pages as f64) },
+    SummaryFigure { key: "rewrite_seconds", of: |m| Some(m.rewrite_seconds) },
+    SummaryFigure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
 ];
 
 /// Figures of a summary where guests were balanced.
-pub const BALANCE_FIGURES: [Figure; 8] = [
-    Figure { key: "overflow_seconds", of: |m| Some(m.balance?.overflow_seconds) },
-    Figure { key: "overflow_gib_seconds", of: |m| Some(m.balance?.overflow_gib_seconds) },
-    Figure { key: "most_overflow_bytes", of: |m| Some(m.balance?.most_overflow_bytes as f64) },
-    Figure { key: "taken_bytes", of: |m| Some(m.balance?.taken_bytes as f64) },
-    Figure { key: "away_gib_seconds", of: |m| Some(m.balance?.away_gib_seconds) },
-    Figure { key: "refaults", of: |m| Some(m.balance?.refaults as f64) },
-    Figure { key: "waited_seconds", of: |m| Some(m.balance?.waited_seconds) },
-    Figure { key: "guest_kills", of: |m| Some(m.balance?.guest_kills as f64) },
+pub const BALANCE_FIGURES: [SummaryFigure; 8] = [
+    SummaryFigure { key: "overflow_seconds", of: |m| Some(m.balance?.overflow_seconds) },
+    SummaryFigure { key: "overflow_gib_seconds", of: |m| Some(m.balance?.overflow_gib_seconds) },
+    SummaryFigure { key: "most_overflow_bytes", of: |m| Some(m.balance?.most_overflow_bytes as f64) },
+    SummaryFigure { key: "taken_bytes", of: |m| Some(m.balance?.taken_bytes as f64) },
+    SummaryFigure { key: "away_gib_seconds", of: |m| Some(m.balance?.away_gib_seconds) },
+    SummaryFigure { key: "refaults", of: |m| Some(m.balance?.refaults as f64) },
+    SummaryFigure { key: "waited_seconds", of: |m| Some(m.balance?.waited_seconds) },
+    SummaryFigure { key: "guest_kills", of: |m| Some(m.balance?.guest_kills as f64) },
 ];
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::series::Series;
+use super::series::RunSeries;
 
 /// Guests that start within this many seconds of each other count as one event.
 const TOGETHER: f64 = 5.0;
 
 /// One rise of the attainable savings, and the time until they were saved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Rise {
+pub struct SavingsRise {
     /// End of the rise, in seconds since the start of the run.
     pub at: f64,
     /// Attainable bytes that were not yet saved when the rise began.
@@ -24,7 +24,7 @@ pub struct Rise {
 
 /// Finds every rise of the attainable savings. A rise ends where the next begins, where the attainable savings
 /// fall, or with the run.
-pub fn rises(series: &Series) -> Vec<Rise> {
+pub fn rises(series: &RunSeries) -> Vec<SavingsRise> {
     let steps = &series.attainable;
     let mut rises = Vec::new();
     let mut before = 0;
@@ -50,7 +50,7 @@ pub fn rises(series: &Series) -> Vec<Rise> {
     rises
 }
 
-fn rise(series: &Series, begin: f64, at: f64, end: f64, target: u64) -> Option<Rise> {
+fn rise(series: &RunSeries, begin: f64, at: f64, end: f64, target: u64) -> Option<SavingsRise> {
     let saved_before = series.points.iter().take_while(|p| p.at <= begin).last().map_or(0, |p| p.saved_bytes);
     let missing = target.checked_sub(saved_before).filter(|missing| *missing > 0)?;
     let reached = |part: f64| {
@@ -59,7 +59,7 @@ fn rise(series: &Series, begin: f64, at: f64, end: f64, target: u64) -> Option<R
         let first = within.into_iter().find(|point| point.saved_bytes as f64 >= wanted)?;
         Some((first.at - at).max(0.0))
     };
-    Some(Rise {
+    Some(SavingsRise {
         at,
         missing_bytes: missing,
         seconds_to_50: reached(0.5),

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 /// One sample of a run. Counters count from the first sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Point {
+pub struct SeriesPoint {
     /// Seconds since the start of the run.
     pub at: f64,
-    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes ([`Series::new`]).
+    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes ([`RunSeries::new`]).
     pub saved_bytes: u64,
     /// Start of the last complete pass. Each page that the kernel counts as merged was merged at some moment
     /// since.
@@ -23,7 +23,7 @@ pub struct Point {
 
 /// A change of the attainable savings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Step {
+pub struct AttainableStep {
     /// Seconds since the start of the run.
     pub at: f64,
     /// Bytes that can be saved from then on.
@@ -32,21 +32,21 @@ pub struct Step {
 
 /// A run over time, with points and steps in order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Series {
+pub struct RunSeries {
     /// Samples of the run.
-    pub points: Vec<Point>,
+    pub points: Vec<SeriesPoint>,
     /// Changes of the attainable savings, which are 0 before the first step.
-    pub attainable: Vec<Step>,
+    pub attainable: Vec<AttainableStep>,
     /// True if the attainable savings change all the time, as in a fleet: no rise then lasts until it is saved.
     #[serde(skip)]
     pub is_restless: bool,
 }
 
-impl Series {
+impl RunSeries {
     /// Makes a series of the kernel's counts. The kernel counts a page that was written to as merged until ksmd
     /// visits it, and a parked ksmd visits none. So each count is bounded by the least that was attainable since
     /// the last complete pass began.
-    pub fn new(mut points: Vec<Point>, attainable: Vec<Step>) -> Self {
+    pub fn new(mut points: Vec<SeriesPoint>, attainable: Vec<AttainableStep>) -> Self {
         for point in &mut points {
             let begin = attainable.iter().rposition(|step| step.at <= point.known_since);
             let since = attainable[begin.unwrap_or(0)..].iter().take_while(|step| step.at <= point.at);
@@ -89,7 +89,7 @@ impl Series {
     }
 
     /// The greatest growth of a counter in any window of `seconds`, per second. 0 for a shorter run.
-    pub fn peak_rate(&self, seconds: f64, counter: impl Fn(&Point) -> f64) -> f64 {
+    pub fn peak_rate(&self, seconds: f64, counter: impl Fn(&SeriesPoint) -> f64) -> f64 {
         let mut begin = 0;
         let mut peak = 0.0_f64;
         for to in &self.points {
@@ -105,7 +105,7 @@ impl Series {
     }
 
     /// The growth of a counter from `since` to the end of the run, per second.
-    pub fn rate_since(&self, since: f64, counter: impl Fn(&Point) -> f64) -> f64 {
+    pub fn rate_since(&self, since: f64, counter: impl Fn(&SeriesPoint) -> f64) -> f64 {
         let from = self.points.iter().find(|point| point.at >= since);
         let (Some(from), Some(to)) = (from, self.points.last()) else { return 0.0 };
         if to.at <= from.at { 0.0 } else { (counter(to) - counter(from)) / (to.at - from.at) }

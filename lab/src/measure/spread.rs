@@ -16,7 +16,7 @@ pub struct Spread {
 
 impl Spread {
     /// Summarises any number of values.
-    pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Self {
+    pub fn from_values(values: impl IntoIterator<Item = Option<f64>>) -> Self {
         let mut values: Vec<f64> = values.into_iter().map(|value| value.unwrap_or(f64::INFINITY)).collect();
         values.sort_by(f64::total_cmp);
         let at = |place: Option<usize>| values.get(place?).copied().filter(|value| value.is_finite());
@@ -39,17 +39,17 @@ mod tests {
     #[test]
     fn what_was_not_reached_is_later_than_all() {
         let none = Spread { median: None, min: None, max: None };
-        assert_eq!(Spread::of([]), none);
-        assert_eq!(Spread::of([None]), none);
-        assert_eq!(Spread::of([Some(3.0), None, Some(1.0)]).median, Some(3.0));
-        assert_eq!(Spread::of([Some(1.0), None]), Spread { median: None, min: Some(1.0), max: None });
-        assert_eq!(Spread::of([Some(1.0), Some(4.0)]).median, Some(2.5));
+        assert_eq!(Spread::from_values([]), none);
+        assert_eq!(Spread::from_values([None]), none);
+        assert_eq!(Spread::from_values([Some(3.0), None, Some(1.0)]).median, Some(3.0));
+        assert_eq!(Spread::from_values([Some(1.0), None]), Spread { median: None, min: Some(1.0), max: None });
+        assert_eq!(Spread::from_values([Some(1.0), Some(4.0)]).median, Some(2.5));
     }
 
     proptest! {
         #[test]
         fn the_median_is_between_the_extremes(values in prop::collection::vec(0.0..1e9_f64, 1..9)) {
-            let spread = Spread::of(values.iter().copied().map(Some));
+            let spread = Spread::from_values(values.iter().copied().map(Some));
             let (min, median, max) = (spread.min.unwrap(), spread.median.unwrap(), spread.max.unwrap());
             prop_assert!(min <= median && median <= max);
             prop_assert!(2 * values.iter().filter(|value| **value <= median).count() >= values.len());

@@ -4,20 +4,20 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn point(at: f64, saved_mib: u64, cpu: f64) -> Point {
-    Point { at, saved_bytes: saved_mib * MIB, ksmd_cpu_seconds: cpu, ..Point::default() }
+fn point(at: f64, saved_mib: u64, cpu: f64) -> SeriesPoint {
+    SeriesPoint { at, saved_bytes: saved_mib * MIB, ksmd_cpu_seconds: cpu, ..SeriesPoint::default() }
 }
 
-fn series(points: &[(f64, u64, f64)], attainable: &[(f64, u64)]) -> Series {
-    Series {
+fn series(points: &[(f64, u64, f64)], attainable: &[(f64, u64)]) -> RunSeries {
+    RunSeries {
         points: points.iter().map(|&(at, saved, cpu)| point(at, saved, cpu)).collect(),
-        attainable: attainable.iter().map(|&(at, mib)| Step { at, bytes: mib * MIB }).collect(),
+        attainable: attainable.iter().map(|&(at, mib)| AttainableStep { at, bytes: mib * MIB }).collect(),
         is_restless: false,
     }
 }
 
-fn measures(series: &Series) -> Measures {
-    Measures::of(series, &Counted::default())
+fn measures(series: &RunSeries) -> RunMeasures {
+    RunMeasures::from_series(series, &RunCounts::default())
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_fall_ends_a_rise() {
     assert_eq!(measures(&s).rises[0].seconds_to_50, Some(9.0));
 }
 
-fn restless(points: &[(f64, u64)], attainable: &[(f64, u64)]) -> Measures {
+fn restless(points: &[(f64, u64)], attainable: &[(f64, u64)]) -> RunMeasures {
     let points: Vec<_> = points.iter().map(|&(at, saved)| (at, saved, 0.0)).collect();
-    measures(&Series { is_restless: true, ..series(&points, attainable) })
+    measures(&RunSeries { is_restless: true, ..series(&points, attainable) })
 }
 
 #[test]
@@ -118,13 +118,13 @@ fn peaks_and_late_use_are_rates() {
 
 #[test]
 fn an_empty_run_amounts_to_nothing() {
-    let m = measures(&Series::default());
+    let m = measures(&RunSeries::default());
     assert_eq!((m.gib_seconds, m.seconds_to_50, m.ksmd_peak_percent, m.late_percent), (0.0, None, 0.0, 0.0));
 }
 
 #[test]
 fn every_figure_is_a_key_of_a_run() {
-    let run = serde_json::to_value(measures(&Series::default())).unwrap();
+    let run = serde_json::to_value(measures(&RunSeries::default())).unwrap();
     for figure in FIGURES {
         assert!(run.get(figure.key).is_some(), "{}", figure.key);
     }
@@ -134,7 +134,7 @@ prop_compose! {
     fn any_series()(
         looks in prop::collection::vec((0.01..3.0_f64, 0_u64..2000, 0.0..1.0_f64), 0..40),
         steps in prop::collection::vec((0.0..20.0_f64, 0_u64..2000), 0..8),
-    ) -> Series {
+    ) -> RunSeries {
         let (mut at, mut cpu) = (0.0, 0.0);
         let points = looks.into_iter().map(|(gap, saved, share)| {
             at += gap;
@@ -144,19 +144,19 @@ prop_compose! {
         let mut when = 0.0;
         let attainable = steps.into_iter().map(|(gap, mib)| {
             when += gap;
-            Step { at: when, bytes: mib * MIB }
+            AttainableStep { at: when, bytes: mib * MIB }
         }).collect();
-        Series { points, attainable, is_restless: false }
+        RunSeries { points, attainable, is_restless: false }
     }
 }
 
 #[test]
 fn what_was_rewritten_and_came_back_counts_only_once_ksmd_has_been_there() {
-    let steps = [(0.0, 100), (10.0, 40), (20.0, 100)].map(|(at, mib)| Step { at, bytes: mib * MIB });
+    let steps = [(0.0, 100), (10.0, 40), (20.0, 100)].map(|(at, mib)| AttainableStep { at, bytes: mib * MIB });
     // The kernel counts all of the part as merged all the time.
     let looks = [(5.0, 0.0), (15.0, 4.0), (25.0, 4.0), (30.0, 22.0)];
-    let points = looks.map(|(at, known_since)| Point { known_since, ..point(at, 100, 0.0) });
-    let series = Series::new(points.to_vec(), steps.to_vec());
+    let points = looks.map(|(at, known_since)| SeriesPoint { known_since, ..point(at, 100, 0.0) });
+    let series = RunSeries::new(points.to_vec(), steps.to_vec());
     let saved: Vec<_> = series.points.iter().map(|point| point.saved_bytes / MIB).collect();
     assert_eq!(saved, [100, 40, 40, 100]);
 }
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn more_of_a_restless_run_takes_longer(s in any_series()) {
-        let m = measures(&Series { is_restless: true, ..s });
+        let m = measures(&RunSeries { is_restless: true, ..s });
         let times = [m.seconds_to_50, m.seconds_to_90, m.seconds_to_99].map(|time| time.unwrap_or(f64::INFINITY));
         prop_assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
     }
@@ -198,7 +198,7 @@ proptest! {
     #[test]
     fn a_run_is_the_sum_of_its_parts(s in any_series(), cut in 0_usize..40) {
         let cut = cut.min(s.points.len().saturating_sub(1));
-        let part = |points: &[Point]| measures(&Series { points: points.to_vec(), ..s.clone() }).gib_seconds;
+        let part = |points: &[SeriesPoint]| measures(&RunSeries { points: points.to_vec(), ..s.clone() }).gib_seconds;
         let whole = part(&s.points);
         let parts = part(s.points.get(..=cut).unwrap_or(&[])) + part(s.points.get(cut..).unwrap_or(&[]));
         prop_assert!((whole - parts).abs() < 1e-6, "{whole} {parts}");

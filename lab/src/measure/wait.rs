@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::series::Series;
+use super::series::RunSeries;
 
 /// Saved and attainable bytes from a moment on.
-struct Event {
+struct SavingsEvent {
     at: f64,
     saved: f64,
     attainable: f64,
@@ -15,7 +15,7 @@ struct Event {
 /// run it may still last.
 ///
 /// `None` if the part was never saved.
-pub fn longest_wait(series: &Series, part: f64) -> Option<f64> {
+pub fn longest_wait(series: &RunSeries, part: f64) -> Option<f64> {
     let events = events(series);
     let begin = events.iter().position(|event| event.attainable > 0.0)?;
     // The window of events that ends with the present one; the places of its greatest `saved` and of its least `attainable` come first.
@@ -39,7 +39,7 @@ pub fn longest_wait(series: &Series, part: f64) -> Option<f64> {
 }
 
 /// Returns all samples and all changes of the attainable savings, in order.
-fn events(series: &Series) -> Vec<Event> {
+fn events(series: &RunSeries) -> Vec<SavingsEvent> {
     let mut steps = series.attainable.iter().peekable();
     let (mut saved, mut attainable) = (0.0, 0.0);
     let mut events = Vec::with_capacity(series.points.len() + series.attainable.len());
@@ -47,11 +47,11 @@ fn events(series: &Series) -> Vec<Event> {
         while let Some(step) = steps.next_if(|step| step.at <= point.at) {
             attainable = step.bytes as f64;
             if step.at < point.at {
-                events.push(Event { at: step.at, saved, attainable });
+                events.push(SavingsEvent { at: step.at, saved, attainable });
             }
         }
         saved = point.saved_bytes as f64;
-        events.push(Event { at: point.at, saved, attainable });
+        events.push(SavingsEvent { at: point.at, saved, attainable });
     }
     events
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith_core::decide::Limits;
+use ksmith_core::decide::PolicyLimits;
 use ksmith_host::bad_file::read_text;
 
 use super::LabError;
-use super::group::Group;
-use super::usage::Measured;
+use super::group::ProcessGroup;
+use super::usage::ControllerProcesses;
 use crate::competitor::{Competitor, CompetitorKind, limits_table};
 
 /// The longest that a controller may take until it is ready.
@@ -21,25 +21,29 @@ const TO_END: Duration = Duration::from_secs(60);
 
 /// A running controller, which is ended on drop.
 #[derive(Debug)]
-pub(super) struct Contender {
+pub(super) struct RunningController {
     name: String,
-    group: Option<Group>,
-    measured: Measured,
+    group: Option<ProcessGroup>,
+    measured: ControllerProcesses,
     log: PathBuf,
 }
 
-impl Contender {
+impl RunningController {
     /// Starts `competitor`, with its files in the empty directory `place`, and waits until it is ready. Its
     /// output goes to `log`.
     pub(super) fn start(
         program: &Path,
         competitor: &Competitor,
-        limits: &Limits,
+        limits: &PolicyLimits,
         place: &Path,
         log: &Path,
     ) -> Result<Self, LabError> {
-        let mut contender =
-            Self { name: competitor.name.clone(), group: None, measured: Measured::Nothing, log: log.to_owned() };
+        let mut contender = Self {
+            name: competitor.name.clone(),
+            group: None,
+            measured: ControllerProcesses::Nothing,
+            log: log.to_owned(),
+        };
         match &competitor.kind {
             CompetitorKind::Off => {}
             CompetitorKind::Daemon { policy } => {
@@ -54,7 +58,7 @@ impl Contender {
         Ok(contender)
     }
 
-    pub(super) fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> ControllerProcesses {
         self.measured
     }
 
@@ -70,7 +74,9 @@ impl Contender {
         let status = group.end(TO_END).map_err(LabError::System)?;
         // The status of a shell that is killed is not 0; the daemon ends with 0 when it is asked to.
         match self.measured {
-            Measured::Process(_) if !status.success() => Err(self.failed(&format!("it ended badly: {status}"))),
+            ControllerProcesses::Process(_) if !status.success() => {
+                Err(self.failed(&format!("it ended badly: {status}")))
+            }
             _ => Ok(()),
         }
     }
@@ -81,7 +87,7 @@ impl Contender {
         let mut command = Command::new(program);
         command.args(["daemon", "-v", "--config"]).arg(&file).arg("--state-dir").arg(place.join("state"));
         let group = self.launch(&mut command)?;
-        self.measured = Measured::Process(group.pid());
+        self.measured = ControllerProcesses::Process(group.pid());
         self.group = Some(group);
         self.wait_for(&socket)
     }
@@ -97,12 +103,12 @@ impl Contender {
             command.env("KSM_THRES_COEF", "100");
         }
         let group = self.launch(&mut command)?;
-        self.measured = Measured::Group(group.pid());
+        self.measured = ControllerProcesses::Group(group.pid());
         self.group = Some(group);
         self.wait_for(&pid_file)
     }
 
-    fn launch(&self, command: &mut Command) -> Result<Group, LabError> {
+    fn launch(&self, command: &mut Command) -> Result<ProcessGroup, LabError> {
         let log = || File::create(&self.log).and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log().map_err(LabError::System)?;
         command
@@ -111,7 +117,7 @@ impl Contender {
             .stderr(err)
             .env_remove("NOTIFY_SOCKET")
             .env_remove("JOURNAL_STREAM");
-        Group::start(command).map_err(|why| self.failed(&format!("it can't be started: {why}")))
+        ProcessGroup::start(command).map_err(|why| self.failed(&format!("it can't be started: {why}")))
     }
 
     /// Waits for a file that appears when the controller is ready.

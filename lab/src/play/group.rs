@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_
 
 /// A running program with all that it started, which are ended on drop.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     child: Child,
     ended: Option<ExitStatus>,
 }
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// them.
 const GONE: Duration = Duration::from_millis(500);
 
-impl Group {
+impl ProcessGroup {
     /// Starts `command`, which gets SIGTERM if the lab is killed.
     pub(super) fn start(command: &mut Command) -> io::Result<Self> {
         apart(command);
@@ -72,7 +72,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if self.ended.is_none() {
             // An error can't be returned from drop.
@@ -98,7 +98,7 @@ mod tests {
     fn what_a_program_left_behind_is_ended_with_it() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 1000 & echo $!; exec sleep 1000"]).stdout(std::process::Stdio::piped());
-        let mut group = Group::start(&mut shell).unwrap();
+        let mut group = ProcessGroup::start(&mut shell).unwrap();
         let mut line = String::new();
         io::BufRead::read_line(&mut io::BufReader::new(group.child.stdout.take().unwrap()), &mut line).unwrap();
         assert_eq!(group.ended().unwrap(), None);

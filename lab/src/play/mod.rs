@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use self::contender::Contender;
-use self::sampler::Sampler;
-use self::stage::Stage;
+use self::contender::RunningController;
+use self::sampler::RunSampler;
+use self::stage::GuestStage;
 use super::competitor::Competitor;
-use super::measure::{Counted, Series};
-use super::results::{RawRun, Results};
-use super::scenario::{Form, Scenario};
+use super::measure::{RunCounts, RunSeries};
+use super::results::{LabResults, RawRun};
+use super::scenario::{Scenario, ScenarioForm};
 use super::{GuestError, results};
 use ksmith_host::signals::Signal;
 
-pub use progress::Progress;
-pub(crate) use sampler::Passes;
+pub use progress::LabProgress;
+pub(crate) use sampler::PassTracker;
 
 /// The host of an experiment.
-pub trait Bench {
+pub trait LabBench {
     /// Brings the host to the state that every run starts from: nothing merged, every setting at the kernel's
     /// default, ksmd off.
     ///
@@ -42,13 +42,13 @@ pub trait Bench {
 
 /// The runs of an experiment.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LabPlan {
     /// Path of the ksmith program, which runs as guests and as policies.
     pub program: PathBuf,
     /// Scenarios to play.
     pub scenarios: Vec<Scenario>,
     /// Form of the scenarios.
-    pub form: Form,
+    pub form: ScenarioForm,
     /// Competitors that each scenario is played under.
     pub competitors: Vec<Competitor>,
     /// Number of runs of each scenario under each competitor.
@@ -103,11 +103,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// # Errors
 /// A run failed or was interrupted.
 pub fn play(
-    plan: &Plan,
-    bench: &mut impl Bench,
+    plan: &LabPlan,
+    bench: &mut impl LabBench,
     interrupts: &Receiver<Signal>,
-    progress: &Progress,
-) -> Result<Results, LabError> {
+    progress: &LabProgress,
+) -> Result<LabResults, LabError> {
     // Guests are started under a hypervisor's name, so that policies that count virtual machines count them.
     let names = tempfile::tempdir().map_err(LabError::System)?;
     let guest = names.path().join("qemu-system-x86_64");
@@ -119,35 +119,35 @@ pub fn play(
             for (competitor, runs) in plan.competitors.iter().zip(&mut runs) {
                 progress.say(format!("{} {number}/{} {}", scenario.name, plan.repeat, competitor.name));
                 bench.reset().map_err(LabError::Bench)?;
-                let run = Run { plan, scenario, competitor, number, guest: &guest, interrupts, progress };
+                let run = LabRun { plan, scenario, competitor, number, guest: &guest, interrupts, progress };
                 runs.push(run.play()?);
             }
         }
-        played.push(results::ScenarioResults::of(scenario, &plan.competitors, runs));
+        played.push(results::ScenarioResults::from_runs(scenario, &plan.competitors, runs));
     }
-    Ok(Results::of(plan.form, plan.repeat, played))
+    Ok(LabResults::from_scenarios(plan.form, plan.repeat, played))
 }
 
 /// One run of one scenario under one competitor.
-struct Run<'a> {
-    plan: &'a Plan,
+struct LabRun<'a> {
+    plan: &'a LabPlan,
     scenario: &'a Scenario,
     competitor: &'a Competitor,
     number: u32,
     guest: &'a Path,
     interrupts: &'a Receiver<Signal>,
-    progress: &'a Progress,
+    progress: &'a LabProgress,
 }
 
-impl Run<'_> {
+impl LabRun<'_> {
     fn play(&self) -> Result<RawRun, LabError> {
         let place = tempfile::tempdir().map_err(LabError::System)?;
         let log = self.log(place.path())?;
         let limits = &self.scenario.limits;
-        let contender = Contender::start(&self.plan.program, self.competitor, limits, place.path(), &log)?;
+        let contender = RunningController::start(&self.plan.program, self.competitor, limits, place.path(), &log)?;
         let began = Instant::now();
-        let sampler = Sampler::start(contender.measured(), began)?;
-        let mut stage = Stage::new(self.guest, &self.scenario.instances, began);
+        let sampler = RunSampler::start(contender.measured(), began)?;
+        let mut stage = GuestStage::new(self.guest, &self.scenario.instances, began);
         for actions in self.scenario.actions.chunk_by(|a, b| a.at == b.at) {
             let at = actions.first().map_or(Duration::ZERO, |action| action.at);
             self.wait_until(began + at, &sampler, began)?;
@@ -159,8 +159,8 @@ impl Run<'_> {
         contender.end()?;
         self.progress.run_done(self.scenario.duration);
         Ok(RawRun {
-            series: Series::new(seen.points, std::mem::take(&mut stage.attainable)),
-            counted: Counted {
+            series: RunSeries::new(seen.points, std::mem::take(&mut stage.attainable)),
+            counted: RunCounts {
                 work_pages: stage.work_pages,
                 rewrite_seconds: stage.rewrite_time.as_secs_f64(),
                 controller_rss_bytes: seen.controller_rss_bytes,
@@ -177,7 +177,7 @@ impl Run<'_> {
         Ok(logs.join(format!("{}-{}-{}.log", self.scenario.name, self.competitor.file_name(), self.number)))
     }
 
-    fn wait_until(&self, deadline: Instant, sampler: &Sampler, began: Instant) -> Result<(), LabError> {
+    fn wait_until(&self, deadline: Instant, sampler: &RunSampler, began: Instant) -> Result<(), LabError> {
         loop {
             let next = deadline.min(Instant::now() + TICK);
             match self.interrupts.recv_deadline(next) {

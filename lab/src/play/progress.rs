@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use ksmith_core::printable::OneLine;
-use ksmith_core::units::{Bytes, Span};
+use ksmith_core::units::{Bytes, TimeSpan};
 
 /// The display of progress.
 #[derive(Debug)]
-pub struct Progress {
+pub struct LabProgress {
     bar: Option<ProgressBar>,
     total: Duration,
     done: Cell<Duration>,
 }
 
-impl Progress {
+impl LabProgress {
     /// Makes the display for runs that take `total` together, without the time between them.
     pub fn new(total: Duration) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
@@ -38,7 +38,7 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.set_prefix(what),
             None => {
-                let left = Span(self.total.saturating_sub(self.done.get()));
+                let left = TimeSpan(self.total.saturating_sub(self.done.get()));
                 // A closed standard error does not end the lab.
                 let _ = writeln!(io::stderr(), "{what} ({left} left)");
             }

@@ -10,8 +10,8 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use ksmith_core::kernel::{self, Vmstat};
 
 use super::LabError;
-use super::usage::{Measured, Usage};
-use crate::measure::Point;
+use super::usage::{ControllerProcesses, ControllerUsage};
+use crate::measure::SeriesPoint;
 use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
@@ -21,35 +21,35 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// The samples of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Seen {
-    pub(super) points: Vec<Point>,
+pub(super) struct RunSamples {
+    pub(super) points: Vec<SeriesPoint>,
     pub(super) passes: u64,
     pub(super) controller_rss_bytes: u64,
 }
 
 /// A thread that samples until it is stopped.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(super) struct RunSampler {
     saved: Arc<AtomicU64>,
     end: Sender<()>,
-    thread: JoinHandle<Result<Seen, LabError>>,
+    thread: JoinHandle<Result<RunSamples, LabError>>,
 }
 
-impl Sampler {
+impl RunSampler {
     /// Starts the thread. Time counts from `began`.
-    pub(super) fn start(measured: Measured, began: Instant) -> Result<Self, LabError> {
+    pub(super) fn start(measured: ControllerProcesses, began: Instant) -> Result<Self, LabError> {
         let (end, is_ended) = bounded::<()>(0);
         let saved = Arc::new(AtomicU64::new(0));
         let latest = Arc::clone(&saved);
-        let mut eye = Eye::new(Root::host(), measured)?;
+        let mut eye = SamplerState::new(Root::host(), measured)?;
         let watch = move || {
             let mut next = began;
             loop {
-                let point = eye.look(began, false)?;
+                let point = eye.read_point(began, false)?;
                 latest.store(point.saved_bytes, Ordering::Relaxed);
                 next = Instant::now().max(next + EVERY);
                 if is_ended.recv_deadline(next) != Err(RecvTimeoutError::Timeout) {
-                    eye.look(began, true)?;
+                    eye.read_point(began, true)?;
                     return Ok(eye.seen);
                 }
             }
@@ -64,26 +64,26 @@ impl Sampler {
     }
 
     /// Takes a last sample and returns all of them.
-    pub(super) fn finish(self) -> Result<Seen, LabError> {
+    pub(super) fn finish(self) -> Result<RunSamples, LabError> {
         drop(self.end);
         self.thread.join().map_err(|_| LabError::Unseen("the sampling thread panicked".to_owned()))?
     }
 }
 
-struct Eye {
+struct SamplerState {
     root: Root,
     counts: KsmCounts,
-    measured: Measured,
+    measured: ControllerProcesses,
     ksmd: u32,
-    controller: Usage,
-    first: Option<First>,
-    progress: Passes,
-    seen: Seen,
+    controller: ControllerUsage,
+    first: Option<FirstCounters>,
+    progress: PassTracker,
+    seen: RunSamples,
 }
 
 /// The counters at the first sample.
 #[derive(Clone, Copy)]
-struct First {
+struct FirstCounters {
     ksmd_ns: u64,
     controller: Duration,
     breaks: u64,
@@ -93,7 +93,7 @@ struct First {
 /// The start of the last complete pass. Each page that the kernel counts as merged was merged at some moment
 /// since.
 #[derive(Debug, Default)]
-pub(crate) struct Passes {
+pub(crate) struct PassTracker {
     ended: u64,
     visited: u64,
     /// True if ksmd has visited no page since the last pass ended.
@@ -103,8 +103,8 @@ pub(crate) struct Passes {
     began_before: f64,
 }
 
-impl Passes {
-    pub(crate) fn look(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
+impl PassTracker {
+    pub(crate) fn record_counters(&mut self, at: f64, ended: u64, visited: u64) -> f64 {
         if ended != self.ended {
             self.began_before = if ended == self.ended + 1 { self.began } else { at };
             self.began = at;
@@ -119,22 +119,22 @@ impl Passes {
     }
 }
 
-impl Eye {
-    fn new(root: Root, measured: Measured) -> Result<Self, LabError> {
+impl SamplerState {
+    fn new(root: Root, measured: ControllerProcesses) -> Result<Self, LabError> {
         let ksmd = ksmd::pid(&root).ok_or_else(|| LabError::Unseen("there is no ksmd in /proc".to_owned()))?;
         Ok(Self {
             counts: KsmCounts::new(&root),
             root,
             measured,
             ksmd,
-            controller: Usage::default(),
+            controller: ControllerUsage::default(),
             first: None,
-            progress: Passes::default(),
-            seen: Seen::default(),
+            progress: PassTracker::default(),
+            seen: RunSamples::default(),
         })
     }
 
-    fn look(&mut self, began: Instant, is_last: bool) -> Result<Point, LabError> {
+    fn read_point(&mut self, began: Instant, is_last: bool) -> Result<SeriesPoint, LabError> {
         let page = rustix::param::page_size() as u64;
         let ksmd_ns = self.read(&format!("proc/{}/schedstat", self.ksmd), |t| kernel::cpu_ns(t).ok())?;
         let merged = self.counts.read_merged();
@@ -147,17 +147,19 @@ impl Eye {
         let at = began.elapsed().as_secs_f64();
         // A group is found by reading all of /proc, which would disturb the run at every sample. Once a second
         // suffices.
-        let is_due =
-            is_last || !matches!(self.measured, Measured::Group(_)) || self.seen.points.len().is_multiple_of(5);
+        let is_due = is_last
+            || !matches!(self.measured, ControllerProcesses::Group(_))
+            || self.seen.points.len().is_multiple_of(5);
         if is_due {
-            self.controller = Usage::now(&self.root, self.measured);
+            self.controller = ControllerUsage::now(&self.root, self.measured);
         }
         let controller = self.controller;
-        let first = *self.first.get_or_insert(First { ksmd_ns, controller: controller.cpu, breaks, passes });
-        let point = Point {
+        let first =
+            *self.first.get_or_insert(FirstCounters { ksmd_ns, controller: controller.cpu, breaks, passes });
+        let point = SeriesPoint {
             at,
             saved_bytes: merged.saved_pages() * page,
-            known_since: self.progress.look(at, passes, visited),
+            known_since: self.progress.record_counters(at, passes, visited),
             ksmd_cpu_seconds: Duration::from_nanos(ksmd_ns.saturating_sub(first.ksmd_ns)).as_secs_f64(),
             controller_cpu_seconds: controller.cpu.saturating_sub(first.controller).as_secs_f64(),
             breaks: breaks.saturating_sub(first.breaks),
@@ -182,18 +184,18 @@ mod tests {
 
     #[test]
     fn kernel_counts_date_from_the_start_of_the_last_complete_pass() {
-        let mut passes = Passes::default();
-        assert_eq!(passes.look(1.0, 0, 0), 0.0);
-        assert_eq!(passes.look(2.0, 0, 50), 0.0);
-        assert_eq!(passes.look(3.0, 1, 100), 0.0, "the first pass began at 0");
+        let mut passes = PassTracker::default();
+        assert_eq!(passes.record_counters(1.0, 0, 0), 0.0);
+        assert_eq!(passes.record_counters(2.0, 0, 50), 0.0);
+        assert_eq!(passes.record_counters(3.0, 1, 100), 0.0, "the first pass began at 0");
         // ksmd is parked where the pass ended, and begins the next at 9.
-        assert_eq!(passes.look(9.0, 1, 100), 0.0);
-        assert_eq!(passes.look(10.0, 1, 150), 0.0);
-        assert_eq!(passes.look(11.0, 2, 200), 9.0);
+        assert_eq!(passes.record_counters(9.0, 1, 100), 0.0);
+        assert_eq!(passes.record_counters(10.0, 1, 150), 0.0);
+        assert_eq!(passes.record_counters(11.0, 2, 200), 9.0);
         // Parked in the middle of a pass: that began when the one before ended.
-        assert_eq!(passes.look(12.0, 2, 210), 9.0);
-        assert_eq!(passes.look(20.0, 2, 210), 9.0);
-        assert_eq!(passes.look(21.0, 3, 300), 11.0);
-        assert_eq!(passes.look(22.0, 9, 900), 22.0, "several short ones");
+        assert_eq!(passes.record_counters(12.0, 2, 210), 9.0);
+        assert_eq!(passes.record_counters(20.0, 2, 210), 9.0);
+        assert_eq!(passes.record_counters(21.0, 3, 300), 11.0);
+        assert_eq!(passes.record_counters(22.0, 9, 900), 22.0, "several short ones");
     }
 }

@@ -7,22 +7,22 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::LabError;
-use super::group::{Group, apart};
-use crate::measure::{Known, Step};
-use crate::scenario::{Action, Deed, Instance, Kind, QemuGuest};
+use super::group::{ProcessGroup, apart};
+use crate::measure::{AttainableStep, KnownGuests};
+use crate::scenario::{GuestAction, GuestInstance, LabGuestKind, QemuGuest, TimelineAction};
 use crate::{GuestError, MemoryGuest};
 
 /// The running guests, the attainable savings, and the guests' work. Guests are ended on drop.
 #[derive(Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct GuestStage<'a> {
     /// Path of the ksmith program, under the name of a hypervisor.
     program: &'a Path,
-    instances: &'a [Instance],
+    instances: &'a [GuestInstance],
     began: Instant,
     memory: BTreeMap<usize, MemoryGuest>,
-    programs: BTreeMap<usize, Group>,
-    known: Known,
-    pub(super) attainable: Vec<Step>,
+    programs: BTreeMap<usize, ProcessGroup>,
+    known: KnownGuests,
+    pub(super) attainable: Vec<AttainableStep>,
     pub(super) work_pages: u64,
     pub(super) rewrite_time: Duration,
 }
@@ -30,15 +30,15 @@ pub(super) struct Stage<'a> {
 /// A guest that gets a command, with the part that the command makes unique (`true`) or restores (`false`).
 type Told = (usize, Option<(usize, bool)>);
 
-impl<'a> Stage<'a> {
-    pub(super) fn new(program: &'a Path, instances: &'a [Instance], began: Instant) -> Self {
+impl<'a> GuestStage<'a> {
+    pub(super) fn new(program: &'a Path, instances: &'a [GuestInstance], began: Instant) -> Self {
         Self {
             program,
             instances,
             began,
             memory: BTreeMap::new(),
             programs: BTreeMap::new(),
-            known: Known::default(),
+            known: KnownGuests::default(),
             attainable: Vec::new(),
             work_pages: 0,
             rewrite_time: Duration::ZERO,
@@ -46,23 +46,23 @@ impl<'a> Stage<'a> {
     }
 
     /// Performs the actions of one moment. All guests with the same command obey it at the same time.
-    pub(super) fn perform(&mut self, actions: &[Action]) -> Result<(), LabError> {
+    pub(super) fn perform(&mut self, actions: &[TimelineAction]) -> Result<(), LabError> {
         let mut started = Vec::new();
         let mut told: BTreeMap<String, Vec<Told>> = BTreeMap::new();
         for action in actions {
             match action.deed {
-                Deed::Start(guest) => {
+                GuestAction::Start(guest) => {
                     self.start(guest)?;
                     started.push(guest);
                 }
-                Deed::Stop(guest) => self.stop(guest)?,
-                Deed::Rewrite { guest, part } => {
+                GuestAction::Stop(guest) => self.stop(guest)?,
+                GuestAction::Rewrite { guest, part } => {
                     told.entry(format!("rewrite {part}")).or_default().push((guest, Some((part, true))));
                 }
-                Deed::Refill { guest, part } => {
+                GuestAction::Refill { guest, part } => {
                     told.entry(format!("refill {part}")).or_default().push((guest, Some((part, false))));
                 }
-                Deed::Work { guest, percent } => {
+                GuestAction::Work { guest, percent } => {
                     told.entry(format!("work {percent}")).or_default().push((guest, None));
                 }
             }
@@ -71,7 +71,7 @@ impl<'a> Stage<'a> {
             self.wait_ready(guest)?;
         }
         for (command, guests) in told {
-            self.tell(&command, &guests)?;
+            self.command_guests(&command, &guests)?;
         }
         Ok(())
     }
@@ -95,15 +95,15 @@ impl<'a> Stage<'a> {
         let Some(instance) = self.instances.get(guest) else { return Ok(()) };
         let name = &instance.name;
         match &instance.kind {
-            Kind::Memory(contents) => {
+            LabGuestKind::Memory(contents) => {
                 let mut command = Command::new(self.program);
                 // ksmtuned finds guests by `pgrep -f '^qemu-system.*-enable-kvm'`.
                 command.arg0("qemu-system-x86_64 -enable-kvm");
                 apart(&mut command);
                 self.memory.insert(guest, MemoryGuest::start_by(self.program, command, Some(name), contents)?);
             }
-            Kind::Qemu(qemu) => self.launch(guest, qemu_command(qemu, name), name)?,
-            Kind::Command(words) => {
+            LabGuestKind::Qemu(qemu) => self.launch(guest, qemu_command(qemu, name), name)?,
+            LabGuestKind::Command(words) => {
                 let mut command = Command::new(words.first().map_or("", String::as_str));
                 command.args(words.iter().skip(1));
                 self.launch(guest, command, name)?;
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
     fn launch(&mut self, guest: usize, mut command: Command, name: &str) -> Result<(), LabError> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let program = command.get_program().to_string_lossy().into_owned();
-        let group = Group::start(&mut command).map_err(|source| LabError::Guest {
+        let group = ProcessGroup::start(&mut command).map_err(|source| LabError::Guest {
             name: name.to_owned(),
             why: format!("can't start {program}: {source}"),
         })?;
@@ -144,8 +144,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, command: &str, told: &[Told]) -> Result<(), LabError> {
-        let mark = |known: &mut Known, when: bool| {
+    fn command_guests(&mut self, command: &str, told: &[Told]) -> Result<(), LabError> {
+        let mark = |known: &mut KnownGuests, when: bool| {
             for (guest, changed) in told {
                 if let Some((part, is_rewritten)) = changed.filter(|(_, is_rewritten)| *is_rewritten == when) {
                     known.rewritten(*guest, part, is_rewritten);
@@ -159,7 +159,7 @@ impl<'a> Stage<'a> {
         let began = Instant::now();
         let is_meant = |guest: &usize| told.iter().any(|(meant, _)| meant == guest);
         let guests = self.memory.iter_mut().filter(|(guest, _)| is_meant(guest)).map(|(_, memory)| memory);
-        MemoryGuest::all_do(guests, command)?;
+        MemoryGuest::command_all(guests, command)?;
         if told.iter().any(|(_, changed)| changed.is_some()) {
             self.rewrite_time += began.elapsed();
         }
@@ -171,7 +171,7 @@ impl<'a> Stage<'a> {
     fn note_attainable(&mut self) {
         let bytes = self.known.attainable_bytes();
         if self.attainable.last().map_or(0, |step| step.bytes) != bytes {
-            self.attainable.push(Step { at: self.began.elapsed().as_secs_f64(), bytes });
+            self.attainable.push(AttainableStep { at: self.began.elapsed().as_secs_f64(), bytes });
         }
     }
 }

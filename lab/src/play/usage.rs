@@ -8,7 +8,7 @@ use ksmith_host::root::Root;
 
 /// The processes that make up a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Measured {
+pub(super) enum ControllerProcesses {
     /// No controller.
     Nothing,
     /// One process without children.
@@ -19,21 +19,21 @@ pub(super) enum Measured {
 
 /// CPU time since the start, and resident memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Usage {
+pub(super) struct ControllerUsage {
     pub(super) cpu: Duration,
     pub(super) rss_bytes: u64,
 }
 
-impl Usage {
-    pub(super) fn now(root: &Root, measured: Measured) -> Self {
+impl ControllerUsage {
+    pub(super) fn now(root: &Root, measured: ControllerProcesses) -> Self {
         match measured {
-            Measured::Nothing => Self::default(),
-            Measured::Process(pid) => {
-                let rss_bytes = Stat::read(root, pid).map_or(0, |stat| stat.rss_bytes);
+            ControllerProcesses::Nothing => Self::default(),
+            ControllerProcesses::Process(pid) => {
+                let rss_bytes = StatFields::read(root, pid).map_or(0, |stat| stat.rss_bytes);
                 Self { cpu: threads(root, pid), rss_bytes }
             }
-            Measured::Group(group) => {
-                let all = pids(root, "proc").into_iter().filter_map(|pid| Stat::read(root, pid));
+            ControllerProcesses::Group(group) => {
+                let all = pids(root, "proc").into_iter().filter_map(|pid| StatFields::read(root, pid));
                 all.filter(|stat| stat.group == group).fold(Self::default(), |sum, stat| Self {
                     cpu: sum.cpu + stat.cpu,
                     rss_bytes: sum.rss_bytes + stat.rss_bytes,
@@ -63,13 +63,13 @@ fn threads(root: &Root, pid: u32) -> Duration {
 
 /// The fields of `/proc/PID/stat` that are needed here.
 #[derive(Debug, PartialEq)]
-struct Stat {
+struct StatFields {
     group: u32,
     cpu: Duration,
     rss_bytes: u64,
 }
 
-impl Stat {
+impl StatFields {
     fn read(root: &Root, pid: u32) -> Option<Self> {
         Self::parse(root.text(format!("proc/{pid}/stat")).value()?)
     }
@@ -103,17 +103,17 @@ mod tests {
             std::fs::write(directory.join("stat"), stat).unwrap();
         }
         let root = Root::at(tree.path());
-        let usage = Usage::now(&root, Measured::Group(7));
+        let usage = ControllerUsage::now(&root, ControllerProcesses::Group(7));
         let tick = 1000 / rustix::param::clock_ticks_per_second();
         assert_eq!(usage.cpu, Duration::from_millis(200 * tick));
         assert_eq!(usage.rss_bytes, 6 * rustix::param::page_size() as u64);
-        assert_eq!(Usage::now(&root, Measured::Group(5)), Usage::default());
-        assert_eq!(Stat::parse("7 (x) S 1"), None);
+        assert_eq!(ControllerUsage::now(&root, ControllerProcesses::Group(5)), ControllerUsage::default());
+        assert_eq!(StatFields::parse("7 (x) S 1"), None);
     }
 
     #[test]
     fn this_process_has_used_something() {
-        let usage = Usage::now(&Root::host(), Measured::Process(std::process::id()));
+        let usage = ControllerUsage::now(&Root::host(), ControllerProcesses::Process(std::process::id()));
         assert!(usage.cpu > Duration::ZERO && usage.rss_bytes > 100_000, "{usage:?}");
     }
 }

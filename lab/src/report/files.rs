@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{ReportError, page};
-use crate::results::Results;
+use crate::results::LabResults;
 
 /// An error of writing the report's files.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub enum ReportWriteError {
     /// A plot can't be drawn.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -32,7 +32,7 @@ pub enum WriteError {
 ///
 /// # Errors
 /// A plot can't be drawn, or a file can't be written.
-pub fn write(results: &Results, directory: &Path) -> Result<(), WriteError> {
+pub fn write(results: &LabResults, directory: &Path) -> Result<(), ReportWriteError> {
     write_both(results, page(results)?, directory)
 }
 
@@ -40,10 +40,10 @@ pub fn write(results: &Results, directory: &Path) -> Result<(), WriteError> {
 ///
 /// # Errors
 /// A file can't be written.
-pub fn write_both(results: &impl Serialize, page: String, directory: &Path) -> Result<(), WriteError> {
+pub fn write_both(results: &impl Serialize, page: String, directory: &Path) -> Result<(), ReportWriteError> {
     let write = |name: &str, text: String| {
         let path = directory.join(name);
-        fs::write(&path, text).map_err(|source| WriteError::File { path, source })
+        fs::write(&path, text).map_err(|source| ReportWriteError::File { path, source })
     };
     write("results.json", serde_json::to_string(results)?)?;
     write("report.html", page)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{ReportError, colour, plots};
-use crate::results::{CompetitorResults, Results, ScenarioResults};
+use crate::results::{CompetitorResults, LabResults, ScenarioResults};
 
 /// The style of every report.
 const STYLE: &str = "
@@ -30,7 +30,7 @@ pub fn head(title: &str) -> String {
 ///
 /// # Errors
 /// A plot can't be drawn.
-pub fn page(results: &Results) -> Result<String, ReportError> {
+pub fn page(results: &LabResults) -> Result<String, ReportError> {
     let mut page = head("ksmith lab");
     add(
         &mut page,

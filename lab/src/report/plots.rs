@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{ReportError, colour};
-use crate::measure::{Point, Series};
+use crate::measure::{RunSeries, SeriesPoint};
 use crate::results::{CompetitorResults, ScenarioResults};
 
 const SIZE: (u32, u32) = (960, 360);
@@ -55,7 +55,7 @@ pub fn line_plot(figure: &'static str, run: &str, points: Vec<(f64, f64)>) -> Re
 
 /// The data of a plot of a Pareto front: cost to the right, benefit upwards.
 #[derive(Debug, Clone, Copy)]
-pub struct Front<'a> {
+pub struct FrontPlot<'a> {
     /// The label of the cost axis.
     pub cost: &'a str,
     /// The label of the benefit axis.
@@ -74,7 +74,7 @@ pub struct Front<'a> {
 ///
 /// # Errors
 /// The plot can't be drawn.
-pub fn front_plot(of: &str, front: &Front<'_>) -> Result<String, ReportError> {
+pub fn front_plot(of: &str, front: &FrontPlot<'_>) -> Result<String, ReportError> {
     let shown = || front.best.iter().copied().chain([front.usual]);
     let least = |of: fn((f64, f64)) -> f64| shown().map(of).fold(f64::INFINITY, f64::min);
     let most = |of: fn((f64, f64)) -> f64| shown().map(of).fold(f64::NEG_INFINITY, f64::max);
@@ -113,7 +113,7 @@ pub fn front_plot(of: &str, front: &Front<'_>) -> Result<String, ReportError> {
         chart.draw_series(front.best.iter().map(|at| Circle::new(*at, 3, RGBColor(r, g, b).filled())))?;
         let (r, g, b) = colour(0);
         chart.draw_series([Circle::new(front.usual, 5, RGBColor(r, g, b).filled())])?;
-        let at = Names::default().place(chart.plotting_area().map_coordinate(&front.usual), front.name);
+        let at = DotLabels::default().place(chart.plotting_area().map_coordinate(&front.usual), front.name);
         area.draw(&Text::new(front.name.to_owned(), at, font().color(&RGBColor(r, g, b))))?;
         Ok(())
     })
@@ -168,7 +168,7 @@ pub(super) fn plane(scenario: &ScenarioResults) -> Result<String, ReportError> {
             .label_style(font())
             .axis_desc_style(font())
             .draw()?;
-        let mut names = Names::default();
+        let mut names = DotLabels::default();
         for (place, competitor) in scenario.competitors.iter().enumerate() {
             let (r, g, b) = colour(place);
             let dots = competitor.runs.iter().map(|run| {
@@ -205,18 +205,18 @@ fn style(place: usize) -> ShapeStyle {
     RGBColor(r, g, b).stroke_width(2)
 }
 
-fn points(scenario: &ScenarioResults) -> impl Iterator<Item = &Point> {
+fn points(scenario: &ScenarioResults) -> impl Iterator<Item = &SeriesPoint> {
     scenario.competitors.iter().filter_map(CompetitorResults::middle_run).flat_map(|run| &run.series.points)
 }
 
 /// The middle run of each competitor. The competitor named first is drawn last, over the others.
-fn middle_runs(scenario: &ScenarioResults) -> impl Iterator<Item = (usize, &Series)> {
+fn middle_runs(scenario: &ScenarioResults) -> impl Iterator<Item = (usize, &RunSeries)> {
     let runs = scenario.competitors.iter().enumerate().rev();
     runs.filter_map(|(place, competitor)| Some((place, &competitor.middle_run()?.series)))
 }
 
 /// The attainable savings as a line with upright steps.
-fn staircase(series: &Series, end: f64) -> Vec<(f64, f64)> {
+fn staircase(series: &RunSeries, end: f64) -> Vec<(f64, f64)> {
     let mut line = vec![(0.0, 0.0)];
     let mut level = 0.0;
     for step in &series.attainable {
@@ -229,7 +229,7 @@ fn staircase(series: &Series, end: f64) -> Vec<(f64, f64)> {
 }
 
 /// CPU share of ksmd in per cent, each over the window that ends at the point.
-fn usage(series: &Series) -> Vec<(f64, f64)> {
+fn usage(series: &RunSeries) -> Vec<(f64, f64)> {
     let mut line = Vec::new();
     let mut begin = 0;
     for to in &series.points {
@@ -244,9 +244,9 @@ fn usage(series: &Series) -> Vec<(f64, f64)> {
 
 /// Places of the names beside the dots, in pixels, such that no name covers another.
 #[derive(Default)]
-struct Names(Vec<(i32, i32, i32)>);
+struct DotLabels(Vec<(i32, i32, i32)>);
 
-impl Names {
+impl DotLabels {
     fn place(&mut self, (x, y): (i32, i32), name: &str) -> (i32, i32) {
         // A letter of Helvetica is about half as wide as high.
         let width = i32::try_from(name.chars().count()).unwrap_or(i32::MAX / 16) * FONT / 2;

@@ -3,37 +3,37 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ksmith_core::decide::Limits;
+use ksmith_core::decide::PolicyLimits;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::size::Size;
+use super::size::SizeText;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+pub(super) struct ScenarioFile {
     /// Description in one sentence.
     pub(super) about: String,
-    pub(super) long: Long,
-    pub(super) short: Short,
+    pub(super) long: LongForm,
+    pub(super) short: ShortForm,
     /// Limits of every ksmith daemon in this scenario.
     #[serde(default)]
-    pub(super) limits: Limits,
-    pub(super) guests: BTreeMap<String, Spanned<Guest>>,
-    pub(super) timeline: Vec<Spanned<Step>>,
+    pub(super) limits: PolicyLimits,
+    pub(super) guests: BTreeMap<String, Spanned<GuestTable>>,
+    pub(super) timeline: Vec<Spanned<TimelineTable>>,
 }
 
 /// The form that the times and sizes in the file are written for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Long {
+pub(super) struct LongForm {
     pub(super) seconds: f64,
 }
 
 /// The short form. Times are scaled so that it ends after `seconds`, sizes by the factor `memory`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Short {
+pub(super) struct ShortForm {
     pub(super) seconds: f64,
     #[serde(default = "whole")]
     pub(super) memory: f64,
@@ -46,17 +46,17 @@ fn whole() -> f64 {
 /// One kind of guest: exactly one of `parts`, `qemu` and `command`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Guest {
-    pub(super) parts: Option<Vec<Part>>,
-    pub(super) qemu: Option<Qemu>,
+pub(super) struct GuestTable {
+    pub(super) parts: Option<Vec<PartTable>>,
+    pub(super) qemu: Option<QemuTable>,
     pub(super) command: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Part {
+pub(super) struct PartTable {
     pub(super) kind: PartKind,
-    pub(super) size: Size,
+    pub(super) size: SizeText,
     pub(super) seed: Option<u64>,
     pub(super) every_ms: Option<u64>,
     pub(super) percent: Option<u8>,
@@ -75,13 +75,13 @@ pub(super) enum PartKind {
 /// A QEMU guest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Qemu {
+pub(super) struct QemuTable {
     pub(super) kernel: Option<PathBuf>,
     pub(super) initrd: Option<PathBuf>,
     #[serde(default)]
     pub(super) append: String,
     pub(super) disk: Option<PathBuf>,
-    pub(super) memory: Size,
+    pub(super) memory: SizeText,
     #[serde(default = "tcg")]
     pub(super) accel: String,
     /// Hint on what to install if a file is missing.
@@ -96,7 +96,7 @@ fn tcg() -> String {
 /// One line of the timeline: exactly one of `start`, `stop`, `rewrite`, `refill` and `work`, each with a guest's name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Step {
+pub(super) struct TimelineTable {
     pub(super) at: f64,
     pub(super) start: Option<String>,
     pub(super) stop: Option<String>,

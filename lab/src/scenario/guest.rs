@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::Wrong;
+use super::TextFault;
 use super::file::{self, PartKind};
-use super::size::Size;
+use super::size::SizeText;
 use crate::filled::page_size;
-use crate::{Contents, Part};
+use crate::{GuestContents, MemoryPart};
 
 /// The kind of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum LabGuestKind {
     /// A process with known content in every page.
-    Memory(Contents),
+    Memory(GuestContents),
     /// A QEMU virtual machine, with memory contents that are not known.
     Qemu(QemuGuest),
     /// A program and its arguments.
@@ -42,7 +42,7 @@ pub struct QemuGuest {
     pub hint: String,
 }
 
-impl Kind {
+impl LabGuestKind {
     /// The most memory that such a guest uses, in bytes. 0 if that is not known.
     pub fn bytes(&self) -> u64 {
         match self {
@@ -62,7 +62,7 @@ impl Kind {
     }
 
     /// Contents of the guest's memory, where they are known.
-    pub fn contents(&self) -> Option<&Contents> {
+    pub fn contents(&self) -> Option<&GuestContents> {
         match self {
             Self::Memory(contents) => Some(contents),
             Self::Qemu(_) | Self::Command(_) => None,
@@ -71,13 +71,13 @@ impl Kind {
 }
 
 pub(super) fn kinds(
-    guests: BTreeMap<String, Spanned<file::Guest>>,
+    guests: BTreeMap<String, Spanned<file::GuestTable>>,
     memory: f64,
-) -> Result<BTreeMap<String, Kind>, Wrong> {
+) -> Result<BTreeMap<String, LabGuestKind>, TextFault> {
     let mut kinds = BTreeMap::new();
     for (name, guest) in guests {
         let span = guest.span();
-        let wrong = |what: String| Wrong(span.clone(), format!("guest {name}: {what}"));
+        let wrong = |what: String| TextFault(span.clone(), format!("guest {name}: {what}"));
         if name.contains('-') {
             return Err(wrong("a name has no hyphen: NAME-2 is the second guest of this kind".to_owned()));
         }
@@ -85,10 +85,10 @@ pub(super) fn kinds(
         let kind = match (guest.parts, guest.qemu, guest.command) {
             (Some(parts), None, None) => {
                 let parts = parts.iter().map(|spec| part(spec, memory)).collect::<Result<Vec<_>, _>>();
-                Kind::Memory(Contents(parts.map_err(wrong)?))
+                LabGuestKind::Memory(GuestContents(parts.map_err(wrong)?))
             }
-            (None, Some(qemu), None) => Kind::Qemu(self::qemu(qemu).map_err(wrong)?),
-            (None, None, Some(command)) if !command.is_empty() => Kind::Command(command),
+            (None, Some(qemu), None) => LabGuestKind::Qemu(self::qemu(qemu).map_err(wrong)?),
+            (None, None, Some(command)) if !command.is_empty() => LabGuestKind::Command(command),
             _ => return Err(wrong("it needs exactly one of parts, qemu and command".to_owned())),
         };
         kinds.insert(name, kind);
@@ -96,18 +96,18 @@ pub(super) fn kinds(
     Ok(kinds)
 }
 
-fn part(spec: &file::Part, memory: f64) -> Result<Part, String> {
+fn part(spec: &file::PartTable, memory: f64) -> Result<MemoryPart, String> {
     let pages = spec.size.pages(memory);
     let (seed, every, percent) = (spec.seed, spec.every_ms, spec.percent);
     match (spec.kind, seed, every, percent) {
-        (PartKind::Equal, Some(seed), None, None) => Ok(Part::Equal { seed, pages }),
-        (PartKind::Zero, None, None, None) => Ok(Part::Zero { pages }),
-        (PartKind::Unique, None, None, None) => Ok(Part::Unique { pages }),
+        (PartKind::Equal, Some(seed), None, None) => Ok(MemoryPart::Equal { seed, pages }),
+        (PartKind::Zero, None, None, None) => Ok(MemoryPart::Zero { pages }),
+        (PartKind::Unique, None, None, None) => Ok(MemoryPart::Unique { pages }),
         (PartKind::Churn, None, Some(every), None) if every > 0 => {
-            Ok(Part::Churn { pages, every: Duration::from_millis(every) })
+            Ok(MemoryPart::Churn { pages, every: Duration::from_millis(every) })
         }
         (PartKind::Work, None, None, percent @ (None | Some(0..=100))) => {
-            Ok(Part::Work { pages, percent: percent.unwrap_or(0) })
+            Ok(MemoryPart::Work { pages, percent: percent.unwrap_or(0) })
         }
         _ => Err(
             "a part takes kind and size, and: equal a seed; churn every_ms, over 0; work perhaps percent, up to \
@@ -117,11 +117,11 @@ fn part(spec: &file::Part, memory: f64) -> Result<Part, String> {
     }
 }
 
-fn qemu(spec: file::Qemu) -> Result<QemuGuest, String> {
+fn qemu(spec: file::QemuTable) -> Result<QemuGuest, String> {
     if spec.kernel.is_none() && spec.disk.is_none() {
         return Err("qemu needs a kernel or a disk".to_owned());
     }
-    let Size(bytes) = spec.memory;
+    let SizeText(bytes) = spec.memory;
     // The memory of a real system is not scaled: it would not boot in a tenth.
     Ok(QemuGuest {
         kernel: spec.kernel,

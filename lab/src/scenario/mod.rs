@@ -11,17 +11,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ksmith_core::decide::Limits;
+use ksmith_core::decide::PolicyLimits;
 
-pub use guest::{Kind, QemuGuest};
-pub use timeline::{Action, Deed, Instance};
+pub use guest::{LabGuestKind, QemuGuest};
+pub use timeline::{GuestAction, GuestInstance, TimelineAction};
 
-use self::file::File;
+use self::file::ScenarioFile;
 use ksmith_host::bad_file::{BadFile, read_text};
 
 /// The two forms of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Form {
+pub enum ScenarioForm {
     /// About a minute, with smaller guests.
     #[default]
     Short,
@@ -29,7 +29,7 @@ pub enum Form {
     Long,
 }
 
-impl Form {
+impl ScenarioForm {
     /// The name of the form: `short` or `long`.
     pub fn name(self) -> &'static str {
         match self {
@@ -49,11 +49,11 @@ pub struct Scenario {
     /// Duration from the first moment of the timeline.
     pub duration: Duration,
     /// Limits of every ksmith daemon.
-    pub limits: Limits,
+    pub limits: PolicyLimits,
     /// Guests, in the order in which they start.
-    pub instances: Vec<Instance>,
+    pub instances: Vec<GuestInstance>,
     /// Actions of the timeline, in order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<TimelineAction>,
 }
 
 /// An error of loading a scenario.
@@ -74,14 +74,14 @@ pub enum ScenarioError {
 
 /// A fault in the text, with its place.
 #[derive(Debug)]
-struct Wrong(Range<usize>, String);
+struct TextFault(Range<usize>, String);
 
 impl Scenario {
     /// Reads the scenario at `path`.
     ///
     /// # Errors
     /// The file can't be read or is refused.
-    pub fn load(path: &Path, form: Form) -> Result<Self, ScenarioError> {
+    pub fn load(path: &Path, form: ScenarioForm) -> Result<Self, ScenarioError> {
         let text = read_text(path).map_err(|source| BadFile::Unreadable {
             what: "scenario",
             path: path.to_owned(),
@@ -94,11 +94,12 @@ impl Scenario {
     ///
     /// # Errors
     /// A key, name or value is not valid.
-    pub fn parse(path: &Path, text: &str, form: Form) -> Result<Self, ScenarioError> {
+    pub fn parse(path: &Path, text: &str, form: ScenarioForm) -> Result<Self, ScenarioError> {
         let refuse = |message: String| ScenarioError::from(BadFile::Meaningless { path: path.to_owned(), message });
-        let file: File = toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
+        let file: ScenarioFile =
+            toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        Self::mean(name, file, form).map_err(|Wrong(span, what)| {
+        Self::mean(name, file, form).map_err(|TextFault(span, what)| {
             let before = text.get(..span.start).unwrap_or(text);
             let line = before.matches('\n').count() + 1;
             let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
@@ -106,16 +107,16 @@ impl Scenario {
         })
     }
 
-    fn mean(name: String, file: File, form: Form) -> Result<Self, Wrong> {
+    fn mean(name: String, file: ScenarioFile, form: ScenarioForm) -> Result<Self, TextFault> {
         let (long, short) = (file.long.seconds, file.short.seconds);
         let is_sound = |value: f64| value.is_finite() && value > 0.0;
         if ![long, short, file.short.memory].into_iter().all(is_sound) || long.max(short) > 86_400.0 {
             let why = "the seconds and memory of a form must be over 0, and no form longer than a day";
-            return Err(Wrong(0..0, why.to_owned()));
+            return Err(TextFault(0..0, why.to_owned()));
         }
         let (seconds, memory) = match form {
-            Form::Long => (long, 1.0),
-            Form::Short => (short, file.short.memory),
+            ScenarioForm::Long => (long, 1.0),
+            ScenarioForm::Short => (short, file.short.memory),
         };
         let kinds = guest::kinds(file.guests, memory)?;
         let (instances, actions) = timeline::expand(&file.timeline, &kinds, long, seconds / long)?;
@@ -135,9 +136,9 @@ impl Scenario {
         for action in &self.actions {
             let bytes = |instance: &usize| self.instances.get(*instance).map_or(0, |i| i.kind.bytes());
             match &action.deed {
-                Deed::Start(instance) => now += bytes(instance),
-                Deed::Stop(instance) => now = now.saturating_sub(bytes(instance)),
-                Deed::Rewrite { .. } | Deed::Refill { .. } | Deed::Work { .. } => {}
+                GuestAction::Start(instance) => now += bytes(instance),
+                GuestAction::Stop(instance) => now = now.saturating_sub(bytes(instance)),
+                GuestAction::Rewrite { .. } | GuestAction::Refill { .. } | GuestAction::Work { .. } => {}
             }
             peak = peak.max(now);
         }

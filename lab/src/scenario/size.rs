@@ -5,9 +5,9 @@ use serde::Deserialize;
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Size(pub(super) u64);
+pub(super) struct SizeText(pub(super) u64);
 
-impl TryFrom<String> for Size {
+impl TryFrom<String> for SizeText {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -25,7 +25,7 @@ impl TryFrom<String> for Size {
     }
 }
 
-impl Size {
+impl SizeText {
     /// The size in whole pages, after scaling.
     pub(super) fn pages(self, scale: f64) -> usize {
         (self.0 as f64 * scale / crate::filled::page_size() as f64).round() as usize
@@ -38,11 +38,11 @@ mod tests {
 
     #[test]
     fn sizes_read_as_written() {
-        let size = |text: &str| Size::try_from(text.to_owned()).map(|size| size.0);
+        let size = |text: &str| SizeText::try_from(text.to_owned()).map(|size| size.0);
         assert_eq!((size("4 KiB"), size("3MiB"), size("1 GiB")), (Ok(4096), Ok(3 << 20), Ok(1 << 30)));
         for text in ["", "4", "4 kB", "-4 MiB", "1.5 GiB", "99999999999999 GiB", "MiB"] {
             assert!(size(text).is_err(), "{text}");
         }
-        assert_eq!(Size(1 << 20).pages(0.5), 128);
+        assert_eq!(SizeText(1 << 20).pages(0.5), 128);
     }
 }

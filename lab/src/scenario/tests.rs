@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Contents, Part};
+use crate::{GuestContents, MemoryPart};
 
 const GOOD: &str = r#"
 about = "Two clones, one of which leaves"
@@ -35,31 +35,31 @@ work = "clone"
 percent = 30
 "#;
 
-fn parse(text: &str, form: Form) -> Result<Scenario, String> {
+fn parse(text: &str, form: ScenarioForm) -> Result<Scenario, String> {
     Scenario::parse(Path::new("dir/two.toml"), text, form).map_err(|error| error.to_string())
 }
 
 #[test]
 fn a_scenario_means_what_it_says() {
-    let scenario = parse(GOOD, Form::Long).unwrap();
+    let scenario = parse(GOOD, ScenarioForm::Long).unwrap();
     assert_eq!((scenario.name.as_str(), scenario.duration), ("two", Duration::from_secs(300)));
     assert_eq!(scenario.limits.max_cpu.part(), 0.2);
     let parts = vec![
-        Part::Equal { seed: 1, pages: 2048 },
-        Part::Churn { pages: 16, every: Duration::from_millis(20) },
-        Part::Work { pages: 8, percent: 0 },
+        MemoryPart::Equal { seed: 1, pages: 2048 },
+        MemoryPart::Churn { pages: 16, every: Duration::from_millis(20) },
+        MemoryPart::Work { pages: 8, percent: 0 },
     ];
     let names: Vec<_> = scenario.instances.iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["clone-1", "clone-2"]);
-    assert_eq!(scenario.instances[0].kind, Kind::Memory(Contents(parts)));
+    assert_eq!(scenario.instances[0].kind, LabGuestKind::Memory(GuestContents(parts)));
     let deeds: Vec<_> = scenario.actions.iter().map(|a| (a.at.as_secs(), a.deed.clone())).collect();
     let expected = [
-        (10, Deed::Start(0)),
-        (30, Deed::Start(1)),
-        (100, Deed::Rewrite { guest: 0, part: 0 }),
-        (100, Deed::Rewrite { guest: 1, part: 0 }),
-        (200, Deed::Stop(0)),
-        (210, Deed::Work { guest: 1, percent: 30 }),
+        (10, GuestAction::Start(0)),
+        (30, GuestAction::Start(1)),
+        (100, GuestAction::Rewrite { guest: 0, part: 0 }),
+        (100, GuestAction::Rewrite { guest: 1, part: 0 }),
+        (200, GuestAction::Stop(0)),
+        (210, GuestAction::Work { guest: 1, percent: 30 }),
     ];
     assert_eq!(deeds, expected);
     assert_eq!(scenario.peak_bytes(), 2 * 2072 * 4096);
@@ -67,18 +67,18 @@ fn a_scenario_means_what_it_says() {
 
 #[test]
 fn the_short_form_shrinks_time_and_memory() {
-    let short = parse(GOOD, Form::Short).unwrap();
+    let short = parse(GOOD, ScenarioForm::Short).unwrap();
     assert_eq!(short.duration, Duration::from_secs(30));
     assert_eq!(short.actions[1].at, Duration::from_secs(3));
-    assert_eq!(short.instances[0].kind.contents().unwrap().0[0], Part::Equal { seed: 1, pages: 1024 });
+    assert_eq!(short.instances[0].kind.contents().unwrap().0[0], MemoryPart::Equal { seed: 1, pages: 1024 });
 }
 
 #[test]
 fn a_lifetime_ends_a_guest_unless_it_ends_later_than_the_scenario() {
     let text =
         GOOD.replace("every = 20\n", "every = 20\nlifetime = 275\n").replace("at = 200\nstop", "at = 250\nstop");
-    let scenario = parse(&text, Form::Long).unwrap();
-    let stops: Vec<_> = scenario.actions.iter().filter(|a| matches!(a.deed, Deed::Stop(_))).collect();
+    let scenario = parse(&text, ScenarioForm::Long).unwrap();
+    let stops: Vec<_> = scenario.actions.iter().filter(|a| matches!(a.deed, GuestAction::Stop(_))).collect();
     // The first guest is stopped before its lifetime ends; the second would end after the scenario.
     assert_eq!(stops.len(), 1, "{stops:?}");
     assert_eq!(stops[0].at, Duration::from_secs(250));
@@ -107,7 +107,7 @@ fn every_mistake_is_refused_with_its_place() {
         ("[guests.clone]\n", "[guests.clone]\ncommand = [\"x\"]\n", "line 7, column 1", "exactly one of parts"),
     ] {
         assert!(GOOD.contains(from), "{from}");
-        let error = parse(&GOOD.replacen(from, to, 1), Form::Long).unwrap_err();
+        let error = parse(&GOOD.replacen(from, to, 1), ScenarioForm::Long).unwrap_err();
         assert!(error.starts_with("dir/two.toml: "), "{error}");
         assert!(error.contains(place) && error.contains(why), "{to:?} gave {error}");
     }
@@ -126,7 +126,7 @@ fn a_name_is_looked_for_and_the_known_ones_are_listed() {
 #[test]
 fn the_example_of_a_large_host_can_be_played() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/lab/large.toml");
-    assert_eq!(Scenario::load(&path, Form::Short).unwrap().peak_bytes(), 14 << 30);
+    assert_eq!(Scenario::load(&path, ScenarioForm::Short).unwrap().peak_bytes(), 14 << 30);
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
         ["build", "burst", "capped", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
     assert_eq!(names, shipped);
     for path in all {
-        let short = Scenario::load(&path, Form::Short).unwrap();
-        let long = Scenario::load(&path, Form::Long).unwrap();
+        let short = Scenario::load(&path, ScenarioForm::Short).unwrap();
+        let long = Scenario::load(&path, ScenarioForm::Long).unwrap();
         assert!((30..=90).contains(&short.duration.as_secs()), "{}", short.name);
         assert!((240..=360).contains(&long.duration.as_secs()), "{}", long.name);
         // The memory of a small host.
@@ -152,7 +152,7 @@ fn the_example_of_the_documentation_can_be_played() {
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/internals/lab.md")).unwrap();
     let blocks: Vec<&str> = docs.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert_eq!(blocks.len(), 2);
-    let scenario = parse(&blocks.concat(), Form::Short).unwrap();
+    let scenario = parse(&blocks.concat(), ScenarioForm::Short).unwrap();
     assert_eq!(scenario.instances.len(), 4);
     assert_eq!(scenario.limits.max_cpu.part(), 0.2);
 }

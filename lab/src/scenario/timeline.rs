@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::file::Step;
-use super::{Kind, Wrong};
-use crate::Part;
+use super::file::TimelineTable;
+use super::{LabGuestKind, TextFault};
+use crate::MemoryPart;
 
 /// One guest of the scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instance {
+pub struct GuestInstance {
     /// Kind and number, such as `clone-2`.
     pub name: String,
     /// Kind of the guest.
-    pub kind: Kind,
+    pub kind: LabGuestKind,
 }
 
 /// An event of the timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Action {
+pub struct TimelineAction {
     /// Time since the start.
     pub at: Duration,
     /// The action on one guest. Guests are indices into [`Scenario::instances`](super::Scenario::instances).
-    pub deed: Deed,
+    pub deed: GuestAction,
 }
 
 /// An action of the timeline on one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum GuestAction {
     /// The guest starts.
     Start(usize),
     /// The guest is ended.
@@ -63,43 +63,43 @@ const MOST_TIMES: u32 = 10_000;
 /// Expands the timeline. `end` and the times of the steps are seconds of the long form; `scale` converts them to
 /// the form that is played.
 pub(super) fn expand(
-    steps: &[Spanned<Step>],
-    kinds: &BTreeMap<String, Kind>,
+    steps: &[Spanned<TimelineTable>],
+    kinds: &BTreeMap<String, LabGuestKind>,
     end: f64,
     scale: f64,
-) -> Result<(Vec<Instance>, Vec<Action>), Wrong> {
-    let mut cast = Cast { instances: Vec::new(), lives: Vec::new(), actions: Vec::new(), end, scale };
+) -> Result<(Vec<GuestInstance>, Vec<TimelineAction>), TextFault> {
+    let mut cast = TimelineBuilder { instances: Vec::new(), lives: Vec::new(), actions: Vec::new(), end, scale };
     // Starts are expanded first, so that a step may name a guest that the file starts further below.
     for step in steps.iter().filter(|step| step.get_ref().start.is_some()) {
-        cast.starts(step.get_ref(), kinds).map_err(|what| Wrong(step.span(), what))?;
+        cast.starts(step.get_ref(), kinds).map_err(|what| TextFault(step.span(), what))?;
     }
     let others = |wanted: bool| {
         steps.iter().filter(move |s| s.get_ref().start.is_none() && s.get_ref().stop.is_some() == wanted)
     };
     for step in others(true).chain(others(false)) {
-        cast.happens(step.get_ref()).map_err(|what| Wrong(step.span(), what))?;
+        cast.happens(step.get_ref()).map_err(|what| TextFault(step.span(), what))?;
     }
     // The sort is stable: starts stay before other actions at the same time.
     cast.actions.sort_by_key(|action| action.at);
     Ok((cast.instances, cast.actions))
 }
 
-struct Cast {
-    instances: Vec<Instance>,
+struct TimelineBuilder {
+    instances: Vec<GuestInstance>,
     /// Start and end of each guest, in seconds of the long form.
     lives: Vec<(f64, f64)>,
-    actions: Vec<Action>,
+    actions: Vec<TimelineAction>,
     end: f64,
     scale: f64,
 }
 
-impl Cast {
-    fn act(&mut self, at: f64, deed: Deed) {
-        self.actions.push(Action { at: Duration::from_secs_f64(at * self.scale), deed });
+impl TimelineBuilder {
+    fn act(&mut self, at: f64, deed: GuestAction) {
+        self.actions.push(TimelineAction { at: Duration::from_secs_f64(at * self.scale), deed });
     }
 
     /// Times of the repetitions of a step.
-    fn moments(&self, step: &Step) -> Result<Vec<f64>, String> {
+    fn moments(&self, step: &TimelineTable) -> Result<Vec<f64>, String> {
         let (times, every) = (step.times.unwrap_or(1), step.every.unwrap_or(0.0));
         if times == 0 || times > MOST_TIMES {
             return Err(format!("times goes from 1 to {MOST_TIMES}"));
@@ -112,7 +112,7 @@ impl Cast {
         Ok(moments)
     }
 
-    fn starts(&mut self, step: &Step, kinds: &BTreeMap<String, Kind>) -> Result<(), String> {
+    fn starts(&mut self, step: &TimelineTable, kinds: &BTreeMap<String, LabGuestKind>) -> Result<(), String> {
         let name = step.start.as_deref().unwrap_or_default();
         let kind = kinds.get(name).ok_or_else(|| format!("there is no guest {name:?}"))?;
         let alone = [&step.stop, &step.rewrite, &step.refill, &step.work].iter().all(|verb| verb.is_none());
@@ -127,17 +127,17 @@ impl Cast {
             let prefix = format!("{name}-");
             let number = 1 + self.instances.iter().filter(|i| i.name.starts_with(&prefix)).count();
             let guest = self.instances.len();
-            self.instances.push(Instance { name: format!("{prefix}{number}"), kind: kind.clone() });
+            self.instances.push(GuestInstance { name: format!("{prefix}{number}"), kind: kind.clone() });
             self.lives.push((at, at + lifetime));
-            self.act(at, Deed::Start(guest));
+            self.act(at, GuestAction::Start(guest));
             if at + lifetime < self.end {
-                self.act(at + lifetime, Deed::Stop(guest));
+                self.act(at + lifetime, GuestAction::Stop(guest));
             }
         }
         Ok(())
     }
 
-    fn happens(&mut self, step: &Step) -> Result<(), String> {
+    fn happens(&mut self, step: &TimelineTable) -> Result<(), String> {
         let verbs = [&step.stop, &step.rewrite, &step.refill, &step.work];
         let mut named = verbs.into_iter().flatten();
         let (Some(name), None) = (named.next(), named.next()) else {
@@ -154,10 +154,10 @@ impl Cast {
             let guests = self.named(name, at)?;
             for guest in guests {
                 let deed = self.deed(step, guest)?;
-                if let (Deed::Stop(_), Some(life)) = (&deed, self.lives.get_mut(guest)) {
+                if let (GuestAction::Stop(_), Some(life)) = (&deed, self.lives.get_mut(guest)) {
                     life.1 = at;
                     // Replaces a later stop that follows from its lifetime.
-                    self.actions.retain(|action| action.deed != Deed::Stop(guest));
+                    self.actions.retain(|action| action.deed != GuestAction::Stop(guest));
                 }
                 self.act(at, deed);
             }
@@ -165,31 +165,36 @@ impl Cast {
         Ok(())
     }
 
-    fn deed(&self, step: &Step, guest: usize) -> Result<Deed, String> {
+    fn deed(&self, step: &TimelineTable, guest: usize) -> Result<GuestAction, String> {
         if step.stop.is_some() {
-            return Ok(Deed::Stop(guest));
+            return Ok(GuestAction::Stop(guest));
         }
-        let Some(Instance { name, kind: Kind::Memory(contents) }) = self.instances.get(guest) else {
+        let Some(GuestInstance { name, kind: LabGuestKind::Memory(contents) }) = self.instances.get(guest) else {
             return Err("only guests with parts can be told to do something".to_owned());
         };
         if let Some(percent) = step.percent {
-            let has_work = contents.0.iter().any(|part| matches!(part, Part::Work { pages, .. } if *pages > 0));
+            let has_work =
+                contents.0.iter().any(|part| matches!(part, MemoryPart::Work { pages, .. } if *pages > 0));
             if !has_work || percent > 100 {
                 return Err(format!("{name} needs a part for work, and percent is at most 100"));
             }
-            return Ok(Deed::Work { guest, percent });
+            return Ok(GuestAction::Work { guest, percent });
         }
         let part = step.part.unwrap_or_default();
         match contents.0.get(part) {
-            Some(Part::Equal { .. } | Part::Zero { .. } | Part::Unique { .. }) => {}
+            Some(MemoryPart::Equal { .. } | MemoryPart::Zero { .. } | MemoryPart::Unique { .. }) => {}
             _ => return Err(format!("{name} has no part {part} (from 0) that can be rewritten and refilled")),
         }
-        Ok(if step.rewrite.is_some() { Deed::Rewrite { guest, part } } else { Deed::Refill { guest, part } })
+        Ok(if step.rewrite.is_some() {
+            GuestAction::Rewrite { guest, part }
+        } else {
+            GuestAction::Refill { guest, part }
+        })
     }
 
     /// The guests of this name at that time: one by its full name, or all of a kind.
     fn named(&self, name: &str, at: f64) -> Result<Vec<usize>, String> {
-        let is_meant = |instance: &Instance| {
+        let is_meant = |instance: &GuestInstance| {
             instance.name == name || instance.name.rsplit_once('-').is_some_and(|(kind, _)| kind == name)
         };
         let there = |guest: &usize| self.lives.get(*guest).is_some_and(|(from, to)| *from <= at && at < *to);

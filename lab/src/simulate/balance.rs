@@ -9,7 +9,7 @@ use crate::competitor::NO_KSM;
 
 /// A balance policy by its name on the command line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Balance {
+pub struct SimulatedBalance {
     /// The name: `none`, a policy, or `config:FILE`.
     pub name: String,
     /// The settings of the policy. `None`: guests keep what they were started with.
@@ -27,7 +27,7 @@ pub enum UnknownBalance {
     Config(String),
 }
 
-impl Balance {
+impl SimulatedBalance {
     /// Returns the balance policy of this name.
     ///
     /// # Errors
@@ -56,11 +56,11 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_configuration() {
-        assert_eq!(Balance::parse("none").unwrap().config, None);
-        assert_eq!(Balance::parse("squeeze").unwrap().config.unwrap().policy, BalanceKind::Squeeze);
-        assert_eq!(Balance::parse("no-swap").unwrap().config.unwrap(), BalanceConfig::default());
-        let error = Balance::parse("swap").unwrap_err().to_string();
+        assert_eq!(SimulatedBalance::parse("none").unwrap().config, None);
+        assert_eq!(SimulatedBalance::parse("squeeze").unwrap().config.unwrap().policy, BalanceKind::Squeeze);
+        assert_eq!(SimulatedBalance::parse("no-swap").unwrap().config.unwrap(), BalanceConfig::default());
+        let error = SimulatedBalance::parse("swap").unwrap_err().to_string();
         assert!(error.contains("\"swap\"") && error.contains("squeeze"), "{error}");
-        assert!(Balance::parse("config:/no/such/file").unwrap_err().to_string().contains("/no/such/file"));
+        assert!(SimulatedBalance::parse("config:/no/such/file").unwrap_err().to_string().contains("/no/such/file"));
     }
 }

@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::sim::{GuestId, Machine};
+use ksmith_core::sim::{SimGuestId, SimMachine};
 
 /// Time between two steps of a guest.
 const STEP: Duration = Duration::from_millis(10);
 
 /// A guest's work on its memory.
 #[derive(Debug)]
-struct Job {
+struct WriteJob {
     guest: usize,
-    id: GuestId,
+    id: SimGuestId,
     /// Places and contents, in the order of writing. A new guest's places follow each other.
     contents: Vec<(usize, u64)>,
     done: usize,
@@ -26,16 +26,16 @@ struct Job {
 
 /// A guest that has filled its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(super) struct FilledGuest {
     pub guest: usize,
-    pub id: GuestId,
+    pub id: SimGuestId,
 }
 
 /// Work that starts at one moment: a guest with the contents that it writes.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct StartedJob {
     pub guest: usize,
-    pub id: GuestId,
+    pub id: SimGuestId,
     pub contents: Vec<(usize, u64)>,
     /// True if the guest is new, and its memory grows.
     pub is_new: bool,
@@ -43,26 +43,26 @@ pub(super) struct Begun {
 
 /// All guests at work on their memory.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct MemoryWriters {
     /// A guest's time for a run of pages on a CPU of its own, in nanoseconds.
     run_ns: u64,
     cpus: u64,
-    jobs: Vec<Job>,
+    jobs: Vec<WriteJob>,
 }
 
-impl Filling {
+impl MemoryWriters {
     /// No guest at work. A run of pages takes a guest `run_ns` of a CPU.
     pub fn new(run_ns: u64, cpus: u32) -> Self {
         Self { run_ns: run_ns.max(1), cpus: u64::from(cpus.max(1)), jobs: Vec::new() }
     }
 
     /// Begins works at the moment `at`, all at once.
-    pub fn begin(&mut self, at: Duration, begun: Vec<Begun>) {
+    pub fn begin(&mut self, at: Duration, begun: Vec<StartedJob>) {
         let sharing = (begun.len() as u64).max(self.cpus);
         // `sharing / cpus` guests have a CPU together.
         let run_ns = u128::from(self.run_ns) * u128::from(sharing) / u128::from(self.cpus);
         let runs_in_a_step = usize::try_from(STEP.as_nanos() / run_ns.max(1)).unwrap_or(usize::MAX).max(1);
-        self.jobs.extend(begun.into_iter().map(|Begun { guest, id, contents, is_new }| Job {
+        self.jobs.extend(begun.into_iter().map(|StartedJob { guest, id, contents, is_new }| WriteJob {
             guest,
             id,
             contents,
@@ -84,7 +84,12 @@ impl Filling {
     }
 
     /// Makes the steps of the moment `at`, and returns the new guests that are done. Guests that are not in `guests` have ended.
-    pub fn step(&mut self, at: Duration, machine: &mut Machine, guests: &BTreeMap<usize, GuestId>) -> Vec<Ready> {
+    pub fn step(
+        &mut self,
+        at: Duration,
+        machine: &mut SimMachine,
+        guests: &BTreeMap<usize, SimGuestId>,
+    ) -> Vec<FilledGuest> {
         let mut ready = Vec::new();
         self.jobs.retain_mut(|job| {
             if guests.get(&job.guest) != Some(&job.id) {
@@ -106,7 +111,7 @@ impl Filling {
             job.next = at + STEP;
             let is_done = end == job.contents.len();
             if is_done && job.is_new {
-                ready.push(Ready { guest: job.guest, id: job.id });
+                ready.push(FilledGuest { guest: job.guest, id: job.id });
             }
             !is_done
         });
@@ -117,18 +122,23 @@ impl Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ksmith_core::sim::{Config, UNIQUE};
+    use ksmith_core::sim::{SimConfig, UNIQUE};
 
-    fn begun(machine: &mut Machine, guests: &mut BTreeMap<usize, GuestId>, guest: usize, runs: usize) -> Begun {
+    fn begun(
+        machine: &mut SimMachine,
+        guests: &mut BTreeMap<usize, SimGuestId>,
+        guest: usize,
+        runs: usize,
+    ) -> StartedJob {
         let id = machine.add_guest("a", []);
         guests.insert(guest, id);
-        Begun { guest, id, contents: vec![(0, UNIQUE); runs], is_new: true }
+        StartedJob { guest, id, contents: vec![(0, UNIQUE); runs], is_new: true }
     }
 
     /// Steps until all is done, and returns the moments at which guests were ready.
     fn moments(count: usize, cpus: u32) -> Vec<Duration> {
-        let (mut machine, mut guests) = (Machine::new(Config::default()), BTreeMap::new());
-        let mut filling = Filling::new(1000, cpus);
+        let (mut machine, mut guests) = (SimMachine::new(SimConfig::default()), BTreeMap::new());
+        let mut filling = MemoryWriters::new(1000, cpus);
         let jobs = (0..count).map(|guest| begun(&mut machine, &mut guests, guest, 100_000)).collect();
         filling.begin(Duration::from_secs(1), jobs);
         let mut moments = Vec::new();
@@ -150,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_guest_that_ends_meanwhile_is_not_ready() {
-        let (mut machine, mut guests) = (Machine::new(Config::default()), BTreeMap::new());
-        let mut filling = Filling::new(1000, 2);
+        let (mut machine, mut guests) = (SimMachine::new(SimConfig::default()), BTreeMap::new());
+        let mut filling = MemoryWriters::new(1000, 2);
         let job = begun(&mut machine, &mut guests, 0, 100_000);
         filling.begin(Duration::ZERO, vec![job]);
         assert_eq!(filling.step(Duration::from_millis(10), &mut machine, &guests), []);

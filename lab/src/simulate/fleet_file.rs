@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use ksmith_core::amount;
-use ksmith_core::sim::Fleet;
+use ksmith_core::sim::SimFleet;
 use serde::Deserialize;
 
-use super::wishes::Wishes;
+use super::wishes::StoryOverrides;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct FleetFile {
     about: String,
-    fleet: Table,
+    fleet: FleetTable,
 }
 
-/// The table `[fleet]`. A key that is missing has the value of the hour ([`Fleet::default`]).
+/// The table `[fleet]`. A key that is missing has the value of the hour ([`SimFleet::default`]).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct FleetTable {
     host: Option<String>,
     images: Option<u16>,
     smallest: Option<String>,
@@ -61,9 +61,9 @@ pub(super) fn is_fleet(text: &str) -> bool {
 }
 
 /// Reads the text: the description and the fleet.
-pub(super) fn parse(text: &str, wishes: Wishes) -> Result<(String, Fleet), String> {
-    let File { about, fleet: table } = toml::from_str(text).map_err(|error| error.to_string())?;
-    let usual = Fleet::default();
+pub(super) fn parse(text: &str, wishes: StoryOverrides) -> Result<(String, SimFleet), String> {
+    let FleetFile { about, fleet: table } = toml::from_str(text).map_err(|error| error.to_string())?;
+    let usual = SimFleet::default();
     let size = |key: &str, text: &Option<String>, usual: u64| match text {
         None => Ok(usual),
         Some(text) => {
@@ -92,7 +92,7 @@ pub(super) fn parse(text: &str, wishes: Wishes) -> Result<(String, Fleet), Strin
     if smallest > largest {
         return Err("smallest is more than largest".to_owned());
     }
-    let fleet = Fleet {
+    let fleet = SimFleet {
         host_bytes: wishes.host_bytes.map_or_else(|| size("host", &table.host, usual.host_bytes), Ok)?,
         images: table.images.unwrap_or(usual.images),
         sizes: smallest..=largest,

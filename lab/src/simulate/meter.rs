@@ -11,13 +11,13 @@ use ksmith_core::printable::OneLine;
 
 /// The display of progress, shared by all runs.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct SimulationMeter {
     bar: Option<ProgressBar>,
     runs: usize,
     done: AtomicUsize,
 }
 
-impl Meter {
+impl SimulationMeter {
     /// Makes the display for `runs` runs that take `total` of simulated time together.
     pub fn new(total: Duration, runs: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
@@ -41,11 +41,11 @@ impl Meter {
     /// Shows that a run has ended.
     pub fn done(&self, what: &str) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.tell(&format!("{what}: run {done} of {} is done", self.runs));
+        self.show_message(&format!("{what}: run {done} of {} is done", self.runs));
     }
 
     /// Shows a sentence: beside the bar on a terminal, as a line elsewhere.
-    pub fn tell(&self, what: &str) {
+    pub fn show_message(&self, what: &str) {
         let what = OneLine(what).to_string();
         match &self.bar {
             Some(bar) => bar.set_message(what),

@@ -18,34 +18,34 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ksmith_core::decide::{Limits, Policy, PolicyConfig};
+use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::Meminfo;
-use ksmith_core::sim::Costs;
+use ksmith_core::sim::SimCosts;
 use ksmith_host::bad_file::read_text;
 use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
-pub use self::balance::{Balance, UnknownBalance};
-pub(crate) use self::meter::Meter;
+pub use self::balance::{SimulatedBalance, UnknownBalance};
+pub(crate) use self::meter::SimulationMeter;
 pub(crate) use self::run::run;
-pub use self::story::{Story, StoryError};
-pub use self::wishes::Wishes;
+pub use self::story::{SimulationStory, StoryError};
+pub use self::wishes::StoryOverrides;
 use crate::competitor::{Competitor, CompetitorKind};
-use crate::results::{Host, RawRun, Results, ScenarioResults};
-use crate::scenario::Form;
+use crate::results::{LabResults, MeasuredHost, RawRun, ScenarioResults};
+use crate::scenario::ScenarioForm;
 
 /// A simulation's stories, competitors and host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     /// The stories, in order.
-    pub stories: Vec<Story>,
+    pub stories: Vec<SimulationStory>,
     /// Form of the scenarios.
-    pub form: Form,
+    pub form: ScenarioForm,
     /// The competitors, in order.
     pub competitors: Vec<Competitor>,
     /// The balance policies, each of which is simulated with each competitor. Empty: guests keep what they were started with.
-    pub balances: Vec<Balance>,
+    pub balances: Vec<SimulatedBalance>,
     /// The simulated host.
     pub host: SimulatedHost,
 }
@@ -58,12 +58,12 @@ pub struct SimulatedHost {
     /// The kernel version.
     pub kernel: KernelVersion,
     /// The costs of ksmd's work.
-    pub costs: Costs,
+    pub costs: SimCosts,
     /// CPU time that ksmd has used before, in nanoseconds.
     pub ksmd_before_ns: u64,
     /// The part of a CPU that ksmd gets while it works, in thousandths.
     pub ksmd_share_permille: u32,
-    /// True if the kernel can pause ksmd at a pass boundary ([`Rest`](ksmith_core::sample::Rest)).
+    /// True if the kernel can pause ksmd at a pass boundary ([`BoundaryPause`](ksmith_core::sample::BoundaryPause)).
     pub can_rest: bool,
     /// The length of a run of pages that is kept as one. `None`: chosen by size.
     pub run_pages: Option<u32>,
@@ -75,7 +75,7 @@ impl Default for SimulatedHost {
         Self {
             bytes: 16 << 30,
             kernel: KernelVersion::new(6, 18),
-            costs: Costs::default(),
+            costs: SimCosts::default(),
             ksmd_before_ns: 0,
             ksmd_share_permille: 1000,
             can_rest: true,
@@ -104,19 +104,19 @@ pub enum SimulationError {
 }
 
 /// A competitor that can be simulated: its policy and its limits. `None`: KSM stays off.
-type Prepared = Option<(PolicyConfig, Option<Limits>)>;
+type Prepared = Option<(PolicyConfig, Option<PolicyLimits>)>;
 
 /// A competitor with a balance policy.
 #[derive(Debug)]
-struct Contender<'a> {
+struct SimulatedContender<'a> {
     name: String,
     prepared: &'a Prepared,
-    balance: Option<&'a Balance>,
+    balance: Option<&'a SimulatedBalance>,
 }
 
 /// The `[policy]` table of a competitor.
 #[derive(Debug, Deserialize)]
-struct Table {
+struct PolicyTable {
     policy: PolicyConfig,
 }
 
@@ -132,7 +132,7 @@ impl Simulation {
     ///
     /// # Errors
     /// A competitor can't be simulated.
-    pub fn play(&self) -> Result<Results, SimulationError> {
+    pub fn play(&self) -> Result<LabResults, SimulationError> {
         let prepared = self.competitors.iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         // A policy that can't be made is known before hours of simulation.
         for (competitor, prepared) in self.competitors.iter().zip(&prepared) {
@@ -140,12 +140,12 @@ impl Simulation {
                 make(&competitor.name, policy)?;
             }
         }
-        let contenders: Vec<Contender<'_>> =
+        let contenders: Vec<SimulatedContender<'_>> =
             self.competitors.iter().zip(&prepared).flat_map(|(it, made)| self.with_balances(it, made)).collect();
-        let jobs: Vec<(&Story, &Contender<'_>)> =
+        let jobs: Vec<(&SimulationStory, &SimulatedContender<'_>)> =
             self.stories.iter().flat_map(|story| contenders.iter().map(move |it| (story, it))).collect();
         let total: Duration = jobs.iter().map(|(story, _)| story.duration()).sum();
-        let meter = Meter::new(total, jobs.len());
+        let meter = SimulationMeter::new(total, jobs.len());
         let next = AtomicUsize::new(0);
         let outcomes: Mutex<Vec<Option<Result<RawRun, SimulationError>>>> =
             Mutex::new(jobs.iter().map(|_| None).collect());
@@ -173,9 +173,9 @@ impl Simulation {
             ScenarioResults::summary(story.name(), story.about(), story.duration(), true, &names, runs)
         });
         let scenarios = scenarios.collect();
-        Ok(Results {
+        Ok(LabResults {
             ksmith: env!("CARGO_PKG_VERSION"),
-            host: Host { kernel: format!("{}, simulated", self.host.kernel), cpus: 2 },
+            host: MeasuredHost { kernel: format!("{}, simulated", self.host.kernel), cpus: 2 },
             form: self.form.name(),
             repeat: 1,
             scenarios,
@@ -183,18 +183,26 @@ impl Simulation {
     }
 
     /// A competitor with each of the balance policies.
-    fn with_balances<'a>(&'a self, competitor: &'a Competitor, prepared: &'a Prepared) -> Vec<Contender<'a>> {
+    fn with_balances<'a>(
+        &'a self,
+        competitor: &'a Competitor,
+        prepared: &'a Prepared,
+    ) -> Vec<SimulatedContender<'a>> {
         if self.balances.is_empty() {
-            return vec![Contender { name: competitor.name.clone(), prepared, balance: None }];
+            return vec![SimulatedContender { name: competitor.name.clone(), prepared, balance: None }];
         }
-        let contender = |balance: &'a Balance| {
+        let contender = |balance: &'a SimulatedBalance| {
             let name = format!("{} + {}", competitor.name, balance.name);
-            Contender { name, prepared, balance: Some(balance) }
+            SimulatedContender { name, prepared, balance: Some(balance) }
         };
         self.balances.iter().map(contender).collect()
     }
 
-    fn one(&self, (story, contender): (&Story, &Contender<'_>), meter: &Meter) -> Result<RawRun, SimulationError> {
+    fn one(
+        &self,
+        (story, contender): (&SimulationStory, &SimulatedContender<'_>),
+        meter: &SimulationMeter,
+    ) -> Result<RawRun, SimulationError> {
         let policy = contender.prepared.as_ref().map(|(config, limits)| {
             let limits = limits.clone().unwrap_or_else(|| story.limits());
             make(&contender.name, config).map(|policy| (policy, limits))
@@ -210,7 +218,7 @@ impl Simulation {
 }
 
 /// Returns the number of concurrent runs: as many as there are CPUs and memory for.
-pub(crate) fn workers(stories: &[Story], host: &SimulatedHost) -> usize {
+pub(crate) fn workers(stories: &[SimulationStory], host: &SimulatedHost) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let needed = stories.iter().map(|story| story.memory_needed(host)).max().unwrap_or(0).max(1);
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -225,7 +233,7 @@ fn prepare(competitor: &Competitor) -> Result<Prepared, SimulationError> {
     Ok(match &competitor.kind {
         CompetitorKind::Off => None,
         CompetitorKind::Daemon { policy } => {
-            let table: Table = toml::from_str(policy).map_err(|why| refuse(why.to_string()))?;
+            let table: PolicyTable = toml::from_str(policy).map_err(|why| refuse(why.to_string()))?;
             Some((table.policy, None))
         }
         CompetitorKind::Configured { file } => {
@@ -244,8 +252,8 @@ fn make(name: &str, config: &PolicyConfig) -> Result<Box<dyn Policy>, Simulation
 ///
 /// # Errors
 /// The file can't be read or is refused.
-pub fn load_costs(path: &Path) -> Result<Costs, StoryError> {
-    story::read(path, "file of costs", |text| toml::from_str::<Costs>(text).map_err(|error| error.to_string()))
+pub fn load_costs(path: &Path) -> Result<SimCosts, StoryError> {
+    story::read(path, "file of costs", |text| toml::from_str::<SimCosts>(text).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]

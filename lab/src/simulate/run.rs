@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::decide::{Limits, Policy};
-use ksmith_core::sim::{Config, GuestId, Machine, PAGE_SIZE};
-use ksmith_core::trial::{Balanced, Balancing, SimHost, Trial};
+use ksmith_core::decide::{Policy, PolicyLimits};
+use ksmith_core::sim::{PAGE_SIZE, SimConfig, SimGuestId, SimMachine};
+use ksmith_core::trial::{BalancedGuests, BalancingRecord, PolicyTrial, SimHost};
 
 use super::SimulatedHost;
-use super::balance::Balance;
-use super::filling::Filling;
-use super::story::{Cast, Story};
-use crate::measure::{Counted, Point, Series, Step};
-use crate::play::Passes;
+use super::balance::SimulatedBalance;
+use super::filling::MemoryWriters;
+use super::story::{SimulationStory, StoryGuests};
+use crate::measure::{AttainableStep, RunCounts, RunSeries, SeriesPoint};
+use crate::play::PassTracker;
 use crate::results::RawRun;
-use crate::scenario::Action;
+use crate::scenario::TimelineAction;
 
 /// Time between two samples of a run, as in the lab; longer in a long story.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -24,13 +24,13 @@ const MOST_SAMPLES: u32 = 7200;
 
 /// The control of ksmd in a run: a policy, or none, which leaves KSM off.
 #[derive(Debug)]
-enum Deciding {
-    Policy(Box<Trial>),
-    Nothing(Box<Machine>),
+enum RunControl {
+    Policy(Box<PolicyTrial>),
+    Nothing(Box<SimMachine>),
 }
 
-impl Deciding {
-    fn machine(&mut self) -> &mut Machine {
+impl RunControl {
+    fn machine(&mut self) -> &mut SimMachine {
         match self {
             Self::Policy(trial) => trial.machine_mut(),
             Self::Nothing(machine) => machine,
@@ -38,7 +38,7 @@ impl Deciding {
     }
 
     /// Advances the guests' memory and their balance policy by a step.
-    fn balance(&mut self, balanced: &mut Balanced) {
+    fn balance(&mut self, balanced: &mut BalancedGuests) {
         balanced.step(self.machine());
         if let Self::Policy(trial) = self {
             trial.host_mut().set_pool_shortness(balanced.shortness());
@@ -57,43 +57,43 @@ impl Deciding {
 }
 
 /// The guests of a fleet with memory that comes and goes, where there is such memory or a balance policy.
-fn balanced(story: &Story, run_pages: u32, balance: Option<&Balance>) -> Option<Balanced> {
-    let Story::Planned { guests, has_demands, duration, .. } = story else { return None };
+fn balanced(story: &SimulationStory, run_pages: u32, balance: Option<&SimulatedBalance>) -> Option<BalancedGuests> {
+    let SimulationStory::Planned { guests, has_demands, duration, .. } = story else { return None };
     let config = balance.and_then(|balance| balance.config.clone());
     let is_balanced = *has_demands || balance.is_some();
-    is_balanced.then(|| Balanced::new(guests.clone(), run_pages, config, *duration))
+    is_balanced.then(|| BalancedGuests::new(guests.clone(), run_pages, config, *duration))
 }
 
 /// Plays a story, and returns the observations. `goes_on` receives each step of simulated time, and returns false to
 /// stop.
 pub(crate) fn run(
-    story: &Story,
+    story: &SimulationStory,
     host: &SimulatedHost,
-    policy: Option<(Box<dyn Policy>, Limits)>,
-    balance: Option<&Balance>,
+    policy: Option<(Box<dyn Policy>, PolicyLimits)>,
+    balance: Option<&SimulatedBalance>,
     goes_on: &dyn Fn(Duration) -> bool,
 ) -> RawRun {
     let run_pages = story.run_pages(host);
-    let of_host = Config {
+    let of_host = SimConfig {
         total_bytes: host.bytes,
         ksmd_before_ns: host.ksmd_before_ns,
         ksmd_share_permille: host.ksmd_share_permille,
         run_pages,
-        ..Config::default()
+        ..SimConfig::default()
     };
     let config = match story {
-        Story::Scenario(_) => of_host,
-        Story::Planned { host_bytes, night_permille, .. } => {
-            Config { total_bytes: *host_bytes, night_permille: *night_permille, ..of_host }
+        SimulationStory::Scenario(_) => of_host,
+        SimulationStory::Planned { host_bytes, night_permille, .. } => {
+            SimConfig { total_bytes: *host_bytes, night_permille: *night_permille, ..of_host }
         }
     };
     let cpus = config.cpus;
-    let mut machine = Machine::new(Config { kernel: host.kernel, costs: host.costs, ..config });
+    let mut machine = SimMachine::new(SimConfig { kernel: host.kernel, costs: host.costs, ..config });
     let mut balanced = balanced(story, run_pages, balance);
-    let (cast, actions): (Option<Cast>, &[Action]) = match story {
-        Story::Scenario(scenario) => (Some(Cast::of(scenario)), &scenario.actions),
-        Story::Planned { .. } if balanced.is_some() => (None, &[]),
-        Story::Planned { plans, .. } => {
+    let (cast, actions): (Option<StoryGuests>, &[TimelineAction]) = match story {
+        SimulationStory::Scenario(scenario) => (Some(StoryGuests::from_scenario(scenario)), &scenario.actions),
+        SimulationStory::Planned { .. } if balanced.is_some() => (None, &[]),
+        SimulationStory::Planned { plans, .. } => {
             plans.iter().cloned().for_each(|plan| machine.start(plan));
             (None, &[])
         }
@@ -104,19 +104,19 @@ pub(crate) fn run(
             let sim = if host.can_rest { sim } else { sim.without_rest() };
             // In a scenario of a minute each batch counts. In the hours of a fleet the lease would take most of the time.
             let sim = if cast.is_some() { sim.under_lease() } else { sim };
-            Deciding::Policy(Box::new(Trial::on(sim, policy, limits)))
+            RunControl::Policy(Box::new(PolicyTrial::with_host(sim, policy, limits)))
         }
-        None => Deciding::Nothing(Box::new(machine)),
+        None => RunControl::Nothing(Box::new(machine)),
     };
-    let mut happenings = Happenings {
+    let mut happenings = PendingActions {
         actions,
         guests: BTreeMap::new(),
-        filling: Filling::new(host.costs.write * u64::from(run_pages), cpus),
+        filling: MemoryWriters::new(host.costs.write * u64::from(run_pages), cpus),
         run_pages,
     };
-    let (mut observed, mut at) = (Observed::default(), Duration::ZERO);
+    let (mut observed, mut at) = (RunObservations::default(), Duration::ZERO);
     let step = SAMPLE.max(story.duration() / MOST_SAMPLES);
-    observed.look(deciding.machine(), false);
+    observed.record_sample(deciding.machine(), false);
     while at < story.duration() {
         let next = (at + step).min(story.duration());
         while let Some(balanced) = balanced.as_mut().filter(|balanced| balanced.next() < next) {
@@ -126,11 +126,11 @@ pub(crate) fn run(
         while let Some(moment) = happenings.next().filter(|moment| *moment < next) {
             deciding.run_until(moment);
             if let Some(cast) = &cast {
-                happenings.happen(moment, cast, deciding.machine());
+                happenings.apply_due_actions(moment, cast, deciding.machine());
             }
         }
         deciding.run_until(next);
-        observed.look(deciding.machine(), happenings.filling.is_growing());
+        observed.record_sample(deciding.machine(), happenings.filling.is_growing());
         if !goes_on(next - at) {
             break;
         }
@@ -141,15 +141,15 @@ pub(crate) fn run(
 
 /// The pending actions on the guests of a scenario.
 #[derive(Debug)]
-struct Happenings<'a> {
-    actions: &'a [Action],
+struct PendingActions<'a> {
+    actions: &'a [TimelineAction],
     /// The machine's guest for each that has started.
-    guests: BTreeMap<usize, GuestId>,
-    filling: Filling,
+    guests: BTreeMap<usize, SimGuestId>,
+    filling: MemoryWriters,
     run_pages: u32,
 }
 
-impl Happenings<'_> {
+impl PendingActions<'_> {
     /// The moment at which something happens next.
     fn next(&self) -> Option<Duration> {
         let action = self.actions.first().map(|action| action.at);
@@ -157,15 +157,16 @@ impl Happenings<'_> {
     }
 
     /// Carries out all actions that are due. Guests that begin to write at the same moment share the CPUs.
-    fn happen(&mut self, at: Duration, cast: &Cast, machine: &mut Machine) {
+    fn apply_due_actions(&mut self, at: Duration, cast: &StoryGuests, machine: &mut SimMachine) {
         for ready in self.filling.step(at, machine, &self.guests) {
             cast.ready(machine, ready, self.run_pages);
         }
         let count = self.actions.iter().take_while(|action| action.at <= at).count();
         let (now, later) = self.actions.split_at(count);
         self.actions = later;
-        let begun =
-            now.iter().filter_map(|action| cast.happen(machine, &mut self.guests, self.run_pages, &action.deed));
+        let begun = now
+            .iter()
+            .filter_map(|action| cast.apply_action(machine, &mut self.guests, self.run_pages, &action.deed));
         let begun = begun.collect();
         self.filling.begin(at, begun);
     }
@@ -173,35 +174,35 @@ impl Happenings<'_> {
 
 /// The observations of a run so far.
 #[derive(Debug, Default)]
-struct Observed {
-    points: Vec<Point>,
-    attainable: Vec<Step>,
-    progress: Passes,
+struct RunObservations {
+    points: Vec<SeriesPoint>,
+    attainable: Vec<AttainableStep>,
+    progress: PassTracker,
     passes: u64,
 }
 
-impl Observed {
+impl RunObservations {
     /// Takes a sample. While a new guest fills its memory, what could be saved counts as before.
-    fn look(&mut self, machine: &Machine, is_growing: bool) {
+    fn record_sample(&mut self, machine: &SimMachine, is_growing: bool) {
         let (figures, at) = (machine.figures(), machine.now().as_secs_f64());
         let bytes = machine.most_attainable_pages() * PAGE_SIZE;
         let before = self.attainable.last().map_or(0, |step| step.bytes);
         if before != bytes && !(is_growing && bytes > before) {
-            self.attainable.push(Step { at, bytes });
+            self.attainable.push(AttainableStep { at, bytes });
         }
         self.passes = figures.passes;
-        self.points.push(Point {
+        self.points.push(SeriesPoint {
             at,
             saved_bytes: figures.saved_pages * PAGE_SIZE,
-            known_since: self.progress.look(at, figures.passes, figures.visits),
+            known_since: self.progress.record_counters(at, figures.passes, figures.visits),
             ksmd_cpu_seconds: figures.ksmd_cpu.as_secs_f64(),
             controller_cpu_seconds: 0.0,
             breaks: figures.breaks,
         });
     }
 
-    fn finish(self, is_restless: bool, balance: Option<Balancing>) -> RawRun {
-        let counted = Counted { passes: self.passes, balance, ..Counted::default() };
-        RawRun { series: Series { is_restless, ..Series::new(self.points, self.attainable) }, counted }
+    fn finish(self, is_restless: bool, balance: Option<BalancingRecord>) -> RawRun {
+        let counted = RunCounts { passes: self.passes, balance, ..RunCounts::default() };
+        RawRun { series: RunSeries { is_restless, ..RunSeries::new(self.points, self.attainable) }, counted }
     }
 }

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use ksmith_core::decide::Limits;
-use ksmith_core::sim::{Demand, GuestId, Machine, Plan, UNIQUE};
+use ksmith_core::decide::PolicyLimits;
+use ksmith_core::sim::{GuestDemand, GuestPlan, SimGuestId, SimMachine, UNIQUE};
 use ksmith_host::bad_file::{BadFile, read_text};
 
 use super::SimulatedHost;
-use super::filling::{Begun, Ready};
+use super::filling::{FilledGuest, StartedJob};
 use super::fleet_file;
-use super::wishes::Wishes;
-use crate::Part;
-use crate::scenario::{Deed, Form, Scenario, ScenarioError};
+use super::wishes::StoryOverrides;
+use crate::MemoryPart;
+use crate::scenario::{GuestAction, Scenario, ScenarioError, ScenarioForm};
 
 /// A course of events on the simulated host.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Story {
+pub enum SimulationStory {
     /// A scenario of the lab.
     Scenario(Scenario),
     /// Guests with their plans: a made-up fleet, or a replay.
@@ -27,9 +27,9 @@ pub enum Story {
         /// Description in one sentence.
         about: String,
         /// The guests with all their memory.
-        plans: Vec<Plan>,
+        plans: Vec<GuestPlan>,
         /// The same guests with their demand for memory. Empty if that is not known.
-        guests: Vec<(Plan, Demand)>,
+        guests: Vec<(GuestPlan, GuestDemand)>,
         /// True if `plans` lack memory that comes and goes.
         has_demands: bool,
         /// The simulated time that it takes.
@@ -74,12 +74,12 @@ pub(super) fn read<T>(
     Ok(meaning(&text).map_err(|message| refuse(message.trim_end().to_owned()))?)
 }
 
-impl Story {
+impl SimulationStory {
     /// Reads the story at `path`.
     ///
     /// # Errors
     /// The file can't be read or is refused, or has guests with contents that are not known.
-    pub fn load(path: &Path, form: Form, wishes: Wishes) -> Result<Self, StoryError> {
+    pub fn load(path: &Path, form: ScenarioForm, wishes: StoryOverrides) -> Result<Self, StoryError> {
         let is_fleet = read(path, "scenario", |text| Ok(fleet_file::is_fleet(text)))?;
         if is_fleet {
             let (about, fleet) = read(path, "scenario", |text| fleet_file::parse(text, wishes))?;
@@ -126,10 +126,10 @@ impl Story {
         }
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> PolicyLimits {
         match self {
             Self::Scenario(scenario) => scenario.limits.clone(),
-            Self::Planned { .. } => Limits::default(),
+            Self::Planned { .. } => PolicyLimits::default(),
         }
     }
 
@@ -175,28 +175,28 @@ const LONGEST_IN_SCENARIOS: u32 = 16;
 
 /// The guests of a scenario as plans, and what a timeline does to them.
 #[derive(Debug)]
-pub(super) struct Cast {
-    plans: Vec<Plan>,
-    parts: Vec<Vec<Part>>,
+pub(super) struct StoryGuests {
+    plans: Vec<GuestPlan>,
+    parts: Vec<Vec<MemoryPart>>,
 }
 
-impl Cast {
-    pub fn of(scenario: &Scenario) -> Self {
+impl StoryGuests {
+    pub fn from_scenario(scenario: &Scenario) -> Self {
         let mut labels: BTreeMap<u64, u16> = BTreeMap::new();
         let mut label = |seed: u64| {
             let next = labels.len() as u16;
             *labels.entry(seed).or_insert(next)
         };
-        let parts: Vec<Vec<Part>> = scenario
+        let parts: Vec<Vec<MemoryPart>> = scenario
             .instances
             .iter()
             .map(|instance| instance.kind.contents().map(|contents| contents.0.clone()).unwrap_or_default())
             .collect();
         let plans = scenario.instances.iter().zip(&parts).map(|(instance, parts)| {
-            parts.iter().fold(Plan::new(&instance.name), |plan, part| match *part {
-                Part::Equal { seed, pages } => plan.equal(label(seed), pages as u32),
-                Part::Zero { pages } => plan.zero(pages as u32),
-                Part::Churn { pages, every } => plan.rewritten(pages as u32, every),
+            parts.iter().fold(GuestPlan::new(&instance.name), |plan, part| match *part {
+                MemoryPart::Equal { seed, pages } => plan.equal(label(seed), pages as u32),
+                MemoryPart::Zero { pages } => plan.zero(pages as u32),
+                MemoryPart::Churn { pages, every } => plan.rewritten(pages as u32, every),
                 // A worker is set to work once its guest has started.
                 other => plan.unique(other.pages() as u32),
             })
@@ -206,39 +206,39 @@ impl Cast {
 
     /// Carries out an action, and returns the write job that starts with it, if there is one. `guests` has the
     /// machine's guest for each that has started.
-    pub fn happen(
+    pub fn apply_action(
         &self,
-        machine: &mut Machine,
-        guests: &mut BTreeMap<usize, GuestId>,
+        machine: &mut SimMachine,
+        guests: &mut BTreeMap<usize, SimGuestId>,
         run_pages: u32,
-        deed: &Deed,
-    ) -> Option<Begun> {
+        deed: &GuestAction,
+    ) -> Option<StartedJob> {
         match *deed {
-            Deed::Start(guest) => {
+            GuestAction::Start(guest) => {
                 let (plan, parts) = (self.plans.get(guest)?, self.parts.get(guest)?.len());
                 // As on the live kernel: the process is there first, and its memory comes page by page.
                 let id = machine.add_guest(plan.name(), []);
                 guests.insert(guest, id);
                 let contents = (0..parts).flat_map(|part| plan.part_contents(part, run_pages)).collect();
-                return Some(Begun { guest, id, contents, is_new: true });
+                return Some(StartedJob { guest, id, contents, is_new: true });
             }
-            Deed::Stop(guest) => {
+            GuestAction::Stop(guest) => {
                 if let Some(id) = guests.remove(&guest) {
                     machine.remove_guest(id);
                 }
             }
-            Deed::Rewrite { guest, part } | Deed::Refill { guest, part } => {
+            GuestAction::Rewrite { guest, part } | GuestAction::Refill { guest, part } => {
                 let (plan, &id) = (self.plans.get(guest)?, guests.get(&guest)?);
-                let is_refill = matches!(deed, Deed::Refill { .. });
+                let is_refill = matches!(deed, GuestAction::Refill { .. });
                 let contents = plan.part_contents(part, run_pages);
                 let contents =
                     contents.map(|(place, content)| (place, if is_refill { content } else { UNIQUE })).collect();
-                return Some(Begun { guest, id, contents, is_new: false });
+                return Some(StartedJob { guest, id, contents, is_new: false });
             }
-            Deed::Work { guest, percent } => {
+            GuestAction::Work { guest, percent } => {
                 let &id = guests.get(&guest)?;
                 for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
-                    if matches!(it, Part::Work { .. }) {
+                    if matches!(it, MemoryPart::Work { .. }) {
                         self.work(machine, id, guest, part, percent, run_pages);
                     }
                 }
@@ -248,18 +248,26 @@ impl Cast {
     }
 
     /// Starts the rewriting of parts by a guest that has filled its memory.
-    pub fn ready(&self, machine: &mut Machine, Ready { guest, id }: Ready, run_pages: u32) {
+    pub fn ready(&self, machine: &mut SimMachine, FilledGuest { guest, id }: FilledGuest, run_pages: u32) {
         for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {
             match *it {
-                Part::Work { percent, .. } => self.work(machine, id, guest, part, percent, run_pages),
-                Part::Churn { every, .. } => self.rewrite(machine, id, guest, part, Some(every), run_pages),
+                MemoryPart::Work { percent, .. } => self.work(machine, id, guest, part, percent, run_pages),
+                MemoryPart::Churn { every, .. } => self.rewrite(machine, id, guest, part, Some(every), run_pages),
                 _ => {}
             }
         }
     }
 
     /// Sets the load of a guest's worker.
-    fn work(&self, machine: &mut Machine, id: GuestId, guest: usize, part: usize, percent: u8, run_pages: u32) {
+    fn work(
+        &self,
+        machine: &mut SimMachine,
+        id: SimGuestId,
+        guest: usize,
+        part: usize,
+        percent: u8,
+        run_pages: u32,
+    ) {
         let pages = self.parts.get(guest).and_then(|parts| parts.get(part)).map_or(0, |part| part.pages() as u32);
         // It writes page after page, so that what it uses of a CPU is what its pages cost.
         let round = machine.write_time() * pages;
@@ -270,8 +278,8 @@ impl Cast {
     /// Sets the interval at which a guest rewrites a part; `None` ends the rewriting.
     fn rewrite(
         &self,
-        machine: &mut Machine,
-        id: GuestId,
+        machine: &mut SimMachine,
+        id: SimGuestId,
         guest: usize,
         part: usize,
         every: Option<Duration>,

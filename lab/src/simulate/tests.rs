@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::measure::Known;
-use crate::scenario::{self, Deed, Scenario};
+use crate::measure::KnownGuests;
+use crate::scenario::{self, GuestAction, Scenario};
 
 fn shipped(place: &str) -> Vec<PathBuf> {
     let found = scenario::list(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").join(place)]);
@@ -16,10 +16,10 @@ fn competitors(names: &[&str]) -> Vec<Competitor> {
     names.iter().map(|name| Competitor::parse(name).unwrap()).collect()
 }
 
-fn loaded(text: &str, wishes: Wishes) -> Result<Story, StoryError> {
+fn loaded(text: &str, wishes: StoryOverrides) -> Result<SimulationStory, StoryError> {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     fs::write(file.path(), text).unwrap();
-    Story::load(file.path(), Form::Short, wishes)
+    SimulationStory::load(file.path(), ScenarioForm::Short, wishes)
 }
 
 const TWINS: &str = r#"
@@ -52,10 +52,10 @@ stop = "twin-2"
 
 #[test]
 fn a_scenario_of_the_lab_gives_results_of_the_lab() {
-    let story = loaded(TWINS, Wishes::default()).unwrap();
+    let story = loaded(TWINS, StoryOverrides::default()).unwrap();
     let simulation = Simulation {
         stories: vec![story],
-        form: Form::Short,
+        form: ScenarioForm::Short,
         competitors: competitors(&["profit", "reference", "none"]),
         balances: Vec::new(),
         host: SimulatedHost::default(),
@@ -77,28 +77,28 @@ fn a_scenario_of_the_lab_gives_results_of_the_lab() {
 fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
     let mut simulated = 0;
     for path in shipped("") {
-        let Ok(story) = Story::load(&path, Form::Short, Wishes::default()) else {
+        let Ok(story) = SimulationStory::load(&path, ScenarioForm::Short, StoryOverrides::default()) else {
             assert!(path.ends_with("qemu.toml"), "{}", path.display());
             continue;
         };
-        let scenario = Scenario::load(&path, Form::Short).unwrap();
-        let (mut known, mut most) = (Known::default(), 0);
+        let scenario = Scenario::load(&path, ScenarioForm::Short).unwrap();
+        let (mut known, mut most) = (KnownGuests::default(), 0);
         for action in &scenario.actions {
             match action.deed {
-                Deed::Start(guest) => {
+                GuestAction::Start(guest) => {
                     known.start(guest, scenario.instances[guest].kind.contents().unwrap());
                 }
-                Deed::Stop(guest) => known.stop(guest),
-                Deed::Rewrite { guest, part } => known.rewritten(guest, part, true),
-                Deed::Refill { guest, part } => known.rewritten(guest, part, false),
-                Deed::Work { .. } => {}
+                GuestAction::Stop(guest) => known.stop(guest),
+                GuestAction::Rewrite { guest, part } => known.rewritten(guest, part, true),
+                GuestAction::Refill { guest, part } => known.rewritten(guest, part, false),
+                GuestAction::Work { .. } => {}
             }
             most = most.max(known.attainable_bytes());
         }
         let competitors = competitors(&["none"]);
         let host = SimulatedHost::default();
         let results =
-            Simulation { stories: vec![story], form: Form::Short, competitors, balances: Vec::new(), host }
+            Simulation { stories: vec![story], form: ScenarioForm::Short, competitors, balances: Vec::new(), host }
                 .play()
                 .unwrap();
         assert_eq!(results.scenarios[0].attainable_bytes, most, "{}", path.display());
@@ -110,8 +110,10 @@ fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
 #[test]
 fn shipped_fleets_are_read_and_the_command_line_comes_first() {
     for path in shipped("fleet") {
-        let wishes = Wishes { host_bytes: Some(8 << 30), duration: Some(Duration::from_secs(7200)), seed: Some(5) };
-        let Story::Planned { guests, duration, host_bytes, .. } = Story::load(&path, Form::Short, wishes).unwrap()
+        let wishes =
+            StoryOverrides { host_bytes: Some(8 << 30), duration: Some(Duration::from_secs(7200)), seed: Some(5) };
+        let SimulationStory::Planned { guests, duration, host_bytes, .. } =
+            SimulationStory::load(&path, ScenarioForm::Short, wishes).unwrap()
         else {
             panic!("{} is no fleet", path.display());
         };
@@ -119,8 +121,8 @@ fn shipped_fleets_are_read_and_the_command_line_comes_first() {
         let bytes: u64 = guests.iter().map(|(_, demand)| demand.whole_bytes).sum();
         assert!(bytes > 6 << 30, "{}: {bytes}", path.display());
         assert_ne!(
-            Story::load(&path, Form::Short, Wishes { seed: Some(6), ..wishes }).unwrap(),
-            Story::load(&path, Form::Short, wishes).unwrap()
+            SimulationStory::load(&path, ScenarioForm::Short, StoryOverrides { seed: Some(6), ..wishes }).unwrap(),
+            SimulationStory::load(&path, ScenarioForm::Short, wishes).unwrap()
         );
     }
 }
@@ -130,8 +132,8 @@ fn a_fleet_is_simulated() {
     let text = "about = \"a\"\n[fleet]\nhost = \"1 GiB\"\nstep = \"64 MiB\"\nsmallest = \"64 MiB\"\nlargest = \"128 MiB\"\n\
         images = 2\nduration = \"3min\"\nexchange_from = \"2min\"";
     let simulation = Simulation {
-        stories: vec![loaded(text, Wishes::default()).unwrap()],
-        form: Form::Short,
+        stories: vec![loaded(text, StoryOverrides::default()).unwrap()],
+        form: ScenarioForm::Short,
         competitors: competitors(&["profit", "none"]),
         balances: Vec::new(),
         host: SimulatedHost::default(),
@@ -153,10 +155,10 @@ fn a_fleet_is_simulated_under_each_balance_policy() {
         images = 2\nduration = \"4min\"\nfull = 2.0\ncold = 0.3\nhot = 0.1\nbursting = 0.1\ngrowing_over = \"60s\"\n\
         start_every = \"1s\"\nexchange_from = \"2min\"";
     let simulation = Simulation {
-        stories: vec![loaded(text, Wishes::default()).unwrap()],
-        form: Form::Short,
+        stories: vec![loaded(text, StoryOverrides::default()).unwrap()],
+        form: ScenarioForm::Short,
         competitors: competitors(&["profit", "none"]),
-        balances: ["none", "no-swap"].map(|name| Balance::parse(name).unwrap()).to_vec(),
+        balances: ["none", "no-swap"].map(|name| SimulatedBalance::parse(name).unwrap()).to_vec(),
         host: SimulatedHost::default(),
     };
     let results = simulation.play().unwrap();
@@ -186,7 +188,8 @@ fn what_is_no_fleet_is_refused_with_the_reason() {
         ("hot = 0.5\ncold = 0.5", "more than the whole"),
         ("smallest = \"4 GiB\"\nlargest = \"1 GiB\"", "more than largest"),
     ] {
-        let error = loaded(&format!("about = \"a\"\n[fleet]\n{text}"), Wishes::default()).unwrap_err().to_string();
+        let error =
+            loaded(&format!("about = \"a\"\n[fleet]\n{text}"), StoryOverrides::default()).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
     }
 }
@@ -195,7 +198,7 @@ fn what_is_no_fleet_is_refused_with_the_reason() {
 fn guests_of_unknown_contents_and_programs_are_refused() {
     let text = "about = \"a\"\nlong = { seconds = 9 }\nshort = { seconds = 9 }\nguests.a.command = [\"true\"]\n\
         timeline = [{ at = 2, start = \"a\" }]";
-    let error = loaded(text, Wishes::default()).unwrap_err().to_string();
+    let error = loaded(text, StoryOverrides::default()).unwrap_err().to_string();
     assert!(error.contains("guest a-1 with contents that are not known"), "{error}");
     let program = Competitor {
         name: "script:ksmtuned".to_owned(),
@@ -209,7 +212,7 @@ fn costs_are_read_and_a_wrong_key_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "checksum = 900\nskip = 10\n").unwrap();
     let costs = load_costs(file.path()).unwrap();
-    assert_eq!((costs.checksum, costs.skip, costs.merge), (900, 10, Costs::default().merge));
+    assert_eq!((costs.checksum, costs.skip, costs.merge), (900, 10, SimCosts::default().merge));
     fs::write(file.path(), "chksum = 900\n").unwrap();
     assert!(load_costs(file.path()).unwrap_err().to_string().contains("unknown field"));
 }

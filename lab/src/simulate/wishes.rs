@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Overrides of a story by the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Wishes {
+pub struct StoryOverrides {
     /// Memory of the host, in bytes.
     pub host_bytes: Option<u64>,
     /// Duration of a fleet's story.

@@ -7,23 +7,23 @@ use ksmith_host::bad_file::read_text;
 use ksmith_service::config::Config;
 use rayon::prelude::*;
 
-use super::Tuning;
-use super::point::Figures;
-use crate::measure::Measures;
-use crate::simulate::{Meter, SimulatedHost, Story, run};
+use super::TuneSearch;
+use super::point::StoryFigures;
+use crate::measure::RunMeasures;
+use crate::simulate::{SimulatedHost, SimulationMeter, SimulationStory, run};
 
 /// A player of points in the simulator.
-pub(super) struct Bench<'a> {
-    pub tuning: &'a Tuning,
-    pub meter: &'a Meter,
+pub(super) struct PointPlayer<'a> {
+    pub tuning: &'a TuneSearch,
+    pub meter: &'a SimulationMeter,
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// The outcome of playing a point.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Played {
+pub(super) enum PlayedPoint {
     /// The figures of each story.
-    Done(Vec<Figures>),
+    Done(Vec<StoryFigures>),
     /// The settings are refused, and nothing was played.
     Refused(String),
     /// The search was ended meanwhile.
@@ -33,23 +33,23 @@ pub(super) enum Played {
 /// The file name in messages about a point's settings.
 const SOURCE: &str = "settings";
 
-impl Bench<'_> {
+impl PointPlayer<'_> {
     /// Plays all stories, each with a policy of its own.
     ///
     /// # Errors
     /// A policy can't be made of settings that are valid.
-    pub fn play(&self, values: &[f64]) -> Result<Played, String> {
+    pub fn play(&self, values: &[f64]) -> Result<PlayedPoint, String> {
         let config = match self.config(values) {
             Ok(config) => config,
-            Err(why) => return Ok(Played::Refused(why)),
+            Err(why) => return Ok(PlayedPoint::Refused(why)),
         };
-        let of_all: Result<Vec<Option<Figures>>, String> = self
+        let of_all: Result<Vec<Option<StoryFigures>>, String> = self
             .tuning
             .stories
             .par_iter()
-            .map(|story| config.policy(&read_text).map(|policy| self.tell(story, policy)))
+            .map(|story| config.policy(&read_text).map(|policy| self.play_story(story, policy)))
             .collect();
-        Ok(of_all?.into_iter().collect::<Option<_>>().map_or(Played::Stopped, Played::Done))
+        Ok(of_all?.into_iter().collect::<Option<_>>().map_or(PlayedPoint::Stopped, PlayedPoint::Done))
     }
 
     /// The configuration with these values. It is refused as that of the daemon would be: out of bounds, or contradictory.
@@ -68,7 +68,7 @@ impl Bench<'_> {
     }
 
     /// Plays a story. `None` if the search was ended meanwhile.
-    fn tell(&self, story: &Story, policy: Box<dyn Policy>) -> Option<Figures> {
+    fn play_story(&self, story: &SimulationStory, policy: Box<dyn Policy>) -> Option<StoryFigures> {
         let goes_on = |by| {
             self.meter.advance(by);
             !(self.is_stopped)()
@@ -77,10 +77,10 @@ impl Bench<'_> {
             return None;
         }
         // Parts of a scenario have runs of their own length.
-        let run_pages = self.tuning.host.run_pages.filter(|_| matches!(story, Story::Planned { .. }));
+        let run_pages = self.tuning.host.run_pages.filter(|_| matches!(story, SimulationStory::Planned { .. }));
         let host = SimulatedHost { run_pages, ..self.tuning.host.clone() };
         let run = run(story, &host, Some((policy, story.limits())), None, &goes_on);
-        let figures = Figures::of(&Measures::of(&run.series, &run.counted));
+        let figures = StoryFigures::from_measures(&RunMeasures::from_series(&run.series, &run.counted));
         (!(self.is_stopped)()).then_some(figures)
     }
 }

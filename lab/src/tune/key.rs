@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// A number that is searched on a logarithmic scale.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Key {
+pub struct TuneKey {
     /// The name in the policy's table.
     pub name: String,
     /// The least value that is tried.
@@ -50,9 +50,9 @@ pub enum BadKey {
     Twice(String),
 }
 
-impl Key {
+impl TuneKey {
     /// A key with its default as TOML, from an eighth to eight times that. `None` if that is no number over 0.
-    pub fn of(name: &str, default: &str) -> Option<Self> {
+    pub fn from_default(name: &str, default: &str) -> Option<Self> {
         let value = default.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)?;
         let is_whole = default.parse::<u64>().is_ok();
         let most = MOST.iter().find(|(end, _)| name.ends_with(end)).map_or(f64::INFINITY, |(_, most)| *most);
@@ -66,7 +66,7 @@ impl Key {
         if *policy != PolicyKind::default() {
             return Vec::new();
         }
-        let of = |(name, value): (&str, f64)| Self::of(name, &format!("{value:?}"));
+        let of = |(name, value): (&str, f64)| Self::from_default(name, &format!("{value:?}"));
         let constants = ProfitConstants::default().all().into_iter().filter_map(of);
         constants.map(|key| Self { is_constant: true, ..key }).collect()
     }
@@ -141,14 +141,14 @@ mod tests {
 
     use super::*;
 
-    fn keys() -> Vec<Key> {
+    fn keys() -> Vec<TuneKey> {
         let texts = [("price", "8.0"), ("busy_percent", "20.0"), ("passes", "2"), ("zero", "true"), ("off", "0.0")];
-        texts.iter().filter_map(|(name, default)| Key::of(name, default)).collect()
+        texts.iter().filter_map(|(name, default)| TuneKey::from_default(name, default)).collect()
     }
 
     fn chosen(wanted: &[&str]) -> Result<Vec<(String, f64, f64)>, String> {
         let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
-        let chosen = Key::choose("profit", keys(), &wanted).map_err(|error| error.to_string())?;
+        let chosen = TuneKey::choose("profit", keys(), &wanted).map_err(|error| error.to_string())?;
         Ok(chosen.into_iter().map(|key| (key.name, key.low, key.high)).collect())
     }
 
@@ -175,18 +175,18 @@ mod tests {
             let error = chosen(wanted).unwrap_err();
             assert!(error.contains(why), "{wanted:?}: {error}");
         }
-        assert_eq!(Key::choose("off", Vec::new(), &[]), Err(BadKey::None("off".to_owned())));
+        assert_eq!(TuneKey::choose("off", Vec::new(), &[]), Err(BadKey::None("off".to_owned())));
     }
 
     #[test]
     fn constants_are_searched_where_they_are_named_and_parts_end_at_the_whole() {
-        let all = [keys(), Key::constants(&PolicyKind::default())].concat();
-        assert_eq!(Key::choose("profit", all.clone(), &[]).unwrap(), keys());
+        let all = [keys(), TuneKey::constants(&PolicyKind::default())].concat();
+        assert_eq!(TuneKey::choose("profit", all.clone(), &[]).unwrap(), keys());
         let wanted = ["recurring_part".to_owned(), "price".to_owned()];
-        let chosen = Key::choose("profit", all, &wanted).unwrap();
+        let chosen = TuneKey::choose("profit", all, &wanted).unwrap();
         assert_eq!((chosen[0].is_constant, chosen[0].low, chosen[0].high), (true, 0.1, 1.0));
         assert!(!chosen[1].is_constant);
-        assert_eq!(Key::constants(&PolicyKind::find("score").unwrap()), []);
+        assert_eq!(TuneKey::constants(&PolicyKind::find("score").unwrap()), []);
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         }
         assert_eq!(keys()[0].line(4.0), "price = 4.0\n");
         assert_eq!(keys()[2].line(4.0), "passes = 4\n");
-        let one = Key { low: 3.0, high: 3.0, ..keys()[0].clone() };
+        let one = TuneKey { low: 3.0, high: 3.0, ..keys()[0].clone() };
         assert_eq!((one.place(), one.at(0.7)), (0.0, 3.0));
     }
 
@@ -204,7 +204,7 @@ mod tests {
         #[test]
         fn every_place_lies_within_the_bounds(place in -1e3..1e3_f64, low in 1e-3..1e3_f64, times in 1.0..1e4_f64) {
             for is_whole in [false, true] {
-                let key = Key { name: String::new(), low, high: low * times, default: low, is_whole, is_constant: false };
+                let key = TuneKey { name: String::new(), low, high: low * times, default: low, is_whole, is_constant: false };
                 let value = key.at(place);
                 prop_assert!(value >= key.low && value <= key.high, "{} in {:?}", value, key);
             }

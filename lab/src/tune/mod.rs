@@ -1,6 +1,6 @@
 //! Searches the settings of a policy on the simulated machine for those that save most memory for least CPU of ksmd.
 //!
-//! A [`Tuning`] plays all stories with each point that CMA-ES (`search`) comes to. What no other point beats in both is the front
+//! A [`TuneSearch`] plays all stories with each point that CMA-ES (`search`) comes to. What no other point beats in both is the front
 //! (`front`), with which the defaults are compared.
 
 mod bench;
@@ -15,26 +15,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ksmith_core::units::Span;
+use ksmith_core::units::TimeSpan;
 use serde::Serialize;
 
-use self::bench::{Bench, Played};
-pub use self::front::Place;
-pub use self::key::{BadKey, Key};
-pub use self::point::{Figures, Point};
-use self::search::{Relative, Tried};
-use crate::report::{self, WriteError};
-use crate::simulate::{Meter, SimulatedHost, Story, workers};
+use self::bench::{PlayedPoint, PointPlayer};
+pub use self::front::DefaultsPosition;
+pub use self::key::{BadKey, TuneKey};
+pub use self::point::{StoryFigures, TunePoint};
+use self::search::{RelativeCost, TrialOutcome};
+use crate::report::{self, ReportWriteError};
+use crate::simulate::{SimulatedHost, SimulationMeter, SimulationStory, workers};
 
 /// The parameters of a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tuning {
+pub struct TuneSearch {
     /// The policy, by its name in the configuration.
     pub policy: String,
     /// The keys that are searched.
-    pub keys: Vec<Key>,
+    pub keys: Vec<TuneKey>,
     /// The stories that each point is played in.
-    pub stories: Vec<Story>,
+    pub stories: Vec<SimulationStory>,
     /// The simulated host.
     pub host: SimulatedHost,
     /// The least number of points: the last generation is completed.
@@ -47,7 +47,7 @@ pub struct Tuning {
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tuned {
+pub struct TuneResult {
     /// Version of ksmith.
     pub ksmith: &'static str,
     /// The policy that is tuned.
@@ -61,22 +61,22 @@ pub struct Tuned {
     /// Points that the policy refused as contradictory. They were not played.
     pub refused: usize,
     /// The keys that are searched.
-    pub keys: Vec<Key>,
+    pub keys: Vec<TuneKey>,
     /// The stories that are played.
-    pub stories: Vec<Told>,
+    pub stories: Vec<PlayedStory>,
     /// The defaults, and what came of them.
-    pub defaults: Point,
+    pub defaults: TunePoint,
     /// The position of the defaults relative to the front.
-    pub place: Place,
+    pub place: DefaultsPosition,
     /// The front, by CPU.
-    pub front: Vec<Point>,
+    pub front: Vec<TunePoint>,
     /// All points that were played, the defaults among them.
-    pub points: Vec<Point>,
+    pub points: Vec<TunePoint>,
 }
 
 /// A story of the search with its simulated time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct PlayedStory {
     /// The name of the story.
     pub name: String,
     /// The simulated time.
@@ -108,63 +108,66 @@ pub enum TuneError {
 /// The least loss that counts for the defaults, so that a ratio to nearly nothing does not hide all else.
 const LEAST_LOSS: f64 = 1e-3;
 
-impl Tuning {
+impl TuneSearch {
     /// Searches, with progress on standard error. Once `is_stopped` returns true, returns the points found so far.
     ///
     /// # Errors
     /// The policy can't be made, nothing can be saved in the stories, or the search is ended before the defaults were played.
-    pub fn search(&self, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<Tuned, TuneError> {
+    pub fn search(&self, is_stopped: &(dyn Fn() -> bool + Sync)) -> Result<TuneResult, TuneError> {
         let most = workers(&self.stories, &self.host);
         let threads = self.jobs.map_or(most, |jobs| jobs.min(most).max(1));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-        let told: Duration = self.stories.iter().map(Story::duration).sum();
-        let meter = Meter::new(told.saturating_mul(self.points.saturating_add(1) as u32), self.points);
-        let bench = Bench { tuning: self, meter: &meter, is_stopped };
+        let told: Duration = self.stories.iter().map(SimulationStory::duration).sum();
+        let meter = SimulationMeter::new(told.saturating_mul(self.points.saturating_add(1) as u32), self.points);
+        let bench = PointPlayer { tuning: self, meter: &meter, is_stopped };
         let found = pool.install(|| self.search_on(&bench));
         meter.finish();
         found
     }
 
-    fn search_on(&self, bench: &Bench<'_>) -> Result<Tuned, TuneError> {
+    fn search_on(&self, bench: &PointPlayer<'_>) -> Result<TuneResult, TuneError> {
         let usual: Vec<f64> = self.keys.iter().map(|key| key.default).collect();
         let refuse = |why: String| TuneError::Policy { policy: self.policy.clone(), why };
         let figures = match bench.play(&usual).map_err(refuse)? {
-            Played::Done(figures) => figures,
-            Played::Refused(why) => return Err(refuse(why)),
-            Played::Stopped => return Err(TuneError::TooEarly),
+            PlayedPoint::Done(figures) => figures,
+            PlayedPoint::Refused(why) => return Err(refuse(why)),
+            PlayedPoint::Stopped => return Err(TuneError::TooEarly),
         };
-        let defaults = Point::of(usual, figures.clone(), &figures).ok_or(TuneError::NothingToSave)?;
+        let defaults = TunePoint::from_stories(usual, figures.clone(), &figures).ok_or(TuneError::NothingToSave)?;
         let points = Mutex::new(vec![defaults.clone()]);
         let refused = AtomicUsize::new(0);
         let try_out = |place: &[f64]| {
             let values: Vec<f64> = self.keys.iter().zip(place).map(|(key, place)| key.at(*place)).collect();
             let point = match bench.play(&values) {
-                Ok(Played::Done(all)) => Point::of(values, all, &figures),
-                Ok(Played::Stopped) => return Tried::Stopped,
-                Ok(Played::Refused(_)) | Err(_) => None,
+                Ok(PlayedPoint::Done(all)) => TunePoint::from_stories(values, all, &figures),
+                Ok(PlayedPoint::Stopped) => return TrialOutcome::Stopped,
+                Ok(PlayedPoint::Refused(_)) | Err(_) => None,
             };
             let Some(point) = point else {
                 refused.fetch_add(1, Ordering::Relaxed);
-                return Tried::Refused;
+                return TrialOutcome::Refused;
             };
             let loss = (1.0 - point.share).max(0.0) / (1.0 - defaults.share).max(LEAST_LOSS);
-            let relative = Relative { loss, cpu: point.cpu };
+            let relative = RelativeCost { loss, cpu: point.cpu };
             points.lock().unwrap_or_else(PoisonError::into_inner).push(point);
-            Tried::Played(relative)
+            TrialOutcome::Played(relative)
         };
         let began = Instant::now();
         let after = |tried: usize| {
             let points = points.lock().unwrap_or_else(PoisonError::into_inner);
-            bench.meter.tell(&progress(tried, self.points, front::front(&points).len(), began.elapsed()));
+            bench.meter.show_message(&progress(tried, self.points, front::front(&points).len(), began.elapsed()));
         };
-        let from: Vec<f64> = self.keys.iter().map(Key::place).collect();
+        let from: Vec<f64> = self.keys.iter().map(TuneKey::place).collect();
         search::search(&from, (self.points, self.seed), &try_out, &after);
         let mut points = points.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Threads come to them in any order.
         points.sort_by(|a, b| a.values.partial_cmp(&b.values).unwrap_or(std::cmp::Ordering::Equal));
         points.dedup();
-        let told = |story: &Story| Told { name: story.name().to_owned(), seconds: story.duration().as_secs_f64() };
-        Ok(Tuned {
+        let told = |story: &SimulationStory| PlayedStory {
+            name: story.name().to_owned(),
+            seconds: story.duration().as_secs_f64(),
+        };
+        Ok(TuneResult {
             ksmith: env!("CARGO_PKG_VERSION"),
             policy: self.policy.clone(),
             kernel: format!("{}, simulated", self.host.kernel),
@@ -173,7 +176,7 @@ impl Tuning {
             refused: refused.into_inner(),
             keys: self.keys.clone(),
             stories: self.stories.iter().map(told).collect(),
-            place: Place::of(&defaults, &points),
+            place: DefaultsPosition::from_points(&defaults, &points),
             front: front::front(&points).into_iter().cloned().collect(),
             defaults,
             points,
@@ -181,7 +184,7 @@ impl Tuning {
     }
 }
 
-impl Tuned {
+impl TuneResult {
     /// Describes the position of the defaults in sentences.
     pub fn verdict(&self) -> String {
         let place = &self.place;
@@ -189,7 +192,7 @@ impl Tuned {
             return "The defaults lie on the front: of what was tried, nothing saves as much for less CPU."
                 .to_owned();
         };
-        let percent = |point: &Point| format!("{:.2} %", 100.0 * point.share);
+        let percent = |point: &TunePoint| format!("{:.2} %", 100.0 * point.share);
         let points = |count: usize| if count == 1 { "1 point".to_owned() } else { format!("{count} points") };
         let mut text = format!(
             "The defaults ({}) are dominated by {}. As much or more ({}) is saved for {:.3} of their CPU, and {} for {:.3}.",
@@ -216,7 +219,7 @@ impl Tuned {
     ///
     /// # Errors
     /// The plot can't be drawn, or a file can't be written.
-    pub fn write(&self, directory: &Path) -> Result<(), WriteError> {
+    pub fn write(&self, directory: &Path) -> Result<(), ReportWriteError> {
         report::write_both(self, page::page(self)?, directory)
     }
 }
@@ -224,7 +227,7 @@ impl Tuned {
 /// Describes the progress of the search.
 fn progress(tried: usize, points: usize, best: usize, elapsed: Duration) -> String {
     let left = elapsed.as_secs_f64() / tried.max(1) as f64 * points.saturating_sub(tried) as f64;
-    let left = Span(Duration::from_secs((left as u64).max(1)));
+    let left = TimeSpan(Duration::from_secs((left as u64).max(1)));
     let left = if tried < points { format!(", about {left} left") } else { String::new() };
     format!("{tried} of {} points are tried, {best} on the front{left}", points.max(tried))
 }

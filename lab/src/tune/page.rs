@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Point, Tuned};
-use crate::report::{Front, ReportError, escape, front_plot, head};
+use super::{TunePoint, TuneResult};
+use crate::report::{FrontPlot, ReportError, escape, front_plot, head};
 
 /// Renders the whole page.
-pub(super) fn page(tuned: &Tuned) -> Result<String, ReportError> {
+pub(super) fn page(tuned: &TuneResult) -> Result<String, ReportError> {
     let mut page = head("ksmith sim tune");
     let of = format!(
         "<h1>ksmith sim tune: {}</h1>\n<p>ksmith {} on Linux {}; {} points played in {} stories, {} refused, seed {}{}.</p>\n",
@@ -30,7 +30,7 @@ pub(super) fn page(tuned: &Tuned) -> Result<String, ReportError> {
         ("most for as much CPU", &place.fullest),
         ("no worse in any story", &place.cheapest_everywhere),
     ];
-    let compared: Vec<(&str, &Point)> =
+    let compared: Vec<(&str, &TunePoint)> =
         compared.iter().filter_map(|(name, point)| Some((*name, point.as_ref()?))).collect();
     page.push_str("<h2>Where the defaults lie</h2>\n");
     add(&mut page, format_args!("<p>{}</p>\n", escape(&tuned.verdict())));
@@ -39,11 +39,11 @@ pub(super) fn page(tuned: &Tuned) -> Result<String, ReportError> {
     Ok(page)
 }
 
-fn plot(tuned: &Tuned) -> Result<String, ReportError> {
-    let at = |point: &Point| (point.cpu, 100.0 * point.share);
+fn plot(tuned: &TuneResult) -> Result<String, ReportError> {
+    let at = |point: &TunePoint| (point.cpu, 100.0 * point.share);
     let tried: Vec<_> = tuned.points.iter().map(at).collect();
     let best: Vec<_> = tuned.front.iter().map(at).collect();
-    let front = Front {
+    let front = FrontPlot {
         cost: "ksmd's CPU, relative to the defaults",
         benefit: "saved of what could be, %",
         tried: &tried,
@@ -54,7 +54,7 @@ fn plot(tuned: &Tuned) -> Result<String, ReportError> {
     front_plot(&tuned.policy, &front)
 }
 
-fn table_of_front(page: &mut String, tuned: &Tuned) {
+fn table_of_front(page: &mut String, tuned: &TuneResult) {
     page.push_str("<table><tr><th></th><th>saved, %</th><th>CPU</th>");
     for key in &tuned.keys {
         add(page, format_args!("<th>{}</th>", escape(&key.name.replace('_', " "))));
@@ -71,7 +71,7 @@ fn table_of_front(page: &mut String, tuned: &Tuned) {
     page.push_str("</table>\n");
 }
 
-fn stories(page: &mut String, tuned: &Tuned, compared: &[(&str, &Point)]) {
+fn stories(page: &mut String, tuned: &TuneResult, compared: &[(&str, &TunePoint)]) {
     page.push_str("<table><tr><th>GiB-seconds saved; CPU-seconds</th><th>defaults</th>");
     for (name, _) in compared {
         add(page, format_args!("<th>{}</th>", escape(name)));

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::measure::Measures;
+use crate::measure::RunMeasures;
 
 /// The figures of one story.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Figures {
+pub struct StoryFigures {
     /// Memory saved, integrated over time.
     pub gib_seconds: f64,
     /// Memory that could be saved, integrated over time.
@@ -15,8 +15,8 @@ pub struct Figures {
     pub ksmd_cpu_seconds: f64,
 }
 
-impl Figures {
-    pub(super) fn of(run: &Measures) -> Self {
+impl StoryFigures {
+    pub(super) fn from_measures(run: &RunMeasures) -> Self {
         Self {
             gib_seconds: run.gib_seconds,
             attainable_gib_seconds: run.attainable_gib_seconds,
@@ -32,7 +32,7 @@ impl Figures {
 
 /// Values of all keys, and what came of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Point {
+pub struct TunePoint {
     /// The values, in the order of the keys.
     pub values: Vec<f64>,
     /// Saved memory divided by attainable memory, 0 to 1: the mean of the stories in which something can be saved.
@@ -40,16 +40,20 @@ pub struct Point {
     /// CPU time of ksmd divided by that under the defaults: the mean of all stories.
     pub cpu: f64,
     /// The figures of each story, in their order.
-    pub stories: Vec<Figures>,
+    pub stories: Vec<StoryFigures>,
 }
 
 /// CPU-seconds of a story under the defaults, at least, so that a ratio to nearly nothing does not outweigh all others.
 const LEAST_SECONDS: f64 = 0.1;
 
-impl Point {
+impl TunePoint {
     /// Sums up the stories. `None` if nothing can be saved in any.
-    pub(super) fn of(values: Vec<f64>, stories: Vec<Figures>, defaults: &[Figures]) -> Option<Self> {
-        let share = mean(stories.iter().filter_map(Figures::share))?;
+    pub(super) fn from_stories(
+        values: Vec<f64>,
+        stories: Vec<StoryFigures>,
+        defaults: &[StoryFigures],
+    ) -> Option<Self> {
+        let share = mean(stories.iter().filter_map(StoryFigures::share))?;
         let ratios = stories.iter().zip(defaults).map(|(here, there)| {
             (here.ksmd_cpu_seconds + LEAST_SECONDS) / (there.ksmd_cpu_seconds + LEAST_SECONDS)
         });
@@ -66,19 +70,19 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn figures(gib_seconds: f64, attainable_gib_seconds: f64, ksmd_cpu_seconds: f64) -> Figures {
-        Figures { gib_seconds, attainable_gib_seconds, ksmd_cpu_seconds }
+    fn figures(gib_seconds: f64, attainable_gib_seconds: f64, ksmd_cpu_seconds: f64) -> StoryFigures {
+        StoryFigures { gib_seconds, attainable_gib_seconds, ksmd_cpu_seconds }
     }
 
     #[test]
     fn stories_count_equally_and_those_without_savings_count_by_their_cpu() {
         let defaults = [figures(5.0, 10.0, 1.9), figures(900.0, 1000.0, 99.9), figures(0.0, 0.0, 0.0)];
-        let usual = Point::of(vec![1.0], defaults.to_vec(), &defaults).unwrap();
+        let usual = TunePoint::from_stories(vec![1.0], defaults.to_vec(), &defaults).unwrap();
         assert!((usual.share - 0.7).abs() < 1e-9 && (usual.cpu - 1.0).abs() < 1e-9, "{usual:?}");
         let other = [figures(10.0, 10.0, 3.9), figures(500.0, 1000.0, 49.9), figures(0.0, 0.0, 0.05)];
-        let other = Point::of(vec![2.0], other.to_vec(), &defaults).unwrap();
+        let other = TunePoint::from_stories(vec![2.0], other.to_vec(), &defaults).unwrap();
         assert!((other.share - 0.75).abs() < 1e-9, "{other:?}");
         assert!((other.cpu - (2.0 + 0.5 + 1.5) / 3.0).abs() < 1e-9, "{other:?}");
-        assert_eq!(Point::of(Vec::new(), vec![defaults[2]], &defaults[2..]), None);
+        assert_eq!(TunePoint::from_stories(Vec::new(), vec![defaults[2]], &defaults[2..]), None);
     }
 }

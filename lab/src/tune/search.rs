@@ -20,12 +20,12 @@ const REFUSED: f64 = 1e9;
 
 /// The costs of a point: unsaved memory and CPU time, relative to those of the defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Relative {
+pub(super) struct RelativeCost {
     pub loss: f64,
     pub cpu: f64,
 }
 
-impl Relative {
+impl RelativeCost {
     /// Returns the weighted cost in a direction: the less, the better.
     fn badness(self, direction: f64) -> f64 {
         let (loss, cpu) = (self.loss / direction.sqrt(), self.cpu * direction.sqrt());
@@ -35,9 +35,9 @@ impl Relative {
 
 /// The outcome of trying a point, as the search receives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Tried {
+pub(super) enum TrialOutcome {
     /// The point was played.
-    Played(Relative),
+    Played(RelativeCost),
     /// Its settings are refused. It was not played.
     Refused,
     /// The search is to end.
@@ -52,7 +52,7 @@ pub(super) enum Tried {
 pub(super) fn search(
     from: &[f64],
     (places, seed): (usize, u64),
-    try_out: &(dyn Fn(&[f64]) -> Tried + Sync),
+    try_out: &(dyn Fn(&[f64]) -> TrialOutcome + Sync),
     after: &dyn Fn(usize),
 ) -> usize {
     let mut searches: Vec<_> =
@@ -83,13 +83,13 @@ fn one<'a>(
     from: &[f64],
     direction: f64,
     seed: u64,
-    try_out: &'a (dyn Fn(&[f64]) -> Tried + Sync),
+    try_out: &'a (dyn Fn(&[f64]) -> TrialOutcome + Sync),
 ) -> Option<CMAES<impl Fn(&DVector<f64>) -> f64 + Sync + 'a>> {
     let badness = move |place: &DVector<f64>| match try_out(place.as_slice()) {
-        Tried::Played(relative) => relative.badness(direction),
-        Tried::Refused => REFUSED,
+        TrialOutcome::Played(relative) => relative.badness(direction),
+        TrialOutcome::Refused => REFUSED,
         // CMA-ES ends on what is no number.
-        Tried::Stopped => f64::NAN,
+        TrialOutcome::Stopped => f64::NAN,
     };
     // Directions draw different numbers.
     let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(direction.to_bits());
@@ -105,17 +105,17 @@ mod tests {
     use super::*;
 
     /// Loss and CPU, with a front from (0.1, 10) to (10, 0.1), where the second number is 0.5.
-    fn play(place: &[f64]) -> Relative {
+    fn play(place: &[f64]) -> RelativeCost {
         let along = 10_f64.powf(2.0 * place[0] - 1.0);
         let beside = 1.0 + 10.0 * (place[1] - 0.5).powi(2);
-        Relative { loss: along * beside, cpu: beside / along }
+        RelativeCost { loss: along * beside, cpu: beside / along }
     }
 
     fn tried(seed: u64, places: usize) -> Vec<Vec<f64>> {
         let seen = Mutex::new(Vec::new());
         let try_out = |place: &[f64]| {
             seen.lock().unwrap().push(place.to_vec());
-            Tried::Played(play(place))
+            TrialOutcome::Played(play(place))
         };
         let count = search(&[0.5, 0.9], (places, seed), &try_out, &|_| ());
         let mut seen = seen.into_inner().unwrap();
@@ -152,19 +152,19 @@ mod tests {
         let best = Mutex::new(f64::INFINITY);
         let try_out = |place: &[f64]| {
             if place[1] > 0.8 {
-                return Tried::Refused;
+                return TrialOutcome::Refused;
             }
             let relative = play(place);
             let mut best = best.lock().unwrap();
             *best = best.min(relative.badness(1.0));
-            Tried::Played(relative)
+            TrialOutcome::Played(relative)
         };
         search(&[0.5, 0.9], (400, 1), &try_out, &|_| ());
         assert!(*best.lock().unwrap() < 1.05, "{best:?}");
         let calls = AtomicUsize::new(0);
         let stopped = |_: &[f64]| {
             calls.fetch_add(1, Ordering::Relaxed);
-            Tried::Stopped
+            TrialOutcome::Stopped
         };
         search(&[0.5, 0.5], (100_000, 1), &stopped, &|_| ());
         assert!(calls.into_inner() < 100);

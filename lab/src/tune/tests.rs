@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::scenario::Form;
-use crate::simulate::Wishes;
+use crate::scenario::ScenarioForm;
+use crate::simulate::StoryOverrides;
 
 const TWINS: &str = r#"
 about = "Twins, and a third one later"
@@ -26,26 +26,26 @@ start = "twin"
 times = 1
 "#;
 
-fn story(text: &str) -> Story {
+fn story(text: &str) -> SimulationStory {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("twins.toml");
     std::fs::write(&path, text).unwrap();
-    Story::load(&path, Form::Short, Wishes::default()).unwrap()
+    SimulationStory::load(&path, ScenarioForm::Short, StoryOverrides::default()).unwrap()
 }
 
-fn keys() -> Vec<Key> {
-    let of = |name, default, low, high| Key { low, high, ..Key::of(name, default).unwrap() };
+fn keys() -> Vec<TuneKey> {
+    let of = |name, default, low, high| TuneKey { low, high, ..TuneKey::from_default(name, default).unwrap() };
     vec![
         // The search begins where half of all pairs contradict each other.
         of("price_mib_per_cpu_second", "8.0", 0.1, 10.0),
         of("pressed_price_mib_per_cpu_second", "6.0", 0.1, 10.0),
         of("first_probe_seconds", "15.0", 1.0, 60.0),
-        Key { is_constant: true, ..of("recurring_part", "0.8", 0.1, 1.0) },
+        TuneKey { is_constant: true, ..of("recurring_part", "0.8", 0.1, 1.0) },
     ]
 }
 
-fn tuning(points: usize) -> Tuning {
-    Tuning {
+fn tuning(points: usize) -> TuneSearch {
+    TuneSearch {
         policy: "profit".to_owned(),
         keys: keys(),
         stories: vec![story(TWINS)],
@@ -87,9 +87,9 @@ fn a_search_finds_a_front_within_bounds_that_holds_the_defaults_to_account() {
 #[test]
 fn the_same_seed_gives_the_same_results_whatever_the_threads() {
     let first = tuning(20).search(&|| false).unwrap();
-    let alone = Tuning { jobs: Some(1), ..tuning(20) };
+    let alone = TuneSearch { jobs: Some(1), ..tuning(20) };
     assert_eq!(alone.search(&|| false).unwrap(), first);
-    let other = Tuning { seed: 8, ..tuning(20) }.search(&|| false).unwrap();
+    let other = TuneSearch { seed: 8, ..tuning(20) }.search(&|| false).unwrap();
     assert_ne!(other.points, first.points);
 }
 
@@ -107,9 +107,9 @@ fn a_search_that_is_ended_returns_what_was_found_and_one_ended_at_once_says_so()
 #[test]
 fn stories_without_savings_and_keys_that_are_none_are_refused() {
     let text = TWINS.replace("\"equal\"", "\"unique\"").replace(", seed = 1", "");
-    let alone = Tuning { stories: vec![story(&text)], ..tuning(10) };
+    let alone = TuneSearch { stories: vec![story(&text)], ..tuning(10) };
     assert!(matches!(alone.search(&|| false), Err(TuneError::NothingToSave)));
-    let wrong = Tuning { keys: vec![Key::of("prise", "8.0").unwrap()], ..tuning(10) };
+    let wrong = TuneSearch { keys: vec![TuneKey::from_default("prise", "8.0").unwrap()], ..tuning(10) };
     let error = wrong.search(&|| false).unwrap_err().to_string();
     assert!(error.starts_with("profit: ") && error.contains("prise"), "{error}");
 }
@@ -117,11 +117,11 @@ fn stories_without_savings_and_keys_that_are_none_are_refused() {
 #[test]
 fn the_verdict_says_by_how_much() {
     let mut tuned = tuning(1).search(&|| false).unwrap();
-    let defaults = Point { share: 0.9, cpu: 1.0, ..tuned.defaults.clone() };
-    tuned.place = Place::of(&defaults, std::slice::from_ref(&defaults));
+    let defaults = TunePoint { share: 0.9, cpu: 1.0, ..tuned.defaults.clone() };
+    tuned.place = DefaultsPosition::from_points(&defaults, std::slice::from_ref(&defaults));
     assert!(tuned.verdict().starts_with("The defaults lie on the front"), "{}", tuned.verdict());
-    let better = Point { share: 0.92, cpu: 0.75, ..defaults.clone() };
-    tuned.place = Place::of(&defaults, &[better]);
+    let better = TunePoint { share: 0.92, cpu: 0.75, ..defaults.clone() };
+    tuned.place = DefaultsPosition::from_points(&defaults, &[better]);
     tuned.defaults = defaults;
     assert_eq!(
         tuned.verdict(),

@@ -1,10 +1,10 @@
 //! Bounds on the difference between each captured run and its simulation.
 
-use ksmith_lab::fidelity::Difference;
+use ksmith_lab::fidelity::RunDifference;
 
 /// Bounds of one row.
 #[derive(Debug)]
-pub struct Bounds {
+pub struct DifferenceBounds {
     /// The scenario, and `-rest` where ksmd rested at ends of passes.
     pub scenario: &'static str,
     pub policy: &'static str,
@@ -18,9 +18,9 @@ pub struct Bounds {
     passes: f64,
 }
 
-impl Bounds {
+impl DifferenceBounds {
     /// Returns true if the difference is within the bounds.
-    pub fn hold(&self, difference: &Difference) -> bool {
+    pub fn hold(&self, difference: &RunDifference) -> bool {
         let [simulated, live] = difference.passes.map(|passes| passes as f64);
         difference.saved <= self.saved
             && difference.mean.abs() <= self.mean
@@ -36,12 +36,12 @@ const fn row(
     mean: f64,
     cpu: [f64; 2],
     passes: f64,
-) -> Bounds {
-    Bounds { scenario, policy, saved, mean, cpu, passes }
+) -> DifferenceBounds {
+    DifferenceBounds { scenario, policy, saved, mean, cpu, passes }
 }
 
 /// A little more than each row comes to.
-pub const BOUNDS: &[Bounds] = &[
+pub const BOUNDS: &[DifferenceBounds] = &[
     row("burst", "fixed:morfik", 0.18, 0.031, [0.99, 1.07], 0.0),
     row("burst", "profit", 0.27, 0.02, [0.89, 0.98], 0.0),
     row("burst", "reference", 0.45, 0.036, [1.1, 1.19], 0.0),

@@ -7,28 +7,28 @@ mod bounds;
 use std::fs;
 use std::path::Path;
 
-use bounds::{BOUNDS, Bounds};
-use ksmith_core::sim::Costs;
-use ksmith_lab::fidelity::{Difference, Trace, scaled};
+use bounds::{BOUNDS, DifferenceBounds};
+use ksmith_core::sim::SimCosts;
+use ksmith_lab::fidelity::{RecordedTrace, RunDifference, scaled};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn trace(bounds: &Bounds) -> Trace {
+fn trace(bounds: &DifferenceBounds) -> RecordedTrace {
     let name = format!("{}-{}.json", bounds.scenario, bounds.policy.replace(':', "-"));
     serde_json::from_str(&fs::read_to_string(repository().join("testdata/fidelity").join(name)).unwrap()).unwrap()
 }
 
-fn difference(trace: &Trace) -> Difference {
+fn difference(trace: &RecordedTrace) -> RunDifference {
     let directory = tempfile::tempdir().unwrap();
     let scenario = repository().join(format!("scenarios/{}.toml", trace.scenario));
     let scenario = scaled(&scenario, trace.seconds, directory.path()).unwrap();
-    Difference::of(&trace.simulate(&scenario).unwrap(), &trace.run)
+    RunDifference::between(&trace.simulate(&scenario).unwrap(), &trace.run)
 }
 
 /// The rows that are out of their bounds with changed traces.
-fn told_by(changed: impl Fn(Trace) -> Trace) -> Vec<&'static Bounds> {
+fn told_by(changed: impl Fn(RecordedTrace) -> RecordedTrace) -> Vec<&'static DifferenceBounds> {
     BOUNDS.iter().filter(|bounds| !bounds.hold(&difference(&changed(trace(bounds))))).collect()
 }
 
@@ -52,7 +52,7 @@ fn each_trace_has_its_bounds() {
 
 #[test]
 fn doubled_costs_are_told() {
-    let double = |Costs { checksum, unshared, merge, join, merged, .. }: Costs, costs: Costs| Costs {
+    let double = |SimCosts { checksum, unshared, merge, join, merged, .. }: SimCosts, costs: SimCosts| SimCosts {
         checksum: 2 * checksum,
         unshared: 2 * unshared,
         merge: 2 * merge,
@@ -60,18 +60,18 @@ fn doubled_costs_are_told() {
         merged: 2 * merged,
         ..costs
     };
-    let told = told_by(|trace| Trace { costs: double(trace.costs, trace.costs), ..trace });
+    let told = told_by(|trace| RecordedTrace { costs: double(trace.costs, trace.costs), ..trace });
     assert!(told.len() >= BOUNDS.len() * 3 / 4, "{told:#?}");
 }
 
 #[test]
 fn the_rules_of_an_older_kernel_are_told() {
-    let told = told_by(|trace| Trace { kernel: "6.6.0".to_owned(), ..trace });
+    let told = told_by(|trace| RecordedTrace { kernel: "6.6.0".to_owned(), ..trace });
     assert!(told.len() >= BOUNDS.len() / 2, "{told:#?}");
 }
 
 #[test]
 fn a_chain_that_costs_nothing_is_told_where_all_pages_are_empty() {
-    let told = told_by(|trace| Trace { costs: Costs { chain: 0, ..trace.costs }, ..trace });
+    let told = told_by(|trace| RecordedTrace { costs: SimCosts { chain: 0, ..trace.costs }, ..trace });
     assert!(told.iter().any(|bounds| (bounds.scenario, bounds.policy) == ("zeros", "reference")), "{told:#?}");
 }

@@ -4,11 +4,11 @@ mod types;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-pub use types::{Guided, Savings};
+pub use types::{GuidedCounts, ProcessSavings};
 
-use crate::client::{self, Deadline};
+use crate::client::{self, RequestDeadline};
 use crate::errors::code;
-use crate::fold::{self, Folded};
+use crate::fold::{self, FoldCounts};
 use crate::sys::Errno;
 use crate::text::{decimal, signed, value};
 use crate::{constructor, errors, guided, marks, stats};
@@ -52,9 +52,9 @@ pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
     if !(1..=MOST_PASSES).contains(&passes) {
         return code(Err(libc::EINVAL));
     }
-    let request = crate::text::Line::<32>::new().add(b"scan ").add_number(u64::from(passes));
-    let deadline = Deadline::in_milliseconds(milliseconds);
-    code(client::ask(request.bytes(), deadline, |_| (), |_| Some(())))
+    let request = crate::text::LineBuffer::<32>::new().add(b"scan ").add_number(u64::from(passes));
+    let deadline = RequestDeadline::in_milliseconds(milliseconds);
+    code(client::send_request(request.bytes(), deadline, |_| (), |_| Some(())))
 }
 
 /// Reads the savings of this process.
@@ -62,7 +62,7 @@ pub extern "C" fn ksmith_scan(passes: c_uint, milliseconds: c_int) -> c_int {
 /// # Safety
 /// `savings` is null or points to a `struct ksmith_savings`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ksmith_saves(savings: *mut Savings) -> c_int {
+pub unsafe extern "C" fn ksmith_saves(savings: *mut ProcessSavings) -> c_int {
     // SAFETY: as promised by the caller.
     let Some(savings) = (unsafe { savings.as_mut() }) else { return code(Err(libc::EINVAL)) };
     match saves() {
@@ -74,16 +74,16 @@ pub unsafe extern "C" fn ksmith_saves(savings: *mut Savings) -> c_int {
     }
 }
 
-fn saves() -> Result<Savings, Errno> {
-    let told = client::ask(b"saves", Deadline::in_milliseconds(PATIENCE), |_| (), told);
+fn saves() -> Result<ProcessSavings, Errno> {
+    let told = client::send_request(b"saves", RequestDeadline::in_milliseconds(PATIENCE), |_| (), told);
     // The daemon's figures are better. The kernel's stand in where the daemon does not answer.
-    told.or_else(|_| stats::own().map(Savings::from).ok_or(libc::ENODATA))
+    told.or_else(|_| stats::own().map(ProcessSavings::from).ok_or(libc::ENODATA))
 }
 
 /// Parses a line `ok rss_bytes= …`.
-fn told(line: &[u8]) -> Option<Savings> {
+fn told(line: &[u8]) -> Option<ProcessSavings> {
     let bytes = |key: &[u8]| value(line, key).and_then(decimal);
-    Some(Savings {
+    Some(ProcessSavings {
         source: types::FROM_DAEMON,
         rss_bytes: bytes(b"rss_bytes")?,
         merged_bytes: bytes(b"merged_bytes")?,
@@ -99,12 +99,12 @@ fn told(line: &[u8]) -> Option<Savings> {
 /// # Safety
 /// `result` is null or points to a `struct ksmith_guided`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut Guided) -> c_int {
-    match guided::follow(Deadline::in_milliseconds(milliseconds)) {
+pub unsafe extern "C" fn ksmith_guided(milliseconds: c_int, result: *mut GuidedCounts) -> c_int {
+    match guided::follow(RequestDeadline::in_milliseconds(milliseconds)) {
         Ok(found) => {
             // SAFETY: as promised by the caller.
             if let Some(result) = unsafe { result.as_mut() } {
-                *result = Guided { ranges: found.ranges, bytes: found.bytes };
+                *result = GuidedCounts { ranges: found.ranges, bytes: found.bytes };
             }
             0
         }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ksmith_fold(
     start: *mut c_void,
     length: usize,
     flags: c_uint,
-    result: *mut Folded,
+    result: *mut FoldCounts,
 ) -> c_int {
     if flags & !FOLD_THREADS != 0 {
         return code(Err(libc::EINVAL));

@@ -1,6 +1,6 @@
 //! The structures that `ksmith.h` declares.
 
-use crate::stats::Stats;
+use crate::stats::OwnProcessStats;
 
 /// The figures are from the daemon.
 pub const FROM_DAEMON: u64 = 1;
@@ -10,7 +10,7 @@ pub const FROM_KERNEL: u64 = 2;
 /// Layout of `struct ksmith_savings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Savings {
+pub struct ProcessSavings {
     /// Source of the figures.
     pub source: u64,
     /// Resident memory, with merged pages.
@@ -30,15 +30,15 @@ pub struct Savings {
 /// Layout of `struct ksmith_guided`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Guided {
+pub struct GuidedCounts {
     /// Number of marked ranges.
     pub ranges: u64,
     /// Bytes in the marked ranges.
     pub bytes: u64,
 }
 
-impl From<Stats> for Savings {
-    fn from(stats: Stats) -> Self {
+impl From<OwnProcessStats> for ProcessSavings {
+    fn from(stats: OwnProcessStats) -> Self {
         Self {
             source: FROM_KERNEL,
             rss_bytes: stats.resident,

@@ -4,7 +4,7 @@ use crate::sys::Errno;
 
 /// The outcome in the last line of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Final<'a> {
+pub enum FinalLine<'a> {
     /// A line `ok …`: the request was granted.
     Granted,
     /// A line `error KIND TEXT`: the request was refused.
@@ -16,9 +16,9 @@ pub enum Final<'a> {
     },
 }
 
-impl<'a> Final<'a> {
+impl<'a> FinalLine<'a> {
     /// Parses a line. `None` if it is not the last line of a reply.
-    pub fn of(line: &'a [u8]) -> Option<Self> {
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         if line == b"ok" || line.starts_with(b"ok ") {
             return Some(Self::Granted);
         }
@@ -53,22 +53,22 @@ mod tests {
 
     #[test]
     fn last_lines() {
-        assert_eq!(Final::of(b"ok passes=2"), Some(Final::Granted));
-        assert_eq!(Final::of(b"ok"), Some(Final::Granted));
-        let refused = |errno, reason: &'static str| Some(Final::Refused { errno, reason: reason.as_bytes() });
-        assert_eq!(Final::of(b"error budget 3 s used of 3"), refused(libc::EDQUOT, "3 s used of 3"));
-        assert_eq!(Final::of(b"error busy"), refused(libc::EBUSY, ""));
-        assert_eq!(Final::of(b"error full moon"), refused(libc::EPROTO, "full moon"));
-        assert_eq!(Final::of(b"error"), refused(libc::EPROTO, ""));
+        assert_eq!(FinalLine::parse(b"ok passes=2"), Some(FinalLine::Granted));
+        assert_eq!(FinalLine::parse(b"ok"), Some(FinalLine::Granted));
+        let refused = |errno, reason: &'static str| Some(FinalLine::Refused { errno, reason: reason.as_bytes() });
+        assert_eq!(FinalLine::parse(b"error budget 3 s used of 3"), refused(libc::EDQUOT, "3 s used of 3"));
+        assert_eq!(FinalLine::parse(b"error busy"), refused(libc::EBUSY, ""));
+        assert_eq!(FinalLine::parse(b"error full moon"), refused(libc::EPROTO, "full moon"));
+        assert_eq!(FinalLine::parse(b"error"), refused(libc::EPROTO, ""));
         for line in [&b"range 1000 2000 500"[..], b"okay", b"errors", b""] {
-            assert_eq!(Final::of(line), None);
+            assert_eq!(FinalLine::parse(line), None);
         }
     }
 
     proptest! {
         #[test]
         fn any_line_is_read_without_a_fault(line in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = Final::of(&line);
+            let _ = FinalLine::parse(&line);
         }
     }
 }

@@ -7,13 +7,13 @@ mod answer;
 
 use core::ffi::c_int;
 
-pub use answer::Final;
+pub use answer::FinalLine;
 
 use crate::file::lines_of;
-use crate::lock::Exclusive;
+use crate::lock::TryLock;
 use crate::state;
-use crate::sys::{self, Descriptor, Errno};
-use crate::text::Line;
+use crate::sys::{self, Errno, OwnedDescriptor};
+use crate::text::LineBuffer;
 
 /// Path of the daemon's socket, unless `KSMITH_SOCKET` names another.
 const SOCKET: &[u8] = b"/run/ksmith/user";
@@ -21,28 +21,28 @@ const SOCKET: &[u8] = b"/run/ksmith/user";
 /// Size of the path in a socket's address, including the terminating zero.
 const PATH: usize = 108;
 
-static PLACE: Exclusive<Option<Line<PATH>>> = Exclusive::new(None);
+static PLACE: TryLock<Option<LineBuffer<PATH>>> = TryLock::new(None);
 
 /// The reason of the daemon's latest refusal.
-static REASON: Exclusive<Line<256>> = Exclusive::new(Line::new());
+static REASON: TryLock<LineBuffer<256>> = TryLock::new(LineBuffer::new());
 
 /// Sets the path of the socket.
 pub fn set_socket(path: &[u8]) {
     if path.len() < PATH
-        && let Some(mut place) = PLACE.take()
+        && let Some(mut place) = PLACE.try_lock()
     {
-        *place = Some(Line::new().add(path));
+        *place = Some(LineBuffer::new().add(path));
     }
 }
 
 /// Returns the reason of the daemon's latest refusal, or an empty text.
-pub fn reason() -> Line<256> {
-    REASON.take().map_or(Line::new(), |reason| *reason)
+pub fn reason() -> LineBuffer<256> {
+    REASON.try_lock().map_or(LineBuffer::new(), |reason| *reason)
 }
 
 /// A deadline on the monotonic clock, or none.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline {
+pub struct RequestDeadline {
     at: Option<u64>,
     /// True if the library's own thread waits, which must notice a request to end.
     is_helpers: bool,
@@ -52,7 +52,7 @@ pub struct Deadline {
 /// end.
 const SLICE: c_int = 50;
 
-impl Deadline {
+impl RequestDeadline {
     /// Creates a deadline `milliseconds` from now; none if that is negative.
     pub fn in_milliseconds(milliseconds: c_int) -> Self {
         let wait = u64::try_from(milliseconds).ok();
@@ -61,7 +61,7 @@ impl Deadline {
     }
 
     /// Returns the deadline for the library's thread, which stops waiting when it is requested to end.
-    pub fn of_helper(self) -> Self {
+    pub fn for_helper(self) -> Self {
         Self { is_helpers: true, ..self }
     }
 
@@ -84,14 +84,14 @@ impl Deadline {
 
 /// Sends a request of one line, without its end. Passes each line of the reply before the last to `each`, and the last
 /// line to `last` if it grants the request.
-pub fn ask<T>(
+pub fn send_request<T>(
     request: &[u8],
-    deadline: Deadline,
+    deadline: RequestDeadline,
     each: impl FnMut(&[u8]),
     last: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Errno> {
-    if let Some(mut reason) = REASON.take() {
-        *reason = Line::new();
+    if let Some(mut reason) = REASON.try_lock() {
+        *reason = LineBuffer::new();
     }
     let connection = connect(deadline)?;
     let is_known = |line: &[u8]| (line == b"ok ksmith 1").then_some(());
@@ -99,8 +99,8 @@ pub fn ask<T>(
     exchange(&connection, request, deadline, each, last)
 }
 
-fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
-    let place = PLACE.take().and_then(|place| *place).unwrap_or(Line::new().add(SOCKET));
+fn connect(deadline: RequestDeadline) -> Result<OwnedDescriptor, Errno> {
+    let place = PLACE.try_lock().and_then(|place| *place).unwrap_or(LineBuffer::new().add(SOCKET));
     // SAFETY: an address of zeros is valid.
     let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -109,7 +109,7 @@ fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
     }
     let length =
         core::mem::offset_of!(libc::sockaddr_un, sun_path).saturating_add(place.bytes().len()).saturating_add(1);
-    let socket = Descriptor::socket()?;
+    let socket = OwnedDescriptor::socket()?;
     loop {
         match socket.connect(&address, length) {
             Ok(()) => return Ok(socket),
@@ -126,14 +126,14 @@ fn connect(deadline: Deadline) -> Result<Descriptor, Errno> {
 }
 
 fn exchange<T>(
-    connection: &Descriptor,
+    connection: &OwnedDescriptor,
     request: &[u8],
-    deadline: Deadline,
+    deadline: RequestDeadline,
     mut each: impl FnMut(&[u8]),
     last: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Errno> {
     // A request is short and fits into the empty buffer of a new socket.
-    let line = Line::<64>::new().add(request).add(b"\n");
+    let line = LineBuffer::<64>::new().add(request).add(b"\n");
     match connection.send(line.bytes()) {
         Ok(sent) if sent == line.bytes().len() => {}
         Ok(_) => return Err(libc::EPROTO),
@@ -143,19 +143,19 @@ fn exchange<T>(
     let mut last = Some(last);
     let mut result = Err(libc::ECONNRESET);
     let read = |space: &mut [u8]| receive(connection, space, deadline);
-    lines_of(read, &mut [0; 512], |line| match Final::of(line) {
+    lines_of(read, &mut [0; 512], |line| match FinalLine::parse(line) {
         None => {
             each(line);
             true
         }
-        Some(Final::Granted) => {
+        Some(FinalLine::Granted) => {
             let value = last.take().and_then(|last| last(line));
             result = value.ok_or(libc::EPROTO);
             false
         }
-        Some(Final::Refused { errno, reason }) => {
-            if let Some(mut place) = REASON.take() {
-                *place = Line::new().add(reason);
+        Some(FinalLine::Refused { errno, reason }) => {
+            if let Some(mut place) = REASON.try_lock() {
+                *place = LineBuffer::new().add(reason);
             }
             result = Err(errno);
             false
@@ -165,7 +165,7 @@ fn exchange<T>(
 }
 
 /// Waits for bytes and reads them.
-fn receive(connection: &Descriptor, space: &mut [u8], deadline: Deadline) -> Result<usize, Errno> {
+fn receive(connection: &OwnedDescriptor, space: &mut [u8], deadline: RequestDeadline) -> Result<usize, Errno> {
     loop {
         match connection.wait(libc::POLLIN, deadline.left()?) {
             Ok(true) => match connection.read(space) {

@@ -1,9 +1,9 @@
 //! Folds windows chunk by chunk. On x86-64 a chunk is as large as a huge page.
 
-use super::Folded;
-use super::discards::Discards;
-use super::pagemap::{CHUNK_PAGES, PageState, Pagemap};
-use super::windows::Window;
+use super::FoldCounts;
+use super::discards::DiscardBatch;
+use super::pagemap::{CHUNK_PAGES, PageState, PagemapFile};
+use super::windows::FoldWindow;
 use super::zero;
 use crate::marks;
 use crate::sys::Errno;
@@ -52,15 +52,15 @@ impl ChunkRuns {
 /// A thread's state while it folds windows.
 #[derive(Debug)]
 pub struct ChunkFolder<'a> {
-    pagemap: &'a Pagemap,
-    folded: &'a mut Folded,
-    discards: Discards,
+    pagemap: &'a PagemapFile,
+    folded: &'a mut FoldCounts,
+    discards: DiscardBatch,
 }
 
 impl<'a> ChunkFolder<'a> {
     /// Creates a folder that adds to `folded`.
-    pub const fn new(pagemap: &'a Pagemap, folded: &'a mut Folded) -> Self {
-        Self { pagemap, folded, discards: Discards::new() }
+    pub const fn new(pagemap: &'a PagemapFile, folded: &'a mut FoldCounts) -> Self {
+        Self { pagemap, folded, discards: DiscardBatch::new() }
     }
 
     /// Folds a window.
@@ -71,7 +71,7 @@ impl<'a> ChunkFolder<'a> {
     /// # Safety
     /// The window is private anonymous memory that stays mapped until this returns, no thread writes to it, and no I/O
     /// into it is in progress.
-    pub unsafe fn fold_window(&mut self, window: Window) -> Result<(), Errno> {
+    pub unsafe fn fold_window(&mut self, window: FoldWindow) -> Result<(), Errno> {
         let chunk_bytes = CHUNK_PAGES.saturating_mul(marks::page());
         let mut at = window.start;
         while at < window.end {

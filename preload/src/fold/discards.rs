@@ -1,7 +1,7 @@
 //! Batches of zero-page ranges to discard. Each call interrupts the processors on which other threads of the process
 //! run, so one call discards many ranges.
 
-use super::Folded;
+use super::FoldCounts;
 use crate::marks;
 use crate::sys::{self, Errno, MemoryAdvice, MemoryRange};
 
@@ -13,7 +13,7 @@ const MOST_SPLITS: usize = 32;
 
 /// The batch of ranges for one call.
 #[derive(Debug)]
-pub struct Discards {
+pub struct DiscardBatch {
     ranges: [MemoryRange; MOST_RANGES],
     count: usize,
     /// A remaining page of each split huge page.
@@ -21,7 +21,7 @@ pub struct Discards {
     split_count: usize,
 }
 
-impl Discards {
+impl DiscardBatch {
     /// Creates an empty batch.
     pub const fn new() -> Self {
         let range = MemoryRange { start: 0, length: 0 };
@@ -56,7 +56,7 @@ impl Discards {
     ///
     /// # Safety
     /// As [`sys::discard`], for each range.
-    pub unsafe fn flush(&mut self, folded: &mut Folded) -> Result<(), Errno> {
+    pub unsafe fn flush(&mut self, folded: &mut FoldCounts) -> Result<(), Errno> {
         let ranges = self.ranges.get(..self.count).unwrap_or_default();
         // SAFETY: as promised by the caller.
         let mut done = unsafe { sys::discard_all(ranges) }.unwrap_or(0);

@@ -14,10 +14,10 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use self::chunk::ChunkFolder;
-use self::pagemap::Pagemap;
+use self::pagemap::PagemapFile;
 use self::windows::WindowList;
 use crate::marks;
-use crate::state::{self, Mode};
+use crate::state::{self, PreloadMode};
 use crate::sys::{self, Errno};
 
 /// Limit of threads in one call.
@@ -26,7 +26,7 @@ const MOST_THREADS: usize = 64;
 /// Layout of `struct ksmith_folded` of `ksmith.h`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Folded {
+pub struct FoldCounts {
     /// Bytes returned to the kernel.
     pub folded: u64,
     /// Bytes of resident memory that were read.
@@ -46,7 +46,7 @@ pub struct Folded {
     pub threads: u64,
 }
 
-impl Folded {
+impl FoldCounts {
     /// Adds the result of another thread.
     fn add(&mut self, other: &Self) {
         for (sum, part) in [
@@ -67,7 +67,7 @@ impl Folded {
 #[derive(Debug)]
 struct FoldJob {
     windows: WindowList,
-    pagemap: Pagemap,
+    pagemap: PagemapFile,
     error: AtomicI32,
 }
 
@@ -75,7 +75,7 @@ struct FoldJob {
 #[derive(Debug)]
 struct FoldShare<'a> {
     job: &'a FoldJob,
-    folded: Folded,
+    folded: FoldCounts,
 }
 
 /// Folds the whole pages of a range in `threads` threads; 0 stands for 1.
@@ -86,18 +86,18 @@ struct FoldShare<'a> {
 ///
 /// # Safety
 /// Until this returns the range stays mapped, no thread writes to it, and no I/O into it is in progress.
-pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded, Errno> {
+pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<FoldCounts, Errno> {
     let end = marks::floor(start.checked_add(length).ok_or(libc::EINVAL)?);
     let start = marks::ceil(start);
     if start >= end {
         return Err(libc::EINVAL);
     }
-    if state::mode() == Mode::Quiet {
+    if state::mode() == PreloadMode::Quiet {
         return Err(libc::EPERM);
     }
     let begin = sys::now();
     let windows = WindowList::from_maps(start, end)?;
-    let pagemap = Pagemap::open().map_err(|_| libc::ENODATA)?;
+    let pagemap = PagemapFile::open().map_err(|_| libc::ENODATA)?;
     let threads = threads.min(windows.count()).clamp(1, MOST_THREADS);
     let other = windows.other;
     let job = FoldJob { windows, pagemap, error: AtomicI32::new(0) };
@@ -113,21 +113,21 @@ pub unsafe fn fold(start: usize, length: usize, threads: usize) -> Result<Folded
 }
 
 /// Folds in the calling thread and in additional ones. If one can't be started, the others do its work.
-fn run_threads(job: &FoldJob, threads: usize) -> Folded {
+fn run_threads(job: &FoldJob, threads: usize) -> FoldCounts {
     let mut shares = [const { None::<FoldShare<'_>> }; MOST_THREADS];
     let mut started = [const { None::<libc::pthread_t> }; MOST_THREADS];
     for (share, thread) in shares.iter_mut().zip(&mut started).take(threads.saturating_sub(1)) {
-        let share = core::ptr::from_mut(share.insert(FoldShare { job, folded: Folded::default() }));
+        let share = core::ptr::from_mut(share.insert(FoldShare { job, folded: FoldCounts::default() }));
         // SAFETY: the thread alone uses the share until it is joined below.
         *thread = unsafe { sys::start_thread(core::ptr::null(), enter, share.cast()) };
     }
-    let mut own = FoldShare { job, folded: Folded::default() };
+    let mut own = FoldShare { job, folded: FoldCounts::default() };
     fold_windows(&mut own);
     for (share, thread) in shares.iter().zip(started) {
         if let Some(thread) = thread {
             // SAFETY: a thread that was started, and is joined once.
             sys::quietly(|| unsafe { libc::pthread_join(thread, core::ptr::null_mut()) });
-            own.folded.add(&share.as_ref().map_or(Folded::default(), |share| share.folded));
+            own.folded.add(&share.as_ref().map_or(FoldCounts::default(), |share| share.folded));
         }
     }
     own.folded

@@ -3,7 +3,7 @@
 use core::ffi::c_ulong;
 
 use crate::marks;
-use crate::sys::{Descriptor, Errno};
+use crate::sys::{Errno, OwnedDescriptor};
 
 /// Pages of a chunk.
 pub const CHUNK_PAGES: usize = 512;
@@ -37,7 +37,7 @@ struct ScanRequest {
 /// `struct page_region`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-struct PageRegion {
+struct ScanRegion {
     start: u64,
     end: u64,
     categories: u64,
@@ -68,14 +68,14 @@ impl PageState {
 
 /// The file `/proc/self/pagemap`.
 #[derive(Debug)]
-pub struct Pagemap {
-    file: Descriptor,
+pub struct PagemapFile {
+    file: OwnedDescriptor,
 }
 
-impl Pagemap {
+impl PagemapFile {
     /// Opens the page map.
     pub fn open() -> Result<Self, Errno> {
-        Ok(Self { file: Descriptor::open(c"/proc/self/pagemap")? })
+        Ok(Self { file: OwnedDescriptor::open(c"/proc/self/pagemap")? })
     }
 
     /// Passes each page from `start` to before `end`, [`CHUNK_PAGES`] at most, to `each`: its address and its state.
@@ -96,7 +96,7 @@ impl Pagemap {
 
     /// Returns true if the range is one huge page. `None`: the kernel does not say (before 6.7).
     pub fn is_huge(&self, start: usize, end: usize) -> Option<bool> {
-        let mut region = PageRegion::default();
+        let mut region = ScanRegion::default();
         let mut request = ScanRequest {
             size: size_of::<ScanRequest>() as u64,
             flags: 0,
@@ -134,7 +134,7 @@ mod tests {
             at(2).write_volatile(0);
         }
         let mut states = Vec::new();
-        let pagemap = Pagemap::open().unwrap();
+        let pagemap = PagemapFile::open().unwrap();
         pagemap.each_page(start, start + LENGTH, |address, state| states.push((address - start, state))).unwrap();
         let is_huge = pagemap.is_huge(start, start + LENGTH);
         // SAFETY: the mapping of this test.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::maps::{self, Kind, Mapping};
+use crate::maps::{self, MapsEntry, MapsEntryKind};
 use crate::sys::{self, Errno};
 
 /// Maximum size of a window in bytes. Windows begin at multiples of it.
@@ -10,7 +10,7 @@ const WINDOW_BYTES: usize = 8 << 20;
 
 /// A part of one mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct FoldWindow {
     /// Its first byte.
     pub start: usize,
     /// The byte after its last.
@@ -37,13 +37,15 @@ impl WindowList {
         let mut count = 0_usize;
         let mut other = 0_u64;
         each_mapping(start, end, |mapping, first, last| match mapping.kind {
-            Kind::Data | Kind::Heap => each_window(first, last, |_| count = count.saturating_add(1)),
-            Kind::Reserved => {}
-            Kind::Other => other = other.saturating_add(last.saturating_sub(first) as u64),
+            MapsEntryKind::Data | MapsEntryKind::Heap => {
+                each_window(first, last, |_| count = count.saturating_add(1))
+            }
+            MapsEntryKind::Reserved => {}
+            MapsEntryKind::Other => other = other.saturating_add(last.saturating_sub(first) as u64),
         })?;
         // Some more: other threads may divide mappings of the range meanwhile, by advice.
         let capacity = count.saturating_add(64);
-        let bytes = capacity.saturating_mul(size_of::<Window>());
+        let bytes = capacity.saturating_mul(size_of::<FoldWindow>());
         let mut list = Self { address: sys::map(bytes)?, bytes, count: 0, next: AtomicUsize::new(0), other };
         each_mapping(start, end, |mapping, first, last| {
             if mapping.is_data() {
@@ -59,8 +61,8 @@ impl WindowList {
         Ok(list)
     }
 
-    fn slot(&self, index: usize) -> *mut Window {
-        core::ptr::with_exposed_provenance_mut::<Window>(self.address).wrapping_add(index)
+    fn slot(&self, index: usize) -> *mut FoldWindow {
+        core::ptr::with_exposed_provenance_mut::<FoldWindow>(self.address).wrapping_add(index)
     }
 
     /// Returns the number of windows.
@@ -69,7 +71,7 @@ impl WindowList {
     }
 
     /// Takes the next window.
-    pub fn next(&self) -> Option<Window> {
+    pub fn next(&self) -> Option<FoldWindow> {
         let index = self.next.fetch_add(1, Relaxed);
         // SAFETY: written when the list was made, and only read since.
         (index < self.count).then(|| unsafe { self.slot(index).read() })
@@ -84,7 +86,7 @@ impl Drop for WindowList {
 }
 
 /// Passes each mapping that overlaps the range to `each`, with the start and end of the overlap.
-fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&Mapping, usize, usize)) -> Result<(), Errno> {
+fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&MapsEntry, usize, usize)) -> Result<(), Errno> {
     maps::each(|mapping| {
         let (first, last) = (mapping.start.max(start), mapping.end.min(end));
         if first < last {
@@ -96,11 +98,11 @@ fn each_mapping(start: usize, end: usize, mut each: impl FnMut(&Mapping, usize, 
 }
 
 /// Divides a range at the multiples of [`WINDOW_BYTES`].
-fn each_window(start: usize, end: usize, mut each: impl FnMut(Window)) {
+fn each_window(start: usize, end: usize, mut each: impl FnMut(FoldWindow)) {
     let mut at = start;
     while at < end {
         let last = (at | WINDOW_BYTES.wrapping_sub(1)).saturating_add(1).min(end);
-        each(Window { start: at, end: last });
+        each(FoldWindow { start: at, end: last });
         at = last;
     }
 }

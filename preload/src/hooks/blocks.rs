@@ -7,8 +7,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::heap;
-use crate::next::Next;
-use crate::state::{self, Mode};
+use crate::next::NextFunction;
+use crate::state::{self, PreloadMode};
 use crate::{helper, marks, sweep, sys};
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
@@ -17,12 +17,12 @@ type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 type Aligned = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
 
-static MALLOC: Next = Next::new(c"malloc");
-static CALLOC: Next = Next::new(c"calloc");
-static REALLOC: Next = Next::new(c"realloc");
-static ALIGNED_ALLOC: Next = Next::new(c"aligned_alloc");
-static MEMALIGN: Next = Next::new(c"memalign");
-static POSIX_MEMALIGN: Next = Next::new(c"posix_memalign");
+static MALLOC: NextFunction = NextFunction::new(c"malloc");
+static CALLOC: NextFunction = NextFunction::new(c"calloc");
+static REALLOC: NextFunction = NextFunction::new(c"realloc");
+static ALIGNED_ALLOC: NextFunction = NextFunction::new(c"aligned_alloc");
+static MEMALIGN: NextFunction = NextFunction::new(c"memalign");
+static POSIX_MEMALIGN: NextFunction = NextFunction::new(c"posix_memalign");
 
 /// Minimum size of a block that is examined.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
@@ -83,7 +83,7 @@ unsafe extern "C" fn malloc_with_a_look(size: usize) -> *mut c_void {
     let Some(next) = MALLOC.address() else { return nothing() };
     // SAFETY: as above.
     let block = unsafe { core::mem::transmute::<usize, Malloc>(next)(size) };
-    look(block, size, false);
+    examine_block(block, size, false);
     block
 }
 
@@ -103,7 +103,7 @@ unsafe extern "C" fn calloc_with_a_look(count: usize, size: usize) -> *mut c_voi
     let block = unsafe { core::mem::transmute::<usize, Calloc>(next)(count, size) };
     let bytes = count.wrapping_mul(size);
     if !is_short_way(bytes) {
-        look(block, bytes, false);
+        examine_block(block, bytes, false);
     }
     block
 }
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the next function of this name is of this type and made the block.
     let block = unsafe { core::mem::transmute::<usize, Realloc>(next)(old, size) };
     if !is_short_way(size) {
-        look(block, size, false);
+        examine_block(block, size, false);
     }
     block
 }
@@ -141,12 +141,12 @@ pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void 
     aligned(&MEMALIGN, alignment, size)
 }
 
-fn aligned(next: &Next, alignment: usize, size: usize) -> *mut c_void {
+fn aligned(next: &NextFunction, alignment: usize, size: usize) -> *mut c_void {
     let Some(next) = next.address() else { return nothing() };
     // SAFETY: both functions are of this type.
     let block = unsafe { core::mem::transmute::<usize, Aligned>(next)(alignment, size) };
     if !is_short_way(size) {
-        look(block, size, true);
+        examine_block(block, size, true);
     }
     block
 }
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn posix_memalign(place: *mut *mut c_void, alignment: usiz
     let failed = unsafe { core::mem::transmute::<usize, PosixMemalign>(next)(place, alignment, size) };
     if failed == 0 && !is_short_way(size) {
         // SAFETY: the call has stored a block there.
-        look(unsafe { *place }, size, true);
+        examine_block(unsafe { *place }, size, true);
     }
     failed
 }
@@ -176,21 +176,21 @@ fn nothing() -> *mut c_void {
 
 /// Examines a block, and marks the new memory around it.
 #[cold]
-fn look(block: *mut c_void, size: usize, is_aligned: bool) {
-    heap::look();
+fn examine_block(block: *mut c_void, size: usize, is_aligned: bool) {
+    heap::mark_growth();
     if block.is_null() || size < state::threshold() {
         return;
     }
     let start = block as usize;
     match state::mode() {
-        Mode::Madvise => {
+        PreloadMode::Madvise => {
             if !heap::has(start) {
                 place(start, size, is_aligned);
             }
             helper::wake();
         }
-        Mode::Guided => helper::wake(),
-        Mode::Idle | Mode::Prctl | Mode::Quiet => {}
+        PreloadMode::Guided => helper::wake(),
+        PreloadMode::Idle | PreloadMode::Prctl | PreloadMode::Quiet => {}
     }
 }
 

@@ -4,18 +4,18 @@
 use core::ffi::c_int;
 
 use crate::helper;
-use crate::next::Next;
+use crate::next::NextFunction;
 use crate::syscall::call_as_libc;
 
 /// Interposes a function of numbers (or, of one, an address) that libc makes by the system call of this name.
 macro_rules! interposed {
     ($($next:ident $name:ident($($argument:ident: $kind:ty),*) by $call:ident;)*) => {
         $(
-            static $next: Next = {
+            static $next: NextFunction = {
                 let name = concat!(stringify!($name), "\0");
                 match core::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
-                    Ok(name) => Next::new(name),
-                    Err(_) => Next::new(c""),
+                    Ok(name) => NextFunction::new(name),
+                    Err(_) => NextFunction::new(c""),
                 }
             };
 

@@ -3,9 +3,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use crate::maps::Kind;
-use crate::next::Next;
-use crate::state::{self, Mode};
+use crate::maps::MapsEntryKind;
+use crate::next::NextFunction;
+use crate::state::{self, PreloadMode};
 use crate::{marks, sweep, sys};
 
 /// A heap end that never moves, for a heap that is not watched.
@@ -27,8 +27,8 @@ const STEP: usize = 16 << 20;
 type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
 type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-static SBRK: Next = Next::new(c"sbrk");
-static BRK: Next = Next::new(c"brk");
+static SBRK: NextFunction = NextFunction::new(c"sbrk");
+static BRK: NextFunction = NextFunction::new(c"brk");
 
 #[inline(always)]
 fn end() -> usize {
@@ -58,7 +58,7 @@ pub fn watch() {
     let now = word.load(Relaxed);
     let mut start = marks::ceil(now);
     let _ = sweep::mappings(|mapping| {
-        if mapping.kind == Kind::Heap {
+        if mapping.kind == MapsEntryKind::Heap {
             start = start.min(mapping.start);
         }
     });
@@ -79,9 +79,9 @@ pub fn ignore() {
 }
 
 /// Marks the added part of the heap, if it is large enough.
-pub fn look() {
+pub fn mark_growth() {
     let now = end();
-    if SEEN.swap(now, Relaxed) != now && state::mode() == Mode::Madvise {
+    if SEEN.swap(now, Relaxed) != now && state::mode() == PreloadMode::Madvise {
         mark_to(now);
     }
 }
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     let Some(next) = SBRK.address() else { return libc::MAP_FAILED };
     // SAFETY: the next function of this name is of this type.
     let result = unsafe { core::mem::transmute::<usize, Sbrk>(next)(increment) };
-    look();
+    mark_growth();
     result
 }
 
@@ -128,6 +128,6 @@ pub unsafe extern "C" fn brk(address: *mut c_void) -> c_int {
     let Some(next) = BRK.address() else { return -1 };
     // SAFETY: the next function of this name is of this type.
     let result = unsafe { core::mem::transmute::<usize, Brk>(next)(address) };
-    look();
+    mark_growth();
     result
 }

@@ -2,22 +2,22 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::next::Next;
-use crate::state::{self, Mode};
+use crate::next::NextFunction;
+use crate::state::{self, PreloadMode};
 use crate::sys::MemoryAdvice;
 use crate::syscall::call_as_libc;
-use crate::wishes::{self, Wish};
+use crate::wishes::{self, RangeRequest};
 use crate::{helper, marks, sys};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, libc::off64_t) -> *mut c_void;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void;
 type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 
-static MMAP: Next = Next::new(c"mmap");
-static MMAP64: Next = Next::new(c"mmap64");
-static MREMAP: Next = Next::new(c"mremap");
-static MPROTECT: Next = Next::new(c"mprotect");
-static MADVISE: Next = Next::new(c"madvise");
+static MMAP: NextFunction = NextFunction::new(c"mmap");
+static MMAP64: NextFunction = NextFunction::new(c"mmap64");
+static MREMAP: NextFunction = NextFunction::new(c"mremap");
+static MPROTECT: NextFunction = NextFunction::new(c"mprotect");
+static MADVISE: NextFunction = NextFunction::new(c"madvise");
 
 /// Finds the next functions, while the process has one thread.
 pub fn find_next() {
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn mmap64(
 }
 
 unsafe fn map(
-    next: &Next,
+    next: &NextFunction,
     address: *mut c_void,
     length: usize,
     access: c_int,
@@ -113,7 +113,8 @@ const HUGE_PAGE: usize = 2 << 20;
 #[cold]
 fn hint_huge(start: usize, length: usize, flags: c_int) {
     let is_reservation = flags & libc::MAP_NORESERVE != 0 && length > state::largest();
-    if length >= HUGE_PAGE && flags & libc::MAP_STACK == 0 && !is_reservation && state::mode() != Mode::Quiet {
+    if length >= HUGE_PAGE && flags & libc::MAP_STACK == 0 && !is_reservation && state::mode() != PreloadMode::Quiet
+    {
         let _ = sys::madvise(start, length, MemoryAdvice::HugePage);
     }
 }
@@ -122,9 +123,9 @@ fn hint_huge(start: usize, length: usize, flags: c_int) {
 fn added(start: usize, length: usize) {
     let is_large = length >= state::threshold();
     match state::mode() {
-        Mode::Madvise if is_large => drop(marks::offer_new(start, length)),
-        Mode::Madvise | Mode::Guided => wishes::forget(start, start.saturating_add(length)),
-        Mode::Idle | Mode::Prctl | Mode::Quiet => return,
+        PreloadMode::Madvise if is_large => drop(marks::offer_new(start, length)),
+        PreloadMode::Madvise | PreloadMode::Guided => wishes::forget(start, start.saturating_add(length)),
+        PreloadMode::Idle | PreloadMode::Prctl | PreloadMode::Quiet => return,
     }
     if is_large {
         helper::wake();
@@ -139,7 +140,7 @@ const REJOINED: usize = 4;
 fn is_divided() -> bool {
     // SAFETY: libc's own variable of this thread.
     let errno = unsafe { *libc::__errno_location() };
-    errno == libc::EFAULT && matches!(state::mode(), Mode::Madvise | Mode::Guided)
+    errno == libc::EFAULT && matches!(state::mode(), PreloadMode::Madvise | PreloadMode::Guided)
 }
 
 /// Calls the next mremap.
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn mremap(
     // The helper marks mappings that it has read of. Where one was unmapped meanwhile, the mark divides the one at its place,
     // and the kernel moves no mapping that is divided.
     if moved == libc::MAP_FAILED && is_divided() {
-        let _mover = marks::Mover::begin();
+        let _mover = marks::MoveGuard::begin();
         let start = old as usize;
         for _ in 0..REJOINED {
             if !marks::rejoin(start, start.saturating_add(old_length)) {
@@ -196,13 +197,13 @@ pub unsafe extern "C" fn mremap(
             }
         }
     }
-    if moved == libc::MAP_FAILED || state::mode() == Mode::Quiet {
+    if moved == libc::MAP_FAILED || state::mode() == PreloadMode::Quiet {
         return moved;
     }
     let (from, to) = (old as usize, moved as usize);
-    wishes::moved((from, from.saturating_add(old_length)), (to, to.saturating_add(length)));
+    wishes::move_requests((from, from.saturating_add(old_length)), (to, to.saturating_add(length)));
     // A marked mapping stays marked. One that was too small may have reached the threshold.
-    if state::mode() == Mode::Madvise && length >= state::threshold() && old_length < state::threshold() {
+    if state::mode() == PreloadMode::Madvise && length >= state::threshold() && old_length < state::threshold() {
         marks::offer(to, length);
     }
     moved
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_i
     };
     // Garbage collectors reserve memory first and make it writable later. The kernel ignores the mark on other
     // kinds.
-    if result == 0 && state::mode() == Mode::Madvise && length >= state::threshold() && is_written(access) {
+    if result == 0 && state::mode() == PreloadMode::Madvise && length >= state::threshold() && is_written(access) {
         marks::offer(start as usize, length);
     }
     result
@@ -236,7 +237,11 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, length: usize, access: c_i
 pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int {
     if advice == libc::MADV_UNMERGEABLE {
         // Before the call, so that the helper, which looks after each mark, undoes one that came in between.
-        wishes::note(start as usize, marks::ceil((start as usize).saturating_add(length)), Wish::Leave);
+        wishes::record_request(
+            start as usize,
+            marks::ceil((start as usize).saturating_add(length)),
+            RangeRequest::Leave,
+        );
     }
     let result = match MADVISE.address() {
         // SAFETY: the next function of this name is of this type, and the arguments are the caller's.
@@ -253,12 +258,12 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, length: usize, advice: c_in
 /// Records the program's own advice on its memory. Advice to leave it out has been recorded before the call.
 fn advised(start: usize, end: usize, advice: c_int) {
     match advice {
-        libc::MADV_MERGEABLE => wishes::note(start, end, Wish::Merge),
+        libc::MADV_MERGEABLE => wishes::record_request(start, end, RangeRequest::Merge),
         // The program wants huge pages, which ksmd would split.
         libc::MADV_HUGEPAGE if !state::merges_huge() => {
-            let is_ours = matches!(state::mode(), Mode::Prctl | Mode::Madvise | Mode::Guided);
+            let is_ours = matches!(state::mode(), PreloadMode::Prctl | PreloadMode::Madvise | PreloadMode::Guided);
             if is_ours && !wishes::wants_merged(start, end) {
-                wishes::note(start, end, Wish::Leave);
+                wishes::record_request(start, end, RangeRequest::Leave);
                 let _ = marks::withdraw(start, end);
             }
         }

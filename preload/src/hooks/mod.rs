@@ -15,7 +15,7 @@ mod mapping;
 mod namespace;
 mod sandbox;
 
-use crate::state::{self, Mode};
+use crate::state::{self, PreloadMode};
 
 /// Finds the next functions and enables the hooks that the mode needs.
 pub fn arm() {
@@ -27,19 +27,19 @@ pub fn arm() {
     {
         blocks::find_next();
         match state::mode() {
-            Mode::Madvise => {
+            PreloadMode::Madvise => {
                 heap::watch();
                 blocks::arm(state::threshold());
             }
-            Mode::Guided => blocks::arm(state::threshold()),
-            Mode::Idle | Mode::Prctl | Mode::Quiet => blocks::arm(usize::MAX),
+            PreloadMode::Guided => blocks::arm(state::threshold()),
+            PreloadMode::Idle | PreloadMode::Prctl | PreloadMode::Quiet => blocks::arm(usize::MAX),
         }
     }
 }
 
 /// Disables all hooks.
 fn be_quiet() {
-    state::set_mode(Mode::Quiet);
+    state::set_mode(PreloadMode::Quiet);
     #[cfg(feature = "blocks")]
     {
         heap::ignore();

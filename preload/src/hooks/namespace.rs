@@ -4,14 +4,14 @@
 use core::ffi::c_int;
 
 use crate::helper;
-use crate::next::Next;
+use crate::next::NextFunction;
 use crate::syscall::call_as_libc;
 
 type OfFlags = unsafe extern "C" fn(c_int) -> c_int;
 type OfDescriptor = unsafe extern "C" fn(c_int, c_int) -> c_int;
 
-static UNSHARE: Next = Next::new(c"unshare");
-static SETNS: Next = Next::new(c"setns");
+static UNSHARE: NextFunction = NextFunction::new(c"unshare");
+static SETNS: NextFunction = NextFunction::new(c"setns");
 
 /// Flags that the kernel refuses to a process with several threads (`check_unshare_flags` of `kernel/fork.c`).
 const ALONE_TO_LEAVE: c_int = libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;

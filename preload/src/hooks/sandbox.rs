@@ -7,11 +7,11 @@
 use core::ffi::{c_int, c_long};
 
 use crate::helper;
-use crate::next::Next;
+use crate::next::NextFunction;
 use crate::syscall::call_as_libc;
 
-static PRCTL: Next = Next::new(c"prctl");
-static SYSCALL: Next = Next::new(c"syscall");
+static PRCTL: NextFunction = NextFunction::new(c"prctl");
+static SYSCALL: NextFunction = NextFunction::new(c"syscall");
 
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;

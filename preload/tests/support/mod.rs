@@ -55,13 +55,13 @@ pub fn has(program: &str) -> bool {
 }
 
 /// A compiled program with its temporary directory.
-pub struct Compiled {
+pub struct CompiledProgram {
     directory: tempfile::TempDir,
 }
 
 /// Compiles a program of `tests/c`. Reports and returns `None` if there is no C compiler, or it does not support the
 /// options.
-pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
+pub fn compile(source: &str, options: &[&str]) -> Option<CompiledProgram> {
     let Some(compiler) = ["cc", "gcc", "clang"].into_iter().find(|name| has(name)) else {
         skipped("there is no C compiler");
         return None;
@@ -83,16 +83,16 @@ pub fn compile(source: &str, options: &[&str]) -> Option<Compiled> {
         return None;
     }
     assert!(output.status.success(), "{source}: {said}");
-    Some(Compiled { directory })
+    Some(CompiledProgram { directory })
 }
 
 /// Compiles a program and links it with the library.
-pub fn compile_linked(source: &str) -> Option<Compiled> {
+pub fn compile_linked(source: &str) -> Option<CompiledProgram> {
     let directory = libraries().to_str().unwrap();
     compile(source, &["-L", directory, "-lksmith", &format!("-Wl,-rpath,{directory}")])
 }
 
-impl Compiled {
+impl CompiledProgram {
     /// Returns the path of the program.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("program")
@@ -165,12 +165,12 @@ pub fn has_prctl() -> bool {
 }
 
 /// A program that has filled its memory and waits. Killed on drop.
-pub struct Filled {
+pub struct FilledProgram {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Filled {
+impl FilledProgram {
     /// Starts the program and waits until it is ready.
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -199,7 +199,7 @@ impl Filled {
     }
 }
 
-impl Drop for Filled {
+impl Drop for FilledProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

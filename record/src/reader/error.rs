@@ -1,6 +1,6 @@
 //! Errors of reading the history.
 
-use ksmith_core::guest::NotOne;
+use ksmith_core::guest::FindGuestError;
 use std::path::{Path, PathBuf};
 
 use crate::fault::is_damage;
@@ -42,7 +42,7 @@ pub enum ReadError {
     },
     /// The query names an unknown guest, or an ambiguous one.
     #[error("the history: {0}")]
-    NoGuest(#[from] NotOne),
+    NoGuest(#[from] FindGuestError),
     /// An SQLite operation failed.
     #[error("{path}: {source}")]
     Sqlite {

@@ -1,6 +1,6 @@
 //! Reports: the results of history queries.
 
-use ksmith_core::guest::Named;
+use ksmith_core::guest::NamedGuest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -77,7 +77,7 @@ pub struct GuestLife {
     pub(super) row: i64,
 }
 
-impl Named for GuestLife {
+impl NamedGuest for GuestLife {
     fn name(&self) -> &str {
         &self.name
     }
@@ -106,7 +106,7 @@ impl Named for GuestLife {
 
 /// A guest with its last figures in a time range.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Saver {
+pub struct SavingGuest {
     /// The guest that saved memory.
     pub life: GuestLife,
     /// Its share of the host's savings.

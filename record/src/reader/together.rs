@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::rows::{Asked, Rows, time_of};
-use crate::query::Query;
-use crate::tier::Tier;
+use super::rows::{RequestedColumn, Rows, time_of};
+use crate::query::ReportQuery;
+use crate::tier::HistoryTier;
 
 /// Aggregates rows into at most `most` buckets: a host's gauges by their mean, all other values by the last one.
 /// Returns the rows and the time between two of them.
-pub(super) fn brought_together(
+pub(super) fn aggregate_rows(
     rows: Rows,
-    query: &Query,
-    tier: Tier,
+    query: &ReportQuery,
+    tier: HistoryTier,
     most: usize,
-    columns: &[Asked],
+    columns: &[RequestedColumn],
     is_of_guest: bool,
 ) -> (Rows, i64) {
     let most = i64::try_from(most).unwrap_or(i64::MAX);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use crate::bounds::Bounds;
+use crate::bounds::HistoryBounds;
 use crate::schema::{APPLICATION, VERSION};
 
 /// The file's mode: readable by its group.
@@ -64,7 +64,7 @@ pub(super) fn foreign(connection: &Connection) -> rusqlite::Result<Option<String
 }
 
 /// Configures how SQLite writes the file, and limits its size.
-pub(super) fn configure(connection: &Connection, bounds: &Bounds) -> rusqlite::Result<()> {
+pub(super) fn configure(connection: &Connection, bounds: &HistoryBounds) -> rusqlite::Result<()> {
     // A pragma that sets and answers: the answer is the mode in force.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;

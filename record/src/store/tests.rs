@@ -1,17 +1,17 @@
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use ksmith_core::figures::Value;
+use ksmith_core::figures::FigureScalar;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::file::MODE;
 use super::*;
 use crate::columns;
-use crate::moment::{DecisionMade, Event, EventKind};
-use crate::moment::{GuestFigures, Life};
-use crate::query::{Query, Resolution};
-use crate::reader::{HistoryReport, Reader};
+use crate::moment::{DecisionMade, EventKind, HistoryEvent};
+use crate::moment::{GuestFigures, GuestIdentity};
+use crate::query::{ReportQuery, ReportResolution};
+use crate::reader::{HistoryReader, HistoryReport};
 use crate::schema::VERSION;
 
 const MINUTE: i64 = 60_000;
@@ -19,24 +19,24 @@ const HOUR: i64 = 60 * MINUTE;
 /// A full hour in 2026.
 const BEGIN: i64 = 1_795_467_600_000;
 
-struct Rig {
+struct StoreRig {
     directory: TempDir,
-    store: Store,
+    store: HistoryStore,
 }
 
-fn rig_within(bounds: Bounds) -> Rig {
+fn rig_within(bounds: HistoryBounds) -> StoreRig {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");
-    let store = Store::open(&path, "boot", BEGIN, bounds).unwrap().store;
-    Rig { directory, store }
+    let store = HistoryStore::open(&path, "boot", BEGIN, bounds).unwrap().store;
+    StoreRig { directory, store }
 }
 
-fn rig() -> Rig {
-    rig_within(Bounds::default())
+fn rig() -> StoreRig {
+    rig_within(HistoryBounds::default())
 }
 
-impl Rig {
-    fn write(&mut self, moments: &[Moment]) -> Result<(), StoreError> {
+impl StoreRig {
+    fn write(&mut self, moments: &[HistorySnapshot]) -> Result<(), StoreError> {
         self.store.write(moments)?;
         self.store.tidy(moments.last().map_or(0, |moment| moment.time))
     }
@@ -45,8 +45,8 @@ impl Rig {
         self.directory.path().join("history.db")
     }
 
-    fn ask(&self, query: &Query) -> HistoryReport {
-        Reader::open(&self.path()).unwrap().ask(query).unwrap()
+    fn read_report(&self, query: &ReportQuery) -> HistoryReport {
+        HistoryReader::open(&self.path()).unwrap().read_report(query).unwrap()
     }
 }
 
@@ -58,17 +58,17 @@ fn at_guest(name: &str) -> usize {
     columns::guest().iter().position(|column| column.name == name).unwrap()
 }
 
-fn host(time: i64, saved: u64, scans: u64) -> Moment {
-    let mut host = vec![Value::Unknown; columns::host().len()];
-    host[at_host("saved_bytes")] = Value::Unsigned(saved);
-    host[at_host("full_scans")] = Value::Unsigned(scans);
-    Moment { time, host, ..Moment::default() }
+fn host(time: i64, saved: u64, scans: u64) -> HistorySnapshot {
+    let mut host = vec![FigureScalar::Unknown; columns::host().len()];
+    host[at_host("saved_bytes")] = FigureScalar::Unsigned(saved);
+    host[at_host("full_scans")] = FigureScalar::Unsigned(scans);
+    HistorySnapshot { time, host, ..HistorySnapshot::default() }
 }
 
 fn guest(name: &str, merged: u64) -> GuestFigures {
-    let mut values = vec![Value::Unknown; columns::guest().len()];
-    values[at_guest("merged_bytes")] = Value::Unsigned(merged);
-    let life = Life {
+    let mut values = vec![FigureScalar::Unknown; columns::guest().len()];
+    values[at_guest("merged_bytes")] = FigureScalar::Unsigned(merged);
+    let life = GuestIdentity {
         key: format!("{name}:1"),
         name: name.to_owned(),
         uuid: None,
@@ -81,13 +81,13 @@ fn guest(name: &str, merged: u64) -> GuestFigures {
     GuestFigures { life, values }
 }
 
-fn guests(time: i64, guests: Vec<GuestFigures>) -> Moment {
-    Moment { time, guests: Some(guests), ..Moment::default() }
+fn guests(time: i64, guests: Vec<GuestFigures>) -> HistorySnapshot {
+    HistorySnapshot { time, guests: Some(guests), ..HistorySnapshot::default() }
 }
 
-fn query(since: i64, until: i64, columns: &[&str]) -> Query {
+fn query(since: i64, until: i64, columns: &[&str]) -> ReportQuery {
     let columns = columns.iter().map(|name| (*name).to_owned()).collect();
-    Query { since, until, guest: None, columns, resolution: Resolution::Rows(1000) }
+    ReportQuery { since, until, guest: None, columns, resolution: ReportResolution::Rows(1000) }
 }
 
 fn numbers(report: &HistoryReport, column: usize) -> Vec<Option<f64>> {
@@ -105,13 +105,13 @@ fn what_was_written_is_read_again() {
         reason: "new memory".to_owned(),
         settings: "run 0 -> 1".to_owned(),
     });
-    moment.events.push(Event {
+    moment.events.push(HistoryEvent {
         time: BEGIN,
         kind: EventKind::DaemonStarted,
         text: "the daemon started".to_owned(),
     });
     rig.write(&[moment]).unwrap();
-    let report = rig.ask(&query(BEGIN, BEGIN + 5000, &["saved_bytes", "full_scans", "profit_bytes"]));
+    let report = rig.read_report(&query(BEGIN, BEGIN + 5000, &["saved_bytes", "full_scans", "profit_bytes"]));
     assert_eq!(report.columns, ["time", "saved_bytes", "full_scans", "profit_bytes"]);
     assert_eq!(
         report.rows,
@@ -132,27 +132,27 @@ fn json_number(number: f64) -> serde_json::Value {
 fn minutes_and_hours_have_the_mean_of_gauges_and_the_last_of_counters() {
     let mut rig = rig();
     // Two samples a minute for two hours: saved is 0 and 100, scans count up.
-    let moments: Vec<Moment> =
+    let moments: Vec<HistorySnapshot> =
         (0..240).map(|n| host(BEGIN + n * 30_000, if n % 2 == 0 { 0 } else { 100 }, n as u64)).collect();
     for moment in &moments {
         rig.write(std::slice::from_ref(moment)).unwrap();
     }
     rig.write(&[host(BEGIN + 2 * HOUR, 0, 240)]).unwrap();
     let of = |tier| {
-        let query = Query {
-            resolution: Resolution::Tier(tier),
+        let query = ReportQuery {
+            resolution: ReportResolution::Tier(tier),
             ..query(BEGIN, BEGIN + 3 * HOUR, &["saved_bytes", "full_scans"])
         };
-        rig.ask(&query)
+        rig.read_report(&query)
     };
-    let minutes = of(Tier::Minute);
+    let minutes = of(HistoryTier::Minute);
     assert_eq!(minutes.rows.len(), 120);
     assert!(numbers(&minutes, 1).iter().all(|saved| *saved == Some(50.0)), "{:?}", minutes.rows);
     assert_eq!(numbers(&minutes, 2)[..3], [Some(1.0), Some(3.0), Some(5.0)]);
-    let hours = of(Tier::Hour);
+    let hours = of(HistoryTier::Hour);
     assert_eq!(numbers(&hours, 1), [Some(50.0), Some(50.0)]);
     assert_eq!(numbers(&hours, 2), [Some(119.0), Some(239.0)]);
-    assert_eq!(of(Tier::Sample).rows.len(), 241);
+    assert_eq!(of(HistoryTier::Sample).rows.len(), 241);
 }
 
 #[test]
@@ -165,23 +165,23 @@ fn a_guest_has_a_row_for_each_change_and_one_in_each_hour() {
     let of = |name: &str, tier| {
         let mut query = query(BEGIN, BEGIN + 3 * HOUR, &["merged_bytes"]);
         query.guest = Some(name.to_owned());
-        query.resolution = Resolution::Tier(tier);
-        rig.ask(&query)
+        query.resolution = ReportResolution::Tier(tier);
+        rig.read_report(&query)
     };
-    assert_eq!(of("busy", Tier::Sample).rows.len(), 130);
-    assert_eq!(numbers(&of("idle", Tier::Sample), 1), [Some(5.0); 3]);
-    assert_eq!(of("busy", Tier::Minute).rows.len(), 120);
-    assert_eq!(numbers(&of("busy", Tier::Hour), 1), [Some(59.0), Some(119.0)]);
-    assert_eq!(numbers(&of("idle", Tier::Hour), 1), [Some(5.0), Some(5.0)]);
+    assert_eq!(of("busy", HistoryTier::Sample).rows.len(), 130);
+    assert_eq!(numbers(&of("idle", HistoryTier::Sample), 1), [Some(5.0); 3]);
+    assert_eq!(of("busy", HistoryTier::Minute).rows.len(), 120);
+    assert_eq!(numbers(&of("busy", HistoryTier::Hour), 1), [Some(59.0), Some(119.0)]);
+    assert_eq!(numbers(&of("idle", HistoryTier::Hour), 1), [Some(5.0), Some(5.0)]);
     // By name, key and PID; and the whole answer has the minutes with the samples after them.
     let mut whole = query(BEGIN, BEGIN + 3 * HOUR, &["merged_bytes"]);
     whole.guest = Some("busy:1".to_owned());
-    assert_eq!(rig.ask(&whole).rows.len(), 130);
+    assert_eq!(rig.read_report(&whole).rows.len(), 130);
     whole.guest = Some("absent".to_owned());
     assert!(
-        Reader::open(&rig.path())
+        HistoryReader::open(&rig.path())
             .unwrap()
-            .ask(&whole)
+            .read_report(&whole)
             .unwrap_err()
             .to_string()
             .contains("there is no guest \"absent\"")
@@ -193,7 +193,7 @@ fn a_guest_lives_from_its_first_record_until_it_is_missed() {
     let mut rig = rig();
     rig.write(&[guests(BEGIN, vec![guest("a", 1), guest("b", 1)])]).unwrap();
     rig.write(&[guests(BEGIN + MINUTE, vec![guest("b", 1)])]).unwrap();
-    let lives = |rig: &Rig| rig.ask(&query(BEGIN, BEGIN + HOUR, &[])).guests;
+    let lives = |rig: &StoreRig| rig.read_report(&query(BEGIN, BEGIN + HOUR, &[])).guests;
     let ends = |lives: &[crate::reader::GuestLife]| -> Vec<(String, Option<f64>)> {
         let mut ends: Vec<_> = lives.iter().map(|life| (life.name.clone(), life.last)).collect();
         ends.sort_by(|a, b| a.0.cmp(&b.0));
@@ -202,11 +202,11 @@ fn a_guest_lives_from_its_first_record_until_it_is_missed() {
     let minute = Some((BEGIN + MINUTE) as f64 / 1000.0);
     assert_eq!(ends(&lives(&rig)), [("a".to_owned(), minute), ("b".to_owned(), None)]);
     // A daemon that was killed and a later one: until it finds the guest again, it ended with the last record.
-    let Rig { directory, store } = rig;
+    let StoreRig { directory, store } = rig;
     drop(store);
     let path = directory.path().join("history.db");
-    let store = Store::open(&path, "boot", BEGIN + HOUR, Bounds::default()).unwrap().store;
-    let mut rig = Rig { directory, store };
+    let store = HistoryStore::open(&path, "boot", BEGIN + HOUR, HistoryBounds::default()).unwrap().store;
+    let mut rig = StoreRig { directory, store };
     assert_eq!(ends(&lives(&rig))[1], ("b".to_owned(), minute));
     rig.write(&[guests(BEGIN + HOUR, vec![guest("b", 1)])]).unwrap();
     assert_eq!(ends(&lives(&rig)), [("a".to_owned(), minute), ("b".to_owned(), None)]);
@@ -215,12 +215,12 @@ fn a_guest_lives_from_its_first_record_until_it_is_missed() {
 #[test]
 fn rows_that_are_too_many_are_brought_together() {
     let mut rig = rig();
-    let moments: Vec<Moment> =
+    let moments: Vec<HistorySnapshot> =
         (0..3600).map(|n| host(BEGIN + n * 1000, 10 + (n % 2) as u64 * 10, n as u64)).collect();
     rig.write(&moments).unwrap();
     let mut asked = query(BEGIN, BEGIN + HOUR, &["saved_bytes", "full_scans"]);
-    asked.resolution = Resolution::Rows(60);
-    let report = rig.ask(&asked);
+    asked.resolution = ReportResolution::Rows(60);
+    let report = rig.read_report(&asked);
     assert!(report.rows.len() <= 60, "{}", report.rows.len());
     let mean: f64 = numbers(&report, 1).iter().flatten().sum::<f64>() / report.rows.len() as f64;
     assert!((14.0..=16.0).contains(&mean), "{mean}");
@@ -230,61 +230,78 @@ fn rows_that_are_too_many_are_brought_together() {
 #[test]
 fn what_is_too_old_is_deleted_tier_by_tier() {
     let minutes = |n: u64| Duration::from_secs(n * 60);
-    let mut rig = rig_within(Bounds {
+    let mut rig = rig_within(HistoryBounds {
         samples: minutes(10),
         minutes: minutes(120),
         hours: minutes(300),
-        ..Bounds::default()
+        ..HistoryBounds::default()
     });
     for n in 0..600 {
-        rig.write(&[Moment { guests: Some(vec![guest("a", n)]), ..host(BEGIN + n as i64 * MINUTE, n, n) }])
-            .unwrap();
+        rig.write(&[HistorySnapshot {
+            guests: Some(vec![guest("a", n)]),
+            ..host(BEGIN + n as i64 * MINUTE, n, n)
+        }])
+        .unwrap();
     }
     let rows = |tier, guest: Option<&str>| {
         let guest = guest.map(str::to_owned);
-        let query = Query { guest, resolution: Resolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
-        rig.ask(&query).rows.len()
+        let query =
+            ReportQuery { guest, resolution: ReportResolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
+        rig.read_report(&query).rows.len()
     };
-    assert_eq!([rows(Tier::Sample, None), rows(Tier::Minute, None), rows(Tier::Hour, None)], [11, 120, 4]);
-    assert_eq!(rows(Tier::Sample, Some("a")), 11);
-    assert!(rows(Tier::Hour, Some("a")) <= 5);
+    assert_eq!(
+        [rows(HistoryTier::Sample, None), rows(HistoryTier::Minute, None), rows(HistoryTier::Hour, None)],
+        [11, 120, 4]
+    );
+    assert_eq!(rows(HistoryTier::Sample, Some("a")), 11);
+    assert!(rows(HistoryTier::Hour, Some("a")) <= 5);
 }
 
 #[test]
 fn samples_from_before_a_downtime_are_rolled_up_before_they_are_deleted() {
-    let mut rig = rig_within(Bounds { samples: Duration::from_secs(2 * 3600), ..Bounds::default() });
+    let mut rig = rig_within(HistoryBounds { samples: Duration::from_secs(2 * 3600), ..HistoryBounds::default() });
     for n in 0..30 {
-        rig.write(&[Moment { guests: Some(vec![guest("a", n)]), ..host(BEGIN + n as i64 * MINUTE, n, n) }])
-            .unwrap();
+        rig.write(&[HistorySnapshot {
+            guests: Some(vec![guest("a", n)]),
+            ..host(BEGIN + n as i64 * MINUTE, n, n)
+        }])
+        .unwrap();
     }
     rig.write(&[host(BEGIN + 5 * HOUR, 30, 30)]).unwrap();
     let rows = |tier, guest: Option<&str>| {
         let guest = guest.map(str::to_owned);
-        let query = Query { guest, resolution: Resolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
-        rig.ask(&query).rows.len()
+        let query =
+            ReportQuery { guest, resolution: ReportResolution::Tier(tier), ..query(0, i64::MAX, &["saved_bytes"]) };
+        rig.read_report(&query).rows.len()
     };
-    assert_eq!([rows(Tier::Sample, None), rows(Tier::Minute, None), rows(Tier::Hour, None)], [1, 30, 1]);
-    assert_eq!([Tier::Sample, Tier::Minute, Tier::Hour].map(|tier| rows(tier, Some("a"))), [0, 30, 1]);
+    assert_eq!(
+        [rows(HistoryTier::Sample, None), rows(HistoryTier::Minute, None), rows(HistoryTier::Hour, None)],
+        [1, 30, 1]
+    );
+    assert_eq!(
+        [HistoryTier::Sample, HistoryTier::Minute, HistoryTier::Hour].map(|tier| rows(tier, Some("a"))),
+        [0, 30, 1]
+    );
 }
 
 #[test]
 fn the_file_stays_within_its_bytes() {
     let bytes = 1 << 20;
-    let mut rig = rig_within(Bounds { bytes, ..Bounds::default() });
+    let mut rig = rig_within(HistoryBounds { bytes, ..HistoryBounds::default() });
     let mut largest = 0;
     for n in 0..400_i64 {
-        let moments: Vec<Moment> = (0..60)
+        let moments: Vec<HistorySnapshot> = (0..60)
             .map(|second| {
                 let time = BEGIN + n * MINUTE + second * 1000;
                 let figures = (0..5).map(|g| guest(&format!("g{g}"), (time + g) as u64)).collect();
-                Moment { guests: Some(figures), ..host(time, time as u64, n as u64) }
+                HistorySnapshot { guests: Some(figures), ..host(time, time as u64, n as u64) }
             })
             .collect();
         rig.write(&moments).unwrap();
         largest = largest.max(fs::metadata(rig.path()).unwrap().len());
     }
     assert!(largest < bytes + bytes / 5, "{largest}");
-    let report = rig.ask(&query(0, BEGIN + 400 * MINUTE, &["saved_bytes"]));
+    let report = rig.read_report(&query(0, BEGIN + 400 * MINUTE, &["saved_bytes"]));
     assert!(report.rows.len() > 50, "{}", report.rows.len());
     // The newest is never what goes.
     assert_eq!(report.rows.last().unwrap()[0], json_number((BEGIN + 400 * MINUTE - 1000) as f64 / 1000.0));
@@ -295,49 +312,49 @@ fn a_damaged_file_is_set_aside_and_another_programs_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");
     fs::write(&path, vec![0x5a; 9000]).unwrap();
-    let opened = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap();
+    let opened = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap();
     let aside = opened.set_aside.unwrap();
     assert_eq!(fs::read(&aside).unwrap(), vec![0x5a; 9000]);
     drop(opened.store);
     let other = directory.path().join("other.db");
     Connection::open(&other).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
     let before = fs::read(&other).unwrap();
-    let error = Store::open(&other, "boot", BEGIN, Bounds::default()).unwrap_err();
+    let error = HistoryStore::open(&other, "boot", BEGIN, HistoryBounds::default()).unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(fs::read(&other).unwrap(), before);
-    let error = Reader::open(&other).unwrap_err();
+    let error = HistoryReader::open(&other).unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
     Connection::open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
-    let error = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap_err();
+    let error = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap_err();
     assert!(error.to_string().contains("later version"), "{error}");
 }
 
 #[test]
 fn damage_in_the_middle_of_the_file_is_an_error_and_opening_again_sets_it_aside() {
     let mut rig = rig();
-    let moments: Vec<Moment> = (0..20_000).map(|n| host(BEGIN + n * 1000, n as u64, 0)).collect();
+    let moments: Vec<HistorySnapshot> = (0..20_000).map(|n| host(BEGIN + n * 1000, n as u64, 0)).collect();
     rig.write(&moments).unwrap();
-    let Rig { directory, store } = rig;
+    let StoreRig { directory, store } = rig;
     let path = directory.path().join("history.db");
     store.close(BEGIN).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     let length = bytes.len();
     bytes[4096..length - 4096].fill(0xff);
     fs::write(&path, &bytes).unwrap();
-    let opened = Store::open(&path, "boot", BEGIN, Bounds::default());
+    let opened = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default());
     // Either opening sees it, or the first write does.
     let is_set_aside = match opened {
-        Ok(Opened { set_aside: Some(_), .. }) => true,
-        Ok(Opened { mut store, set_aside: None }) => {
+        Ok(OpenedStore { set_aside: Some(_), .. }) => true,
+        Ok(OpenedStore { mut store, set_aside: None }) => {
             let error = store.write(&[host(BEGIN + HOUR * 24, 1, 1)]).unwrap_err();
-            assert_eq!(error.fault(), Fault::Corrupt, "{error}");
+            assert_eq!(error.fault(), StoreFault::Corrupt, "{error}");
             drop(store);
-            Store::set_aside(&path).is_ok()
+            HistoryStore::set_aside(&path).is_ok()
         }
         Err(error) => panic!("{error}"),
     };
     assert!(is_set_aside);
-    assert!(Reader::open(&path).map(|_| ()).is_ok() || !path.exists());
+    assert!(HistoryReader::open(&path).map(|_| ()).is_ok() || !path.exists());
 }
 
 #[test]
@@ -347,23 +364,23 @@ fn a_locked_file_is_a_passing_fault_and_nothing_is_half_written() {
     let other = Connection::open(rig.path()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let error = rig.write(&[host(BEGIN + 1000, 2, 2), host(BEGIN + 2000, 3, 3)]).unwrap_err();
-    assert_eq!(error.fault(), Fault::Passing, "{error}");
+    assert_eq!(error.fault(), StoreFault::Passing, "{error}");
     other.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 1);
+    assert_eq!(rig.read_report(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 1);
     rig.write(&[host(BEGIN + 3000, 4, 4)]).unwrap();
-    assert_eq!(rig.ask(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 2);
+    assert_eq!(rig.read_report(&query(BEGIN, BEGIN + HOUR, &["saved_bytes"])).rows.len(), 2);
 }
 
 #[test]
 fn a_reader_that_never_ends_keeps_the_log_from_growing_without_bound() {
     let log_bytes = 1 << 20;
-    let mut rig = rig_within(Bounds { log_bytes, ..Bounds::default() });
+    let mut rig = rig_within(HistoryBounds { log_bytes, ..HistoryBounds::default() });
     rig.write(&[host(BEGIN, 1, 1)]).unwrap();
     let reader = Connection::open(rig.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM host_sample").unwrap();
     let mut time = BEGIN;
     let error = loop {
-        let moments: Vec<Moment> = (0..100).map(|n| host(time + n * 1000, n as u64, 0)).collect();
+        let moments: Vec<HistorySnapshot> = (0..100).map(|n| host(time + n * 1000, n as u64, 0)).collect();
         time += 100_000;
         if let Err(error) = rig.write(&moments) {
             break error;
@@ -398,7 +415,7 @@ fn files_get_the_group_of_their_directory_and_no_owner_is_changed() {
     }
     fs::set_permissions(&inner, Permissions::from_mode(0o2750)).unwrap();
     let path = inner.join("history.db");
-    let mut store = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap().store;
+    let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
     store.write(&[host(BEGIN, 1, 1)]).unwrap();
     for suffix in ["", "-wal", "-shm"] {
         let file = fs::metadata(beside(&path, suffix)).unwrap();
@@ -415,13 +432,13 @@ fn a_figure_that_is_new_gets_its_column() {
     drop(connection);
     let asked = query(BEGIN, BEGIN + HOUR, &["cow_ksm"]);
     // A file of an earlier version: the figure is unknown there, and no error.
-    assert_eq!(rig.ask(&asked).rows.len(), 0);
-    let mut store = Store::open(&path, "boot", BEGIN, Bounds::default()).unwrap().store;
+    assert_eq!(rig.read_report(&asked).rows.len(), 0);
+    let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
     let mut moment = host(BEGIN, 1, 1);
-    moment.host[at_host("cow_ksm")] = Value::Unsigned(9);
+    moment.host[at_host("cow_ksm")] = FigureScalar::Unsigned(9);
     store.write(&[moment]).unwrap();
-    assert_eq!(numbers(&rig.ask(&asked), 1), [Some(9.0)]);
-    let error = Reader::open(&path).unwrap().ask(&query(0, 1, &["speed"])).unwrap_err();
+    assert_eq!(numbers(&rig.read_report(&asked), 1), [Some(9.0)]);
+    let error = HistoryReader::open(&path).unwrap().read_report(&query(0, 1, &["speed"])).unwrap_err();
     assert!(error.to_string().contains("no figure speed; it has run, pages_to_scan"), "{error}");
 }
 
@@ -435,12 +452,15 @@ fn a_clock_that_is_set_back_loses_nothing_that_is_written_afterwards() {
         rig.write(&[host(BEGIN - HOUR + n * MINUTE, 20, 2)]).unwrap();
     }
     let of = |tier, since| {
-        let query = Query { resolution: Resolution::Tier(tier), ..query(since, BEGIN + HOUR, &["saved_bytes"]) };
-        rig.ask(&query).rows.len()
+        let query = ReportQuery {
+            resolution: ReportResolution::Tier(tier),
+            ..query(since, BEGIN + HOUR, &["saved_bytes"])
+        };
+        rig.read_report(&query).rows.len()
     };
-    assert_eq!(of(Tier::Sample, BEGIN - HOUR), 60);
-    assert_eq!(of(Tier::Minute, BEGIN), 29);
-    assert!(of(Tier::Minute, BEGIN - HOUR) >= 29 + 28);
+    assert_eq!(of(HistoryTier::Sample, BEGIN - HOUR), 60);
+    assert_eq!(of(HistoryTier::Minute, BEGIN), 29);
+    assert!(of(HistoryTier::Minute, BEGIN - HOUR) >= 29 + 28);
 }
 
 #[test]
@@ -456,24 +476,26 @@ fn a_clock_that_is_set_forward_by_mistake_deletes_nothing() {
     for n in 60..90 {
         rig.write(&[host(BEGIN + n * MINUTE, 30, 3)]).unwrap();
     }
-    let query =
-        Query { resolution: Resolution::Tier(Tier::Sample), ..query(BEGIN, BEGIN + 3 * HOUR, &["saved_bytes"]) };
-    assert_eq!(rig.ask(&query).rows.len(), 60);
+    let query = ReportQuery {
+        resolution: ReportResolution::Tier(HistoryTier::Sample),
+        ..query(BEGIN, BEGIN + 3 * HOUR, &["saved_bytes"])
+    };
+    assert_eq!(rig.read_report(&query).rows.len(), 60);
 }
 
 #[test]
 fn a_small_file_with_many_guests_goes_on_for_ever() {
-    let mut rig = rig_within(Bounds { bytes: 1 << 20, ..Bounds::default() });
+    let mut rig = rig_within(HistoryBounds { bytes: 1 << 20, ..HistoryBounds::default() });
     let mut refused = 0;
     for n in 0..200_u64 {
         // All of them are new each time: any user may start processes that count as guests.
         let figures = (0..300).map(|g| guest(&format!("{}-{n}-{g}", "x".repeat(100)), n)).collect();
-        let moment = Moment { guests: Some(figures), ..host(BEGIN + n as i64 * 10 * MINUTE, n, n) };
+        let moment = HistorySnapshot { guests: Some(figures), ..host(BEGIN + n as i64 * 10 * MINUTE, n, n) };
         refused += usize::from(rig.write(&[moment]).is_err());
     }
     assert_eq!(refused, 0);
     assert!(fs::metadata(rig.path()).unwrap().len() < 3 << 20);
-    let report = rig.ask(&query(0, BEGIN + 200 * HOUR, &["saved_bytes"]));
+    let report = rig.read_report(&query(0, BEGIN + 200 * HOUR, &["saved_bytes"]));
     assert_eq!(report.rows.last().unwrap()[1].as_u64(), Some(199));
 }
 
@@ -485,7 +507,7 @@ fn a_guest_that_changes_nothing_has_its_figures_in_each_stretch_of_time() {
     }
     let mut asked = query(BEGIN + 20 * MINUTE, BEGIN + 50 * MINUTE, &["merged_bytes"]);
     asked.guest = Some("idle".to_owned());
-    let report = rig.ask(&asked);
+    let report = rig.read_report(&asked);
     assert_eq!(report.rows, [[json_number((BEGIN + 20 * MINUTE) as f64 / 1000.0), 5.into()]]);
 }
 
@@ -505,7 +527,7 @@ fn a_guest_named_like_the_key_uuid_or_pid_of_another_does_not_stand_for_it() {
     for name in ["42:1", "0F0F", "42"] {
         let mut asked = query(BEGIN, BEGIN + HOUR, &["merged_bytes"]);
         asked.guest = Some(name.to_owned());
-        assert_eq!(rig.ask(&asked).guest.unwrap().name, "web", "{name}");
+        assert_eq!(rig.read_report(&asked).guest.unwrap().name, "web", "{name}");
     }
 }
 
@@ -518,7 +540,7 @@ fn a_guest_that_ends_while_nothing_can_be_written_has_ended() {
     rig.write(&[guests(BEGIN + 1000, vec![guest("b", 1)])]).unwrap_err();
     other.execute_batch("ROLLBACK").unwrap();
     rig.write(&[guests(BEGIN + 2000, vec![guest("b", 1)])]).unwrap();
-    let lives = rig.ask(&query(BEGIN, BEGIN + HOUR, &[])).guests;
+    let lives = rig.read_report(&query(BEGIN, BEGIN + HOUR, &[])).guests;
     let living: Vec<&str> =
         lives.iter().filter(|life| life.last.is_none()).map(|life| life.name.as_str()).collect();
     assert_eq!(living, ["b"]);
@@ -526,15 +548,15 @@ fn a_guest_that_ends_while_nothing_can_be_written_has_ended() {
 
 #[test]
 fn an_answer_from_hours_says_that_its_rows_are_hours_apart() {
-    let mut rig = rig_within(Bounds {
+    let mut rig = rig_within(HistoryBounds {
         samples: Duration::from_secs(7200),
         minutes: Duration::from_secs(7200),
-        ..Bounds::default()
+        ..HistoryBounds::default()
     });
     for n in 0..600 {
         rig.write(&[host(BEGIN + n * MINUTE, 1 << 30, 1)]).unwrap();
     }
-    let report = rig.ask(&query(BEGIN, BEGIN + 5 * HOUR, &[]));
+    let report = rig.read_report(&query(BEGIN, BEGIN + 5 * HOUR, &[]));
     assert_eq!(report.resolution_seconds, 3600.0);
     let summary = crate::summary(&report).unwrap();
     assert!(summary.recorded_seconds >= 3.0 * 3600.0, "{summary:?}");
@@ -547,7 +569,7 @@ fn samples_that_an_hour_covers_do_not_follow_it() {
         rig.write(&[host(BEGIN + n * 30_000, n as u64, 1)]).unwrap();
     }
     // Hours, no minute after the last one yet, and one sample.
-    let report = rig.ask(&query(BEGIN - 8 * 24 * HOUR, BEGIN + 2 * HOUR + MINUTE, &["saved_bytes"]));
+    let report = rig.read_report(&query(BEGIN - 8 * 24 * HOUR, BEGIN + 2 * HOUR + MINUTE, &["saved_bytes"]));
     let expected = [BEGIN, BEGIN + HOUR, BEGIN + 2 * HOUR].map(|time| Some(time as f64 / 1000.0));
     assert_eq!(numbers(&report, 0), expected);
 }
@@ -557,14 +579,14 @@ fn the_guests_that_saved_most_come_first_with_their_last_figures() {
     let mut rig = rig();
     let saving = |name: &str, saved: u64| {
         let mut guest = guest(name, 1);
-        guest.values[at_guest("saved_bytes")] = Value::Unsigned(saved);
+        guest.values[at_guest("saved_bytes")] = FigureScalar::Unsigned(saved);
         guest
     };
     for n in 0..130 {
         let figures = vec![saving("much", 1000 + n), saving("little", 5), saving("falling", 2000 - n * 15)];
         rig.write(&[guests(BEGIN + n as i64 * MINUTE, figures)]).unwrap();
     }
-    let savers = Reader::open(&rig.path()).unwrap().savers(&query(BEGIN, BEGIN + 3 * HOUR, &[]), 2).unwrap();
+    let savers = HistoryReader::open(&rig.path()).unwrap().savers(&query(BEGIN, BEGIN + 3 * HOUR, &[]), 2).unwrap();
     let found: Vec<_> = savers.iter().map(|saver| (saver.life.name.as_str(), saver.saved_bytes)).collect();
     assert_eq!(found, [("much", Some(1129.0)), ("falling", Some(65.0))]);
 }
@@ -578,8 +600,8 @@ proptest! {
         let mut content = if keeps_head { b"SQLite format 3\0".to_vec() } else { Vec::new() };
         content.extend(&bytes);
         fs::write(&path, &content).unwrap();
-        if let Ok(reader) = Reader::open(&path) {
-            let _ = reader.ask(&query(0, i64::MAX, &[]));
+        if let Ok(reader) = HistoryReader::open(&path) {
+            let _ = reader.read_report(&query(0, i64::MAX, &[]));
         }
     }
 
@@ -587,11 +609,11 @@ proptest! {
     #[test]
     fn a_file_with_wrong_bytes_never_ends_the_program(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
         let mut rig = rig();
-        let moments: Vec<Moment> = (0..300)
-            .map(|n| Moment { guests: Some(vec![guest("a", n as u64)]), ..host(BEGIN + n * 1000, n as u64, 0) })
+        let moments: Vec<HistorySnapshot> = (0..300)
+            .map(|n| HistorySnapshot { guests: Some(vec![guest("a", n as u64)]), ..host(BEGIN + n * 1000, n as u64, 0) })
             .collect();
         rig.write(&moments).unwrap();
-        let Rig { directory, store } = rig;
+        let StoreRig { directory, store } = rig;
         let path = directory.path().join("history.db");
         store.close(BEGIN).unwrap();
         let mut bytes = fs::read(&path).unwrap();
@@ -600,10 +622,10 @@ proptest! {
             bytes[at] = byte;
         }
         fs::write(&path, &bytes).unwrap();
-        if let Ok(reader) = Reader::open(&path) {
-            let _ = reader.ask(&query(0, i64::MAX, &[]));
+        if let Ok(reader) = HistoryReader::open(&path) {
+            let _ = reader.read_report(&query(0, i64::MAX, &[]));
         }
-        if let Ok(Opened { mut store, .. }) = Store::open(&path, "boot", BEGIN, Bounds::default()) {
+        if let Ok(OpenedStore { mut store, .. }) = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()) {
             let _ = store.write(&[host(BEGIN + HOUR, 1, 1)]);
         }
     }

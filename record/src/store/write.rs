@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ksmith_core::figures::Value;
+use ksmith_core::figures::FigureScalar;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Transaction, params, params_from_iter};
 
-use crate::columns::{self, Column};
-use crate::moment::{GuestFigures, Life, Moment};
-use crate::tier::Tier;
+use crate::columns::{self, HistoryColumn};
+use crate::moment::{GuestFigures, GuestIdentity, HistorySnapshot};
+use crate::tier::HistoryTier;
 
 /// The INSERT statements for the figures of the host and its guests.
 #[derive(Debug)]
-pub(super) struct Statements {
+pub(super) struct InsertStatements {
     /// The statement for the host.
     pub(super) host: String,
     /// The statement for a guest.
@@ -21,48 +21,48 @@ pub(super) struct Statements {
 
 /// A guest as it was last written.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenGuest {
     id: i64,
-    life: Life,
-    values: Vec<Value>,
+    life: GuestIdentity,
+    values: Vec<FigureScalar>,
     /// The hour of the last row: each hour has at least one row.
     hour: i64,
 }
 
-impl Statements {
+impl InsertStatements {
     /// Builds the statements for the columns of this version.
     pub(super) fn new() -> Self {
         Self {
-            host: insert(&Tier::Sample.of_host(), &["time"], &columns::host()),
-            guest: insert(&Tier::Sample.of_guests(), &["time", "guest"], &columns::guest()),
+            host: insert(&HistoryTier::Sample.host_table(), &["time"], &columns::host()),
+            guest: insert(&HistoryTier::Sample.guest_table(), &["time", "guest"], &columns::guest()),
         }
     }
 }
 
 /// Builds an INSERT statement: the keys, then the figures.
-fn insert(table: &str, keys: &[&str], columns: &[Column]) -> String {
+fn insert(table: &str, keys: &[&str], columns: &[HistoryColumn]) -> String {
     let names: Vec<&str> = keys.iter().copied().chain(columns.iter().map(|column| column.name.as_str())).collect();
     let places = vec!["?"; names.len()].join(", ");
     format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({places})", names.join(", "))
 }
 
 /// Converts a figure to an SQLite value. SQLite's integers are signed.
-fn sql(value: &Value) -> Sql {
+fn sql(value: &FigureScalar) -> Sql {
     match value {
-        Value::Unknown | Value::Text(_) => Sql::Null,
-        Value::Unsigned(number) => Sql::Integer(i64::try_from(*number).unwrap_or(i64::MAX)),
-        Value::Signed(number) => Sql::Integer(*number),
-        Value::Real(number) => Sql::Real(*number),
-        Value::Flag(flag) => Sql::Integer(i64::from(*flag)),
+        FigureScalar::Unknown | FigureScalar::Text(_) => Sql::Null,
+        FigureScalar::Unsigned(number) => Sql::Integer(i64::try_from(*number).unwrap_or(i64::MAX)),
+        FigureScalar::Signed(number) => Sql::Integer(*number),
+        FigureScalar::Real(number) => Sql::Real(*number),
+        FigureScalar::Flag(flag) => Sql::Integer(i64::from(*flag)),
     }
 }
 
 /// Writes one snapshot: the host, its guests, decisions and events.
 pub(super) fn write_one(
     transaction: &Transaction<'_>,
-    moment: &Moment,
-    statements: &Statements,
-    guests: &mut BTreeMap<String, Written>,
+    moment: &HistorySnapshot,
+    statements: &InsertStatements,
+    guests: &mut BTreeMap<String, WrittenGuest>,
     boot: i64,
 ) -> rusqlite::Result<()> {
     if !moment.host.is_empty() {
@@ -91,11 +91,11 @@ fn write_guests(
     transaction: &Transaction<'_>,
     time: i64,
     figures: &[GuestFigures],
-    statements: &Statements,
-    guests: &mut BTreeMap<String, Written>,
+    statements: &InsertStatements,
+    guests: &mut BTreeMap<String, WrittenGuest>,
     boot: i64,
 ) -> rusqlite::Result<()> {
-    let hour = time.div_euclid(Tier::Hour.milliseconds());
+    let hour = time.div_euclid(HistoryTier::Hour.milliseconds());
     let mut before = std::mem::take(guests);
     let is_first = before.is_empty();
     for GuestFigures { life, values } in figures {
@@ -109,7 +109,7 @@ fn write_guests(
             let row = [Sql::Integer(time), Sql::Integer(id)].into_iter().chain(values.iter().map(sql));
             transaction.prepare_cached(&statements.guest)?.execute(params_from_iter(row))?;
         }
-        guests.insert(life.key.clone(), Written { id, life: life.clone(), values: values.clone(), hour });
+        guests.insert(life.key.clone(), WrittenGuest { id, life: life.clone(), values: values.clone(), hour });
     }
     let mut gone: Vec<i64> = before.into_values().map(|gone| gone.id).collect();
     if is_first {
@@ -125,8 +125,8 @@ fn write_guests(
     Ok(())
 }
 
-fn note_life(transaction: &Transaction<'_>, time: i64, life: &Life, boot: i64) -> rusqlite::Result<i64> {
-    let Life { key, name, uuid, kind, program, user, cgroup, domain } = life;
+fn note_life(transaction: &Transaction<'_>, time: i64, life: &GuestIdentity, boot: i64) -> rusqlite::Result<i64> {
+    let GuestIdentity { key, name, uuid, kind, program, user, cgroup, domain } = life;
     transaction
         .prepare_cached(
             "INSERT INTO guest (boot, key, name, uuid, kind, program, user, cgroup, domain, first) \

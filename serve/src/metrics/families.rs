@@ -3,23 +3,24 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use ksmith_core::field::Field;
+use ksmith_core::field::FigureDescription;
 use ksmith_core::figures::{
-    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, POOL, SKETCH, Value,
+    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, FigureScalar, GUEST, HISTORY, ModelFigure, POOL,
+    SKETCH,
 };
 use ksmith_core::guest::Guest;
-use ksmith_core::model::{GuestsReport, Status};
+use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::printable::OneLine;
 
-use super::Figures;
-use super::name::{self, Number};
+use super::MetricsSnapshot;
+use super::name::{self, SampleNumber};
 
 /// Labels of a sample.
 pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FamilyKind {
     Gauge,
     Counter,
     /// A constant 1 with labels as its value.
@@ -28,21 +29,21 @@ pub(super) enum Kind {
 
 /// A metric family: all samples of one name.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     /// The name without unit, `_total` and `_info`.
     pub(super) stem: String,
     pub(super) help: String,
     pub(super) unit: Option<&'static str>,
-    pub(super) kind: Kind,
-    pub(super) samples: Vec<(Labels, Number)>,
+    pub(super) kind: FamilyKind,
+    pub(super) samples: Vec<(Labels, SampleNumber)>,
 }
 
 /// Limit of a label value's characters. Guests choose their own names.
 const LONGEST_LABEL: usize = 200;
 
 /// Returns all families that have a sample.
-pub(super) fn all(figures: &Figures<'_>) -> Vec<Family> {
-    let mut all = Families::default();
+pub(super) fn all(figures: &MetricsSnapshot<'_>) -> Vec<MetricFamily> {
+    let mut all = FamilyList::default();
     all.info("ksmith_build", "Version of ksmith.", vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);
     all.gauge("ksmith_up", "Whether a daemon of ksmith answers.", vec![(vec![], flag(figures.is_up))]);
     all.sources(figures);
@@ -65,47 +66,65 @@ pub(super) fn all(figures: &Figures<'_>) -> Vec<Family> {
 }
 
 #[derive(Debug, Default)]
-struct Families(Vec<Family>);
+struct FamilyList(Vec<MetricFamily>);
 
-impl Families {
-    fn add(&mut self, family: Family) {
+impl FamilyList {
+    fn add(&mut self, family: MetricFamily) {
         if !family.samples.is_empty() {
             self.0.push(family);
         }
     }
 
-    fn gauge(&mut self, stem: &str, help: &str, samples: Vec<(Labels, Number)>) {
-        self.add(Family { stem: stem.to_owned(), help: help.to_owned(), unit: None, kind: Kind::Gauge, samples });
+    fn gauge(&mut self, stem: &str, help: &str, samples: Vec<(Labels, SampleNumber)>) {
+        self.add(MetricFamily {
+            stem: stem.to_owned(),
+            help: help.to_owned(),
+            unit: None,
+            kind: FamilyKind::Gauge,
+            samples,
+        });
     }
 
     fn info(&mut self, stem: &str, help: &str, labels: Labels) {
-        let samples = vec![(labels, Number::Unsigned(1))];
-        self.add(Family { stem: stem.to_owned(), help: help.to_owned(), unit: None, kind: Kind::Info, samples });
+        let samples = vec![(labels, SampleNumber::Unsigned(1))];
+        self.add(MetricFamily {
+            stem: stem.to_owned(),
+            help: help.to_owned(),
+            unit: None,
+            kind: FamilyKind::Info,
+            samples,
+        });
     }
 
     /// Adds a family for a figure with its values.
-    fn figure(&mut self, prefix: &str, own_groups: &[&str], field: &Field, values: Vec<(Labels, Value)>) {
-        let Some(naming) = name::of(prefix, own_groups, field) else { return };
+    fn figure(
+        &mut self,
+        prefix: &str,
+        own_groups: &[&str],
+        field: &FigureDescription,
+        values: Vec<(Labels, FigureScalar)>,
+    ) {
+        let Some(naming) = name::derive_metric(prefix, own_groups, field) else { return };
         let samples = values.into_iter().filter_map(|(labels, value)| Some((labels, naming.number(&value)?)));
-        self.add(Family {
+        self.add(MetricFamily {
             samples: samples.collect(),
             help: field.help.to_owned(),
             unit: naming.unit,
-            kind: if naming.is_counter { Kind::Counter } else { Kind::Gauge },
+            kind: if naming.is_counter { FamilyKind::Counter } else { FamilyKind::Gauge },
             stem: naming.stem,
         });
     }
 
     /// Adds a family for each figure of a table, with a sample for each model.
-    fn table<M>(&mut self, prefix: &str, own_groups: &[&str], table: &[Figure<M>], models: &[(Labels, &M)]) {
+    fn table<M>(&mut self, prefix: &str, own_groups: &[&str], table: &[ModelFigure<M>], models: &[(Labels, &M)]) {
         for figure in table {
             let values = models.iter().map(|(labels, model)| (labels.clone(), (figure.read)(model))).collect();
             self.figure(prefix, own_groups, &figure.field, values);
         }
     }
 
-    fn sources(&mut self, figures: &Figures<'_>) {
-        let of_host = figures.status.map(Status::sources).unwrap_or_default();
+    fn sources(&mut self, figures: &MetricsSnapshot<'_>) {
+        let of_host = figures.status.map(StatusReport::sources).unwrap_or_default();
         let healthy = of_host.into_iter().map(|(source, faults)| (source, faults.is_empty()));
         let of_daemon = [("guests", figures.guests.is_some()), ("balance", figures.balance.is_some())];
         let of_daemon = of_daemon.into_iter().filter(|_| figures.is_up);
@@ -115,7 +134,7 @@ impl Families {
         self.gauge("ksmith_source_healthy", help, samples.collect());
     }
 
-    fn status(&mut self, status: &Status) {
+    fn status(&mut self, status: &StatusReport) {
         for (field, value) in figures::host(status) {
             self.figure("", &[], &field, vec![(vec![], value)]);
         }
@@ -147,7 +166,7 @@ impl Families {
         let mut guests: Vec<&Guest> = report.guests.iter().collect();
         guests.sort_by_key(|guest| (Reverse(guest.figures.saved_bytes), guest.id()));
         let not_shown = guests.len().saturating_sub(most);
-        let count = |number: usize| vec![(vec![], Number::Unsigned(number as u64))];
+        let count = |number: usize| vec![(vec![], SampleNumber::Unsigned(number as u64))];
         self.gauge("ksmith_guests", "Guests of the host.", count(guests.len()));
         let help = "Guests without metrics of their own: there are too many, and these save least.";
         self.gauge("ksmith_guests_not_shown", help, count(not_shown));
@@ -180,8 +199,8 @@ fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Ve
     apart.collect()
 }
 
-fn flag(is_so: bool) -> Number {
-    Number::Unsigned(u64::from(is_so))
+fn flag(is_so: bool) -> SampleNumber {
+    SampleNumber::Unsigned(u64::from(is_so))
 }
 
 /// Sanitizes untrusted text as a label value: bounded in length, and safe for a terminal.

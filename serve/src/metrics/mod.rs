@@ -8,20 +8,20 @@ mod families;
 mod name;
 mod prometheus;
 
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 
-pub use encode::Format;
+pub use encode::MetricsFormat;
 
 /// Default limit of guests with metrics of their own.
 pub const MOST_GUESTS: usize = 1000;
 
 /// A snapshot of the host's figures.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures<'a> {
+pub struct MetricsSnapshot<'a> {
     /// True if a daemon answers.
     pub is_up: bool,
     /// The host's KSM.
-    pub status: Option<&'a Status>,
+    pub status: Option<&'a StatusReport>,
     /// All guests of the host.
     pub guests: Option<&'a GuestsReport>,
     /// The balance plan.
@@ -31,7 +31,7 @@ pub struct Figures<'a> {
 }
 
 /// Encodes the figures as metrics text.
-pub fn text(figures: &Figures<'_>, format: Format) -> String {
+pub fn text(figures: &MetricsSnapshot<'_>, format: MetricsFormat) -> String {
     encode::text(families::all(figures), format)
 }
 

@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
-use ksmith_core::field::{Field, Type};
+use ksmith_core::field::{FigureDescription, FigureType};
 use ksmith_core::figures::{
-    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, Figure, GUEST, HISTORY, HOST, POOL, SKETCH,
+    BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, GUEST, HISTORY, HOST, ModelFigure, POOL, SKETCH,
 };
-use ksmith_core::guest::{self, Guest, Kind};
+use ksmith_core::guest::{self, Guest, GuestKind};
 use ksmith_core::kernel::{FIELDS, Meminfo};
-use ksmith_core::model::{DaemonStatus, GuestsReport, Status};
+use ksmith_core::model::{DaemonStatus, GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, Sample};
 
@@ -17,7 +17,7 @@ fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
         name: name.to_owned(),
         uuid: Some("8c4f".to_owned()),
         is_verified: true,
-        kind: Kind::new("qemu"),
+        kind: GuestKind::new("qemu"),
         manager: None,
         number: None,
         processes: vec![ProcessId { pid, start_ticks: 1 }],
@@ -32,7 +32,11 @@ fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
         offered: None,
         has_remaining_mergeable: false,
         obstacle: None,
-        figures: guest::Figures { saved_bytes, profit_bytes: -7, ..guest::Figures::default() },
+        figures: guest::GuestMemoryFigures {
+            saved_bytes,
+            profit_bytes: -7,
+            ..guest::GuestMemoryFigures::default()
+        },
         folded_bytes: None,
         errors: Vec::new(),
     }
@@ -43,7 +47,7 @@ fn report(guests: Vec<Guest>) -> GuestsReport {
     GuestsReport { is_unknown: false, ..report }
 }
 
-fn status() -> Status {
+fn status() -> StatusReport {
     let mut sample = Sample { page_size: 4096, ..Sample::default() };
     sample.ksm.run = Reading::Value(1);
     sample.ksm.pages_sharing = Reading::Value(512);
@@ -62,7 +66,7 @@ fn status() -> Status {
         uptime_seconds: 60.0,
         max_cpu: Some(0.2),
     };
-    Status {
+    StatusReport {
         sample,
         ksmd_cpu_percent: Some(70.0),
         daemon: Some(daemon),
@@ -73,14 +77,19 @@ fn status() -> Status {
     }
 }
 
-fn text_of(status: Option<&Status>, guests: Option<&GuestsReport>, most_guests: usize, format: Format) -> String {
+fn text_of(
+    status: Option<&StatusReport>,
+    guests: Option<&GuestsReport>,
+    most_guests: usize,
+    format: MetricsFormat,
+) -> String {
     let is_up = status.is_some_and(|status| status.daemon.is_some());
-    text(&Figures { is_up, status, guests, balance: None, most_guests }, format)
+    text(&MetricsSnapshot { is_up, status, guests, balance: None, most_guests }, format)
 }
 
 /// Each table with the prefix of its metrics.
-fn tables() -> Vec<(&'static str, &'static [&'static str], Vec<Field>)> {
-    fn fields<M>(table: &'static [Figure<M>]) -> Vec<Field> {
+fn tables() -> Vec<(&'static str, &'static [&'static str], Vec<FigureDescription>)> {
+    fn fields<M>(table: &'static [ModelFigure<M>]) -> Vec<FigureDescription> {
         table.iter().map(|figure| figure.field).collect()
     }
     vec![
@@ -103,8 +112,8 @@ fn each_number_in_the_table_of_figures_has_one_metric_of_its_own() {
     let mut names = BTreeSet::new();
     for (prefix, own, fields) in tables() {
         for field in fields {
-            let naming = name::of(prefix, own, &field);
-            assert_eq!(naming.is_some(), field.holds != Type::Text, "{}", field.name);
+            let naming = name::derive_metric(prefix, own, &field);
+            assert_eq!(naming.is_some(), field.holds != FigureType::Text, "{}", field.name);
             let Some(naming) = naming else { continue };
             let unit = naming.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
             let name = format!("{}{unit}", naming.stem);
@@ -124,7 +133,7 @@ fn each_number_in_the_table_of_figures_has_one_metric_of_its_own() {
 
 #[test]
 fn figures_are_in_base_units_with_the_names_of_the_contract() {
-    let text = text_of(Some(&status()), Some(&report(vec![guest("web", 1, 5)])), 10, Format::OpenMetrics);
+    let text = text_of(Some(&status()), Some(&report(vec![guest("web", 1, 5)])), 10, MetricsFormat::OpenMetrics);
     for line in [
         "# TYPE ksmith_saved_bytes gauge",
         "# UNIT ksmith_saved_bytes bytes",
@@ -159,7 +168,7 @@ fn figures_are_in_base_units_with_the_names_of_the_contract() {
 
 #[test]
 fn prometheus_text_has_neither_units_nor_an_end() {
-    let text = text_of(Some(&status()), None, 10, Format::Prometheus);
+    let text = text_of(Some(&status()), None, 10, MetricsFormat::Prometheus);
     for line in [
         "# TYPE ksmith_full_scans_total counter",
         "ksmith_full_scans_total 9",
@@ -174,7 +183,7 @@ fn prometheus_text_has_neither_units_nor_an_end() {
 #[test]
 fn of_many_guests_those_that_save_most_are_shown_and_the_others_counted() {
     let guests = (0..5000).map(|at| guest(&format!("g{at}"), at + 1, u64::from(at))).collect();
-    let text = text_of(None, Some(&report(guests)), 1000, Format::OpenMetrics);
+    let text = text_of(None, Some(&report(guests)), 1000, MetricsFormat::OpenMetrics);
     let shown = text.lines().filter(|line| line.starts_with("ksmith_guest_saved_bytes{")).count();
     assert_eq!(shown, 1000);
     assert!(
@@ -189,7 +198,7 @@ fn guests_with_the_same_labels_are_told_apart_by_pid() {
         None,
         Some(&report(vec![guest("web", 1, 5), guest("web", 2, 6), guest("db", 3, 7)])),
         9,
-        Format::OpenMetrics,
+        MetricsFormat::OpenMetrics,
     );
     let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("ksmith_guest_saved_bytes{")).collect();
     assert_eq!(samples.iter().collect::<BTreeSet<_>>().len(), 3);
@@ -201,7 +210,7 @@ fn guests_with_the_same_labels_are_told_apart_by_pid() {
 #[test]
 fn a_guests_name_makes_no_line_and_no_label_of_its_own() {
     let hostile = format!("a\"}} 1\nksmith_up 0\\\u{1b}[2J{}", "x".repeat(10_000));
-    let text = text_of(None, Some(&report(vec![guest(&hostile, 1, 5)])), 9, Format::Prometheus);
+    let text = text_of(None, Some(&report(vec![guest(&hostile, 1, 5)])), 9, MetricsFormat::Prometheus);
     assert_eq!(text.lines().filter(|line| line.starts_with("ksmith_up ")).count(), 1, "{text}");
     let longest = text.lines().map(str::len).max().unwrap();
     assert!(longest < 600 && !text.contains('\u{1b}'), "{longest}");

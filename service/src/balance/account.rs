@@ -2,32 +2,32 @@
 
 use std::io;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::sample::ProcessId;
 
 use super::ActuatorError;
-use super::ledger::{CgroupWas, Entry, Ledger};
-use ksmith_host::guests::Target;
+use super::ledger::{LedgerEntry, MemoryLedger, OriginalCgroup};
+use ksmith_host::guests::GuestTarget;
 use ksmith_host::undo::UndoError;
 
 /// The memory of an actuator's guest, in step with its ledger entry.
 #[derive(Debug)]
-pub(super) struct Account {
-    ledger: Ledger,
-    entry: Entry,
+pub(super) struct LedgerAccount {
+    ledger: MemoryLedger,
+    entry: LedgerEntry,
 }
 
-impl Account {
+impl LedgerAccount {
     /// Opens the account of a guest: the ledger's entry, or one with all memory given.
     pub(super) fn open(
-        ledger: &Ledger,
+        ledger: &MemoryLedger,
         key: &str,
         name: &str,
-        kind: Kind,
+        kind: GuestKind,
         process: ProcessId,
         whole_bytes: u64,
     ) -> Self {
-        let fresh = Entry {
+        let fresh = LedgerEntry {
             key: key.to_owned(),
             name: name.to_owned(),
             kind,
@@ -43,7 +43,7 @@ impl Account {
     }
 
     /// Opens the account of a hypervisor's guest, with the libvirt that may manage it.
-    pub(super) fn of_guest(ledger: &Ledger, key: &str, target: &Target, whole_bytes: u64) -> Self {
+    pub(super) fn of_guest(ledger: &MemoryLedger, key: &str, target: &GuestTarget, whole_bytes: u64) -> Self {
         let process = target.id.process();
         let mut account = Self::open(ledger, key, &target.name, target.identity.kind, process, whole_bytes);
         account.entry.libvirt = Some(target.libvirt().clone());
@@ -61,20 +61,24 @@ impl Account {
     }
 
     /// Returns the cgroup's state before the first take.
-    pub(super) fn cgroup(&self) -> Option<&CgroupWas> {
+    pub(super) fn cgroup(&self) -> Option<&OriginalCgroup> {
         self.entry.cgroup.as_ref()
     }
 
     /// Records the guest's memory: before a take, and after a give.
-    pub(super) fn note(&mut self, given_bytes: u64) -> Result<(), ActuatorError> {
+    pub(super) fn record_given(&mut self, given_bytes: u64) -> Result<(), ActuatorError> {
         self.entry.given_bytes = given_bytes.min(self.entry.whole_bytes);
-        self.ledger.note(self.entry.clone()).map_err(unusable)
+        self.ledger.record_entry(self.entry.clone()).map_err(unusable)
     }
 
     /// Records the cgroup's state before the first take, and its memory. `None` settles the account.
-    pub(super) fn note_cgroup(&mut self, was: Option<CgroupWas>, given_bytes: u64) -> Result<(), ActuatorError> {
+    pub(super) fn record_cgroup(
+        &mut self,
+        was: Option<OriginalCgroup>,
+        given_bytes: u64,
+    ) -> Result<(), ActuatorError> {
         self.entry.cgroup = was;
-        self.note(given_bytes)
+        self.record_given(given_bytes)
     }
 }
 

@@ -4,14 +4,14 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use ksmith_core::balance::Inside;
+use ksmith_core::balance::ReportedFigures;
 
 /// Reads and resizes one guest's memory.
 ///
 /// Every call ends in bounded time, whatever the guest does: a look in about two seconds, a resize in ten. The host's
 /// own measure goes before the guest's figures: `given_bytes` is what the hypervisor or the ledger says,
 /// `resident_bytes` is the host's.
-pub trait Actuator: Send + fmt::Debug {
+pub trait MemoryActuator: Send + fmt::Debug {
     /// Enables what a look needs, such as the guest's statistics. Called before a look that may lead to a resize, and
     /// never for a look that only shows figures: that must write nothing.
     fn prepare(&mut self) {}
@@ -19,8 +19,8 @@ pub trait Actuator: Send + fmt::Debug {
     /// Looks at the guest, and changes nothing.
     ///
     /// # Errors
-    /// See [`ActuatorError`]. A figure that the guest does not report is `None` in [`Look::inside`], and no error.
-    fn look(&mut self) -> Result<Look, ActuatorError>;
+    /// See [`ActuatorError`]. A figure that the guest does not report is `None` in [`ActuatorFigures::inside`], and no error.
+    fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError>;
 
     /// Resizes the guest towards `to_bytes` in verified steps, and stops early where a step has no effect.
     ///
@@ -31,12 +31,12 @@ pub trait Actuator: Send + fmt::Debug {
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError>;
 
     /// The abilities of the actuator, known without asking.
-    fn abilities(&self) -> Abilities;
+    fn abilities(&self) -> ActuatorAbilities;
 }
 
 /// The figures of one guest at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Look {
+pub struct ActuatorFigures {
     /// The memory that its hypervisor lets it have now.
     pub given_bytes: u64,
     /// The memory that it was started with.
@@ -44,12 +44,12 @@ pub struct Look {
     /// The memory that the host spends on it.
     pub resident_bytes: u64,
     /// The guest's own figures. Rates are since the look before.
-    pub inside: Inside,
+    pub inside: ReportedFigures,
 }
 
 /// The abilities of an actuator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Abilities {
+pub struct ActuatorAbilities {
     /// The mechanism: `mconsole`, `virtio-balloon`, `cgroup`. A stable name for columns and JSON.
     pub way: &'static str,
     /// True if memory can be taken.

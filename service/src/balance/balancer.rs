@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use ksmith_core::balance::{self, Action, Backoff, BalanceConfig, BalancePolicy, Bounds, Pool, PoolView, View};
-use ksmith_core::model::Done;
+use ksmith_core::balance::{
+    self, BalanceAction, BalanceConfig, BalancePolicy, BalanceView, PlanBounds, PoolScope, PoolView, ResizeBackoff,
+};
+use ksmith_core::model::ResizeRecord;
 use ksmith_host::fair_pool::FairPool;
 use ksmith_host::root::Root;
 use tracing::info;
 
-use super::member::{Member, Resizing};
+use super::member::{PendingResize, PoolMember};
 use super::pool::{PoolError, PoolReader};
-use super::worker::{Answer, LIMITS};
-use super::{Holds, Ledger};
+use super::worker::{ActuatorAnswer, LIMITS};
+use super::{HoldList, MemoryLedger};
 use crate::folder::FoldedFigures;
 
 mod answers;
@@ -24,7 +26,7 @@ mod members;
 mod orders;
 mod report;
 
-pub use orders::{OrderError, Ordered};
+pub use orders::{AcceptedOrder, OrderError};
 
 /// The number of resizes that are kept for reports.
 const REMEMBERED: usize = 32;
@@ -33,21 +35,21 @@ const REMEMBERED: usize = 32;
 pub struct Balancer {
     root: Root,
     config: BalanceConfig,
-    ledger: Ledger,
-    holds: Holds,
+    ledger: MemoryLedger,
+    holds: HoldList,
     pool: PoolReader,
     folded: FoldedFigures,
     policy: Box<dyn BalancePolicy>,
-    bounds: Bounds,
-    backoff: Backoff,
-    members: BTreeMap<String, Member>,
+    bounds: PlanBounds,
+    backoff: ResizeBackoff,
+    members: BTreeMap<String, PoolMember>,
     numbers: u64,
     pool_of_threads: Arc<FairPool>,
-    sender: Sender<Answer>,
-    answers: Receiver<Answer>,
+    sender: Sender<ActuatorAnswer>,
+    answers: Receiver<ActuatorAnswer>,
     started: Instant,
-    turn: Option<Turn>,
-    done: VecDeque<(Duration, Done)>,
+    turn: Option<BalanceTurn>,
+    done: VecDeque<(Duration, ResizeRecord)>,
     has_first_answer: bool,
     polls_new_guests: bool,
 }
@@ -60,23 +62,23 @@ impl fmt::Debug for Balancer {
 
 /// One turn: the view and the plan.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct BalanceTurn {
     /// The pool and its guests.
-    pub view: View,
+    pub view: BalanceView,
     /// The plan, within the bounds.
-    pub plan: balance::Plan,
+    pub plan: balance::BalancePlan,
 }
 
 /// Decides which guests may be acted on. All others are only polled.
-struct Acting<'a> {
+struct ActingFilter<'a> {
     config: &'a BalanceConfig,
-    holds: &'a Holds,
+    holds: &'a HoldList,
     is_to_read: bool,
 }
 
-impl Acting<'_> {
-    fn on(&self, member: &Member) -> bool {
-        let Member { candidate, ordered, .. } = member;
+impl ActingFilter<'_> {
+    fn on(&self, member: &PoolMember) -> bool {
+        let PoolMember { candidate, ordered, .. } = member;
         let is_held = || candidate.terms(self.config).is_held || self.holds.has(candidate.names_in_holds());
         let is_balanced = || self.config.enabled && candidate.is_trusted(self.config) && !is_held();
         !self.is_to_read && (ordered.is_some() || is_balanced())
@@ -85,7 +87,7 @@ impl Acting<'_> {
 
 impl Balancer {
     /// Creates a balancer without guests.
-    pub fn new(root: Root, config: BalanceConfig, ledger: Ledger, holds: Holds) -> Self {
+    pub fn new(root: Root, config: BalanceConfig, ledger: MemoryLedger, holds: HoldList) -> Self {
         let (sender, answers) = unbounded();
         Self {
             pool: PoolReader::new(root.clone(), config.pool.clone(), FoldedFigures::default()),
@@ -95,8 +97,8 @@ impl Balancer {
             config,
             ledger,
             holds,
-            bounds: Bounds::default(),
-            backoff: Backoff::default(),
+            bounds: PlanBounds::default(),
+            backoff: ResizeBackoff::default(),
             members: BTreeMap::new(),
             numbers: 0,
             pool_of_threads: Arc::new(FairPool::new("balance guest", LIMITS)),
@@ -131,7 +133,7 @@ impl Balancer {
     }
 
     /// Returns the channel of the guests' answers; pass each to [`accept`](Self::accept).
-    pub fn answers(&self) -> Receiver<Answer> {
+    pub fn answers(&self) -> Receiver<ActuatorAnswer> {
         self.answers.clone()
     }
 
@@ -145,13 +147,14 @@ impl Balancer {
         let now = self.now();
         self.polls_new_guests = true;
         let mut next: Option<Duration> = None;
-        let acting = Acting { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
+        let acting =
+            ActingFilter { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
         for member in self.members.values_mut() {
             let is_left = member.candidate.is_left_to_proxmox(&self.config);
             let Some(first_poll) = member.first_poll.filter(|_| !is_left && !member.is_busy()) else { continue };
             if first_poll.due <= now {
                 let acts = acting.on(member);
-                member.looking = member.worker.as_ref().is_some_and(|worker| worker.look(acts));
+                member.looking = member.worker.as_ref().is_some_and(|worker| worker.request_figures(acts));
             } else {
                 next = Some(next.map_or(first_poll.due, |next| next.min(first_poll.due)));
             }
@@ -166,17 +169,21 @@ impl Balancer {
 
     /// Polls all guests that are not busy, and waits for their answers for at most `patience`. A guest without an
     /// answer counts as in trouble until it answers.
-    pub fn look(&mut self, patience: Duration) {
+    pub fn poll_guests(&mut self, patience: Duration) {
         let now = self.now();
         let polls_new_guests = self.polls_new_guests;
-        let is_new = |member: &Member| polls_new_guests && member.first_poll.is_some();
-        let acting = Acting { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
+        let is_new = |member: &PoolMember| polls_new_guests && member.first_poll.is_some();
+        let acting =
+            ActingFilter { config: &self.config, holds: &self.holds, is_to_read: self.ledger.is_to_read() };
         for member in self.members.values_mut().filter(|member| !is_new(member)) {
             // A guest that answers and does not follow is still asked: it may come under memory pressure.
             let may_ask = member.error.is_none() || self.backoff.trouble(&member.candidate.key, now).is_none();
             let may_ask = may_ask && !member.candidate.is_left_to_proxmox(&self.config);
             let acts = acting.on(member);
-            if may_ask && !member.is_busy() && member.worker.as_ref().is_some_and(|worker| worker.look(acts)) {
+            if may_ask
+                && !member.is_busy()
+                && member.worker.as_ref().is_some_and(|worker| worker.request_figures(acts))
+            {
                 member.looking = true;
             }
         }
@@ -192,7 +199,7 @@ impl Balancer {
     ///
     /// # Errors
     /// The pool can't be read.
-    pub fn view(&mut self) -> Result<View, PoolError> {
+    pub fn view(&mut self) -> Result<BalanceView, PoolError> {
         let now = self.now();
         let mut pool = self.pool.read(now)?;
         let guests: Vec<_> = self
@@ -206,14 +213,14 @@ impl Balancer {
                 candidate.held_to_trust(&self.config, view)
             })
             .collect();
-        if self.config.pool != Pool::Host {
+        if self.config.pool != PoolScope::Host {
             // KSM's own figures are the host's: this pool has no more of that than its guests have merged and folded.
             let exposed =
-                |member: &Member| member.candidate.merged_bytes.saturating_add(member.candidate.folded_bytes);
+                |member: &PoolMember| member.candidate.merged_bytes.saturating_add(member.candidate.folded_bytes);
             let most = self.members.values().map(exposed).fold(0_u64, u64::saturating_add);
             pool.exposure_bytes = pool.exposure_bytes.min(most);
         }
-        Ok(View { now, pool, guests })
+        Ok(BalanceView { now, pool, guests })
     }
 
     /// Reads the pool alone, which is cheap.
@@ -229,13 +236,13 @@ impl Balancer {
     ///
     /// # Errors
     /// As [`view`](Self::view).
-    pub fn decide(&mut self, patience: Duration) -> Result<&Turn, PoolError> {
-        self.look(patience);
+    pub fn decide(&mut self, patience: Duration) -> Result<&BalanceTurn, PoolError> {
+        self.poll_guests(patience);
         // An old turn must not be reported as the present one.
         self.turn = None;
         let view = self.view()?;
-        let plan = self.bounds.hold(self.policy.decide(&view), &view, &self.config);
-        Ok(self.turn.insert(Turn { view, plan }))
+        let plan = self.bounds.bound_plan(self.policy.decide(&view), &view, &self.config);
+        Ok(self.turn.insert(BalanceTurn { view, plan }))
     }
 
     /// Starts the resizes that the last turn decided, each in its guest's thread.
@@ -243,7 +250,7 @@ impl Balancer {
         let Some(turn) = &self.turn else { return };
         let actions = turn.plan.actions.clone();
         for action in actions {
-            let Action::Resize { key, from_bytes, to_bytes, reason } = action else { continue };
+            let BalanceAction::Resize { key, from_bytes, to_bytes, reason } = action else { continue };
             self.resize(&key, from_bytes, to_bytes, reason);
         }
     }
@@ -251,14 +258,16 @@ impl Balancer {
     fn resize(&mut self, key: &str, from_bytes: u64, to_bytes: u64, reason: String) {
         let now = self.now();
         let Some(member) = self.members.get_mut(key) else { return };
-        if member.is_busy() || !member.worker.as_ref().is_some_and(|worker| worker.resize(from_bytes, to_bytes)) {
+        if member.is_busy()
+            || !member.worker.as_ref().is_some_and(|worker| worker.request_resize(from_bytes, to_bytes))
+        {
             return;
         }
-        member.resizing = Some(Resizing { since: now, takes: to_bytes < from_bytes });
+        member.resizing = Some(PendingResize { since: now, takes: to_bytes < from_bytes });
         let name = member.candidate.name.clone();
         let mib = |bytes: u64| bytes >> 20;
         info!("{name}: memory {} -> {} MiB ({reason})", mib(from_bytes), mib(to_bytes));
-        let done = Done {
+        let done = ResizeRecord {
             key: key.to_owned(),
             name,
             seconds_ago: 0.0,

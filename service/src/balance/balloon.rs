@@ -17,18 +17,18 @@ mod filling;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ksmith_core::balance::Inside;
+use ksmith_core::balance::ReportedFigures;
 use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::sample::ProcessId;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use self::filling::Filling;
-use super::account::Account;
-use super::ledger::Ledger;
-use super::rates::{Counts, Rates};
-use super::{Abilities, Actuator, ActuatorError, Look};
-use ksmith_host::guests::{Monitor, MonitorError, Target, has_ended};
+use self::filling::FillRate;
+use super::account::LedgerAccount;
+use super::ledger::MemoryLedger;
+use super::rates::{CounterRates, PagingCounters};
+use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
+use ksmith_host::guests::{GuestTarget, MonitorError, QmpMonitor, has_ended};
 use ksmith_host::root::Root;
 
 /// The granule of resizes. The driver itself moves pages of 4 KiB.
@@ -56,15 +56,15 @@ const STALE_SECONDS: u64 = 15;
 
 /// One QEMU with a balloon.
 #[derive(Debug)]
-pub(super) struct Balloon {
+pub(super) struct BalloonActuator {
     root: Root,
-    target: Target,
+    target: GuestTarget,
     /// The device's path in QEMU's object tree, if found.
     device: Option<String>,
-    account: Account,
-    rates: Rates<3>,
-    takes: Takes,
-    filling: Filling,
+    account: LedgerAccount,
+    rates: CounterRates<3>,
+    takes: RecentTakes,
+    filling: FillRate,
     /// True if the driver deflates the balloon before the guest's OOM killer runs (`deflate-on-oom`).
     gives_way: bool,
     /// True after the attempt to enable the driver's statistics.
@@ -75,15 +75,15 @@ pub(super) struct Balloon {
 
 /// Recent takes, each with its end by the monotonic clock: the guest's statistics may be older.
 #[derive(Debug, Default)]
-struct Takes {
+struct RecentTakes {
     ended: Vec<(Duration, u64)>,
     /// A take that may go on: a monitor that falls silent does not report how far the balloon has come.
-    under_way: Option<UnderWay>,
+    under_way: Option<PendingTake>,
 }
 
 /// A take that has begun.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct PendingTake {
     begun: Duration,
     /// Bytes that the guest had, and those that it is to have.
     before: u64,
@@ -93,9 +93,9 @@ struct UnderWay {
     is_old: bool,
 }
 
-impl Takes {
+impl RecentTakes {
     /// Records bytes taken up to `at`.
-    fn note(&mut self, at: Duration, bytes: u64) {
+    fn record_take(&mut self, at: Duration, bytes: u64) {
         self.ended.retain(|(then, _)| at.saturating_sub(*then).as_secs() <= STALE_SECONDS);
         self.ended.push((at, bytes));
     }
@@ -103,7 +103,7 @@ impl Takes {
     /// Ends the take under way, if any: the guest has `now` bytes and loses no more.
     fn end(&mut self, at: Duration, now: u64) {
         if let Some(take) = self.under_way.take() {
-            self.note(at, take.before.saturating_sub(now));
+            self.record_take(at, take.before.saturating_sub(now));
         }
     }
 
@@ -116,7 +116,7 @@ impl Takes {
         take.is_old |= at.saturating_sub(take.begun).as_secs() > STALE_SECONDS;
         if take.is_old && now < take.before {
             let taken = std::mem::replace(&mut take.before, now) - now;
-            self.note(at, taken);
+            self.record_take(at, taken);
         }
     }
 
@@ -150,36 +150,42 @@ fn clock() -> Duration {
 }
 
 /// Enables the driver's statistics where they are off. Returns true if it did.
-fn switch_statistics_on(monitor: &mut dyn Monitor, path: &str) -> bool {
+fn switch_statistics_on(monitor: &mut dyn QmpMonitor, path: &str) -> bool {
     let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
-    if !ask(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
+    if !execute_command(monitor, "qom-get", property).is_ok_and(|seconds| seconds.as_u64() == Some(0)) {
         return false;
     }
     let wanted = json!({ "path": path, "property": "guest-stats-polling-interval", "value": POLLING });
     // It has a balloon even without statistics.
-    ask(monitor, "qom-set", wanted).is_ok()
+    execute_command(monitor, "qom-set", wanted).is_ok()
 }
 
 /// Returns true if this device deflates before the guest's OOM killer runs.
-fn gives_way(monitor: &mut dyn Monitor, path: &str) -> bool {
+fn gives_way(monitor: &mut dyn QmpMonitor, path: &str) -> bool {
     let property = json!({ "path": path, "property": "deflate-on-oom" });
-    ask(monitor, "qom-get", property).is_ok_and(|is_on| is_on.as_bool() == Some(true))
+    execute_command(monitor, "qom-get", property).is_ok_and(|is_on| is_on.as_bool() == Some(true))
 }
 
-impl Balloon {
+impl BalloonActuator {
     /// Creates the actuator of this guest. Queries its QEMU.
-    pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
+    pub(super) fn open(
+        root: &Root,
+        target: &GuestTarget,
+        key: &str,
+        ledger: &MemoryLedger,
+    ) -> Result<Self, ActuatorError> {
         let mut monitor = connect(root, target)?;
         let monitor = monitor.as_mut();
         let actual = actual(monitor)?;
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
-        let account = Account::of_guest(ledger, key, target, actual);
+        let account = LedgerAccount::of_guest(ledger, key, target, actual);
         let device = find(monitor);
         let gives_way = device.as_deref().is_some_and(|path| gives_way(monitor, path));
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
-        let mut takes = Takes::default();
-        takes.note(steady(), account.whole() - account.given());
-        let (root, target, rates, filling) = (root.clone(), target.clone(), Rates::default(), Filling::default());
+        let mut takes = RecentTakes::default();
+        takes.record_take(steady(), account.whole() - account.given());
+        let (root, target, rates, filling) =
+            (root.clone(), target.clone(), CounterRates::default(), FillRate::default());
         Ok(Self { root, target, device, account, rates, takes, filling, gives_way, is_prepared: false, clock })
     }
 
@@ -188,7 +194,7 @@ impl Balloon {
     }
 
     /// Connects to its monitor for one request: QEMU's socket serves one peer at a time, and others need it too.
-    fn monitor(&self) -> Result<Box<dyn Monitor>, ActuatorError> {
+    fn monitor(&self) -> Result<Box<dyn QmpMonitor>, ActuatorError> {
         if has_ended(&self.root, self.process()) {
             return Err(ActuatorError::Gone);
         }
@@ -204,15 +210,15 @@ impl Balloon {
     }
 
     /// Reads the guest's figures and counters, and the second of its statistics.
-    fn statistics(&mut self, monitor: &mut dyn Monitor) -> Option<(Inside, Counts, u64)> {
+    fn statistics(&mut self, monitor: &mut dyn QmpMonitor) -> Option<(ReportedFigures, PagingCounters, u64)> {
         let path = self.device.as_ref()?;
-        let told = ask(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
+        let told = execute_command(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
         // In this order: a pause between the two makes the statistics older and not younger.
         let steady = steady();
         let now = (self.clock)();
         let (mut inside, counts, told_at) = read_statistics(&told, now.as_secs())?;
         if let Some(used) = used_bytes(&told).filter(|_| !self.gives_way) {
-            self.filling.note(told_at, used);
+            self.filling.record_usage(told_at, used);
         }
         // Statistics from before the last takes do not include them: taking by old figures would exhaust the guest.
         // Their age is compared, since the clock may have been set since a take.
@@ -229,34 +235,36 @@ impl Balloon {
     }
 
     /// Reads the guest's figures with rates, which are between two of its own statistics and not between two looks.
-    fn inside(&mut self, monitor: &mut dyn Monitor) -> Inside {
-        let Some((mut inside, counts, told_at)) = self.statistics(monitor) else { return Inside::default() };
+    fn inside(&mut self, monitor: &mut dyn QmpMonitor) -> ReportedFigures {
+        let Some((mut inside, counts, told_at)) = self.statistics(monitor) else {
+            return ReportedFigures::default();
+        };
         self.rates.fill(Duration::from_secs(told_at), counts, &mut inside);
         inside
     }
 
-    fn do_resize(&mut self, monitor: &mut dyn Monitor, to: u64) -> Result<u64, ActuatorError> {
+    fn do_resize(&mut self, monitor: &mut dyn QmpMonitor, to: u64) -> Result<u64, ActuatorError> {
         let mut to = to;
         let mut now = actual(monitor)?;
         self.takes.see(steady(), now);
-        if let Some((Inside { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
+        if let Some((ReportedFigures { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
             let spare = available.saturating_sub(reserve(self.account.whole()));
             to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
         }
         // A take that may go on has another target, which is set anew.
         if to == now && self.takes.under_way.is_none() {
-            self.account.note(now)?;
+            self.account.record_given(now)?;
             return Ok(now);
         }
         // The target before a take, the present amount before a give.
-        self.account.note(to.min(now))?;
+        self.account.record_given(to.min(now))?;
         let before = now;
         let begun = steady();
         self.takes.end(begun, now);
         if to < before {
-            self.takes.under_way = Some(UnderWay { begun, before, to, is_old: false });
+            self.takes.under_way = Some(PendingTake { begun, before, to, is_old: false });
         }
-        ask(monitor, "balloon", json!({ "value": to }))?;
+        execute_command(monitor, "balloon", json!({ "value": to }))?;
         let deadline = Instant::now() + LONGEST;
         let mut moved = Instant::now();
         while now != to && Instant::now() < deadline && moved.elapsed() < STANDSTILL {
@@ -268,16 +276,16 @@ impl Balloon {
         }
         if now > to {
             // The driver has stopped short of the target. It must not go on later, unobserved.
-            ask(monitor, "balloon", json!({ "value": now }))?;
+            execute_command(monitor, "balloon", json!({ "value": now }))?;
             now = actual(monitor)?;
         }
         self.takes.end(steady(), now);
-        self.account.note(now)?;
+        self.account.record_given(now)?;
         Ok(now)
     }
 }
 
-impl Actuator for Balloon {
+impl MemoryActuator for BalloonActuator {
     fn prepare(&mut self) {
         let Some(path) = self.device.clone().filter(|_| !self.is_prepared) else { return };
         // A monitor that fails is what the look or the resize behind this tells.
@@ -292,7 +300,7 @@ impl Actuator for Balloon {
         }
     }
 
-    fn look(&mut self) -> Result<Look, ActuatorError> {
+    fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
         let given_bytes = self.explain(actual(monitor.as_mut()))?;
         self.takes.see(steady(), given_bytes);
@@ -301,7 +309,7 @@ impl Actuator for Balloon {
         let sums = self.root.text(format!("proc/{}/smaps_rollup", self.process().pid));
         let sums = sums.and_then(|text| SmapsRollup::parse(&text));
         let resident_bytes = sums.value().and_then(|sums| sums.pss.or(sums.rss)).unwrap_or(0);
-        Ok(Look { given_bytes, whole_bytes: self.account.whole(), resident_bytes, inside })
+        Ok(ActuatorFigures { given_bytes, whole_bytes: self.account.whole(), resident_bytes, inside })
     }
 
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
@@ -310,8 +318,8 @@ impl Actuator for Balloon {
         self.explain(outcome)
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities { way: "virtio-balloon", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
+    fn abilities(&self) -> ActuatorAbilities {
+        ActuatorAbilities { way: "virtio-balloon", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
     }
 }
 
@@ -325,17 +333,17 @@ fn reserve(whole: u64) -> u64 {
     (8 << 20) + whole / 64
 }
 
-fn connect(root: &Root, target: &Target) -> Result<Box<dyn Monitor>, ActuatorError> {
+fn connect(root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, ActuatorError> {
     target.monitor(root).map_err(translate)
 }
 
-fn ask(monitor: &mut dyn Monitor, command: &str, arguments: Value) -> Result<Value, ActuatorError> {
+fn execute_command(monitor: &mut dyn QmpMonitor, command: &str, arguments: Value) -> Result<Value, ActuatorError> {
     monitor.execute(command, arguments, PATIENCE).map_err(translate)
 }
 
 /// Queries the memory that the guest has, by QEMU's count.
-fn actual(monitor: &mut dyn Monitor) -> Result<u64, ActuatorError> {
-    let told = match ask(monitor, "query-balloon", json!({})) {
+fn actual(monitor: &mut dyn QmpMonitor) -> Result<u64, ActuatorError> {
+    let told = match execute_command(monitor, "query-balloon", json!({})) {
         Err(ActuatorError::Refused { why, .. }) => {
             return Err(ActuatorError::Unable(format!(
                 "QEMU says {why:?}: start it with -device virtio-balloon-pci, and with the driver in the guest"
@@ -347,9 +355,9 @@ fn actual(monitor: &mut dyn Monitor) -> Result<u64, ActuatorError> {
 }
 
 /// Finds the path of the balloon device, which may have an id or not.
-fn find(monitor: &mut dyn Monitor) -> Option<String> {
+fn find(monitor: &mut dyn QmpMonitor) -> Option<String> {
     ["/machine/peripheral", "/machine/peripheral-anon"].iter().find_map(|place| {
-        let list = ask(monitor, "qom-list", json!({ "path": place })).ok()?;
+        let list = execute_command(monitor, "qom-list", json!({ "path": place })).ok()?;
         list.as_array()?.iter().find_map(|child| {
             let kind = child.get("type")?.as_str()?;
             let name = child.get("name")?.as_str()?;
@@ -359,20 +367,20 @@ fn find(monitor: &mut dyn Monitor) -> Option<String> {
 }
 
 /// Reads the guest's figures and the second of its statistics. `None` without recent statistics.
-fn read_statistics(told: &Value, now: u64) -> Option<(Inside, Counts, u64)> {
+fn read_statistics(told: &Value, now: u64) -> Option<(ReportedFigures, PagingCounters, u64)> {
     let last = told.get("last-update").and_then(Value::as_u64).filter(|last| *last > 0)?;
     // Statistics from the future are from before the clock was set back: their age is unknown.
     if now.abs_diff(last) > STALE_SECONDS {
         return None;
     }
     let number = |key: &str| number(told, key);
-    let inside = Inside {
+    let inside = ReportedFigures {
         available_bytes: number("stat-available-memory"),
         free_bytes: number("stat-free-memory"),
         cache_bytes: number("stat-disk-caches"),
-        ..Inside::default()
+        ..ReportedFigures::default()
     };
-    let counts = Counts {
+    let counts = PagingCounters {
         major_faults: number("stat-major-faults"),
         swap_in_bytes: number("stat-swap-in"),
         swap_out_bytes: number("stat-swap-out"),

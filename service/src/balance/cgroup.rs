@@ -12,15 +12,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use ksmith_core::balance::Inside;
-use ksmith_core::guest::Kind;
+use ksmith_core::balance::ReportedFigures;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::{Meminfo, Psi};
 use ksmith_core::sample::ProcessId;
 
-use super::account::Account;
-use super::ledger::{CgroupWas, Ledger, MOUNTS};
-use super::rates::{Counts, Rates};
-use super::{Abilities, Actuator, ActuatorError, Look};
+use super::account::LedgerAccount;
+use super::ledger::{MOUNTS, MemoryLedger, OriginalCgroup};
+use super::rates::{CounterRates, PagingCounters};
+use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
 use ksmith_host::root::Root;
 
 const PAGE: u64 = 4096;
@@ -39,20 +39,20 @@ const LONGEST: std::time::Duration = std::time::Duration::from_secs(8);
 
 /// One cgroup and its limits.
 #[derive(Debug)]
-pub(super) struct Cgroup {
+pub(super) struct CgroupActuator {
     root: Root,
     path: String,
     directory: PathBuf,
     inode: u64,
-    account: Account,
-    rates: Rates<3>,
+    account: LedgerAccount,
+    rates: CounterRates<3>,
     started: Instant,
     can_reclaim: bool,
 }
 
-impl Cgroup {
+impl CgroupActuator {
     /// Creates the actuator of the cgroup at `path` below the mount point.
-    pub(super) fn of(root: &Root, path: &str, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
+    pub(super) fn open(root: &Root, path: &str, key: &str, ledger: &MemoryLedger) -> Result<Self, ActuatorError> {
         let directory = find(root, path)?;
         let inode = fs::metadata(root.path(&directory)).map_err(|why| failed(&directory, why))?.ino();
         // A cgroup has no process of its own. Its inode tells it from a later one of the same path.
@@ -62,10 +62,10 @@ impl Cgroup {
         let host = host.value().and_then(|memory| memory.total).unwrap_or(u64::MAX >> 1);
         let limit = |file: &str| number(root, &directory, file).unwrap_or(None).unwrap_or(u64::MAX);
         let whole = limit("memory.max").min(limit("memory.high")).min(host);
-        let mut account = Account::open(ledger, key, name, Kind::new("container"), no_process, whole);
+        let mut account = LedgerAccount::open(ledger, key, name, GuestKind::new("container"), no_process, whole);
         if account.cgroup().is_some_and(|was| was.inode != inode) {
             ledger.strike(key).map_err(|why| failed(&directory, io::Error::other(why)))?;
-            account = Account::open(ledger, key, name, Kind::new("container"), no_process, whole);
+            account = LedgerAccount::open(ledger, key, name, GuestKind::new("container"), no_process, whole);
         }
         let can_reclaim = root.path(directory.join("memory.reclaim")).exists();
         Ok(Self {
@@ -74,7 +74,7 @@ impl Cgroup {
             directory,
             inode,
             account,
-            rates: Rates::default(),
+            rates: CounterRates::default(),
             started: Instant::now(),
             can_reclaim,
         })
@@ -95,9 +95,9 @@ impl Cgroup {
     }
 
     /// Reads `memory.stat`: page cache that can be reclaimed, and counters.
-    fn stat(&self) -> Stat {
+    fn stat(&self) -> CgroupStat {
         let text = self.root.text(self.directory.join("memory.stat"));
-        text.value().map(|text| Stat::parse(text)).unwrap_or_default()
+        text.value().map(|text| CgroupStat::parse(text)).unwrap_or_default()
     }
 
     /// Reclaims page cache until the cgroup uses `to`, or there is no more. Anonymous memory stays: it would go to
@@ -132,15 +132,15 @@ impl Cgroup {
             None => {
                 let high = self.root.text(self.directory.join("memory.high"));
                 let high = high.value().map_or("max", |text| text.trim()).to_owned();
-                CgroupWas { path: self.path.clone(), inode: self.inode, high }
+                OriginalCgroup { path: self.path.clone(), inode: self.inode, high }
             }
         };
-        self.account.note_cgroup(Some(was), to)?;
+        self.account.record_cgroup(Some(was), to)?;
         self.reclaim(to.saturating_sub(AIR), Instant::now() + LONGEST)?;
         let high = to.max(self.current()?.saturating_add(AIR)).min(self.account.whole()) / PAGE * PAGE;
         self.write("memory.high", &high.to_string())
             .map_err(|why| failed(&self.directory.join("memory.high"), why))?;
-        self.account.note(high)
+        self.account.record_given(high)
     }
 
     fn grow(&mut self, to: u64) -> Result<(), ActuatorError> {
@@ -148,27 +148,27 @@ impl Cgroup {
         let is_all = to >= self.account.whole();
         let text = if is_all { was.high.clone() } else { to.to_string() };
         self.write("memory.high", &text).map_err(|why| failed(&self.directory.join("memory.high"), why))?;
-        self.account.note_cgroup((!is_all).then_some(was), to)
+        self.account.record_cgroup((!is_all).then_some(was), to)
     }
 }
 
-impl Actuator for Cgroup {
-    fn look(&mut self) -> Result<Look, ActuatorError> {
+impl MemoryActuator for CgroupActuator {
+    fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError> {
         self.check_there()?;
         let current = self.current()?;
         let stat = self.stat();
-        let mut inside = Inside {
+        let mut inside = ReportedFigures {
             cache_bytes: Some(stat.cache),
             // Memory up to the limit, and page cache that was not used lately.
             available_bytes: Some(self.account.given().saturating_sub(current).saturating_add(stat.idle_cache)),
             free_bytes: Some(self.account.given().saturating_sub(current)),
-            ..Inside::default()
+            ..ReportedFigures::default()
         };
         let pressure = self.root.text(self.directory.join("memory.pressure"));
         inside.psi_some_percent =
             pressure.and_then(|text| Psi::parse(&text)).value().map(|psi| f64::from(psi.some.avg10));
         self.rates.fill(self.started.elapsed(), stat.counts, &mut inside);
-        Ok(Look {
+        Ok(ActuatorFigures {
             given_bytes: self.account.given(),
             whole_bytes: self.account.whole(),
             resident_bytes: current,
@@ -194,9 +194,9 @@ impl Actuator for Cgroup {
         Ok(self.account.given())
     }
 
-    fn abilities(&self) -> Abilities {
+    fn abilities(&self) -> ActuatorAbilities {
         let why_not = (!self.can_reclaim).then(|| "memory.reclaim is missing: it came with Linux 5.19".to_owned());
-        Abilities { way: "cgroup", can_take: self.can_reclaim, can_give: true, step_bytes: STEP, why_not }
+        ActuatorAbilities { way: "cgroup", can_take: self.can_reclaim, can_give: true, step_bytes: STEP, why_not }
     }
 }
 
@@ -243,13 +243,13 @@ fn failed(path: &std::path::Path, source: io::Error) -> ActuatorError {
 
 /// The lines of `memory.stat` that balance needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Stat {
+struct CgroupStat {
     cache: u64,
     idle_cache: u64,
-    counts: Counts,
+    counts: PagingCounters,
 }
 
-impl Stat {
+impl CgroupStat {
     fn parse(text: &str) -> Self {
         let number = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
@@ -260,7 +260,7 @@ impl Stat {
         Self {
             cache: idle_cache.saturating_add(number("active_file").unwrap_or(0)),
             idle_cache,
-            counts: Counts {
+            counts: PagingCounters {
                 major_faults: number("pgmajfault"),
                 swap_in_bytes: pages("pswpin"),
                 swap_out_bytes: pages("pswpout"),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::ActuatorError;
-use super::ledger::Entry;
+use super::ledger::LedgerEntry;
 
 /// The outcome for all guests in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,14 +13,14 @@ pub struct GivenBack {
     /// A sentence for each guest that has its whole memory again.
     pub notes: Vec<String>,
     /// The other guests, which stay in the ledger.
-    pub lacking: Vec<Lacking>,
+    pub lacking: Vec<LackingGuest>,
     /// Failures to change the ledger itself.
     pub faults: Vec<String>,
 }
 
 /// A guest that still has less than its whole memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lacking {
+pub struct LackingGuest {
     /// The name of the guest.
     pub name: String,
     /// Its first process; none for a cgroup.
@@ -33,8 +33,8 @@ pub struct Lacking {
     pub why: String,
 }
 
-impl Lacking {
-    pub(super) fn of(entry: &Entry, given_bytes: u64, why: String) -> Self {
+impl LackingGuest {
+    pub(super) fn from_entry(entry: &LedgerEntry, given_bytes: u64, why: String) -> Self {
         Self {
             name: entry.name.clone(),
             pid: Some(entry.process.pid).filter(|pid| *pid != 0),
@@ -45,7 +45,7 @@ impl Lacking {
     }
 
     /// Creates the record of a guest with an actuator that failed.
-    pub(super) fn for_error(entry: &Entry, given_bytes: u64, error: &ActuatorError) -> Self {
+    pub(super) fn for_error(entry: &LedgerEntry, given_bytes: u64, error: &ActuatorError) -> Self {
         let remedy = match error {
             ActuatorError::Silent { .. } => "; see whether it is stopped, or restart it",
             ActuatorError::Unable(_) => "",
@@ -54,11 +54,11 @@ impl Lacking {
             }
             ActuatorError::Gone => "",
         };
-        Self::of(entry, given_bytes, format!("{error}{remedy}"))
+        Self::from_entry(entry, given_bytes, format!("{error}{remedy}"))
     }
 }
 
-impl fmt::Display for Lacking {
+impl fmt::Display for LackingGuest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name)?;
         if let Some(pid) = self.pid {

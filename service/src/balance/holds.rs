@@ -1,30 +1,30 @@
 //! Guests that the operator holds, in the undo store for daemons that start later.
 
-use ksmith_host::undo::{self, Kept, StateDir, UndoError};
+use ksmith_host::undo::{self, KeptEntries, StateDir, UndoError};
 use serde::{Deserialize, Serialize};
 
 /// A guest that balance leaves alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+struct HeldGuest {
     /// One of the guest's names.
     guest: String,
 }
 
-impl undo::Entry for Held {
-    const KIND: undo::Kind = undo::Kind::Held;
+impl undo::UndoEntry for HeldGuest {
+    const KIND: undo::EntryKind = undo::EntryKind::Held;
 }
 
 /// The list of held guests. A reboot empties it, and changes the guests' identities.
 #[derive(Debug, Clone)]
-pub struct Holds(Kept<Held>);
+pub struct HoldList(KeptEntries<HeldGuest>);
 
-impl Holds {
+impl HoldList {
     /// Reads the list from the undo store.
     ///
     /// # Errors
     /// The store can't be read or is damaged.
     pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
-        Kept::open(directory).map(Self)
+        KeptEntries::open(directory).map(Self)
     }
 
     /// Returns true if the list has a guest, by any of its names.
@@ -44,7 +44,7 @@ impl Holds {
         self.0.change(|all| {
             all.retain(|held| !names.contains(&held.guest));
             if is_held {
-                all.extend(names.first().cloned().map(|guest| Held { guest }));
+                all.extend(names.first().cloned().map(|guest| HeldGuest { guest }));
             }
         })?;
         Ok(true)
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    fn has(holds: &Holds, name: &str) -> bool {
+    fn has(holds: &HoldList, name: &str) -> bool {
         holds.has([name.to_owned()].into_iter())
     }
 
@@ -65,13 +65,13 @@ mod tests {
     fn a_held_guest_stays_held_for_the_next_ksmith_until_released() {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
-        let mut holds = Holds::open(&directory).unwrap();
+        let mut holds = HoldList::open(&directory).unwrap();
         let names = ["uuid", "7:70", "qemu:a:7"].map(str::to_owned);
         assert!(holds.set(&names, true).unwrap() && !holds.set(&names, true).unwrap());
-        let mut next = Holds::open(&directory).unwrap();
+        let mut next = HoldList::open(&directory).unwrap();
         assert!(has(&next, "uuid") && !has(&next, "7:70"));
         next.set(&names, false).unwrap();
-        assert!(!has(&Holds::open(&directory).unwrap(), "uuid") && !directory.undo().exists());
+        assert!(!has(&HoldList::open(&directory).unwrap(), "uuid") && !directory.undo().exists());
         // A name of an earlier release counts, and is released as well.
         next.set(&names[2..], true).unwrap();
         assert!(next.has(names.iter().cloned()) && next.set(&names, false).unwrap());
@@ -85,11 +85,11 @@ mod tests {
         directory.make().unwrap();
         let older = directory.path().join("holds.json");
         fs::write(&older, r#"["uuid", "7:70"]"#).unwrap();
-        let mut holds = Holds::open(&directory).unwrap();
+        let mut holds = HoldList::open(&directory).unwrap();
         assert!(has(&holds, "uuid") && has(&holds, "7:70"));
         holds.set(&["uuid".to_owned()], false).unwrap();
         assert!(!older.exists());
-        let next = Holds::open(&directory).unwrap();
+        let next = HoldList::open(&directory).unwrap();
         assert!(!has(&next, "uuid") && has(&next, "7:70"));
     }
 }

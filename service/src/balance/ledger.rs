@@ -9,26 +9,26 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 
-use ksmith_host::guests::{Uri, has_ended};
+use ksmith_host::guests::{LibvirtUri, has_ended};
 use ksmith_host::root::Root;
-use ksmith_host::undo::{self, Kept, StateDir, UndoError};
+use ksmith_host::undo::{self, KeptEntries, StateDir, UndoError};
 
 /// Mount points of the unified cgroup hierarchy: by itself, or beside version 1.
 pub(super) const MOUNTS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
 /// One guest that has less than its whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The key of the guest in balance.
     pub key: String,
     /// The guest's name.
     pub name: String,
     /// The kind of guest.
-    pub kind: Kind,
+    pub kind: GuestKind,
     /// Its first process: a guest that was started anew is another one. All zeros for a cgroup.
     pub process: ProcessId,
     /// The memory that it was started with.
@@ -37,13 +37,13 @@ pub struct Entry {
     pub given_bytes: u64,
     /// The libvirt that manages the guest. An entry of an older build has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub libvirt: Option<Uri>,
+    pub libvirt: Option<LibvirtUri>,
     /// For a cgroup, what to put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cgroup: Option<CgroupWas>,
+    pub cgroup: Option<OriginalCgroup>,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Returns true if the entry is for this guest.
     fn is_of(&self, key: &str, process: ProcessId) -> bool {
         self.process == process && (process.pid != 0 || self.key == key)
@@ -58,7 +58,7 @@ impl Entry {
 
 /// The state of a cgroup before its first resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CgroupWas {
+pub struct OriginalCgroup {
     /// Its path below the mount point.
     pub path: String,
     /// Its inode: a cgroup of the same path that was made later is another one.
@@ -67,7 +67,7 @@ pub struct CgroupWas {
     pub high: String,
 }
 
-impl CgroupWas {
+impl OriginalCgroup {
     /// Returns true if this cgroup has certainly ended: its path is gone, or names another cgroup.
     pub(super) fn has_ended(&self, root: &Root) -> bool {
         let relative = self.path.trim_start_matches('/');
@@ -78,26 +78,26 @@ impl CgroupWas {
     }
 }
 
-impl undo::Entry for Entry {
-    const KIND: undo::Kind = undo::Kind::GuestMemory;
+impl undo::UndoEntry for LedgerEntry {
+    const KIND: undo::EntryKind = undo::EntryKind::GuestMemory;
 }
 
 /// The guests from which memory was taken. Clones share one ledger, also between threads.
 #[derive(Debug, Clone)]
-pub struct Ledger(Kept<Entry>);
+pub struct MemoryLedger(KeptEntries<LedgerEntry>);
 
-impl Ledger {
+impl MemoryLedger {
     /// Reads the ledger from the undo store.
     ///
     /// # Errors
     /// The store can't be read or is damaged.
     pub fn open(directory: &StateDir) -> Result<Self, UndoError> {
-        Kept::open(directory).map(Self)
+        KeptEntries::open(directory).map(Self)
     }
 
     /// Reads the sound part of the ledger, with a sentence for each fault. The rest stays in the store.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
-        let (kept, faults) = Kept::open_to_restore(directory);
+        let (kept, faults) = KeptEntries::open_to_restore(directory);
         (Self(kept), faults)
     }
 
@@ -106,7 +106,7 @@ impl Ledger {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_to_read(directory: &StateDir) -> Result<Self, UndoError> {
-        Kept::open_to_read(directory).map(Self)
+        KeptEntries::open_to_read(directory).map(Self)
     }
 
     /// Returns true if this process only reads the ledger, and so resizes no guest.
@@ -115,12 +115,12 @@ impl Ledger {
     }
 
     /// Returns the guests that have less than they were started with.
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<LedgerEntry> {
         self.0.entries()
     }
 
     /// Returns the entry of this very guest under any key: a guest may be found before its name is known.
-    pub fn entry(&self, key: &str, process: ProcessId) -> Option<Entry> {
+    pub fn entry(&self, key: &str, process: ProcessId) -> Option<LedgerEntry> {
         self.entries().into_iter().find(|entry| entry.is_of(key, process))
     }
 
@@ -128,7 +128,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The store can't be written. Then nothing may be taken.
-    pub fn note(&self, entry: Entry) -> Result<(), UndoError> {
+    pub fn record_entry(&self, entry: LedgerEntry) -> Result<(), UndoError> {
         self.0.change(|entries| {
             let is_settled = entry.given_bytes >= entry.whole_bytes && entry.cgroup.is_none();
             // A guest that was started anew under an old key has no entry for the one before it.
@@ -154,7 +154,7 @@ impl Ledger {
     /// # Errors
     /// The store can't be written.
     pub fn strike_ended(&self, root: &Root) -> Result<(), UndoError> {
-        let is_over = |entry: &Entry| match &entry.cgroup {
+        let is_over = |entry: &LedgerEntry| match &entry.cgroup {
             Some(was) => was.has_ended(root),
             None => entry.process.pid != 0 && has_ended(root, entry.process),
         };

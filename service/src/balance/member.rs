@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use ksmith_core::balance::{BalanceConfig, GuestView, Inside, Terms};
-use ksmith_core::guest::{Guest, Kind, Named};
+use ksmith_core::balance::{BalanceConfig, GuestTerms, GuestView, ReportedFigures};
+use ksmith_core::guest::{Guest, GuestKind, NamedGuest};
 
-use ksmith_host::fair_pool::Accountable;
+use ksmith_host::fair_pool::RequestAccount;
 use ksmith_host::hypervisor::proxmox;
 
 use super::first_poll::FirstPoll;
-use super::worker::Worker;
-use super::{Abilities, Look};
+use super::worker::ActuatorWorker;
+use super::{ActuatorAbilities, ActuatorFigures};
 
 /// A guest that may be balanced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Candidate {
+pub(super) struct BalanceCandidate {
     pub key: String,
     pub name: String,
-    pub kind: Kind,
+    pub kind: GuestKind,
     /// True if Proxmox VE started it.
     pub is_of_proxmox: bool,
     /// Its VMID, if Proxmox VE started it.
@@ -36,8 +36,8 @@ pub(super) struct Candidate {
     pub folded_bytes: u64,
 }
 
-impl Candidate {
-    pub(super) fn of(guest: &Guest) -> Self {
+impl BalanceCandidate {
+    pub(super) fn from_guest(guest: &Guest) -> Self {
         Self {
             key: guest.id().to_string(),
             name: guest.name.clone(),
@@ -56,12 +56,12 @@ impl Candidate {
         }
     }
 
-    pub(super) fn of_cgroup(path: &str) -> Self {
+    pub(super) fn from_cgroup(path: &str) -> Self {
         let path = path.trim_start_matches("/sys/fs/cgroup").trim_matches('/');
         Self {
             key: format!("cgroup:{path}"),
             name: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            kind: Kind::new("container"),
+            kind: GuestKind::new("container"),
             is_of_proxmox: false,
             vmid: None,
             uuid: None,
@@ -90,13 +90,13 @@ impl Candidate {
     }
 
     /// Returns the terms that the configuration has for it.
-    pub(super) fn terms(&self, config: &BalanceConfig) -> Terms {
+    pub(super) fn terms(&self, config: &BalanceConfig) -> GuestTerms {
         config.terms(&self.name, self.uuid.as_deref(), self.is_verified)
     }
 
     /// Returns the account to which requests to the guest are charged.
-    pub(super) fn accountable(&self) -> Accountable {
-        if self.is_verified { Accountable::Host } else { Accountable::User(self.uid) }
+    pub(super) fn accountable(&self) -> RequestAccount {
+        if self.is_verified { RequestAccount::Host } else { RequestAccount::User(self.uid) }
     }
 
     /// Returns true if the guest is left to Proxmox VE, which balances its guests itself. Then it is not even polled.
@@ -121,7 +121,7 @@ impl Candidate {
     }
 }
 
-impl Named for Candidate {
+impl NamedGuest for BalanceCandidate {
     fn name(&self) -> &str {
         &self.name
     }
@@ -152,18 +152,18 @@ impl Named for Candidate {
 }
 
 /// Returns true if guests of this kind are balanced without being named: they have a balloon or the like.
-pub(super) fn is_machine(kind: Kind) -> bool {
-    ksmith_host::hypervisor::of_kind(kind).is_machine()
+pub(super) fn is_machine(kind: GuestKind) -> bool {
+    ksmith_host::hypervisor::find_by_kind(kind).is_machine()
 }
 
 /// The amount that the operator wants a guest to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct ResizeOrder {
     pub gives: bool,
     pub wanted_bytes: u64,
 }
 
-impl Order {
+impl ResizeOrder {
     /// Returns true if a change from one amount to another is in the wanted direction.
     pub(super) fn moves(self, from: u64, to: u64) -> bool {
         if self.gives { to > from } else { to < from }
@@ -172,7 +172,7 @@ impl Order {
 
 /// A resize under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Resizing {
+pub(super) struct PendingResize {
     pub since: Duration,
     /// True if it takes memory.
     pub takes: bool,
@@ -180,38 +180,44 @@ pub(super) struct Resizing {
 
 /// One guest with its thread.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct PoolMember {
     pub number: u64,
-    pub candidate: Candidate,
-    pub worker: Option<Worker>,
+    pub candidate: BalanceCandidate,
+    pub worker: Option<ActuatorWorker>,
     /// The last answer.
-    pub known: Option<(Look, Abilities)>,
+    pub known: Option<(ActuatorFigures, ActuatorAbilities)>,
     /// Error of the last look, if it failed.
     pub error: Option<String>,
     /// True while a look is under way.
     pub looking: bool,
     /// The resize under way.
-    pub resizing: Option<Resizing>,
+    pub resizing: Option<PendingResize>,
     /// The operator's order.
-    pub ordered: Option<Order>,
+    pub ordered: Option<ResizeOrder>,
     /// The first poll, until the guest has answered or its time is over.
     pub first_poll: Option<FirstPoll>,
 }
 
-impl Member {
+impl PoolMember {
     pub(super) fn is_busy(&self) -> bool {
         self.looking || self.resizing.is_some()
     }
 
     /// Returns the guest as a policy sees it. `backoff` is the reason for leaving it alone in any case.
-    pub(super) fn view(&self, terms: Terms, is_held: bool, backoff: Option<String>, now: Duration) -> GuestView {
+    pub(super) fn view(
+        &self,
+        terms: GuestTerms,
+        is_held: bool,
+        backoff: Option<String>,
+        now: Duration,
+    ) -> GuestView {
         let candidate = &self.candidate;
         let look = self.known.as_ref().map_or_else(
-            || Look {
+            || ActuatorFigures {
                 given_bytes: candidate.whole_bytes,
                 whole_bytes: candidate.whole_bytes,
                 resident_bytes: candidate.resident_bytes,
-                inside: Inside::default(),
+                inside: ReportedFigures::default(),
             },
             |(look, _)| *look,
         );

@@ -22,14 +22,14 @@ mod restore;
 mod uml;
 mod worker;
 
-pub use actuator::{Abilities, Actuator, ActuatorError, Look};
+pub use actuator::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
 pub use actuators::{actuator, cgroup_actuator};
-pub use balancer::{Balancer, OrderError, Ordered, Turn};
-pub use given_back::{GivenBack, Lacking};
-pub use holds::Holds;
-pub use ledger::{CgroupWas, Entry, Ledger};
+pub use balancer::{AcceptedOrder, BalanceTurn, Balancer, OrderError};
+pub use given_back::{GivenBack, LackingGuest};
+pub use holds::HoldList;
+pub use ledger::{LedgerEntry, MemoryLedger, OriginalCgroup};
 pub use pool::{PoolError, PoolReader};
-pub use worker::Answer;
+pub use worker::ActuatorAnswer;
 
 /// The most threads that wait for guests: those of the pool, and the one of balance itself.
 pub const MOST_THREADS: usize = worker::LIMITS.threads + 1;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ksmith_core::balance::{Pool, PoolView};
+use ksmith_core::balance::{PoolScope, PoolView};
 use ksmith_core::kernel::{Meminfo, Psi, Vmstat};
 use ksmith_core::reading::Reading;
 
-use super::rates::Rates;
+use super::rates::CounterRates;
 use crate::folder::FoldedFigures;
 use ksmith_host::ksm_counts::KsmCounts;
 use ksmith_host::root::Root;
@@ -31,8 +31,8 @@ const UNLIMITED: u64 = 1 << 60;
 /// Returns true if a process is in a pool, by its `/proc/PID/cgroup`.
 ///
 /// A cgroup of version 1 is named with its hierarchy: `memory/guests`.
-pub(super) fn is_inside(root: &Root, pool: &Pool, pid: u32) -> bool {
-    let Pool::Cgroup(pool) = pool else { return true };
+pub(super) fn is_inside(root: &Root, pool: &PoolScope, pid: u32) -> bool {
+    let PoolScope::Cgroup(pool) = pool else { return true };
     let text = root.text(format!("proc/{pid}/cgroup"));
     text.value().is_some_and(|text| text.lines().any(|line| is_line_in(line, pool)))
 }
@@ -56,21 +56,21 @@ fn is_line_in(line: &str, pool: &str) -> bool {
 #[derive(Debug)]
 pub struct PoolReader {
     root: Root,
-    pool: Pool,
+    pool: PoolScope,
     page_size: u64,
     counts: KsmCounts,
     /// Memory that is folded, which KSM's counts don't have.
     folded: FoldedFigures,
     /// The rates of bytes swapped out, and of merged bytes copied on write.
-    rates: Rates<2>,
+    rates: CounterRates<2>,
 }
 
 impl PoolReader {
     /// Creates a reader, which reads nothing yet.
-    pub fn new(root: Root, pool: Pool, folded: FoldedFigures) -> Self {
+    pub fn new(root: Root, pool: PoolScope, folded: FoldedFigures) -> Self {
         let counts = KsmCounts::new(&root);
         let page_size = rustix::param::page_size() as u64;
-        Self { root, pool, page_size, counts, folded, rates: Rates::default() }
+        Self { root, pool, page_size, counts, folded, rates: CounterRates::default() }
     }
 
     /// Reads the pool.
@@ -88,7 +88,7 @@ impl PoolReader {
         let available = memory.obtainable().ok_or(PoolError::Memory)?;
         let swap_free = memory.swap_free.unwrap_or(0);
         let (view, swapped_out) = match &self.pool {
-            Pool::Host => {
+            PoolScope::Host => {
                 let view = PoolView {
                     size_bytes: memory.total.ok_or(PoolError::Memory)?,
                     available_bytes: available,
@@ -99,7 +99,7 @@ impl PoolReader {
                 };
                 (view, pages(vm.pswpout))
             }
-            Pool::Cgroup(path) => self.cgroup(path, available, swap_free, exposure_bytes)?,
+            PoolScope::Cgroup(path) => self.cgroup(path, available, swap_free, exposure_bytes)?,
         };
         let broken = pages(vm.cow_ksm);
         let [swap_out_bytes_per_second, cow_bytes_per_second] = self.rates.since(now, [swapped_out, broken]);
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_host_is_a_pool_with_rates_since_the_last_reading() {
         let tree = host();
-        let mut reader = PoolReader::new(Root::at(tree.path()), Pool::Host, FoldedFigures::default());
+        let mut reader = PoolReader::new(Root::at(tree.path()), PoolScope::Host, FoldedFigures::default());
         let page = rustix::param::page_size() as u64;
         let first = reader.read(Duration::from_secs(10)).unwrap();
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
         file("memory.swap.current", "1000\n");
         file("memory.swap.max", "5000\n");
         let mut reader =
-            PoolReader::new(Root::at(tree.path()), Pool::Cgroup("vms".to_owned()), FoldedFigures::default());
+            PoolReader::new(Root::at(tree.path()), PoolScope::Cgroup("vms".to_owned()), FoldedFigures::default());
         let view = reader.read(Duration::from_secs(1)).unwrap();
         assert_eq!((view.size_bytes, view.available_bytes, view.headroom_bytes), (500_000, 90_000, 94_000));
         file("memory.swap.current", "3000\n");
@@ -236,8 +236,11 @@ mod tests {
         file("memory.limit_in_bytes", "500000\n");
         file("memory.usage_in_bytes", "450000\n");
         file("memory.stat", "inactive_file 1\ntotal_swap 7\ntotal_inactive_file 30000\ntotal_active_file 10000\n");
-        let mut reader =
-            PoolReader::new(Root::at(tree.path()), Pool::Cgroup("memory/vms".to_owned()), FoldedFigures::default());
+        let mut reader = PoolReader::new(
+            Root::at(tree.path()),
+            PoolScope::Cgroup("memory/vms".to_owned()),
+            FoldedFigures::default(),
+        );
         let view = reader.read(Duration::from_secs(1)).unwrap();
         assert_eq!((view.size_bytes, view.available_bytes), (500_000, 90_000));
         file("memory.limit_in_bytes", "9223372036854771712\n");
@@ -264,14 +267,15 @@ mod tests {
     fn a_cgroup_that_is_no_pool_is_named_in_the_error() {
         let tree = host();
         let read = |path: &str| {
-            PoolReader::new(Root::at(tree.path()), Pool::Cgroup(path.to_owned()), FoldedFigures::default())
+            PoolReader::new(Root::at(tree.path()), PoolScope::Cgroup(path.to_owned()), FoldedFigures::default())
                 .read(Duration::ZERO)
         };
         assert_eq!(read("none"), Err(PoolError::NoCgroup("none".to_owned())));
         write(tree.path(), "sys/fs/cgroup/free/memory.max", "max\n");
         assert!(read("free").unwrap_err().to_string().contains("memory.max"));
         assert_eq!(
-            PoolReader::new(Root::at("/nonexistent"), Pool::Host, FoldedFigures::default()).read(Duration::ZERO),
+            PoolReader::new(Root::at("/nonexistent"), PoolScope::Host, FoldedFigures::default())
+                .read(Duration::ZERO),
             Err(PoolError::Memory)
         );
     }

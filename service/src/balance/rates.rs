@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::balance::Inside;
+use ksmith_core::balance::ReportedFigures;
 
 /// The shortest span of a rate.
 ///
@@ -12,7 +12,7 @@ const SHORTEST: Duration = Duration::from_millis(400);
 
 /// A guest's counters since its start. `None`: not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
+pub(super) struct PagingCounters {
     pub(super) major_faults: Option<u64>,
     pub(super) swap_in_bytes: Option<u64>,
     pub(super) swap_out_bytes: Option<u64>,
@@ -20,18 +20,18 @@ pub(super) struct Counts {
 
 /// The last counters with their time, and the last rates per second.
 #[derive(Debug)]
-pub(super) struct Rates<const N: usize> {
+pub(super) struct CounterRates<const N: usize> {
     before: Option<(Duration, [Option<u64>; N])>,
     rates: [Option<f64>; N],
 }
 
-impl<const N: usize> Default for Rates<N> {
+impl<const N: usize> Default for CounterRates<N> {
     fn default() -> Self {
         Self { before: None, rates: [None; N] }
     }
 }
 
-impl<const N: usize> Rates<N> {
+impl<const N: usize> CounterRates<N> {
     /// Returns the rates since the last counters. Counters within [`SHORTEST`] of those return the last rates.
     ///
     /// The first counters have no rate, and neither has a counter that went back: the guest has rebooted, or lies. `at`
@@ -52,10 +52,10 @@ impl<const N: usize> Rates<N> {
     }
 }
 
-impl Rates<3> {
+impl CounterRates<3> {
     /// Sets the rates of a guest's figures.
-    pub(super) fn fill(&mut self, at: Duration, counts: Counts, inside: &mut Inside) {
-        let Counts { major_faults, swap_in_bytes, swap_out_bytes } = counts;
+    pub(super) fn fill(&mut self, at: Duration, counts: PagingCounters, inside: &mut ReportedFigures) {
+        let PagingCounters { major_faults, swap_in_bytes, swap_out_bytes } = counts;
         [inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second] =
             self.since(at, [major_faults, swap_in_bytes, swap_out_bytes]);
     }
@@ -68,10 +68,10 @@ mod tests {
     #[test]
     fn a_rate_needs_two_looks_and_a_counter_that_grows() {
         let counts =
-            |faults| Counts { major_faults: Some(faults), swap_in_bytes: None, swap_out_bytes: Some(4096) };
-        let mut rates = Rates::<3>::default();
+            |faults| PagingCounters { major_faults: Some(faults), swap_in_bytes: None, swap_out_bytes: Some(4096) };
+        let mut rates = CounterRates::<3>::default();
         let mut look = |seconds, faults| {
-            let mut inside = Inside::default();
+            let mut inside = ReportedFigures::default();
             rates.fill(Duration::from_secs(seconds), counts(faults), &mut inside);
             (inside.major_faults_per_second, inside.swap_in_bytes_per_second, inside.swap_out_bytes_per_second)
         };

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::actuators::{actuator, cgroup_actuator};
-use super::ledger::{Entry, Ledger};
-use super::{Actuator, ActuatorError, GivenBack, Lacking};
-use ksmith_core::units::Span;
-use ksmith_host::guests::{Guests, has_ended};
+use super::ledger::{LedgerEntry, MemoryLedger};
+use super::{ActuatorError, GivenBack, LackingGuest, MemoryActuator};
+use ksmith_core::units::TimeSpan;
+use ksmith_host::guests::{GuestTracker, has_ended};
 use ksmith_host::pool::each_within;
 use ksmith_host::root::Root;
 
 /// The time limit for all guests together. One takes ten seconds at most, and some may have to wait for others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Ledger {
+impl MemoryLedger {
     /// Gives all guests their whole memory back, all at once, and returns the outcome. Ended guests are removed.
     pub fn restore(&self, root: &Root, dry_run: bool) -> GivenBack {
         let (root, ledger) = (root.clone(), self.clone());
@@ -21,7 +21,7 @@ impl Ledger {
             Some(was) if was.has_ended(&root) => Err(ActuatorError::Gone),
             Some(was) => cgroup_actuator(&root, &was.path, &entry.key, &ledger),
             None => {
-                let guests = Guests::new(root.clone(), entry.libvirt.clone().unwrap_or_default());
+                let guests = GuestTracker::new(root.clone(), entry.libvirt.clone().unwrap_or_default());
                 let target = guests.target_by_id(entry.process.into()).ok_or_else(|| {
                     match has_ended(&root, entry.process) {
                         true => ActuatorError::Gone,
@@ -37,10 +37,10 @@ impl Ledger {
         &self,
         dry_run: bool,
         patience: Duration,
-        actuator: impl Fn(&Entry) -> Result<Box<dyn Actuator>, ActuatorError> + Send + Sync + 'static,
+        actuator: impl Fn(&LedgerEntry) -> Result<Box<dyn MemoryActuator>, ActuatorError> + Send + Sync + 'static,
     ) -> GivenBack {
         let entries = self.entries();
-        let outcomes = each_within(entries.clone(), patience, move |entry: &Entry| {
+        let outcomes = each_within(entries.clone(), patience, move |entry: &LedgerEntry| {
             let mut actuator = actuator(entry)?;
             if dry_run { Ok(entry.whole_bytes) } else { actuator.resize(entry.whole_bytes) }
         });
@@ -59,17 +59,17 @@ impl Ledger {
                 }
                 Some(Ok(given)) => {
                     let why = "it takes no more for now: its driver does not follow, or its host has no more";
-                    all.lacking.push(Lacking::of(entry, given, why.to_owned()));
+                    all.lacking.push(LackingGuest::from_entry(entry, given, why.to_owned()));
                     continue;
                 }
                 Some(Err(ActuatorError::Gone)) => {}
                 Some(Err(error)) => {
-                    all.lacking.push(Lacking::for_error(entry, given(), &error));
+                    all.lacking.push(LackingGuest::for_error(entry, given(), &error));
                     continue;
                 }
                 None => {
-                    let why = format!("it gave no answer within {}", Span(patience));
-                    all.lacking.push(Lacking::of(entry, given(), why));
+                    let why = format!("it gave no answer within {}", TimeSpan(patience));
+                    all.lacking.push(LackingGuest::from_entry(entry, given(), why));
                     continue;
                 }
             }

@@ -18,15 +18,15 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ksmith_core::balance::Inside;
+use ksmith_core::balance::ReportedFigures;
 use ksmith_core::kernel::{Meminfo, Psi, SmapsRollup, Vmstat};
 use ksmith_core::sample::ProcessId;
 
-use super::account::Account;
-use super::ledger::Ledger;
-use super::rates::{Counts, Rates};
-use super::{Abilities, Actuator, ActuatorError, Look};
-use ksmith_host::guests::{Mconsole, MconsoleError, Target, has_ended};
+use super::account::LedgerAccount;
+use super::ledger::MemoryLedger;
+use super::rates::{CounterRates, PagingCounters};
+use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
+use ksmith_host::guests::{GuestTarget, Mconsole, MconsoleError, has_ended};
 use ksmith_host::root::Root;
 
 const PAGE: u64 = 4096;
@@ -54,13 +54,13 @@ const SLACK: u64 = 2 * STEP;
 
 /// One user-mode Linux.
 #[derive(Debug)]
-pub(super) struct Uml {
+pub(super) struct UmlActuator {
     root: Root,
     console: Mconsole,
     process: ProcessId,
-    ram: Option<Ram>,
-    account: Account,
-    rates: Rates<3>,
+    ram: Option<RamFile>,
+    account: LedgerAccount,
+    rates: CounterRates<3>,
     started: Instant,
     /// True if its kernel counts memory pressure; `None` before the first request.
     has_psi: Option<bool>,
@@ -70,10 +70,15 @@ pub(super) struct Uml {
     unsure: Option<u64>,
 }
 
-impl Uml {
+impl UmlActuator {
     /// Creates the actuator of this guest. Queries it once.
-    pub(super) fn of(root: &Root, target: &Target, key: &str, ledger: &Ledger) -> Result<Self, ActuatorError> {
-        let console = Mconsole::of(root, target.id.pid()).ok_or_else(|| {
+    pub(super) fn open(
+        root: &Root,
+        target: &GuestTarget,
+        key: &str,
+        ledger: &MemoryLedger,
+    ) -> Result<Self, ActuatorError> {
+        let console = Mconsole::find_by_pid(root, target.id.pid()).ok_or_else(|| {
             ActuatorError::Unable(
                 "its management console was not found; it lies in ~/.uml/NAME of its user, or below uml_dir="
                     .to_owned(),
@@ -85,24 +90,24 @@ impl Uml {
     fn with(
         root: &Root,
         console: Mconsole,
-        target: &Target,
+        target: &GuestTarget,
         key: &str,
-        ledger: &Ledger,
+        ledger: &MemoryLedger,
     ) -> Result<Self, ActuatorError> {
         let told = || -> Result<u64, ActuatorError> {
             let memory = memory(&console)?;
             memory.total.ok_or_else(|| ActuatorError::Nonsense("a meminfo without MemTotal".to_owned()))
         };
         let whole = target.identity.memory_bytes.map_or_else(told, Ok)? / PAGE * PAGE;
-        let account = Account::of_guest(ledger, key, target, whole);
-        let ram = Ram::of(root, target.id.pid(), whole);
+        let account = LedgerAccount::of_guest(ledger, key, target, whole);
+        let ram = RamFile::find(root, target.id.pid(), whole);
         Ok(Self {
             root: root.clone(),
             console,
             process: target.id.process(),
             ram,
             account,
-            rates: Rates::default(),
+            rates: CounterRates::default(),
             started: Instant::now(),
             has_psi: None,
             baseline: None,
@@ -128,15 +133,15 @@ impl Uml {
             if let Some(before) = self.unsure {
                 let given = self.account.whole().saturating_sub(now.saturating_sub(baseline));
                 // The host's measure may have raised the account beyond the amount before the step.
-                self.account.note(given.min(before).max(self.account.given()))?;
+                self.account.record_given(given.min(before).max(self.account.given()))?;
                 self.unsure = None;
             }
         }
         // Pages that the host still has were not given back, whatever the guest answered.
-        if let Some(kept) = self.ram.as_ref().and_then(Ram::resident) {
+        if let Some(kept) = self.ram.as_ref().and_then(RamFile::resident) {
             let kept = kept.min(self.account.whole());
             if kept > self.account.given() + SLACK {
-                self.account.note(kept)?;
+                self.account.record_given(kept)?;
             }
         }
         Ok(memory)
@@ -147,7 +152,7 @@ impl Uml {
         if self.has_psi == Some(false) {
             return None;
         }
-        let psi = match self.console.tell_within("proc pressure/memory", PATIENCE) {
+        let psi = match self.console.send_command_within("proc pressure/memory", PATIENCE) {
             Ok(text) => Psi::parse(&text).ok(),
             Err(MconsoleError::Refused { .. }) => None,
             // A missing answer does not show whether its kernel has PSI.
@@ -158,14 +163,14 @@ impl Uml {
     }
 
     /// Takes one step, and returns its yield.
-    fn take(&mut self, step: u64) -> Result<u64, ActuatorError> {
+    fn take_step(&mut self, step: u64) -> Result<u64, ActuatorError> {
         let given = self.account.given();
-        self.account.note(given - step)?;
+        self.account.record_given(given - step)?;
         self.unsure = Some(given);
         if let Err(error) = self.explain(plug(&self.console, '-', step)) {
             if let ActuatorError::Refused { .. } = error {
                 self.unsure = None;
-                self.account.note(given)?;
+                self.account.record_given(given)?;
             }
             return Err(error);
         }
@@ -189,7 +194,7 @@ impl Uml {
             if step == 0 || available < reserve + step {
                 break;
             }
-            let yielded = self.take(step)?;
+            let yielded = self.take_step(step)?;
             wasted = if yielded < step / 4 { wasted + 1 } else { 0 };
             if yielded < STEP {
                 sleep(PAUSE);
@@ -207,30 +212,30 @@ impl Uml {
         if to >= whole {
             // More than was taken: the guest stops at its whole, which corrects an error of the ledger.
             self.explain(plug(&self.console, '+', whole))?;
-            return self.account.note(whole);
+            return self.account.record_given(whole);
         }
         self.explain(plug(&self.console, '+', to - given))?;
         let after = self.memory()?;
         let grown = unaccounted(&before)?.saturating_sub(unaccounted(&after)?);
         // Pages between two lists of its kernel count nowhere.
         let is_all = grown + SMALLEST >= to - given;
-        self.account.note(if is_all { to } else { (given + grown).min(to) })
+        self.account.record_given(if is_all { to } else { (given + grown).min(to) })
     }
 }
 
-impl Actuator for Uml {
-    fn look(&mut self) -> Result<Look, ActuatorError> {
+impl MemoryActuator for UmlActuator {
+    fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError> {
         self.check_alive()?;
         let memory = self.memory()?;
-        let mut inside = Inside {
+        let mut inside = ReportedFigures {
             available_bytes: memory.available,
             free_bytes: memory.free,
             cache_bytes: memory.cached,
-            ..Inside::default()
+            ..ReportedFigures::default()
         };
-        let told = self.console.tell_within("proc vmstat", PATIENCE).ok();
+        let told = self.console.send_command_within("proc vmstat", PATIENCE).ok();
         if let Some(vm) = told.and_then(|text| Vmstat::parse(&text).ok()) {
-            let counts = Counts {
+            let counts = PagingCounters {
                 major_faults: vm.pgmajfault,
                 swap_in_bytes: vm.pswpin.and_then(|pages| pages.checked_mul(PAGE)),
                 swap_out_bytes: vm.pswpout.and_then(|pages| pages.checked_mul(PAGE)),
@@ -239,8 +244,13 @@ impl Actuator for Uml {
         }
         inside.psi_some_percent = self.pressure();
         let mapped = || resident(&self.root, self.process.pid);
-        let resident_bytes = self.ram.as_ref().and_then(Ram::resident).or_else(mapped).unwrap_or(0);
-        Ok(Look { given_bytes: self.account.given(), whole_bytes: self.account.whole(), resident_bytes, inside })
+        let resident_bytes = self.ram.as_ref().and_then(RamFile::resident).or_else(mapped).unwrap_or(0);
+        Ok(ActuatorFigures {
+            given_bytes: self.account.given(),
+            whole_bytes: self.account.whole(),
+            resident_bytes,
+            inside,
+        })
     }
 
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
@@ -256,8 +266,8 @@ impl Actuator for Uml {
         Ok(self.account.given())
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities { way: "mconsole", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
+    fn abilities(&self) -> ActuatorAbilities {
+        ActuatorAbilities { way: "mconsole", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
     }
 }
 
@@ -267,7 +277,7 @@ fn reserve(whole: u64) -> u64 {
 }
 
 fn memory(console: &Mconsole) -> Result<Meminfo, ActuatorError> {
-    let text = console.tell_within("proc meminfo", PATIENCE).map_err(translate)?;
+    let text = console.send_command_within("proc meminfo", PATIENCE).map_err(translate)?;
     Meminfo::parse(&text).map_err(|why| ActuatorError::Nonsense(why.to_string()))
 }
 
@@ -278,7 +288,10 @@ fn unaccounted(memory: &Meminfo) -> Result<u64, ActuatorError> {
 }
 
 fn plug(console: &Mconsole, sign: char, bytes: u64) -> Result<(), ActuatorError> {
-    console.tell_within(&format!("config mem={sign}{}K", bytes >> 10), PATIENCE).map(|_| ()).map_err(translate)
+    console
+        .send_command_within(&format!("config mem={sign}{}K", bytes >> 10), PATIENCE)
+        .map(|_| ())
+        .map_err(translate)
 }
 
 fn translate(error: MconsoleError) -> ActuatorError {
@@ -306,13 +319,13 @@ fn resident(root: &Root, pid: u32) -> Option<u64> {
 /// Its blocks are the memory that the host spends, which no answer of the guest can change. It is not held open here,
 /// since that would keep it after the guest's end.
 #[derive(Debug)]
-struct Ram {
+struct RamFile {
     path: PathBuf,
     inode: u64,
 }
 
-impl Ram {
-    fn of(root: &Root, pid: u32, whole: u64) -> Option<Self> {
+impl RamFile {
+    fn find(root: &Root, pid: u32, whole: u64) -> Option<Self> {
         let descriptors = fs::read_dir(root.path(format!("proc/{pid}/fd"))).ok()?;
         descriptors.flatten().take(1000).find_map(|entry| {
             let path = entry.path();

@@ -12,14 +12,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::Config;
-use super::fault::Fault;
+use super::fault::ConfigFault;
 use super::words;
 
 /// Faults that are named at most: behind so many, the file is something else.
 const MOST_FAULTS: usize = 100;
 
 /// The text of a configuration with its meaning. Faulty parts are left out, so that their defaults stand there.
-pub(super) struct Document<'a> {
+pub(super) struct ConfigDocument<'a> {
     text: &'a str,
     root: DeTable<'a>,
     /// Paths of the parts that are left out.
@@ -30,7 +30,7 @@ pub(super) struct Document<'a> {
 }
 
 /// A key or a value in the text.
-struct Node {
+struct DocumentNode {
     path: Vec<String>,
     key: Option<Range<usize>>,
     value: Range<usize>,
@@ -40,11 +40,11 @@ struct Node {
 
 /// Amounts that are written as texts, as the numbers of their keys: `"1.5G"` is 1536 for `max_mib`.
 #[derive(Debug, Default)]
-pub(super) struct Amounts(BTreeMap<Vec<String>, Result<String, String>>);
+pub(super) struct WrittenAmounts(BTreeMap<Vec<String>, Result<String, String>>);
 
-impl Amounts {
+impl WrittenAmounts {
     /// Finds the amounts of a text.
-    pub fn of(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         let (root, _) = DeTable::parse_recoverable(text);
         let mut nodes = Vec::new();
         list_table(root.get_ref(), &mut Vec::new(), &mut nodes);
@@ -56,9 +56,9 @@ impl Amounts {
     }
 }
 
-impl<'a> Document<'a> {
+impl<'a> ConfigDocument<'a> {
     /// Reads a text with its amounts. Returns the document and its faults.
-    pub fn read(text: &'a str, amounts: &'a Amounts) -> (Self, Vec<Fault>) {
+    pub fn read(text: &'a str, amounts: &'a WrittenAmounts) -> (Self, Vec<ConfigFault>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let (root, span) = (root.get_ref().clone(), root.span());
         let mut document =
@@ -86,7 +86,7 @@ impl<'a> Document<'a> {
     }
 
     /// Puts the numbers of amounts in their places, and leaves out what is no amount.
-    fn take_amounts(&mut self, Amounts(amounts): &'a Amounts) -> Vec<Fault> {
+    fn take_amounts(&mut self, WrittenAmounts(amounts): &'a WrittenAmounts) -> Vec<ConfigFault> {
         let mut faults = Vec::new();
         for (path, number) in amounts {
             match number {
@@ -98,7 +98,7 @@ impl<'a> Document<'a> {
                 }
                 Err(why) => {
                     let place = self.place(path).unwrap_or_default();
-                    faults.push(Fault::at(self.text, place, why.clone()));
+                    faults.push(ConfigFault::at(self.text, place, why.clone()));
                     leave_out(&mut self.root, path);
                     self.left_out.push(path.clone());
                 }
@@ -108,7 +108,7 @@ impl<'a> Document<'a> {
     }
 
     /// Locates contradictions in the text. One of a value that is left out is dropped: the default stands in its place.
-    pub fn faults_of(&self, found: &[Contradiction]) -> Vec<Fault> {
+    pub fn faults_of(&self, found: &[Contradiction]) -> Vec<ConfigFault> {
         let is_left_out = |key: &Vec<String>| {
             self.left_out.iter().any(|path| path.starts_with(key) || (key.starts_with(path) && !path.is_empty()))
         };
@@ -116,9 +116,9 @@ impl<'a> Document<'a> {
         let faults = sound.map(|Contradiction { keys, message }| {
             let mut places = keys.iter().filter_map(|key| self.place(key));
             let first = places.next().unwrap_or_default();
-            let mut fault = Fault::at(self.text, first, message.clone());
+            let mut fault = ConfigFault::at(self.text, first, message.clone());
             let others: Vec<_> = places
-                .map(|byte| Fault::at(self.text, byte, String::new()).line)
+                .map(|byte| ConfigFault::at(self.text, byte, String::new()).line)
                 .filter(|line| *line != fault.line)
                 .map(|line| line.to_string())
                 .collect();
@@ -132,9 +132,9 @@ impl<'a> Document<'a> {
         faults.collect()
     }
 
-    fn fault(&self, error: &toml::de::Error, path: &[String]) -> Fault {
+    fn fault(&self, error: &toml::de::Error, path: &[String]) -> ConfigFault {
         let byte = error.span().map_or(0, |span| span.start);
-        Fault::at(self.text, byte, words::of(error.message(), path))
+        ConfigFault::at(self.text, byte, words::reword_message(error.message(), path))
     }
 
     /// Returns the offset of the value at a path.
@@ -147,38 +147,38 @@ impl<'a> Document<'a> {
     /// Returns the path of the smallest key or value at a span.
     fn node_at(&self, span: &Range<usize>) -> Option<Vec<String>> {
         let nodes = self.nodes();
-        let is_at = |node: &&Node| node.key.as_ref() == Some(span) || node.value == *span;
-        let around = |node: &&Node| node.value.start <= span.start && span.end <= node.value.end;
+        let is_at = |node: &&DocumentNode| node.key.as_ref() == Some(span) || node.value == *span;
+        let around = |node: &&DocumentNode| node.value.start <= span.start && span.end <= node.value.end;
         // The header of a table is the place of what it has no word for. Of two at one place the inner one is meant.
         let exact = nodes.iter().filter(is_at).max_by_key(|node| node.path.len());
         let node = exact.or_else(|| nodes.iter().filter(around).min_by_key(|node| node.value.len()))?;
         Some(node.path.clone())
     }
 
-    fn nodes(&self) -> Vec<Node> {
+    fn nodes(&self) -> Vec<DocumentNode> {
         let mut nodes = Vec::new();
         list_table(&self.root, &mut Vec::new(), &mut nodes);
         nodes
     }
 }
 
-fn list_table(table: &DeTable<'_>, path: &mut Vec<String>, into: &mut Vec<Node>) {
+fn list_table(table: &DeTable<'_>, path: &mut Vec<String>, into: &mut Vec<DocumentNode>) {
     for (key, value) in table {
         path.push(key.get_ref().to_string());
         let written = value.get_ref().as_str().map(str::to_owned);
-        into.push(Node { path: path.clone(), key: Some(key.span()), value: value.span(), written });
+        into.push(DocumentNode { path: path.clone(), key: Some(key.span()), value: value.span(), written });
         list_value(value.get_ref(), path, into);
         path.pop();
     }
 }
 
-fn list_value(value: &DeValue<'_>, path: &mut Vec<String>, into: &mut Vec<Node>) {
+fn list_value(value: &DeValue<'_>, path: &mut Vec<String>, into: &mut Vec<DocumentNode>) {
     match value {
         DeValue::Table(table) => list_table(table, path, into),
         DeValue::Array(array) => {
             for (index, value) in array.iter().enumerate() {
                 path.push(index.to_string());
-                into.push(Node { path: path.clone(), key: None, value: value.span(), written: None });
+                into.push(DocumentNode { path: path.clone(), key: None, value: value.span(), written: None });
                 list_value(value.get_ref(), path, into);
                 path.pop();
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// One fault and its place. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
+pub struct ConfigFault {
     /// Line of the fault.
     pub line: usize,
     /// Column of the fault.
@@ -14,7 +14,7 @@ pub struct Fault {
     pub message: String,
 }
 
-impl Fault {
+impl ConfigFault {
     /// Makes the fault at a byte of the text.
     pub(super) fn at(text: &str, byte: usize, message: String) -> Self {
         let before = text.get(..byte).unwrap_or(text);
@@ -26,32 +26,32 @@ impl Fault {
 
 /// All faults of one file, in its order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Faults {
+pub struct ConfigFaults {
     /// Path of the file.
     pub path: PathBuf,
     /// The faults in the order of the file.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
 }
 
-impl Faults {
+impl ConfigFaults {
     /// Puts faults in the order of the file.
-    pub(super) fn new(path: &Path, mut faults: Vec<Fault>) -> Self {
+    pub(super) fn new(path: &Path, mut faults: Vec<ConfigFault>) -> Self {
         faults.sort();
         faults.dedup();
         Self { path: path.to_owned(), faults }
     }
 
     /// Refuses a file that has faults.
-    pub(super) fn refuse(path: &Path, faults: Vec<Fault>) -> Result<(), Self> {
+    pub(super) fn refuse(path: &Path, faults: Vec<ConfigFault>) -> Result<(), Self> {
         if faults.is_empty() { Ok(()) } else { Err(Self::new(path, faults)) }
     }
 }
 
 /// A line for each fault, or with `{:#}` all in one line, as a log needs it.
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if f.alternate() { "; " } else { "\n" };
-        for (index, Fault { line, column, message }) in self.faults.iter().enumerate() {
+        for (index, ConfigFault { line, column, message }) in self.faults.iter().enumerate() {
             let before = if index == 0 { "" } else { between };
             write!(f, "{before}{}:{line}:{column}: {message}", self.path.display())?;
         }

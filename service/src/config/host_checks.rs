@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ksmith_core::balance::Pool;
+use ksmith_core::balance::PoolScope;
 use ksmith_core::contradiction::Contradiction;
 use ksmith_core::kernel::nodes;
 use ksmith_host::root::Root;
@@ -31,7 +31,7 @@ fn cgroups(config: &Config, root: &Root) -> Vec<Contradiction> {
     let place = |path: &str| Path::new(CGROUPS).join(path.trim_start_matches("/sys/fs/cgroup").trim_matches('/'));
     let is_missing = |path: &str| !root.path(place(path)).is_dir();
     let mut found = Vec::new();
-    if let Pool::Cgroup(path) = &config.balance.pool {
+    if let PoolScope::Cgroup(path) = &config.balance.pool {
         let limit = root.text(place(path).join("memory.max"));
         let message = match limit.value() {
             _ if is_missing(path) => Some(format!(

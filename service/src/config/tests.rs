@@ -206,9 +206,9 @@ fn each_bad_configuration_is_refused_with_all_that_is_wrong_in_it_and_where() {
 proptest! {
     #[test]
     fn no_text_panics_and_each_fault_is_in_it(text in any_text()) {
-        if let Err(ConfigError::Faults(Faults { faults, .. })) = Config::parse(Path::new("ksmith.toml"), &text) {
+        if let Err(ConfigError::Faults(ConfigFaults { faults, .. })) = Config::parse(Path::new("ksmith.toml"), &text) {
             prop_assert!(!faults.is_empty());
-            for Fault { line, column, message } in faults {
+            for ConfigFault { line, column, message } in faults {
                 let long = text.split('\n').nth(line - 1).map(|line| line.chars().count());
                 prop_assert!(long.is_some_and(|long| column <= long + 1), "{line}:{column} {message}");
                 prop_assert!(!message.is_empty());

@@ -4,7 +4,7 @@
 const FEW_KEYS: usize = 8;
 
 /// Rewords a message of the reader about the value at a path.
-pub(super) fn of(message: &str, path: &[String]) -> String {
+pub(super) fn reword_message(message: &str, path: &[String]) -> String {
     let message = message.trim();
     let key = path.iter().rev().find(|part| part.parse::<usize>().is_err()).map_or("the value", String::as_str);
     let quoted = |prefix: &str| message.strip_prefix(prefix).and_then(|rest| rest.split_once("`, "));

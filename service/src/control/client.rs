@@ -5,14 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ksmith_core::decide::Share;
+use ksmith_core::decide::CpuShare;
 
-use super::{Answer, Hold, Request, Resize, ResizedAnswer, STOPPED, ScanAnswer};
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use super::{ControlReply, ControlRequest, HoldRequest, ResizeReply, ResizeRequest, STOPPED, ScanReply};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 
 /// A connection to the daemon.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
@@ -76,7 +76,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A guest that gives back gigabytes in small steps takes its time.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
-impl Client {
+impl ControlClient {
     /// Connects to the daemon's socket.
     ///
     /// # Errors
@@ -97,9 +97,9 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn status(&mut self) -> Result<Status, ClientError> {
-        match self.ask(Request::Status)? {
-            Answer::Status(status) => Ok(*status),
+    pub fn status(&mut self) -> Result<StatusReport, ClientError> {
+        match self.send_request(ControlRequest::Status)? {
+            ControlReply::Status(status) => Ok(*status),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -109,8 +109,8 @@ impl Client {
     /// # Errors
     /// It does not answer.
     pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
-        match self.ask(Request::Guests)? {
-            Answer::Guests(report) => Ok(*report),
+        match self.send_request(ControlRequest::Guests)? {
+            ControlReply::Guests(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -120,8 +120,8 @@ impl Client {
     /// # Errors
     /// It does not answer.
     pub fn balance(&mut self) -> Result<BalanceReport, ClientError> {
-        match self.ask(Request::Balance)? {
-            Answer::Balance(report) => Ok(*report),
+        match self.send_request(ControlRequest::Balance)? {
+            ControlReply::Balance(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -130,9 +130,9 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn hold(&mut self, hold: Hold) -> Result<String, ClientError> {
-        match self.ask(Request::Hold(hold))? {
-            Answer::Done { message } => Ok(message),
+    pub fn hold(&mut self, hold: HoldRequest) -> Result<String, ClientError> {
+        match self.send_request(ControlRequest::Hold(hold))? {
+            ControlReply::Done { message } => Ok(message),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -141,10 +141,10 @@ impl Client {
     ///
     /// # Errors
     /// It does not answer, or refuses.
-    pub fn resize(&mut self, resize: Resize) -> Result<ResizedAnswer, ClientError> {
+    pub fn resize(&mut self, resize: ResizeRequest) -> Result<ResizeReply, ClientError> {
         self.stream.get_ref().set_read_timeout(Some(LONG_PATIENCE)).map_err(|source| self.broken(source))?;
-        match self.ask(Request::Resize(resize))? {
-            Answer::Resized(answer) => Ok(answer),
+        match self.send_request(ControlRequest::Resize(resize))? {
+            ControlReply::Resized(answer) => Ok(answer),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -154,8 +154,8 @@ impl Client {
     /// # Errors
     /// It does not answer.
     pub fn switched(&mut self, pid: u32, on: bool) -> Result<(), ClientError> {
-        match self.ask(Request::Switched { pid, on })? {
-            Answer::Noted => Ok(()),
+        match self.send_request(ControlRequest::Switched { pid, on })? {
+            ControlReply::Noted => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -164,10 +164,10 @@ impl Client {
     ///
     /// # Errors
     /// It refuses, or ends meanwhile.
-    pub fn scan(&mut self, passes: u64, max_cpu: Share) -> Result<ScanAnswer, ClientError> {
+    pub fn scan(&mut self, passes: u64, max_cpu: CpuShare) -> Result<ScanReply, ClientError> {
         self.stream.get_ref().set_read_timeout(None).map_err(|source| self.broken(source))?;
-        match self.ask(Request::Scan { passes, max_cpu: Some(max_cpu.part()) }) {
-            Ok(Answer::Scan(answer)) => Ok(answer),
+        match self.send_request(ControlRequest::Scan { passes, max_cpu: Some(max_cpu.part()) }) {
+            Ok(ControlReply::Scan(answer)) => Ok(answer),
             Ok(other) => Err(self.unexpected(&other)),
             Err(ClientError::Answer { source, .. }) if has_hung_up(&source) => Err(ClientError::Stopped),
             Err(ClientError::Refused(message)) if message == STOPPED => Err(ClientError::Stopped),
@@ -175,16 +175,16 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, request: Request) -> Result<Answer, ClientError> {
+    fn send_request(&mut self, request: ControlRequest) -> Result<ControlReply, ClientError> {
         let answer = self.exchange(request).map_err(|source| self.broken(source))?;
         match answer {
-            Answer::Error { message } => Err(ClientError::Refused(message)),
-            Answer::NoGuest { message } => Err(ClientError::NoGuest(message)),
+            ControlReply::Error { message } => Err(ClientError::Refused(message)),
+            ControlReply::NoGuest { message } => Err(ClientError::NoGuest(message)),
             answer => Ok(answer),
         }
     }
 
-    fn exchange(&mut self, request: Request) -> io::Result<Answer> {
+    fn exchange(&mut self, request: ControlRequest) -> io::Result<ControlReply> {
         let mut line = serde_json::to_string(&request)?;
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes())?;
@@ -199,7 +199,7 @@ impl Client {
         ClientError::Answer { path: self.path.clone(), source }
     }
 
-    fn unexpected(&self, answer: &Answer) -> ClientError {
+    fn unexpected(&self, answer: &ControlReply) -> ClientError {
         self.broken(io::Error::other(format!("an answer to another question: {answer:?}")))
     }
 }
@@ -223,7 +223,7 @@ mod tests {
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
         });
-        let error = || Client::connect(&path).unwrap().scan(2, Share::WHOLE).unwrap_err().to_string();
+        let error = || ControlClient::connect(&path).unwrap().scan(2, CpuShare::WHOLE).unwrap_err().to_string();
         assert_eq!([error(), error(), error()], [STOPPED, STOPPED, "the daemon refuses: no"]);
         peer.join().unwrap();
     }

@@ -3,22 +3,22 @@
 mod client;
 mod server;
 
-pub use crate::socket::{Peer, Waiting, waiting};
-pub use client::{Client, ClientError};
-pub use server::{Asked, serve};
+pub use crate::socket::{PeerGuard, PeerWatch, watch_peer};
+pub use client::{ClientError, ControlClient};
+pub use server::{PendingRequest, serve};
 pub(crate) use server::{line, refusal};
 
-use ksmith_core::account::Totals;
-use ksmith_core::decide::{Limits, Share};
-use ksmith_core::sample::{Process, Sample};
+use ksmith_core::account::HostTotals;
+use ksmith_core::decide::{CpuShare, PolicyLimits};
+use ksmith_core::sample::{ProcessSample, Sample};
 use serde::{Deserialize, Serialize};
 
-use ksmith_core::model::{BalanceReport, GuestsReport, Status};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
 
 /// A control request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// The newest sample and what was decided on it.
     Status,
     /// The guests of the host, with their figures.
@@ -26,9 +26,9 @@ pub enum Request {
     /// The plan of balance.
     Balance,
     /// Hold a guest, or release it.
-    Hold(Hold),
+    Hold(HoldRequest),
     /// Give a guest memory, or take some; answered when it is done.
-    Resize(Resize),
+    Resize(ResizeRequest),
     /// Report that a guest was switched by another program than the daemon.
     Switched {
         /// The PID.
@@ -49,7 +49,7 @@ pub enum Request {
 /// A request to hold a guest, or to release it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hold {
+pub struct HoldRequest {
     /// Its key, UUID, name or PID.
     pub guest: String,
     /// True to release it.
@@ -62,7 +62,7 @@ pub struct Hold {
 /// A request to give a guest memory, or to take some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Resize {
+pub struct ResizeRequest {
     /// Its key, UUID, name or PID.
     pub guest: String,
     /// True to give, false to take.
@@ -86,7 +86,7 @@ pub const NOTHING_TO_SCAN: &str =
 
 /// Returns true if ksmd has nothing to scan. A hypervisor may run that does not offer its memory.
 pub fn nothing_to_scan(sample: &Sample) -> bool {
-    sample.ksm.tracked_pages() == 0 && !sample.processes.iter().any(Process::may_merge)
+    sample.ksm.tracked_pages() == 0 && !sample.processes.iter().any(ProcessSample::may_merge)
 }
 
 /// Error of a scan that the daemon's end cuts short.
@@ -95,7 +95,7 @@ const STOPPED: &str = "the daemon was stopped before the scan was done: start it
 /// Error of any other request that the daemon's end leaves unanswered.
 const UNANSWERED: &str = "the daemon was stopped before it answered: start it, and ask again";
 
-impl Request {
+impl ControlRequest {
     /// Returns the error for the case that the daemon ends before it answers.
     fn cut_short(&self) -> &'static str {
         if matches!(self, Self::Scan { .. }) { STOPPED } else { UNANSWERED }
@@ -104,32 +104,32 @@ impl Request {
 
 /// Returns the limits of a scan on demand: the operator's, and `max_cpu` if that is less than theirs.
 #[must_use]
-pub fn scan_limits(configured: &Limits, max_cpu: Share) -> Limits {
+pub fn scan_limits(configured: &PolicyLimits, max_cpu: CpuShare) -> PolicyLimits {
     let max_cpu = if max_cpu < configured.max_cpu { max_cpu } else { configured.max_cpu };
-    Limits { max_cpu, ..configured.clone() }
+    PolicyLimits { max_cpu, ..configured.clone() }
 }
 
 /// A control reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
-pub enum Answer {
-    /// The answer to [`Request::Status`].
-    Status(Box<Status>),
-    /// The answer to [`Request::Guests`].
+pub enum ControlReply {
+    /// The answer to [`ControlRequest::Status`].
+    Status(Box<StatusReport>),
+    /// The answer to [`ControlRequest::Guests`].
     Guests(Box<GuestsReport>),
-    /// The answer to [`Request::Switched`].
+    /// The answer to [`ControlRequest::Switched`].
     Noted,
-    /// The answer to [`Request::Scan`].
-    Scan(ScanAnswer),
-    /// The answer to [`Request::Balance`].
+    /// The answer to [`ControlRequest::Scan`].
+    Scan(ScanReply),
+    /// The answer to [`ControlRequest::Balance`].
     Balance(Box<BalanceReport>),
-    /// The answer to [`Request::Hold`].
+    /// The answer to [`ControlRequest::Hold`].
     Done {
         /// The effect in a sentence.
         message: String,
     },
-    /// The answer to [`Request::Resize`].
-    Resized(ResizedAnswer),
+    /// The answer to [`ControlRequest::Resize`].
+    Resized(ResizeReply),
     /// The answer to a request for a guest that matches none, or several.
     NoGuest {
         /// The reason, with the candidates.
@@ -144,7 +144,7 @@ pub enum Answer {
 
 /// The outcome of a resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResizedAnswer {
+pub struct ResizeReply {
     /// The guest's name.
     pub guest: String,
     /// Amount before the resize.
@@ -157,16 +157,16 @@ pub struct ResizedAnswer {
 
 /// Figures from before and after a scan on demand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScanAnswer {
+pub struct ScanReply {
     /// Before the first pass.
-    pub before: Figures,
+    pub before: ScanFigures,
     /// After the last.
-    pub after: Figures,
+    pub after: ScanFigures,
 }
 
 /// Figures that show the effect of a scan on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ScanFigures {
     /// Saved, in bytes.
     pub saved_bytes: u64,
     /// Saved less metadata.
@@ -175,10 +175,10 @@ pub struct Figures {
     pub ksmd_cpu_seconds: f64,
 }
 
-impl Figures {
+impl ScanFigures {
     /// Computes the figures of a sample.
-    pub fn of(sample: &Sample) -> Self {
-        let totals = Totals::of(sample);
+    pub fn from_sample(sample: &Sample) -> Self {
+        let totals = HostTotals::from_sample(sample);
         Self {
             saved_bytes: totals.saved_bytes,
             profit_bytes: totals.profit_bytes,
@@ -193,10 +193,13 @@ mod tests {
 
     #[test]
     fn requests_are_one_json_object_each() {
-        let read = |text| serde_json::from_str::<Request>(text);
-        assert_eq!(read(r#"{"request":"status"}"#).unwrap(), Request::Status);
-        assert_eq!(read(r#"{"request":"scan","passes":2}"#).unwrap(), Request::Scan { passes: 2, max_cpu: None });
-        let limited = Request::Scan { passes: 2, max_cpu: Some(0.5) };
+        let read = |text| serde_json::from_str::<ControlRequest>(text);
+        assert_eq!(read(r#"{"request":"status"}"#).unwrap(), ControlRequest::Status);
+        assert_eq!(
+            read(r#"{"request":"scan","passes":2}"#).unwrap(),
+            ControlRequest::Scan { passes: 2, max_cpu: None }
+        );
+        let limited = ControlRequest::Scan { passes: 2, max_cpu: Some(0.5) };
         assert_eq!(read(r#"{"request":"scan","passes":2,"max_cpu":0.5}"#).unwrap(), limited);
         for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
         {
@@ -206,10 +209,10 @@ mod tests {
 
     #[test]
     fn a_scan_keeps_to_the_operators_limits() {
-        let share = |part| Share::new(part).unwrap();
-        let configured = Limits { max_cpu: share(0.5), max_pages_to_scan: 700, min_sleep_milliseconds: 9 };
+        let share = |part| CpuShare::new(part).unwrap();
+        let configured = PolicyLimits { max_cpu: share(0.5), max_pages_to_scan: 700, min_sleep_milliseconds: 9 };
         let of = |part| scan_limits(&configured, share(part));
         assert_eq!(of(1.0), configured);
-        assert_eq!(of(0.2), Limits { max_cpu: share(0.2), ..configured.clone() });
+        assert_eq!(of(0.2), PolicyLimits { max_cpu: share(0.2), ..configured.clone() });
     }
 }

@@ -7,27 +7,30 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::{Answer, Request};
-use crate::socket::{self, Admitted, Awaited, Limits, Peer, Protocol, Reply, Socket, answer_or_hang_up, waiting};
+use super::{ControlReply, ControlRequest};
+use crate::socket::{
+    self, AdmittedPeer, AwaitedAnswer, PeerWatch, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
+    answer_or_hang_up, watch_peer,
+};
 
 /// A request with the channel for its answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     /// The request as parsed.
-    pub request: Request,
+    pub request: ControlRequest,
     /// Channel for one answer. A peer that has hung up is no error.
-    pub reply: Sender<Answer>,
-    peer: Peer,
+    pub reply: Sender<ControlReply>,
+    peer: PeerWatch,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Creates a request with its answer to go to `reply`.
-    pub fn new(request: Request, reply: Sender<Answer>, peer: Peer) -> Self {
+    pub fn new(request: ControlRequest, reply: Sender<ControlReply>, peer: PeerWatch) -> Self {
         Self { request, reply, peer }
     }
 
     /// Splits it into the request, the channel for its answer, and the peer.
-    pub fn into_parts(self) -> (Request, Sender<Answer>, Peer) {
+    pub fn into_parts(self) -> (ControlRequest, Sender<ControlReply>, PeerWatch) {
         (self.request, self.reply, self.peer)
     }
 }
@@ -37,62 +40,66 @@ impl Asked {
 ///
 /// # Errors
 /// See [`socket::serve`].
-pub fn serve<T: Send + 'static>(path: &Path, sender: Sender<T>, wrap: fn(Asked) -> T) -> io::Result<Socket> {
-    socket::serve(path, Control { sender, wrap })
-}
-
-struct Control<T> {
+pub fn serve<T: Send + 'static>(
+    path: &Path,
     sender: Sender<T>,
-    wrap: fn(Asked) -> T,
+    wrap: fn(PendingRequest) -> T,
+) -> io::Result<ServedSocket> {
+    socket::serve(path, ControlProtocol { sender, wrap })
 }
 
-impl<T: Send + 'static> Protocol for Control<T> {
+struct ControlProtocol<T> {
+    sender: Sender<T>,
+    wrap: fn(PendingRequest) -> T,
+}
+
+impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
     type Peer = ();
 
     const NAME: &'static str = "control";
 
     /// Root alone can connect, and needs few connections.
-    const LIMITS: Limits =
-        Limits { connections: 16, of_one_user: 16, request: 4096, patience: Duration::from_secs(5) };
+    const LIMITS: SocketLimits =
+        SocketLimits { connections: 16, of_one_user: 16, request: 4096, patience: Duration::from_secs(5) };
 
     /// The file's mode keeps others out; a descriptor that root passed on does not.
-    fn admit(&self, stream: &UnixStream) -> Result<Admitted<()>, String> {
+    fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<()>, String> {
         let user = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?.uid;
-        if user.is_root() { Ok(Admitted { peer: (), uid: 0 }) } else { Err(refusal("only root may ask")) }
+        if user.is_root() { Ok(AdmittedPeer { peer: (), uid: 0 }) } else { Err(refusal("only root may ask")) }
     }
 
     fn too_many(&self, why: &str) -> String {
         refusal(why)
     }
 
-    fn answer(&self, request: &[u8], (): &(), stream: &UnixStream) -> Reply {
-        let request: Request = match serde_json::from_slice(request) {
+    fn answer(&self, request: &[u8], (): &(), stream: &UnixStream) -> ProtocolReply {
+        let request: ControlRequest = match serde_json::from_slice(request) {
             Ok(request) => request,
-            Err(error) => return Reply::Last(refusal(format!("no request: {error}"))),
+            Err(error) => return ProtocolReply::Last(refusal(format!("no request: {error}"))),
         };
         let cut_short = request.cut_short();
         let (reply, answers) = bounded(1);
-        let (waits, peer) = waiting();
-        if self.sender.send((self.wrap)(Asked { request, reply, peer })).is_err() {
-            return Reply::Last(refusal(cut_short));
+        let (waits, peer) = watch_peer();
+        if self.sender.send((self.wrap)(PendingRequest { request, reply, peer })).is_err() {
+            return ProtocolReply::Last(refusal(cut_short));
         }
         let answer = answer_or_hang_up(&answers, stream);
         drop(waits);
         match answer {
-            Awaited::Answer(answer) => Reply::Answer(line(&answer)),
-            Awaited::HungUp => Reply::Close,
-            Awaited::Ended => Reply::Answer(refusal(cut_short)),
+            AwaitedAnswer::Answer(answer) => ProtocolReply::Answer(line(&answer)),
+            AwaitedAnswer::HungUp => ProtocolReply::Close,
+            AwaitedAnswer::Ended => ProtocolReply::Answer(refusal(cut_short)),
         }
     }
 }
 
 /// Formats a refusal as a line of JSON.
 pub(crate) fn refusal(why: impl Into<String>) -> String {
-    line(&Answer::Error { message: why.into() })
+    line(&ControlReply::Error { message: why.into() })
 }
 
 /// Formats an answer as a line of JSON.
-pub(crate) fn line(answer: &Answer) -> String {
+pub(crate) fn line(answer: &ControlReply) -> String {
     match serde_json::to_string(answer) {
         Ok(text) => text + "\n",
         // Figures that are not numbers have no JSON.
@@ -107,18 +114,18 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use super::super::{Client, STOPPED, UNANSWERED};
+    use super::super::{ControlClient, STOPPED, UNANSWERED};
     use super::*;
 
     /// Serves a socket that refuses all requests with the sentence "no".
-    fn refusing() -> (tempfile::TempDir, PathBuf, Socket) {
+    fn refusing() -> (tempfile::TempDir, PathBuf, ServedSocket) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let (sender, asked) = unbounded::<Asked>();
+        let (sender, asked) = unbounded::<PendingRequest>();
         let socket = serve(&path, sender, |asked| asked).unwrap();
         std::thread::spawn(move || {
-            for Asked { reply, .. } in asked {
-                let _ = reply.send(Answer::Error { message: "no".to_owned() });
+            for PendingRequest { reply, .. } in asked {
+                let _ = reply.send(ControlReply::Error { message: "no".to_owned() });
             }
         });
         (directory, path, socket)
@@ -127,14 +134,14 @@ mod tests {
     #[test]
     fn an_answer_reaches_the_process_that_asked() {
         let (_directory, path, socket) = refusing();
-        let mut client = Client::connect(&path).unwrap();
+        let mut client = ControlClient::connect(&path).unwrap();
         let expected = if rustix::process::geteuid().is_root() { "no" } else { "only root" };
         for _ in 0..2 {
             let error = client.status().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         drop(socket);
-        assert!(Client::connect(&path).unwrap_err().is_absent());
+        assert!(ControlClient::connect(&path).unwrap_err().is_absent());
     }
 
     #[test]
@@ -149,7 +156,7 @@ mod tests {
         }
         let mut endless = UnixStream::connect(&path).unwrap();
         let _ = endless.write_all(&[b'x'; 100_000]);
-        assert!(Client::connect(&path).unwrap().status().is_err());
+        assert!(ControlClient::connect(&path).unwrap().status().is_err());
     }
 
     #[test]
@@ -161,13 +168,13 @@ mod tests {
             (r#"{"request":"scan","passes":2}"#, STOPPED),
         ];
         for (request, why) in requests {
-            let (sender, asked) = unbounded::<Asked>();
-            let control = Control { sender, wrap: |asked: Asked| asked };
+            let (sender, asked) = unbounded::<PendingRequest>();
+            let control = ControlProtocol { sender, wrap: |asked: PendingRequest| asked };
             let daemon = std::thread::spawn(move || drop(asked.recv().unwrap()));
             let answer = || control.answer(request.as_bytes(), &(), &ours);
-            assert_eq!(answer(), Reply::Answer(refusal(why)), "{request}");
+            assert_eq!(answer(), ProtocolReply::Answer(refusal(why)), "{request}");
             daemon.join().unwrap();
-            assert_eq!(answer(), Reply::Last(refusal(why)), "{request}");
+            assert_eq!(answer(), ProtocolReply::Last(refusal(why)), "{request}");
         }
     }
 
@@ -178,7 +185,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let (sender, asked) = unbounded::<Asked>();
+        let (sender, asked) = unbounded::<PendingRequest>();
         let _socket = serve(&path, sender, |asked| asked).unwrap();
         let ask = || {
             let mut stream = UnixStream::connect(&path).unwrap();

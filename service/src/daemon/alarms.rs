@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ksmith_core::account::Totals;
-use ksmith_core::alarm::{Facts, Notice};
+use ksmith_core::account::HostTotals;
+use ksmith_core::alarm::{AlarmInput, AlarmTransition};
 use ksmith_core::decide::domains::{DomainsConfig, DomainsReport};
 use ksmith_core::sample::Sample;
 use ksmith_host::guests::GuestSnapshot;
@@ -16,17 +16,18 @@ const DOMAINS: Duration = Duration::from_secs(60);
 
 impl<H: DaemonHost> Daemon<H> {
     /// Detects alarms that begin or end, and hands them to the notifier.
-    pub(super) fn watch_for_alarms(&mut self, sample: &Sample, known: &GuestSnapshot) -> Vec<Notice> {
+    pub(super) fn watch_for_alarms(&mut self, sample: &Sample, known: &GuestSnapshot) -> Vec<AlarmTransition> {
         if !sample.ksm.is_present() {
             return Vec::new();
         }
         self.look_at_domains(sample, known);
-        let facts = Facts { at: sample.at, totals: Totals::of(sample), breach: self.breach.1.as_deref() };
-        let notices = self.alarms.look(&facts);
+        let facts =
+            AlarmInput { at: sample.at, totals: HostTotals::from_sample(sample), breach: self.breach.1.as_deref() };
+        let notices = self.alarms.update(&facts);
         for notice in &notices {
             warn!("{notice}");
             if let Some(notifier) = &self.notifier {
-                notifier.tell(notice.clone());
+                notifier.queue_notice(notice.clone());
             }
         }
         notices
@@ -48,6 +49,6 @@ impl<H: DaemonHost> Daemon<H> {
 
 /// Describes how guests of different domains may share pages in spite of the rules; `None` if they may not.
 fn breach(config: &DomainsConfig, sample: &Sample, known: &GuestSnapshot) -> Option<String> {
-    let report = DomainsReport::of(config, &known.name(sample).guests, None);
+    let report = DomainsReport::from_guests(config, &known.name(sample).guests, None);
     report.may_share_across.then_some(report.meaning)
 }

@@ -16,7 +16,7 @@ use crate::sketcher::Sketcher;
 
 /// The parts of a daemon that are restored after its last turn.
 #[derive(Debug)]
-pub struct Ended<H = LiveHost> {
+pub struct EndedDaemon<H = LiveHost> {
     pub(super) host: H,
     pub(super) balance: Option<BalanceService>,
     pub(super) guests: Option<GuestRegistry>,
@@ -29,7 +29,7 @@ pub struct Ended<H = LiveHost> {
     pub(super) day_clock: i64,
 }
 
-impl<H: DaemonHost> Ended<H> {
+impl<H: DaemonHost> EndedDaemon<H> {
     /// Restores the settings, which need no guest's answer. Then guests get their memory back, and last they are
     /// switched on: a guest that is switched on earlier might merge with other domains. Returns sentences that say what
     /// was done.

@@ -8,10 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use tracing::debug;
 
-use super::Message;
+use super::DaemonMessage;
 
 /// The daemon's clock and service manager. Tests control both.
-pub trait Environment: fmt::Debug {
+pub trait DaemonEnvironment: fmt::Debug {
     /// Returns the present time.
     fn now(&self) -> Instant;
 
@@ -22,7 +22,11 @@ pub trait Environment: fmt::Debug {
     ///
     /// # Errors
     /// There was none, or no sender is left.
-    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError>;
+    fn receive(
+        &mut self,
+        inbox: &Receiver<DaemonMessage>,
+        deadline: Instant,
+    ) -> Result<DaemonMessage, RecvTimeoutError>;
 
     /// Notifies the service manager.
     fn notify(&mut self, states: &[NotifyState<'_>]);
@@ -35,7 +39,7 @@ pub trait Environment: fmt::Debug {
 #[derive(Debug, Default)]
 pub struct LiveEnvironment;
 
-impl Environment for LiveEnvironment {
+impl DaemonEnvironment for LiveEnvironment {
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -45,7 +49,11 @@ impl Environment for LiveEnvironment {
         now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000)
     }
 
-    fn receive(&mut self, inbox: &Receiver<Message>, deadline: Instant) -> Result<Message, RecvTimeoutError> {
+    fn receive(
+        &mut self,
+        inbox: &Receiver<DaemonMessage>,
+        deadline: Instant,
+    ) -> Result<DaemonMessage, RecvTimeoutError> {
         inbox.recv_deadline(deadline)
     }
 

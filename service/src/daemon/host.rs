@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use ksmith_core::controller::Host;
+use ksmith_core::controller::KsmHost;
 use ksmith_core::sample::Sample;
 use ksmith_host::act::{RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
-use ksmith_host::other_controllers::{Holder, find};
+use ksmith_host::other_controllers::{ControllerProcess, find};
 use ksmith_host::root::Root;
 
 /// A host that the daemon can control: the live kernel, or a simulated one in tests.
-pub trait DaemonHost: Host {
+pub trait DaemonHost: KsmHost {
     /// Returns the root of this host's files.
     fn root(&self) -> &Root;
 
     /// Returns the directory of state that outlives the daemon.
     fn state_dir(&self) -> StateDir {
-        StateDir::of(self.root())
+        StateDir::from_root(self.root())
     }
 
     /// Samples the host outside a turn. With `closely`, no figure of a process is reused from an earlier sample.
-    fn look(&mut self, closely: bool) -> Sample;
+    fn sample_now(&mut self, closely: bool) -> Sample;
 
     /// Handles starts and ends of processes. Returns true if a turn is worthwhile at once.
     fn notice(&mut self, events: Vec<ProcessEvent>) -> bool;
@@ -58,7 +58,7 @@ pub trait DaemonHost: Host {
     fn on_rest(&mut self, _tell: Box<dyn Fn() + Send + Sync>) {}
 
     /// Returns the other programs that control KSM.
-    fn holders(&self) -> Vec<Holder>;
+    fn holders(&self) -> Vec<ControllerProcess>;
 
     /// Restores the changed settings. Returns sentences about them.
     ///
@@ -72,11 +72,11 @@ impl DaemonHost for LiveHost {
         self.control.root()
     }
 
-    fn look(&mut self, closely: bool) -> Sample {
+    fn sample_now(&mut self, closely: bool) -> Sample {
         if closely {
             self.observer.look_closely();
         }
-        LiveHost::look(self)
+        LiveHost::sample_without_pages(self)
     }
 
     fn notice(&mut self, events: Vec<ProcessEvent>) -> bool {
@@ -115,7 +115,7 @@ impl DaemonHost for LiveHost {
         self.control.writer().on_rest(tell);
     }
 
-    fn holders(&self) -> Vec<Holder> {
+    fn holders(&self) -> Vec<ControllerProcess> {
         find(self.control.root())
     }
 

@@ -8,7 +8,7 @@ use ksmith_host::observe::ProcessEvent;
 use ksmith_host::signals::Signal;
 
 use super::{Daemon, DaemonHost};
-use crate::control::Asked;
+use crate::control::PendingRequest;
 use crate::user_socket::ScanQueue;
 
 /// The shortest time between two looks at new processes.
@@ -16,13 +16,13 @@ const GLANCE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A message to the daemon's thread.
 #[derive(Debug)]
-pub enum Message {
+pub enum DaemonMessage {
     /// A step of balance for merging.
     Merging(KsmStep),
     /// A signal to the process.
     Signal(Signal),
     /// A request at the control socket or the read-only one.
-    Asked(Asked),
+    Asked(PendingRequest),
     /// Scans wait at the user socket.
     UserScans(ScanQueue),
     /// Process events of the kernel.
@@ -31,14 +31,14 @@ pub enum Message {
     Rest,
 }
 
-impl From<Vec<ProcessEvent>> for Message {
+impl From<Vec<ProcessEvent>> for DaemonMessage {
     fn from(events: Vec<ProcessEvent>) -> Self {
         Self::Processes(events)
     }
 }
 
 /// The step that follows a message.
-enum Next {
+enum InboxStep {
     Wait,
     Turn,
     End,
@@ -46,7 +46,7 @@ enum Next {
 
 impl<H: DaemonHost> Daemon<H> {
     /// Handles messages until the deadline. Returns true if it is time to end.
-    pub(super) fn serve_until(&mut self, deadline: Instant, inbox: &Receiver<Message>) -> bool {
+    pub(super) fn serve_until(&mut self, deadline: Instant, inbox: &Receiver<DaemonMessage>) -> bool {
         let mut next_glance = self.environment.now();
         loop {
             let now = self.environment.now();
@@ -57,39 +57,39 @@ impl<H: DaemonHost> Daemon<H> {
                 Err(RecvTimeoutError::Timeout) if glance.is_some() => {
                     let has_found = self.controller.host_mut().glance();
                     next_glance = self.environment.now() + GLANCE_PAUSE;
-                    if has_found { Next::Turn } else { Next::Wait }
+                    if has_found { InboxStep::Turn } else { InboxStep::Wait }
                 }
-                Err(RecvTimeoutError::Timeout) => Next::Turn,
+                Err(RecvTimeoutError::Timeout) => InboxStep::Turn,
                 // The signal thread holds a sender for ever.
-                Err(RecvTimeoutError::Disconnected) => Next::End,
+                Err(RecvTimeoutError::Disconnected) => InboxStep::End,
             };
             match next {
-                Next::End => return true,
-                Next::Turn => return false,
+                InboxStep::End => return true,
+                InboxStep::Turn => return false,
                 // The channel gives what it has even when the deadline has passed.
-                Next::Wait if self.environment.now() >= deadline => return false,
-                Next::Wait => {}
+                InboxStep::Wait if self.environment.now() >= deadline => return false,
+                InboxStep::Wait => {}
             }
         }
     }
 
-    fn take_in(&mut self, message: Message) -> Next {
+    fn take_in(&mut self, message: DaemonMessage) -> InboxStep {
         let is_due = match message {
-            Message::Signal(Signal::End) => return Next::End,
-            Message::Signal(Signal::Reload) => {
+            DaemonMessage::Signal(Signal::End) => return InboxStep::End,
+            DaemonMessage::Signal(Signal::Reload) => {
                 self.reload();
                 true
             }
-            Message::Asked(asked) => self.answer(asked),
-            Message::UserScans(queue) => {
+            DaemonMessage::Asked(asked) => self.answer(asked),
+            DaemonMessage::UserScans(queue) => {
                 self.user_scans.add_all(&queue);
                 self.serve_users()
             }
-            Message::Merging(step) => self.change_merging(&step),
+            DaemonMessage::Merging(step) => self.change_merging(&step),
             // A guest that has started or ended does not wait for the deadline.
-            Message::Rest => true,
-            Message::Processes(events) => self.controller.host_mut().notice(events),
+            DaemonMessage::Rest => true,
+            DaemonMessage::Processes(events) => self.controller.host_mut().notice(events),
         };
-        if is_due { Next::Turn } else { Next::Wait }
+        if is_due { InboxStep::Turn } else { InboxStep::Wait }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ksmith_core::controller::Tick;
+use ksmith_core::controller::TickOutcome;
 use ksmith_core::printable::OneLine;
 use ksmith_core::sample::{GivenUp, GivenUpList};
-use ksmith_core::units::Span;
-use ksmith_host::other_controllers::Holder;
+use ksmith_core::units::TimeSpan;
+use ksmith_host::other_controllers::ControllerProcess;
 use sd_notify::NotifyState;
 use tracing::{debug, error, info, warn};
 
@@ -22,7 +22,7 @@ const SAME_STATUS: Duration = Duration::from_secs(10);
 const LONG_WAIT: Duration = Duration::from_secs(3);
 
 impl<H: DaemonHost> Daemon<H> {
-    pub(super) fn log(&mut self, tick: &Tick) {
+    pub(super) fn log(&mut self, tick: &TickOutcome) {
         let reason = &tick.decision.reason;
         self.warn_of_other_writers(&tick.foreign);
         self.warn_of_given_up(&tick.sample.given_up);
@@ -82,7 +82,7 @@ impl<H: DaemonHost> Daemon<H> {
         let (since, is_said) = self.waiting.get_or_insert((now, false));
         if !*is_said && now.duration_since(*since) >= LONG_WAIT {
             *is_said = true;
-            warn!("{sentence}; so for {}", Span(LONG_WAIT));
+            warn!("{sentence}; so for {}", TimeSpan(LONG_WAIT));
         }
     }
 
@@ -133,7 +133,7 @@ fn status_line(sentence: &str) -> String {
     OneLine(sentence).to_string()
 }
 
-fn suspects(holders: &[Holder]) -> String {
+fn suspects(holders: &[ControllerProcess]) -> String {
     if holders.is_empty() {
         return "no program that is known to control KSM runs here".to_owned();
     }

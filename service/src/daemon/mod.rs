@@ -3,7 +3,7 @@
 //! At each deadline, which the policy sets, it takes a turn: observe, decide, act. Between two turns it answers
 //! requests and handles process events. Threads that wait for signals, sockets, guests and the kernel's events only
 //! send. A turn waits for none of them. The settings are restored however the daemon ends:
-//! [`ksmith_host::act::Control`] does so when dropped.
+//! [`ksmith_host::perform_step::ControlProtocol`] does so when dropped.
 
 mod alarms;
 mod end;
@@ -22,26 +22,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::end::Ended;
-pub use self::environment::{Environment, LiveEnvironment};
+pub use self::end::EndedDaemon;
+pub use self::environment::{DaemonEnvironment, LiveEnvironment};
 pub use self::host::DaemonHost;
-pub use self::inbox::Message;
+pub use self::inbox::DaemonMessage;
 pub use self::source::ConfigSource;
 
-use self::scans::Scan;
+use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
-use crate::control::Answer;
+use crate::control::ControlReply;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldedFigures, Folder};
 use crate::notifier::Notifier;
-use crate::recorder::{Recorder, Seen};
+use crate::recorder::{RecordedTurn, Recorder};
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
-use crate::user_socket::{Budget, UserScans};
-use ksmith_core::alarm::{Alarms, Notice};
-use ksmith_core::controller::{Controller, Tick};
-use ksmith_core::knobs::Knobs;
+use crate::user_socket::{UserBudgets, UserScans};
+use ksmith_core::alarm::{AlarmTracker, AlarmTransition};
+use ksmith_core::controller::{PolicyController, TickOutcome};
+use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::GivenUp;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::live::LiveHost;
@@ -55,18 +55,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The daemon, in charge of one host.
 #[derive(Debug)]
 pub struct Daemon<H = LiveHost> {
-    controller: Controller<H>,
-    environment: Box<dyn Environment>,
+    controller: PolicyController<H>,
+    environment: Box<dyn DaemonEnvironment>,
     off: Option<OffList>,
     guard: DomainGuard,
     config: Config,
     source: ConfigSource,
     started: Instant,
-    last: Option<Tick>,
-    scan: Option<Scan>,
+    last: Option<TickOutcome>,
+    scan: Option<DemandScan>,
     /// Settings from before a scan that are not restored yet, since ksmd is busy.
-    unrestored: Option<Knobs>,
-    budget: Budget,
+    unrestored: Option<KnobSettings>,
+    budget: UserBudgets,
     folded: FoldedFigures,
     user_scans: UserScans,
     guests: Option<GuestRegistry>,
@@ -76,12 +76,12 @@ pub struct Daemon<H = LiveHost> {
     folder: Option<Folder>,
     /// The command of the fold worker; `None` if the processes of this host are not real.
     fold_command: Option<Vec<String>>,
-    alarms: Alarms,
+    alarms: AlarmTracker,
     notifier: Option<Notifier>,
     /// Time of the last check of the domains, and the breach that was found.
     breach: (Option<Duration>, Option<String>),
     /// The newest status answer, and its time.
-    answered: Option<(Instant, Answer)>,
+    answered: Option<(Instant, ControlReply)>,
     warned: BTreeMap<String, Instant>,
     /// Processes that were reported as given up, and the time of the report.
     given_up: (Option<Instant>, BTreeSet<GivenUp>),
@@ -116,16 +116,16 @@ impl<H: DaemonHost> Daemon<H> {
             for (pid, on) in self.guard.take_switched() {
                 guests.was_switched(pid, on);
             }
-            guests.look(&tick.sample);
+            guests.offer_sample(&tick.sample);
         }
         let notices = self.watch_for_alarms(&tick.sample, &known);
         self.record(&tick, &notices);
         if let Some(sketcher) = &mut self.sketcher {
-            sketcher.take(&tick.sample);
+            sketcher.offer_sample(&tick.sample);
         }
         self.folded.retain_processes(&tick.sample);
         if let Some(folder) = &mut self.folder {
-            folder.take_sample(&tick.sample);
+            folder.offer_sample(&tick.sample);
         }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
@@ -135,11 +135,11 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     /// Hands the turn over to the recorder, without waiting.
-    fn record(&mut self, tick: &Tick, notices: &[Notice]) {
+    fn record(&mut self, tick: &TickOutcome, notices: &[AlarmTransition]) {
         // Also without a recorder: notes are not collected for ever.
         let folds = self.folder.as_ref().map(Folder::drain_notes).unwrap_or_default();
         let Some(recorder) = &mut self.recorder else { return };
-        recorder.take(&Seen {
+        recorder.record_turn(&RecordedTurn {
             tick,
             notices,
             folds: &folds,
@@ -157,6 +157,6 @@ impl<H: DaemonHost> Daemon<H> {
 }
 
 /// Returns the content of a dry run: the reason of the decision, and the settings that it would change.
-pub fn plan(tick: &Tick) -> (String, Knobs) {
+pub fn plan(tick: &TickOutcome) -> (String, KnobSettings) {
     (tick.decision.reason.to_string(), tick.decision.knobs.differing_from(&tick.sample.ksm))
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use ksmith_core::decide::Share;
+use ksmith_core::decide::CpuShare;
 use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::model::{DaemonStatus, Status};
+use ksmith_core::model::{DaemonStatus, StatusReport};
 use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
 use tracing::info;
 
-use super::scans::Requester;
+use super::scans::ScanRequester;
 use super::{Daemon, DaemonHost};
-use crate::balance_service::{Ask, BalanceService};
-use crate::control::{self, Answer, Asked, Request};
+use crate::balance_service::{BalanceRequest, BalanceService};
+use crate::control::{self, ControlReply, ControlRequest, PendingRequest};
 use crate::recorder::Recorder;
 use crate::sketcher::Sketcher;
 
@@ -22,33 +22,33 @@ const FRESH: Duration = Duration::from_millis(100);
 
 impl<H: DaemonHost> Daemon<H> {
     /// Answers a request. Returns true if a turn is to be taken at once.
-    pub(super) fn answer(&mut self, asked: Asked) -> bool {
+    pub(super) fn answer(&mut self, asked: PendingRequest) -> bool {
         let (request, reply, peer) = asked.into_parts();
         // A peer that has hung up meanwhile loses its answer.
-        let refuse = |message: &str| drop(reply.send(Answer::Error { message: message.to_owned() }));
+        let refuse = |message: &str| drop(reply.send(ControlReply::Error { message: message.to_owned() }));
         match request {
-            Request::Status => {
+            ControlRequest::Status => {
                 let status = self.status();
                 let _ = reply.send(status);
             }
-            Request::Guests => match &self.guests {
+            ControlRequest::Guests => match &self.guests {
                 Some(guests) => {
-                    let sample = self.controller.host_mut().look(true);
+                    let sample = self.controller.host_mut().sample_now(true);
                     guests.report(sample, self.config.domains.clone(), self.folded.clone(), reply);
                 }
                 None => refuse("guests are not watched"),
             },
-            Request::Balance => self.ask_balance(Ask::Report, reply),
-            Request::Hold(hold) => self.ask_balance(Ask::Hold(hold), reply),
-            Request::Resize(resize) => self.ask_balance(Ask::Resize(resize), reply),
-            Request::Switched { pid, on } => {
+            ControlRequest::Balance => self.ask_balance(BalanceRequest::Report, reply),
+            ControlRequest::Hold(hold) => self.ask_balance(BalanceRequest::Hold(hold), reply),
+            ControlRequest::Resize(resize) => self.ask_balance(BalanceRequest::Resize(resize), reply),
+            ControlRequest::Switched { pid, on } => {
                 if let Some(guests) = &self.guests {
                     guests.was_switched(pid, on);
                 }
-                let _ = reply.send(Answer::Noted);
+                let _ = reply.send(ControlReply::Noted);
             }
-            Request::Scan { passes, max_cpu } => {
-                let Some(max_cpu) = max_cpu.map_or(Some(Share::WHOLE), Share::new) else {
+            ControlRequest::Scan { passes, max_cpu } => {
+                let Some(max_cpu) = max_cpu.map_or(Some(CpuShare::WHOLE), CpuShare::new) else {
                     refuse("max_cpu must be over 0 and at most 1");
                     return false;
                 };
@@ -61,7 +61,7 @@ impl<H: DaemonHost> Daemon<H> {
                 self.begin_scan(
                     ScanJob::all_pages(passes.clamp(1, 1000)),
                     limits,
-                    Requester::Control { reply, peer },
+                    ScanRequester::Control { reply, peer },
                 );
                 return true;
             }
@@ -69,19 +69,19 @@ impl<H: DaemonHost> Daemon<H> {
         false
     }
 
-    fn ask_balance(&self, ask: Ask, reply: Sender<Answer>) {
+    fn ask_balance(&self, ask: BalanceRequest, reply: Sender<ControlReply>) {
         match &self.balance {
-            Some(balance) => balance.ask(ask, reply),
+            Some(balance) => balance.send_request(ask, reply),
             None => {
                 let message = "guests are not balanced: the daemon's log says why".to_owned();
-                let _ = reply.send(Answer::Error { message });
+                let _ = reply.send(ControlReply::Error { message });
             }
         }
     }
 
     /// Returns the status, at most [`FRESH`] old, so that requests without end do not make the daemon sample without
     /// end.
-    fn status(&mut self) -> Answer {
+    fn status(&mut self) -> ControlReply {
         let now = self.environment.now();
         if let Some((_, answer)) = self.answered.as_ref().filter(|(then, _)| now.duration_since(*then) < FRESH) {
             return answer.clone();
@@ -91,17 +91,17 @@ impl<H: DaemonHost> Daemon<H> {
         answer
     }
 
-    fn status_now(&mut self) -> Answer {
+    fn status_now(&mut self) -> ControlReply {
         let Some(tick) = &self.last else {
-            return Answer::Error { message: "the daemon has not looked yet".to_owned() };
+            return ControlReply::Error { message: "the daemon has not looked yet".to_owned() };
         };
         let own = OwnUse::now();
         // A new sample: the last turn's is from before its own changes.
         self.controller.host_mut().set_folded_bytes(self.folded.total_bytes());
-        let sample = self.controller.host_mut().look(true);
+        let sample = self.controller.host_mut().sample_now(true);
         let guests = self.known_guests().name(&sample).guests;
-        let domains = DomainsReport::of(&self.config.domains, &guests, self.guard.admitted());
-        let status = Status {
+        let domains = DomainsReport::from_guests(&self.config.domains, &guests, self.guard.admitted());
+        let status = StatusReport {
             sample,
             domains: Some(domains),
             balance: self.balance.as_ref().and_then(BalanceService::status),
@@ -119,6 +119,6 @@ impl<H: DaemonHost> Daemon<H> {
                 max_cpu: Some(self.config.limits.max_cpu.part()),
             }),
         };
-        Answer::Status(Box::new(status))
+        ControlReply::Status(Box::new(status))
     }
 }

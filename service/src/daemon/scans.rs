@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use ksmith_core::balance::KsmStep;
-use ksmith_core::decide::{Limits, OnDemand, Share};
-use ksmith_core::knobs::Knobs;
+use ksmith_core::decide::{CpuShare, OnDemandPolicy, PolicyLimits};
+use ksmith_core::knobs::KnobSettings;
 use ksmith_core::scan::ScanJob;
 use tracing::{debug, error, info};
 
 use super::{Daemon, DaemonHost};
-use crate::control::{self, Answer, Figures, Peer, ScanAnswer};
-use ksmith_core::controller::{Applied, Tick, WaitingPolicy};
+use crate::control::{self, ControlReply, PeerWatch, ScanFigures, ScanReply};
+use ksmith_core::controller::{ApplyOutcome, TickOutcome, WaitingPolicy};
 
 /// Passes of a burst: a page merges on its second visit.
 const BURST_PASSES: u64 = 2;
@@ -22,19 +22,19 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A scan on demand in progress, and the policy that waits for its end.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(super) struct DemandScan {
     pub(super) waiting: WaitingPolicy,
-    before: Option<Figures>,
-    requester: Requester,
+    before: Option<ScanFigures>,
+    requester: ScanRequester,
     /// True once all processes were looked at. A process that has marked memory in the last seconds shows only then.
     has_looked: bool,
 }
 
 /// The requester of a scan.
 #[derive(Debug)]
-pub(super) enum Requester {
+pub(super) enum ScanRequester {
     /// Root, at the control socket.
-    Control { reply: Sender<Answer>, peer: Peer },
+    Control { reply: Sender<ControlReply>, peer: PeerWatch },
     /// The users that `user_scans` serves.
     Users,
     /// Balance, which does not wait.
@@ -42,19 +42,19 @@ pub(super) enum Requester {
 }
 
 /// Returns the CPU time of ksmd between two moments.
-fn spent(before: &Figures, now: &Figures) -> Duration {
+fn spent(before: &ScanFigures, now: &ScanFigures) -> Duration {
     Duration::try_from_secs_f64(now.ksmd_cpu_seconds - before.ksmd_cpu_seconds).unwrap_or_default()
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    pub(super) fn begin_scan(&mut self, job: ScanJob, limits: Limits, requester: Requester) {
-        let found = Knobs::current(&self.controller.host_mut().look(false).ksm);
+    pub(super) fn begin_scan(&mut self, job: ScanJob, limits: PolicyLimits, requester: ScanRequester) {
+        let found = KnobSettings::current(&self.controller.host_mut().sample_now(false).ksm);
         let mut waiting = self.controller.begin_scan(job, limits, &found);
         // What an earlier scan has changed and could not put back yet.
-        for (knob, value) in self.unrestored.take().iter().flat_map(Knobs::iter) {
+        for (knob, value) in self.unrestored.take().iter().flat_map(KnobSettings::iter) {
             waiting.set_original(knob, value);
         }
-        self.scan = Some(Scan { waiting, before: None, requester, has_looked: false });
+        self.scan = Some(DemandScan { waiting, before: None, requester, has_looked: false });
     }
 
     /// Makes way for a scan of root's or balance's, and returns true unless another such scan is in progress. A scan
@@ -62,8 +62,8 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn make_way(&mut self) -> bool {
         match self.scan.take() {
             None => true,
-            Some(Scan { waiting, before, requester: Requester::Users, .. }) => {
-                let now = Figures::of(&self.controller.host_mut().look(false));
+            Some(DemandScan { waiting, before, requester: ScanRequester::Users, .. }) => {
+                let now = ScanFigures::from_sample(&self.controller.host_mut().sample_now(false));
                 let spent = before.map_or(Duration::ZERO, |before| spent(&before, &now));
                 info!("the scan for users makes way for another");
                 self.end_scan(waiting);
@@ -84,12 +84,12 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     /// Restores settings from before a scan. Those that wait for ksmd are tried again at each turn.
-    fn put_back(&mut self, settings: Knobs) {
+    fn put_back(&mut self, settings: KnobSettings) {
         let applied = self.controller.put_back(&settings);
         self.note_unrestored(settings, &applied);
     }
 
-    fn note_unrestored(&mut self, settings: Knobs, applied: &Applied) {
+    fn note_unrestored(&mut self, settings: KnobSettings, applied: &ApplyOutcome) {
         applied.errors.iter().for_each(|error| error!("{error}"));
         self.unrestored = Some(settings).filter(|_| !applied.waiting.is_empty());
     }
@@ -102,7 +102,7 @@ impl<H: DaemonHost> Daemon<H> {
         let Some(passes) = self.user_scans.begin() else { return false };
         let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
         debug!("scanning for users: {passes} passes");
-        self.begin_scan(ScanJob::all_pages(passes), limits, Requester::Users);
+        self.begin_scan(ScanJob::all_pages(passes), limits, ScanRequester::Users);
         true
     }
 
@@ -111,8 +111,8 @@ impl<H: DaemonHost> Daemon<H> {
         match step {
             KsmStep::BurstMerge if self.make_way() => {
                 info!("merging what can be merged: the pool is short");
-                let limits = control::scan_limits(&self.config.limits, Share::WHOLE);
-                self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, Requester::Balance);
+                let limits = control::scan_limits(&self.config.limits, CpuShare::WHOLE);
+                self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, ScanRequester::Balance);
                 true
             }
             KsmStep::Unmerge { key } => {
@@ -125,26 +125,26 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    pub(super) fn finish_scan(&mut self, tick: &Tick) {
+    pub(super) fn finish_scan(&mut self, tick: &TickOutcome) {
         if let Some(settings) = self.unrestored.take() {
             self.put_back(settings);
         }
         let may_wait = self.waits_for() < LONGEST_WAIT;
         let Some(scan) = &mut self.scan else { return };
-        let before = *scan.before.get_or_insert_with(|| Figures::of(&tick.sample));
+        let before = *scan.before.get_or_insert_with(|| ScanFigures::from_sample(&tick.sample));
         if may_wait && !tick.applied.waiting.is_empty() {
             // What the scan has changed can be put back once ksmd has ended its batch.
             return;
         }
         let state = tick.decision.reason.state;
         // A scan with all passes made is done, however late ksmd stops.
-        let waiting = tick.applied.waiting.first().filter(|_| state != OnDemand::DONE);
-        let now = Figures::of(&tick.sample);
+        let waiting = tick.applied.waiting.first().filter(|_| state != OnDemandPolicy::DONE);
+        let now = ScanFigures::from_sample(&tick.sample);
         let spent = spent(&before, &now);
         let is_wanted = match &scan.requester {
-            Requester::Control { peer, .. } => !peer.has_gone(),
-            Requester::Users => self.user_scans.go_on(spent),
-            Requester::Balance => true,
+            ScanRequester::Control { peer, .. } => !peer.has_gone(),
+            ScanRequester::Users => self.user_scans.go_on(spent),
+            ScanRequester::Balance => true,
         };
         let outcome = if !is_wanted {
             info!("the peer that asked for the scan has gone; it ends");
@@ -155,11 +155,11 @@ impl<H: DaemonHost> Daemon<H> {
             scan.has_looked = true;
             self.controller.host_mut().look_at_all();
             return;
-        } else if state == OnDemand::STALLED
+        } else if state == OnDemandPolicy::STALLED
             || control::nothing_to_scan(&tick.sample) && self.controller.host_mut().shows_mergeable()
         {
             Err(control::NOTHING_TO_SCAN.to_owned())
-        } else if state == OnDemand::DONE {
+        } else if state == OnDemandPolicy::DONE {
             Ok(())
         } else {
             return;
@@ -167,12 +167,12 @@ impl<H: DaemonHost> Daemon<H> {
         let Some(scan) = self.scan.take() else { return };
         self.end_scan(scan.waiting);
         match scan.requester {
-            Requester::Users => self.user_scans.finish(spent, &outcome),
-            Requester::Balance => debug!("merged what could be merged: {outcome:?}"),
-            Requester::Control { reply, .. } => {
+            ScanRequester::Users => self.user_scans.finish(spent, &outcome),
+            ScanRequester::Balance => debug!("merged what could be merged: {outcome:?}"),
+            ScanRequester::Control { reply, .. } => {
                 let answer = match outcome {
-                    Ok(()) => Answer::Scan(ScanAnswer { before, after: now }),
-                    Err(message) => Answer::Error { message },
+                    Ok(()) => ControlReply::Scan(ScanReply { before, after: now }),
+                    Err(message) => ControlReply::Error { message },
                 };
                 let _ = reply.send(answer);
             }

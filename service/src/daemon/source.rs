@@ -101,7 +101,7 @@ impl<H: DaemonHost> Daemon<H> {
             // A scan in progress keeps its own limits; the new policy takes over after it.
             Some(_) if is_same => {}
             Some(scan) => scan.waiting.replace(policy),
-            None if is_same => self.controller.limit(limits),
+            None if is_same => self.controller.set_limits(limits),
             None => {
                 self.controller.replace(policy, limits);
             }

@@ -5,16 +5,16 @@ use std::io;
 use std::path::Path;
 
 use crossbeam_channel::{Sender, bounded};
-use ksmith_core::alarm::Alarms;
-use ksmith_core::controller::Controller;
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::alarm::AlarmTracker;
+use ksmith_core::controller::PolicyController;
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::sample::Sample;
 use ksmith_host::guests::OffList;
 use ksmith_host::observe::ProcessEvents;
 use sd_notify::NotifyState;
 use tracing::{info, warn};
 
-use super::{ConfigSource, Daemon, DaemonHost, Ended, Environment, Message};
+use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, EndedDaemon};
 use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError};
 use crate::control;
@@ -24,7 +24,7 @@ use crate::notifier::Notifier;
 use crate::recorder::Recorder;
 use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
-use crate::user_socket::{self, Budget, UserScans};
+use crate::user_socket::{self, UserBudgets, UserScans};
 use crate::view_socket;
 
 /// The capacity of the inbox. Process events that do not fit become a scan; other senders wait.
@@ -37,7 +37,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// A file that the policy needs is refused, or this kernel can't keep domains apart as the configuration wants.
     pub fn new(
         host: H,
-        environment: impl Environment + 'static,
+        environment: impl DaemonEnvironment + 'static,
         config: Config,
         source: ConfigSource,
     ) -> Result<Self, ConfigError> {
@@ -46,9 +46,9 @@ impl<H: DaemonHost> Daemon<H> {
         config.check_kernel(&root)?;
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
-        let controller = Controller::new(host, config.policy()?, config.limits.clone());
-        let budget = Budget::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
-        let alarms = Alarms::new(config.notify.profit_after());
+        let controller = PolicyController::new(host, config.policy()?, config.limits.clone());
+        let budget = UserBudgets::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
+        let alarms = AlarmTracker::new(config.notify.profit_after());
         Ok(Self {
             controller,
             guard: DomainGuard::new(root, config.domains.clone(), off.clone()),
@@ -85,16 +85,20 @@ impl<H: DaemonHost> Daemon<H> {
     ///
     /// # Errors
     /// The control socket or the thread for signals could not be created.
-    pub fn run(mut self, signals: impl FnOnce(Sender<Message>) -> io::Result<()>) -> anyhow::Result<Ended<H>> {
+    pub fn run(
+        mut self,
+        signals: impl FnOnce(Sender<DaemonMessage>) -> io::Result<()>,
+    ) -> anyhow::Result<EndedDaemon<H>> {
         let (sender, inbox) = bounded(INBOX);
         signals(sender.clone())?;
         let path = &self.config.daemon.control_socket;
-        let _socket = control::serve(path, sender.clone(), Message::Asked).map_err(|why| no_socket(path, why))?;
+        let _socket =
+            control::serve(path, sender.clone(), DaemonMessage::Asked).map_err(|why| no_socket(path, why))?;
         let budget = self.budget.clone();
-        let users = user_socket::serve(&self.config.optin, budget, sender.clone(), Message::UserScans);
+        let users = user_socket::serve(&self.config.optin, budget, sender.clone(), DaemonMessage::UserScans);
         let _users =
             users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
-        let view = view_socket::serve(&self.config.view, sender.clone(), Message::Asked);
+        let view = view_socket::serve(&self.config.view, sender.clone(), DaemonMessage::Asked);
         let _view =
             view.inspect_err(|why| warn!("no figures at {}: {why}", self.config.view.socket.display())).ok();
         self.guests = self.start_guests();
@@ -108,7 +112,7 @@ impl<H: DaemonHost> Daemon<H> {
         let ends = sender.clone();
         // Where the inbox is full, a turn is due anyway.
         self.controller.host_mut().on_rest(Box::new(move || {
-            let _ = ends.try_send(Message::Rest);
+            let _ = ends.try_send(DaemonMessage::Rest);
         }));
         let events = is_host.then(|| ProcessEvents::listen(sender));
         let _events = events.and_then(|events| events.inspect_err(|why| info!("{why}")).ok());
@@ -132,7 +136,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.environment.notify(&[NotifyState::Stopping]);
         info!("ending; restoring the settings");
-        Ok(Ended {
+        Ok(EndedDaemon {
             day_clock: self.environment.day_clock(),
             host: self.controller.into_host(),
             balance: self.balance,
@@ -155,12 +159,12 @@ impl<H: DaemonHost> Daemon<H> {
         started.inspect_err(|why| warn!("guests are not watched: {why}")).ok()
     }
 
-    fn start_balance(&self, sender: &Sender<Message>) -> Option<BalanceService> {
+    fn start_balance(&self, sender: &Sender<DaemonMessage>) -> Option<BalanceService> {
         let host = self.controller.host();
         let config = self.config.balance.clone();
         let sender = sender.clone();
         // Never waits: a step that does not fit is wanted again.
-        let merging = move |step| drop(sender.try_send(Message::Merging(step)));
+        let merging = move |step| drop(sender.try_send(DaemonMessage::Merging(step)));
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
         let started =
             BalanceService::start(host.root(), &host.state_dir(), config, published, self.folded.clone(), merging);
@@ -225,7 +229,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
         }
         let Some(across) = self.config.daemon.merge_across_nodes else { return };
-        let applied = host.apply(&Knobs::none().with(Knob::MergeAcrossNodes, u64::from(across)));
+        let applied = host.apply(&KnobSettings::none().with(Knob::MergeAcrossNodes, u64::from(across)));
         applied.changes.iter().for_each(|change| info!("{change} (configured)"));
         applied.errors.iter().for_each(|why| warn!("{why}"));
     }

@@ -13,38 +13,38 @@ use tracing::warn;
 type Look<T> = fn(&Root, u32) -> T;
 
 /// Lookups of one kind. Each request carries a note, which comes back with the result.
-pub(super) struct Lookups<T, N> {
+pub(super) struct ProcessLookups<T, N> {
     root: Root,
     look: Look<T>,
-    thread: Option<Thread<T>>,
+    thread: Option<LookupThread<T>>,
     /// Lookups under way, each with its note. Without a note the result is discarded.
     under_way: BTreeMap<ProcessId, Option<N>>,
 }
 
-struct Thread<T> {
+struct LookupThread<T> {
     jobs: Sender<ProcessId>,
     found: Receiver<(ProcessId, T)>,
 }
 
-impl<T, N> fmt::Debug for Lookups<T, N> {
+impl<T, N> fmt::Debug for ProcessLookups<T, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lookups").field("under_way", &self.under_way.len()).finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static, N> Lookups<T, N> {
+impl<T: Send + 'static, N> ProcessLookups<T, N> {
     /// Creates lookups with none under way.
     pub(super) fn new(root: &Root, look: Look<T>) -> Self {
         Self { root: root.clone(), look, thread: None, under_way: BTreeMap::new() }
     }
 
     /// Requests a lookup. In a captured tree no process holds up its reader, so the result is returned at once.
-    pub(super) fn ask(&mut self, id: ProcessId, note: N) -> Option<(T, N)> {
+    pub(super) fn request_lookup(&mut self, id: ProcessId, note: N) -> Option<(T, N)> {
         if !self.root.is_host() {
             return Some(((self.look)(&self.root, id.pid), note));
         }
         if self.thread.is_none() {
-            self.thread = Thread::start(&self.root, self.look);
+            self.thread = LookupThread::start(&self.root, self.look);
         }
         let thread = self.thread.as_ref()?;
         if !self.under_way.contains_key(&id) && thread.jobs.send(id).is_ok() {
@@ -69,7 +69,7 @@ impl<T: Send + 'static, N> Lookups<T, N> {
     }
 }
 
-impl<T: Send + 'static> Thread<T> {
+impl<T: Send + 'static> LookupThread<T> {
     fn start(root: &Root, look: Look<T>) -> Option<Self> {
         let (jobs, waiting) = unbounded::<ProcessId>();
         let (sender, found) = unbounded();

@@ -17,22 +17,22 @@ mod view;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ksmith_core::decide::Decision;
+use ksmith_core::decide::PolicyDecision;
 use ksmith_core::decide::domains::{
-    Domains, DomainsConfig, GUARD_LOOK, GUARDED, PassBudget, Ruling, paced, parked,
+    DomainsConfig, GUARD_LOOK, GUARDED, GuardRuling, PassBudget, TrustDomainGuard, paced, parked,
 };
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::sample::{GivenUp, Sample};
-use ksmith_core::units::Span;
+use ksmith_core::units::TimeSpan;
 use tracing::{debug, info, warn};
 
 pub use self::sharing::{SharingError, sharing};
 pub use self::switch_off::switch_on_again;
 
-use self::switcher::Switcher;
-use self::unknown::Unknown;
-use self::view::Views;
-use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
+use self::switcher::GuestSwitcher;
+use self::unknown::UnknownSearch;
+use self::view::GuestViews;
+use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList, SwitchOffReason};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
 
@@ -45,13 +45,13 @@ pub const MOST_THREADS: usize = switcher::LIMITS.threads;
 /// Guards the domains of one host.
 #[derive(Debug)]
 pub struct DomainGuard {
-    domains: Domains,
+    domains: TrustDomainGuard,
     budget: Option<PassBudget>,
-    switcher: Switcher,
+    switcher: GuestSwitcher,
     /// The list, on disk, of guests that were switched off.
     off: Option<OffList>,
-    views: Views,
-    search: Unknown,
+    views: GuestViews,
+    search: UnknownSearch,
     /// The reason that ksmd was parked at the last look, if it was.
     parked: Option<String>,
     /// Processes that ksmd tracks and that the observer has not found yet.
@@ -63,8 +63,8 @@ pub struct DomainGuard {
 impl DomainGuard {
     /// Creates a guard with this configuration. It takes over the guests that an earlier guard switched off.
     pub fn new(root: Root, config: DomainsConfig, off: Option<OffList>) -> Self {
-        let mut domains = Domains::new(config.clone());
-        for guest in off.iter().flat_map(|off| off.listed(Why::Domain)) {
+        let mut domains = TrustDomainGuard::new(config.clone());
+        for guest in off.iter().flat_map(|off| off.listed(SwitchOffReason::Domain)) {
             domains.adopt(guest.process.into());
         }
         note_on_exit(off.as_ref(), &config);
@@ -72,9 +72,9 @@ impl DomainGuard {
             off,
             domains,
             budget: config.max_passes_per_hour.map(PassBudget::new),
-            switcher: Switcher::new(root.clone()),
-            views: Views::new(&root),
-            search: Unknown::new(&root),
+            switcher: GuestSwitcher::new(root.clone()),
+            views: GuestViews::new(&root),
+            search: UnknownSearch::new(&root),
             parked: None,
             unknown: Vec::new(),
             switched: Vec::new(),
@@ -116,16 +116,18 @@ impl DomainGuard {
     }
 
     /// Restricts the policy's decision to what the domains allow, and has guests switched.
-    pub fn guard(&mut self, sample: &Sample, known: &GuestSnapshot, decision: Decision) -> Decision {
+    pub fn guard(&mut self, sample: &Sample, known: &GuestSnapshot, decision: PolicyDecision) -> PolicyDecision {
         if !self.is_on_guard() {
             return decision;
         }
-        let ruling = if self.domains.config().is_enforced() { self.rule(sample, known) } else { Ruling::default() };
-        let wait = self.budget.as_mut().and_then(|budget| budget.look(sample.at, sample.ksm.full_scans.get()));
+        let ruling =
+            if self.domains.config().is_enforced() { self.rule(sample, known) } else { GuardRuling::default() };
+        let wait =
+            self.budget.as_mut().and_then(|budget| budget.record_passes(sample.at, sample.ksm.full_scans.get()));
         let why = ruling.park.map(|why| (GUARDED, why, SOON));
         let why = why.or_else(|| {
             let wait = wait?;
-            let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", Span(wait));
+            let why = format!("max_passes_per_hour is reached; the next pass may begin in {}", TimeSpan(wait));
             Some(("metered", why, wait))
         });
         let decision = paced(decision);
@@ -138,18 +140,18 @@ impl DomainGuard {
                 }
                 self.parked = Some(why.clone());
                 let again = again.max(SOON);
-                parked(Decision { check_after: again, ..decision }, state, why, again)
+                parked(PolicyDecision { check_after: again, ..decision }, state, why, again)
             }
         }
     }
 
-    fn rule(&mut self, sample: &Sample, known: &GuestSnapshot) -> Ruling {
+    fn rule(&mut self, sample: &Sample, known: &GuestSnapshot) -> GuardRuling {
         self.take_in_switches(sample.at);
         let guests = known.name(sample).guests;
-        let views = self.views.of(sample, &guests, known, &self.domains);
+        let views = self.views.build_views(sample, &guests, known, &self.domains);
         let across = sample.ksm.merge_across_nodes.get();
         let mut ruling = self.domains.rule(sample.at, &views, sample.hidden_processes, across);
-        let unknown = self.search.look(sample);
+        let unknown = self.search.find_unknown(sample);
         if unknown.is_none() {
             ruling.park.get_or_insert("processes that offered nothing are being asked again".to_owned());
         }
@@ -168,7 +170,7 @@ impl DomainGuard {
         // A guest that was pruned and is outside must not be switched on when pruning ends.
         let outside: Vec<_> = ruling.outside.iter().map(|id| id.process()).collect();
         let on_exit = self.domains.config().on_exit;
-        for process in self.note(|off| off.claim(&outside, on_exit)).unwrap_or_default() {
+        for process in self.update_off_list(|off| off.claim(&outside, on_exit)).unwrap_or_default() {
             self.domains.adopt(process.into());
         }
         self.order(&ruling.off, false, sample.at, &guests, known);
@@ -196,12 +198,12 @@ impl DomainGuard {
                     on_again.insert(done.id.process());
                 }
             }
-            self.domains.done(done.id, now, done.result);
+            self.domains.record_outcome(done.id, now, done.result);
         }
         if failures > 1 {
             warn!("{} more guests could not be switched", failures - 1);
         }
-        self.note(|off| off.strike(&on_again));
+        self.update_off_list(|off| off.remove_processes(&on_again));
     }
 
     /// Orders guests switched. Those that are switched off are noted before. If that fails none is, and ksmd stays
@@ -211,12 +213,12 @@ impl DomainGuard {
         for id in ids {
             let target = guests.iter().find(|guest| guest.id() == *id).and_then(|guest| known.target(guest));
             let Some(target) = target else {
-                self.domains.done(*id, now, Err("its process is not known yet".to_owned()));
+                self.domains.record_outcome(*id, now, Err("its process is not known yet".to_owned()));
                 continue;
             };
             // Any user may have many such guests, which need no note.
             if !on && let Err(why) = target.check(false) {
-                self.domains.done(*id, now, Err(why.to_string()));
+                self.domains.record_outcome(*id, now, Err(why.to_string()));
                 continue;
             }
             targets.push(target);
@@ -227,7 +229,9 @@ impl DomainGuard {
             if let Some(first) = targets.first() {
                 warn!("{} ({} guests)", sentence(&first.name), targets.len());
             }
-            targets.drain(..).for_each(|target| self.domains.done(target.id, now, Err(sentence(&target.name))));
+            targets
+                .drain(..)
+                .for_each(|target| self.domains.record_outcome(target.id, now, Err(sentence(&target.name))));
         }
         for target in targets {
             self.switcher.order(target, on);
@@ -235,13 +239,13 @@ impl DomainGuard {
     }
 
     /// Notes guests that are about to be switched off.
-    fn note_outside(&self, targets: &[Target]) -> Result<(), UndoError> {
+    fn note_outside(&self, targets: &[GuestTarget]) -> Result<(), UndoError> {
         let on_exit = self.domains.config().on_exit;
         self.off.as_ref().map_or(Ok(()), |off| off.note_outside(targets, on_exit))
     }
 
     /// Applies a change to the list of switched-off guests, if there is one, and logs its error.
-    fn note<T>(&self, change: impl FnOnce(&OffList) -> Result<T, UndoError>) -> Option<T> {
+    fn update_off_list<T>(&self, change: impl FnOnce(&OffList) -> Result<T, UndoError>) -> Option<T> {
         change(self.off.as_ref()?).inspect_err(|error| warn!("{error}")).ok()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ksmith_core::kernel::{bound_nodes, nodes};
 use ksmith_core::sample::ProcessId;
 
-use super::lookups::Lookups;
+use super::lookups::ProcessLookups;
 use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
@@ -15,16 +15,16 @@ const FRESH: Duration = Duration::from_secs(30);
 
 /// The nodes of each process, and when they were looked up.
 #[derive(Debug)]
-pub struct Bindings {
+pub struct NodeBindings {
     found: BTreeMap<ProcessId, (Duration, Option<BTreeSet<u32>>)>,
     /// Lookups, each with the time of its request.
-    lookups: Lookups<Option<BTreeSet<u32>>, Duration>,
+    lookups: ProcessLookups<Option<BTreeSet<u32>>, Duration>,
 }
 
-impl Bindings {
+impl NodeBindings {
     /// Creates the bindings of no process.
     pub fn new(root: &Root) -> Self {
-        Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
+        Self { found: BTreeMap::new(), lookups: ProcessLookups::new(root, read_bound_nodes) }
     }
 
     /// Returns the nodes that the mergeable memory of these processes is bound to. `None` if some of it is not bound,
@@ -37,7 +37,7 @@ impl Bindings {
         let mut all = Some(BTreeSet::new());
         for id in processes {
             let is_young = self.found.get(id).is_some_and(|(at, _)| now.saturating_sub(*at) < FRESH / 2);
-            if !is_young && let Some((nodes, at)) = self.lookups.ask(*id, now) {
+            if !is_young && let Some((nodes, at)) = self.lookups.request_lookup(*id, now) {
                 self.found.insert(*id, (at, nodes));
             }
             let nodes = self.found.get(id).and_then(|(_, nodes)| nodes.as_ref());
@@ -52,7 +52,7 @@ impl Bindings {
 
 /// Returns the nodes of a process's mergeable memory. A process that may run on one node only gets its memory there;
 /// else each mergeable mapping must be bound.
-fn of_process(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
+fn read_bound_nodes(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
     let text = |file: &str| root.text(format!("proc/{pid}/{file}"));
     let status = text("status");
     let allowed = status.value()?.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
@@ -87,7 +87,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let write = |file: &str, text: &str| std::fs::write(directory.join(file), text).unwrap();
         let root = Root::at(tree.path());
-        let nodes = || of_process(&root, 9);
+        let nodes = || read_bound_nodes(&root, 9);
         assert_eq!(nodes(), None);
         write("status", "Name:\tq\nMems_allowed_list:\t1\n");
         assert_eq!(nodes(), Some(BTreeSet::from([1])));

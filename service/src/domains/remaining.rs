@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ksmith_core::sample::ProcessId;
 
-use super::lookups::Lookups;
+use super::lookups::ProcessLookups;
 use ksmith_host::mappings;
 use ksmith_host::root::Root;
 
@@ -15,14 +15,14 @@ const FRESH: Duration = Duration::from_secs(30);
 
 /// The remaining mergeable memory of each process.
 #[derive(Debug)]
-pub struct Remaining {
-    found: BTreeMap<ProcessId, Found>,
+pub struct RemainingMergeable {
+    found: BTreeMap<ProcessId, RemainingFigure>,
     /// Lookups, each with the time of its request and the pages that ksmd tracked by then.
-    lookups: Lookups<Option<u64>, (Duration, u64)>,
+    lookups: ProcessLookups<Option<u64>, (Duration, u64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct RemainingFigure {
     at: Duration,
     /// Bytes marked mergeable. `None` if that can't be seen.
     marked: Option<u64>,
@@ -30,10 +30,10 @@ struct Found {
     tracked: u64,
 }
 
-impl Remaining {
+impl RemainingMergeable {
     /// Creates figures of no process.
     pub fn new(root: &Root) -> Self {
-        Self { found: BTreeMap::new(), lookups: Lookups::new(root, of_process) }
+        Self { found: BTreeMap::new(), lookups: ProcessLookups::new(root, read_marked_bytes) }
     }
 
     /// Returns the bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be
@@ -41,7 +41,7 @@ impl Remaining {
     /// marks more, before any of it merges, and then it is looked up at once.
     pub fn bytes(&mut self, processes: &[ProcessId], now: Duration, tracked: u64) -> Option<u64> {
         for (id, marked, (at, tracked)) in self.lookups.take_found() {
-            self.found.insert(id, Found { at, marked, tracked });
+            self.found.insert(id, RemainingFigure { at, marked, tracked });
         }
         self.found.retain(|_, found| now.saturating_sub(found.at) < FRESH);
         let mut all = Some(0);
@@ -50,9 +50,9 @@ impl Remaining {
             let is_ageing = known.is_some_and(|found| now.saturating_sub(found.at) >= FRESH / 2);
             let mut marked = known.and_then(|found| found.marked);
             if (known.is_none() || is_ageing)
-                && let Some((found, (at, tracked))) = self.lookups.ask(*id, (now, tracked))
+                && let Some((found, (at, tracked))) = self.lookups.request_lookup(*id, (now, tracked))
             {
-                self.found.insert(*id, Found { at, marked: found, tracked });
+                self.found.insert(*id, RemainingFigure { at, marked: found, tracked });
                 marked = found;
             }
             all = all.zip(marked).map(|(all, marked)| all + marked);
@@ -68,7 +68,7 @@ impl Remaining {
     }
 }
 
-fn of_process(root: &Root, pid: u32) -> Option<u64> {
+fn read_marked_bytes(root: &Root, pid: u32) -> Option<u64> {
     let mut marked = 0;
     let read = mappings::read(root, pid, "smaps", |mapping| {
         if mapping.is_mergeable() != Some(false) {
@@ -94,7 +94,7 @@ mod tests {
             std::fs::write(directory.join("smaps"), text).unwrap();
         };
         let id = ProcessId { pid: 9, start_ticks: 1 };
-        let mut remaining = Remaining::new(&Root::at(tree.path()));
+        let mut remaining = RemainingMergeable::new(&Root::at(tree.path()));
         let mut bytes = |seconds, tracked| remaining.bytes(&[id], Duration::from_secs(seconds), tracked);
         write("2000");
         assert_eq!(bytes(0, 10), Some(4096));

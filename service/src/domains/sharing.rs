@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-use ksmith_core::decide::domains::{DomainsConfig, Held, Sharing};
+use ksmith_core::decide::domains::{CrossDomainSharing, DomainsConfig, FrameMapping};
 use ksmith_core::guest::Guest;
 use ksmith_core::sample::ProcessId;
 
 use ksmith_host::guests::is_alive;
 use ksmith_host::mappings;
 use ksmith_host::memory::entries;
-use ksmith_host::memory::frames::{Frames, SharedFrames};
+use ksmith_host::memory::frames::{FrameTable, SharedFrames};
 use ksmith_host::root::Root;
 
 /// An error of [`sharing`].
@@ -30,11 +30,11 @@ pub enum SharingError {
 ///
 /// # Errors
 /// See [`SharingError`].
-pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<Sharing, SharingError> {
+pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<CrossDomainSharing, SharingError> {
     if !root.is_host() {
         return Err(SharingError::NotHost);
     }
-    let frames = Frames::open();
+    let frames = FrameTable::open();
     if !frames.are_visible() {
         return Err(SharingError::Denied);
     }
@@ -50,14 +50,14 @@ pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<
                 _ => {}
             }
         }
-        held.extend(pages.into_iter().map(|(frame, pages)| Held { frame, guest: number, pages }));
+        held.extend(pages.into_iter().map(|(frame, pages)| FrameMapping { frame, guest: number, pages }));
     }
     let domains: Vec<Option<&str>> = guests.iter().map(|guest| config.domain_of(guest)).collect();
-    Ok(Sharing::of(&domains, held, rustix::param::page_size() as u64))
+    Ok(CrossDomainSharing::from_mappings(&domains, held, rustix::param::page_size() as u64))
 }
 
 /// Calls `take` with the frame of each page of a process that is merged with another.
-fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnMut(u64)) -> io::Result<()> {
+fn merged_frames(root: &Root, frames: &FrameTable, id: ProcessId, mut take: impl FnMut(u64)) -> io::Result<()> {
     let pagemap = File::open(root.path(format!("proc/{}/pagemap", id.pid)))?;
     let mut places = Vec::new();
     let smaps = mappings::read(root, id.pid, "smaps", |mapping| {
@@ -73,7 +73,7 @@ fn merged_frames(root: &Root, frames: &Frames, id: ProcessId, mut take: impl FnM
     let size = rustix::param::page_size() as u64;
     for (start, end) in places {
         entries::each(&pagemap, id.pid, [start, end, size], |_, entries| {
-            let shared = SharedFrames::of(frames, entries);
+            let shared = SharedFrames::look_up(frames, entries);
             for entry in entries.iter().filter(|entry| entry.is_anonymous() && !entry.is_exclusive()) {
                 if entry.frame() == 0 {
                     return Err(io::ErrorKind::PermissionDenied.into());

@@ -5,7 +5,7 @@
 use ksmith_core::decide::domains::OnExit;
 use ksmith_core::kernel::number;
 
-use ksmith_host::guests::{OffList, Why};
+use ksmith_host::guests::{OffList, SwitchOffReason};
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
@@ -15,7 +15,7 @@ pub fn switch_on_again(root: &Root, off: &OffList, dry_run: bool) -> Vec<String>
     if !dry_run {
         notes.extend(off.forget_the_gone(root).err().map(|error| error.to_string()));
     }
-    let guests = off.listed(Why::Domain);
+    let guests = off.listed(SwitchOffReason::Domain);
     let (wanted, kept): (Vec<_>, Vec<_>) =
         guests.into_iter().partition(|guest| guest.on_exit == Some(OnExit::Restore));
     let reason = if wanted.is_empty() { None } else { reason_to_keep(root) };
@@ -70,7 +70,7 @@ mod tests {
         let ksm = tree.path().join("sys/kernel/mm/ksm");
         std::fs::create_dir_all(&ksm).unwrap();
         std::fs::write(ksm.join("run"), "0\n").unwrap();
-        let directory = StateDir::of(&root);
+        let directory = StateDir::from_root(&root);
         directory.make().unwrap();
         let mut entries = Vec::new();
         for (pid, on_exit) in [(10, r#", "on_exit": "restore""#), (11, r#", "on_exit": "keep""#), (12, "")] {

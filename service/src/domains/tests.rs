@@ -1,14 +1,14 @@
-use ksmith_core::decide::Reason;
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::decide::domains::DomainMode;
 use ksmith_core::kernel::KsmStat;
-use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::sample::{Process, ProcessId};
-use ksmith_host::guests::{Guests, Uri};
+use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::sample::{ProcessId, ProcessSample};
+use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::undo::StateDir;
 use tempfile::TempDir;
 
 use super::*;
-use crate::testing::Log;
+use crate::testing::ThreadLog;
 
 /// A tree with two virtual machines: `web` (PID 10) and `db` (PID 11).
 fn tree() -> TempDir {
@@ -26,9 +26,9 @@ fn tree() -> TempDir {
 }
 
 fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
-    let process = |&(pid, name): &(u32, &str)| Process {
+    let process = |&(pid, name): &(u32, &str)| ProcessSample {
         ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
-        ..Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), true)
+        ..ProcessSample::new(ProcessId { pid, start_ticks: 7 }, name.into(), true)
     };
     Sample {
         at: Duration::from_secs(second),
@@ -52,8 +52,8 @@ fn guard(root: &Root) -> DomainGuard {
 
 /// Returns true if the guard lets ksmd run.
 fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> bool {
-    let knobs = Knobs::none().with(Knob::Run, 1);
-    let decision = Decision::new(knobs, Reason::new("burst", String::new()), Duration::from_secs(60));
+    let knobs = KnobSettings::none().with(Knob::Run, 1);
+    let decision = PolicyDecision::new(knobs, DecisionReason::new("burst", String::new()), Duration::from_secs(60));
     let decision = guard.guard(sample, known, decision);
     let runs = decision.knobs.get(Knob::Run) == Some(1);
     assert_eq!(runs, guard.parked().is_none());
@@ -65,13 +65,13 @@ fn may_run(guard: &mut DomainGuard, sample: &Sample, known: &GuestSnapshot) -> b
 fn a_guest_that_can_not_be_noted_is_not_switched_off() {
     let tree = tree();
     let root = Root::at(tree.path());
-    let directory = StateDir::of(&root);
+    let directory = StateDir::from_root(&root);
     directory.make().unwrap();
     std::fs::create_dir(directory.path().join("undo.json.new")).unwrap();
     let mut guard = DomainGuard { off: Some(OffList::open(&directory).unwrap()), ..guard(&root) };
     let both = sample(1, &[(10, "web"), (11, "db")]);
-    let known = Guests::new(root.clone(), Uri::default()).snapshot(&both);
-    let log = Log::default();
+    let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&both);
+    let log = ThreadLog::default();
     log.gather(|| assert!(!may_run(&mut guard, &both, &known)));
     let said = "db is not switched off, because that could not be noted";
     assert!(log.text().contains(said), "{}", log.text());
@@ -81,7 +81,7 @@ fn a_guest_that_can_not_be_noted_is_not_switched_off() {
 fn a_process_that_the_snapshot_does_not_have_keeps_ksmd_parked() {
     let tree = tree();
     let root = Root::at(tree.path());
-    let (mut guard, mut guests) = (guard(&root), Guests::new(root.clone(), Uri::default()));
+    let (mut guard, mut guests) = (guard(&root), GuestTracker::new(root.clone(), LibvirtUri::default()));
     let web = sample(1, &[(10, "web")]);
     assert!(!may_run(&mut guard, &web, &GuestSnapshot::default()), "the registry has not looked yet");
     assert_eq!(guard.parked(), Some("web (pid 10) is not known yet"));
@@ -109,7 +109,7 @@ fn a_process_that_calls_itself_a_guest_of_the_admitted_domain_keeps_ksmd_parked(
     let root = Root::at(tree.path());
     let mut guard = guard(&root);
     let web = sample(1, &[(10, "web")]);
-    let known = Guests::new(root.clone(), Uri::default()).snapshot(&web);
+    let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&web);
     assert!(!may_run(&mut guard, &web, &known));
     let why = guard.parked().unwrap();
     assert!(why.starts_with("web [1000] (pid 10) belongs to no domain"), "{why}");
@@ -135,7 +135,7 @@ fn what_may_stay_mergeable_is_the_firmware_of_a_verified_guest() {
         };
         let mut guard = DomainGuard::new(root.clone(), config, None);
         let db = sample(1, &[(11, "db")]);
-        let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+        let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&db);
         // Its own monitor says that it is off.
         guard.domains.adopt(db.processes[0].id.into());
         assert_eq!(may_run(&mut guard, &db, &known), runs, "verified: {is_verified}; {:?}", guard.parked());
@@ -154,7 +154,7 @@ fn where_the_kernel_tells_nothing_the_word_of_a_guest_counts_only_if_it_is_verif
         let mut guard = guard(&root);
         let mut db = sample(1, &[(11, "db")]);
         db.processes[0].ksm.mergeable = None;
-        let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+        let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&db);
         guard.domains.adopt(db.processes[0].id.into());
         assert_eq!(may_run(&mut guard, &db, &known), runs, "verified: {is_verified}; {:?}", guard.parked());
     }
@@ -165,7 +165,7 @@ fn a_process_that_executes_another_program_is_not_taken_for_the_guest_that_it_wa
     let tree = tree();
     let root = Root::at(tree.path());
     let mut guard = guard(&root);
-    let known = Guests::new(root.clone(), Uri::default()).snapshot(&sample(1, &[(10, "web")]));
+    let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&sample(1, &[(10, "web")]));
     assert!(may_run(&mut guard, &sample(2, &[(10, "web")]), &known));
     assert!(!may_run(&mut guard, &sample(3, &[(10, "other")]), &known));
     assert_eq!(guard.parked(), Some("other (pid 10) is not known yet"));
@@ -178,7 +178,7 @@ fn a_guest_outside_is_switched_at_the_first_look_that_knows_it() {
     let mut guard = guard(&root);
     let db = sample(1, &[(11, "db")]);
     may_run(&mut guard, &db, &GuestSnapshot::default());
-    let known = Guests::new(root.clone(), Uri::default()).snapshot(&db);
+    let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&db);
     may_run(&mut guard, &db, &known);
     assert!(guard.parked().unwrap().ends_with("is being switched off"), "{:?}", guard.parked());
     // Its QEMU has no monitor, which the next looks tell.

@@ -27,9 +27,9 @@ const _: () = assert!(FRESH.as_millis() + GUARD_LOOK.as_millis() < GUARD_SLEEP.a
 
 /// Searches for processes that may merge and are not known.
 #[derive(Debug)]
-pub(super) struct Unknown {
+pub(super) struct UnknownSearch {
     root: Root,
-    thread: Option<Thread>,
+    thread: Option<SearchThread>,
     /// Time of the request under way.
     asked: Option<Duration>,
     /// The newest answers, and the time of their request.
@@ -37,18 +37,18 @@ pub(super) struct Unknown {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct SearchThread {
     jobs: Sender<BTreeSet<u32>>,
     found: Receiver<Vec<u32>>,
 }
 
-impl Unknown {
+impl UnknownSearch {
     pub(super) fn new(root: &Root) -> Self {
         Self { root: root.clone(), thread: None, asked: None, last: None }
     }
 
     /// Returns the processes that may merge and are missing in the sample; `None` while that is not known.
-    pub(super) fn look(&mut self, sample: &Sample) -> Option<Vec<u32>> {
+    pub(super) fn find_unknown(&mut self, sample: &Sample) -> Option<Vec<u32>> {
         let known: u64 = sample.processes.iter().filter_map(|process| process.ksm.rmap_items).sum();
         if sample.ksm.tracked_pages() <= known {
             return Some(Vec::new());
@@ -64,7 +64,7 @@ impl Unknown {
             Some(Err(TryRecvError::Empty)) | None => {}
         }
         if self.thread.is_none() {
-            self.thread = Thread::start(&self.root);
+            self.thread = SearchThread::start(&self.root);
         }
         let thread = self.thread.as_ref()?;
         if self.asked.is_none() && thread.jobs.try_send(known.clone()).is_ok() {
@@ -78,7 +78,7 @@ impl Unknown {
     }
 }
 
-impl Thread {
+impl SearchThread {
     fn start(root: &Root) -> Option<Self> {
         let (jobs, waiting) = bounded::<BTreeSet<u32>>(1);
         let (sender, found) = bounded(1);
@@ -111,7 +111,7 @@ fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Vec<u32> {
     }
     let may_merge = |(pid, answer): (u32, std::io::Result<Vec<u8>>)| match answer {
         Ok(bytes) => is_involved(&String::from_utf8_lossy(&bytes)).then_some(pid),
-        Err(error) => ksmith_host::proc_file::Unanswered::of(&error).map(|_| pid),
+        Err(error) => ksmith_host::proc_file::UnansweredRead::find_in(&error).map(|_| pid),
     };
     reader::read_each(&pids, "ksm_stat").into_iter().filter_map(may_merge).collect()
 }
@@ -132,12 +132,12 @@ mod tests {
         };
         add(7, "ksm_rmap_items 5\nksm_mergeable: yes\n");
         add(8, "ksm_rmap_items 0\nksm_mergeable: no\n");
-        let mut unknown = Unknown::new(&Root::at(tree.path()));
+        let mut unknown = UnknownSearch::new(&Root::at(tree.path()));
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
         sample.ksm.pages_unshared = Reading::Value(0);
-        assert_eq!(unknown.look(&sample), Some(vec![]), "no process is asked while the count is right");
+        assert_eq!(unknown.find_unknown(&sample), Some(vec![]), "no process is asked while the count is right");
         sample.ksm.pages_unshared = Reading::Value(5);
-        assert_eq!(unknown.look(&sample), Some(vec![7]));
+        assert_eq!(unknown.find_unknown(&sample), Some(vec![7]));
     }
 
     #[test]
@@ -145,11 +145,11 @@ mod tests {
         let (jobs, waiting) = bounded(1);
         let (sender, found) = bounded(1);
         drop((waiting, sender));
-        let thread = Some(Thread { jobs, found });
-        let mut unknown = Unknown { root: Root::host(), thread, asked: Some(Duration::ZERO), last: None };
+        let thread = Some(SearchThread { jobs, found });
+        let mut unknown = UnknownSearch { root: Root::host(), thread, asked: Some(Duration::ZERO), last: None };
         let mut sample = Sample { page_size: 4096, at: Duration::from_secs(1), ..Sample::default() };
         sample.ksm.pages_unshared = Reading::Value(5);
-        unknown.look(&sample);
+        unknown.find_unknown(&sample);
         let answer = || unknown.thread.as_ref().unwrap().found.recv_timeout(Duration::from_secs(60));
         assert!(unknown.last.is_some() || answer().is_ok());
     }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ksmith_core::decide::domains::{DomainGuest, DomainMode, Domains};
+use ksmith_core::decide::domains::{DomainGuest, DomainMode, TrustDomainGuard};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::kernel::RMAP_ITEM_BYTES;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_core::units::Bytes;
 use ksmith_host::guests::GuestSnapshot;
 use ksmith_host::root::Root;
 
-use super::nodes::Bindings;
-use super::remaining::Remaining;
+use super::nodes::NodeBindings;
+use super::remaining::RemainingMergeable;
 
 /// Error text of a guest that may merge although it reports that it is off.
 const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
@@ -19,15 +19,15 @@ const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable,
 
 /// Builds views of guests, and caches what is expensive to find out.
 #[derive(Debug)]
-pub(super) struct Views {
+pub(super) struct GuestViews {
     root: Root,
-    bindings: Bindings,
-    remaining: Remaining,
+    bindings: NodeBindings,
+    remaining: RemainingMergeable,
 }
 
-impl Views {
+impl GuestViews {
     pub(super) fn new(root: &Root) -> Self {
-        Self { root: root.clone(), bindings: Bindings::new(root), remaining: Remaining::new(root) }
+        Self { root: root.clone(), bindings: NodeBindings::new(root), remaining: RemainingMergeable::new(root) }
     }
 
     /// Drops the figures of a guest that was switched.
@@ -36,14 +36,14 @@ impl Views {
     }
 
     /// Returns the guests of a sample as the decision sees them.
-    pub(super) fn of(
+    pub(super) fn build_views(
         &mut self,
         sample: &Sample,
         guests: &[Guest],
         known: &GuestSnapshot,
-        domains: &Domains,
+        domains: &TrustDomainGuard,
     ) -> Vec<DomainGuest> {
-        let processes: BTreeMap<ProcessId, &Process> =
+        let processes: BTreeMap<ProcessId, &ProcessSample> =
             sample.processes.iter().map(|process| (process.id, process)).collect();
         guests.iter().map(|guest| self.one(sample, guest, known, domains, &processes)).collect()
     }
@@ -53,8 +53,8 @@ impl Views {
         sample: &Sample,
         guest: &Guest,
         known: &GuestSnapshot,
-        domains: &Domains,
-        processes: &BTreeMap<ProcessId, &Process>,
+        domains: &TrustDomainGuard,
+        processes: &BTreeMap<ProcessId, &ProcessSample>,
     ) -> DomainGuest {
         let config = domains.config();
         let of_guest = || guest.processes.iter().map(|id| processes.get(id));
@@ -65,7 +65,7 @@ impl Views {
         let target = known.target(guest).filter(|_| is_known);
         let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
         let mut unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
-        let mut mergeable = of_all(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
+        let mut mergeable = any_mergeable(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
         if mergeable.is_none() && !guest.is_verified {
             unswitchable.get_or_insert(UNTOLD.to_owned());
         }
@@ -110,7 +110,7 @@ impl Views {
 }
 
 /// Returns true if any process of a guest is mergeable; `None` if none is and one is not known.
-fn of_all(processes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+fn any_mergeable(processes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(false);
     for mergeable in processes {
         match mergeable {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn one_process_that_is_not_known_leaves_a_guest_unknown() {
-        let of = |processes: &[Option<bool>]| of_all(processes.iter().copied());
+        let of = |processes: &[Option<bool>]| any_mergeable(processes.iter().copied());
         assert_eq!(of(&[Some(false), Some(false)]), Some(false));
         assert_eq!(of(&[Some(false), None]), None);
         assert_eq!(of(&[None, Some(true)]), Some(true));

@@ -22,9 +22,9 @@ const MOST_GRAVES: usize = 4;
 
 /// Children that were killed and have not ended yet.
 #[derive(Debug, Default)]
-pub(super) struct FoldGraves(Vec<Child>);
+pub(super) struct KilledFoldChildren(Vec<Child>);
 
-impl FoldGraves {
+impl KilledFoldChildren {
     /// Collects those that have ended. Returns true if another child may be started.
     pub fn collect(&mut self) -> bool {
         self.0.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
@@ -78,7 +78,7 @@ impl FoldChild {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("fold replies".to_owned()).spawn(read) {
-            FoldGraves::default().bury(child);
+            KilledFoldChildren::default().bury(child);
             return Err(error);
         }
         Ok(Self { child, requests, replies, charged: Duration::ZERO })
@@ -107,7 +107,7 @@ impl FoldChild {
     }
 
     /// Ends the child by end of input, or kills it. Returns the CPU time that was not charged yet.
-    pub fn end(self, graves: &mut FoldGraves) -> Duration {
+    pub fn end(self, graves: &mut KilledFoldChildren) -> Duration {
         let Self { child, requests, charged, .. } = self;
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok();
         let ticks = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.cpu_ticks);

@@ -64,7 +64,7 @@ impl FoldedFigures {
 mod tests {
     use ksmith_core::fold::ZeroReading;
     use ksmith_core::guest;
-    use ksmith_core::sample::Process;
+    use ksmith_core::sample::ProcessSample;
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
             );
         }
         figures.publish(&ledger, 1 << 30);
-        let processes = [1, 3, 5].map(|pid| Process::new(process(pid), "a".into(), true)).into();
+        let processes = [1, 3, 5].map(|pid| ProcessSample::new(process(pid), "a".into(), true)).into();
         let sample = Sample { processes, ..Sample::default() };
         let (mut guests, _) = guest::group(&sample, |_| None);
         guests.sort_by_key(|guest| guest.id().pid());

@@ -1,6 +1,6 @@
 //! The folder: a thread of its own decides which processes give their zero pages back, and has a child do it.
 //!
-//! [`Folder::take_sample`] hands a sample over now and then by a channel of bounded length. A child of this program's
+//! [`Folder::offer_sample`] hands a sample over now and then by a channel of bounded length. A child of this program's
 //! own reads and splits memory: a process may hold up its readers for ever. The thread kills the child after a
 //! deadline, and backs off from the process for long. The CPU time of the child is charged to the budget.
 //! [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
@@ -27,7 +27,7 @@ use tracing::warn;
 
 pub use self::config::{FoldConfig, FoldMode};
 pub use self::figures::FoldedFigures;
-use self::worker::Worker;
+use self::worker::FolderWorker;
 
 /// The hidden command of ksmith that is the child.
 pub const WORKER_COMMAND: &str = "fold-worker";
@@ -48,7 +48,7 @@ const MOST_NOTES: usize = 256;
 type NameGuests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 
 #[derive(Debug)]
-enum Order {
+enum FolderOrder {
     Take(Box<Sample>),
     Configure(FoldConfig),
     End,
@@ -60,7 +60,7 @@ type Notes = Arc<Mutex<Vec<FoldNote>>>;
 /// The handle of the thread. Dropping it ends the thread and its child, and waits for that a short time.
 #[derive(Debug)]
 pub struct Folder {
-    orders: Sender<Order>,
+    orders: Sender<FolderOrder>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     notes: Notes,
@@ -82,7 +82,7 @@ impl Folder {
         let (orders, inbox) = bounded(WAITING);
         let (end, ended) = bounded(1);
         let notes = Notes::default();
-        let worker = Worker::new(command, config, figures, Box::new(name_guests), Arc::clone(&notes));
+        let worker = FolderWorker::new(command, config, figures, Box::new(name_guests), Arc::clone(&notes));
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
@@ -98,7 +98,7 @@ impl Folder {
     }
 
     /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
-    pub fn take_sample(&mut self, sample: &Sample) {
+    pub fn offer_sample(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         // One place is left for orders that are not sent again.
         if is_due && self.orders.len() + 1 < WAITING {
@@ -111,13 +111,13 @@ impl Folder {
                 page_samples: Reading::Absent,
                 ..Sample::default()
             };
-            let _ = self.orders.try_send(Order::Take(Box::new(handed)));
+            let _ = self.orders.try_send(FolderOrder::Take(Box::new(handed)));
         }
     }
 
     /// Replaces the configuration. Waits no longer for a busy thread than at the end.
     pub fn configure(&mut self, config: FoldConfig) {
-        if self.orders.send_timeout(Order::Configure(config), PATIENCE).is_err() {
+        if self.orders.send_timeout(FolderOrder::Configure(config), PATIENCE).is_err() {
             warn!("[fold] has changed, and the thread that folds does not answer; reload the configuration again");
         }
         self.last = None;
@@ -131,7 +131,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let is_told = self.orders.send_timeout(Order::End, PATIENCE).is_ok();
+        let is_told = self.orders.send_timeout(FolderOrder::End, PATIENCE).is_ok();
         if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
             if let Some(thread) = self.thread.take() {
                 let _ = thread.join();

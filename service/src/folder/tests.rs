@@ -1,9 +1,9 @@
 use std::path::Path;
 
 use crossbeam_channel::unbounded;
-use ksmith_core::guest::{Kind, group};
+use ksmith_core::guest::{GuestKind, group};
 use ksmith_core::kernel::Meminfo;
-use ksmith_core::sample::{Process, ProcessId};
+use ksmith_core::sample::{ProcessId, ProcessSample};
 
 use super::worker::LOOK_DEADLINE;
 use super::*;
@@ -36,12 +36,12 @@ fn all() -> FoldConfig {
     FoldConfig { mode: FoldMode::All, ..FoldConfig::default() }
 }
 
-fn process(pid: u32, is_vm: bool) -> Process {
+fn process(pid: u32, is_vm: bool) -> ProcessSample {
     let id = ProcessId { pid, start_ticks: 5 };
-    Process { rss_bytes: 300 * MIB, ..Process::new(id, format!("web{pid}").into(), is_vm) }
+    ProcessSample { rss_bytes: 300 * MIB, ..ProcessSample::new(id, format!("web{pid}").into(), is_vm) }
 }
 
-fn sample(processes: Vec<Process>) -> Sample {
+fn sample(processes: Vec<ProcessSample>) -> Sample {
     let memory = Reading::Value(Meminfo { total: Some(1 << 30), ..Meminfo::default() });
     Sample { at: Duration::from_secs(1000), page_size: 4096, memory, processes, ..Sample::default() }
 }
@@ -54,7 +54,7 @@ fn wait_until(what: impl Fn() -> bool) {
 }
 
 /// Waits for a note of this state.
-fn note(notes: &Notes, state: &str) -> String {
+fn wait_for_note(notes: &Notes, state: &str) -> String {
     let found = || notes.lock().unwrap().iter().find(|note| note.state == state).map(|note| note.text.clone());
     wait_until(|| found().is_some());
     found().unwrap()
@@ -70,16 +70,16 @@ fn wait_for_end(directory: &Path) {
 fn a_process_is_looked_at_and_folded_and_its_figure_published() {
     let figures = FoldedFigures::default();
     let mut folder = Folder::start(shell(WORKER), all(), figures.clone(), |_| Vec::new()).unwrap();
-    folder.take_sample(&sample(vec![process(7, false)]));
+    folder.offer_sample(&sample(vec![process(7, false)]));
     wait_until(|| figures.total_bytes() == Some(100 * MIB));
     assert_eq!(
-        note(&folder.notes, "fold"),
+        wait_for_note(&folder.notes, "fold"),
         "fold web7 (pid 7): 100 % of sampled huge pages hold zeros, about 100 MiB for 74 ms of CPU"
     );
-    note(&folder.notes, "folded");
+    wait_for_note(&folder.notes, "folded");
     assert!(folder.drain_notes().len() >= 2 && folder.drain_notes().is_empty());
     // The process has ended.
-    folder.take_sample(&Sample { at: Duration::from_secs(1003), ..sample(Vec::new()) });
+    folder.offer_sample(&Sample { at: Duration::from_secs(1003), ..sample(Vec::new()) });
     wait_until(|| figures.total_bytes().is_none());
 }
 
@@ -87,17 +87,25 @@ fn a_process_is_looked_at_and_folded_and_its_figure_published() {
 fn a_process_that_holds_the_child_up_is_given_up_and_the_child_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (figures, notes) = (FoldedFigures::default(), Notes::default());
-    let mut worker =
-        Worker::new(silent(directory.path()), all(), figures.clone(), Box::new(|_| Vec::new()), Arc::clone(&notes));
+    let mut worker = FolderWorker::new(
+        silent(directory.path()),
+        all(),
+        figures.clone(),
+        Box::new(|_| Vec::new()),
+        Arc::clone(&notes),
+    );
     assert_eq!(worker.look_deadline, LOOK_DEADLINE);
     worker.look_deadline = Duration::from_millis(300);
     let (orders, inbox) = unbounded();
     let thread = std::thread::spawn(move || worker.work(&inbox));
-    orders.send(Order::Take(Box::new(sample(vec![process(7, false)])))).unwrap();
-    assert!(note(&notes, "silent").starts_with("web7 (pid 7) does not let its memory be read; next look in 1 h"));
+    orders.send(FolderOrder::Take(Box::new(sample(vec![process(7, false)])))).unwrap();
+    assert!(
+        wait_for_note(&notes, "silent")
+            .starts_with("web7 (pid 7) does not let its memory be read; next look in 1 h")
+    );
     wait_for_end(directory.path());
     assert_eq!(figures.total_bytes(), None, "nothing is known of it");
-    orders.send(Order::End).unwrap();
+    orders.send(FolderOrder::End).unwrap();
     thread.join().unwrap();
 }
 
@@ -106,7 +114,7 @@ fn the_end_waits_for_no_process() {
     let directory = tempfile::tempdir().unwrap();
     let mut folder =
         Folder::start(silent(directory.path()), all(), FoldedFigures::default(), |_| Vec::new()).unwrap();
-    folder.take_sample(&sample(vec![process(7, false)]));
+    folder.offer_sample(&sample(vec![process(7, false)]));
     let pid = directory.path().join("pid");
     wait_until(|| std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')));
     drop(folder);
@@ -117,9 +125,9 @@ fn the_end_waits_for_no_process() {
 fn a_child_that_does_not_start_or_talks_nonsense_is_said_once() {
     for command in [vec!["/nonexistent/ksmith".to_owned()], shell("read line; echo hello"), shell("exit 0")] {
         let mut folder = Folder::start(command, all(), FoldedFigures::default(), |_| Vec::new()).unwrap();
-        folder.take_sample(&sample(vec![process(7, false)]));
-        assert!(note(&folder.notes, "hindered").starts_with("nothing is folded: "));
-        folder.take_sample(&Sample { at: Duration::from_secs(1010), ..sample(vec![process(8, false)]) });
+        folder.offer_sample(&sample(vec![process(7, false)]));
+        assert!(wait_for_note(&folder.notes, "hindered").starts_with("nothing is folded: "));
+        folder.offer_sample(&Sample { at: Duration::from_secs(1010), ..sample(vec![process(8, false)]) });
         wait_until(|| folder.orders.is_empty());
         assert_eq!(folder.drain_notes().len(), 1);
     }
@@ -130,12 +138,12 @@ fn the_mode_chooses_the_processes() {
     let sample = sample(vec![process(1, true), process(2, true), process(3, false)]);
     let (mut guests, _) = group(&sample, |_| None);
     for guest in &mut guests {
-        (guest.kind, guest.is_verified) = (Kind::new("qemu"), guest.id().pid() != 2);
+        (guest.kind, guest.is_verified) = (GuestKind::new("qemu"), guest.id().pid() != 2);
     }
     let chosen = |mode| {
         let (config, guests) = (FoldConfig { mode, ..FoldConfig::default() }, guests.clone());
         let name_guests: NameGuests = Box::new(move |_| guests.clone());
-        let worker = Worker::new(Vec::new(), config, FoldedFigures::default(), name_guests, Notes::default());
+        let worker = FolderWorker::new(Vec::new(), config, FoldedFigures::default(), name_guests, Notes::default());
         let pids = worker.candidates(&sample).into_iter().map(|candidate| candidate.id.pid);
         pids.collect::<Vec<_>>()
     };

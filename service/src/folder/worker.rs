@@ -9,11 +9,11 @@ use ksmith_core::sample::{ProcessId, Sample};
 use ksmith_host::own_use::thread_cpu;
 use tracing::{debug, info};
 
-use super::child::{FoldChild, FoldGraves};
+use super::child::{FoldChild, KilledFoldChildren};
 use super::config::{FoldConfig, FoldMode};
 use super::figures::FoldedFigures;
 use super::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
-use super::{MOST_NOTES, NameGuests, Notes, Order};
+use super::{FolderOrder, MOST_NOTES, NameGuests, Notes};
 
 /// Huge pages that a look reads: 64 MiB.
 const SAMPLES: usize = 32;
@@ -38,7 +38,7 @@ const HINDERED: Duration = Duration::from_secs(600);
 const BEAT: Duration = Duration::from_millis(500);
 
 /// The end of a request.
-enum Ending {
+enum RequestEnding {
     Reply(FoldReply),
     /// The process held the child up.
     Silent,
@@ -48,7 +48,7 @@ enum Ending {
     End,
 }
 
-pub(super) struct Worker {
+pub(super) struct FolderWorker {
     command: Vec<String>,
     config: FoldConfig,
     figures: FoldedFigures,
@@ -58,7 +58,7 @@ pub(super) struct Worker {
     ledger: FoldLedger,
     host_bytes: u64,
     child: Option<FoldChild>,
-    graves: FoldGraves,
+    graves: KilledFoldChildren,
     /// The deadline of a look.
     pub(super) look_deadline: Duration,
     /// Time of the last sample, by this thread's clock and by the sample's.
@@ -70,7 +70,7 @@ pub(super) struct Worker {
     charged: Duration,
 }
 
-impl Worker {
+impl FolderWorker {
     pub(super) fn new(
         command: Vec<String>,
         config: FoldConfig,
@@ -88,7 +88,7 @@ impl Worker {
             ledger: FoldLedger::default(),
             host_bytes: 0,
             child: None,
-            graves: FoldGraves::default(),
+            graves: KilledFoldChildren::default(),
             look_deadline: LOOK_DEADLINE,
             met: None,
             hindered: None,
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Runs until an order to end, or until no sender is left.
-    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+    pub(super) fn work(mut self, inbox: &Receiver<FolderOrder>) {
         loop {
             let wait = self.step(inbox);
             self.publish();
@@ -112,7 +112,7 @@ impl Worker {
                 order => order,
             };
             match order {
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(FolderOrder::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(order) => self.carry_out(order),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -125,15 +125,15 @@ impl Worker {
         self.met.map_or(Duration::ZERO, |(then, at)| at + then.elapsed())
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: FolderOrder) {
         match order {
-            Order::Take(sample) => self.meet(&sample),
-            Order::Configure(config) => {
+            FolderOrder::Take(sample) => self.meet(&sample),
+            FolderOrder::Configure(config) => {
                 self.policy.configure(config.terms());
                 self.config = config;
                 (self.hindered, self.hindrance) = (None, None);
             }
-            Order::End => {}
+            FolderOrder::End => {}
         }
     }
 
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// Does the next step. Returns the time to wait for the one after it; `None` if the daemon ends.
-    fn step(&mut self, inbox: &Receiver<Order>) -> Option<Duration> {
+    fn step(&mut self, inbox: &Receiver<FolderOrder>) -> Option<Duration> {
         let used = thread_cpu();
         self.policy.charge(used.saturating_sub(self.charged));
         self.charged = used;
@@ -202,46 +202,51 @@ impl Worker {
             samples: SAMPLES,
         };
         let deadline = self.look_deadline + cpu_limit * PASS_SLOWNESS;
-        match self.ask(&request, deadline, inbox) {
-            Ending::Reply(reply) => self.take_reply(id, reply),
-            Ending::Silent => {
+        match self.send_request(&request, deadline, inbox) {
+            RequestEnding::Reply(reply) => self.take_reply(id, reply),
+            RequestEnding::Silent => {
                 self.record_silence(id);
                 self.end_child();
             }
-            Ending::Broken => {
+            RequestEnding::Broken => {
                 self.hinder("no child reads memory for it: it can't be started, or ended by itself".to_owned());
                 self.end_child();
             }
-            Ending::End => return None,
+            RequestEnding::End => return None,
         }
         Some(Duration::ZERO)
     }
 
     /// Sends a request and waits for the reply. Orders that come meanwhile are carried out.
-    fn ask(&mut self, request: &FoldRequest, deadline: Duration, inbox: &Receiver<Order>) -> Ending {
+    fn send_request(
+        &mut self,
+        request: &FoldRequest,
+        deadline: Duration,
+        inbox: &Receiver<FolderOrder>,
+    ) -> RequestEnding {
         if self.child.is_none() {
             if !self.graves.collect() {
-                return Ending::Broken;
+                return RequestEnding::Broken;
             }
             match FoldChild::start(&self.command) {
                 Ok(child) => self.child = Some(child),
                 Err(error) => {
                     debug!("no child for folding: {error}");
-                    return Ending::Broken;
+                    return RequestEnding::Broken;
                 }
             }
         }
-        let Some(child) = self.child.as_mut() else { return Ending::Broken };
+        let Some(child) = self.child.as_mut() else { return RequestEnding::Broken };
         let replies = child.replies.clone();
         if child.send(request).is_err() {
-            return Ending::Broken;
+            return RequestEnding::Broken;
         }
         let (began, starved_before) = (Instant::now(), child.starved());
         loop {
             select! {
-                recv(replies) -> reply => return reply.map_or(Ending::Broken, Ending::Reply),
+                recv(replies) -> reply => return reply.map_or(RequestEnding::Broken, RequestEnding::Reply),
                 recv(inbox) -> order => match order {
-                    Ok(Order::End) | Err(_) => return Ending::End,
+                    Ok(FolderOrder::End) | Err(_) => return RequestEnding::End,
                     Ok(order) => self.carry_out(order),
                 },
                 default(BEAT.min(deadline)) => {}
@@ -250,7 +255,7 @@ impl Worker {
             let starved = starved.saturating_sub(starved_before);
             let passed = began.elapsed();
             if passed.saturating_sub(starved) >= deadline || passed >= LONGEST_DEADLINE {
-                return Ending::Silent;
+                return RequestEnding::Silent;
             }
         }
     }
@@ -298,7 +303,7 @@ impl Worker {
     fn hinder(&mut self, why: String) {
         self.hindered = Some(Instant::now() + HINDERED);
         if self.hindrance.as_ref() != Some(&why) {
-            self.policy.note("hindered", format!("nothing is folded: {why}"));
+            self.policy.add_note("hindered", format!("nothing is folded: {why}"));
             self.hindrance = Some(why);
         }
     }

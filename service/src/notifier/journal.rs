@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
-use ksmith_core::alarm::Notice;
+use ksmith_core::alarm::AlarmTransition;
 use ksmith_core::printable::OneLine;
 
 /// The socket at which journald takes entries.
@@ -13,14 +13,14 @@ pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 ///
 /// # Errors
 /// There is no journald, or it does not take the entry at once.
-pub(super) fn send(socket: &str, notice: &Notice) -> io::Result<()> {
+pub(super) fn send(socket: &str, notice: &AlarmTransition) -> io::Result<()> {
     let datagram = UnixDatagram::unbound()?;
     datagram.set_nonblocking(true)?;
     datagram.send_to(entry(notice).as_bytes(), socket)?;
     Ok(())
 }
 
-pub(super) fn entry(notice: &Notice) -> String {
+pub(super) fn entry(notice: &AlarmTransition) -> String {
     // warning, and notice.
     let priority = if notice.begins { 4 } else { 5 };
     format!(

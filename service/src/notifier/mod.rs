@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use ksmith_core::alarm::Notice;
+use ksmith_core::alarm::AlarmTransition;
 use tracing::warn;
 
 pub use self::config::NotifyConfig;
@@ -24,8 +24,8 @@ const WAITING: usize = 32;
 
 /// A notice to deliver, with the configuration in force.
 #[derive(Debug)]
-struct Order {
-    notice: Notice,
+struct NotifierOrder {
+    notice: AlarmTransition,
     config: Arc<NotifyConfig>,
 }
 
@@ -33,7 +33,7 @@ struct Order {
 #[derive(Debug)]
 pub struct Notifier {
     config: Arc<NotifyConfig>,
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<NotifierOrder>>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,8 +56,8 @@ impl Notifier {
     }
 
     /// Queues a notice for delivery. Never waits.
-    pub fn tell(&self, notice: Notice) {
-        let order = Order { notice, config: Arc::clone(&self.config) };
+    pub fn queue_notice(&self, notice: AlarmTransition) {
+        let order = NotifierOrder { notice, config: Arc::clone(&self.config) };
         let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
         if matches!(sent, Some(Err(_))) {
             warn!("too many notices wait for [notify] command; one is lost");

@@ -3,14 +3,14 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ksmith_core::alarm::Alarm;
-use ksmith_core::sim::Plan;
+use ksmith_core::alarm::AlarmKind;
+use ksmith_core::sim::GuestPlan;
 
 use super::*;
-use crate::testing::Scene;
+use crate::testing::DaemonScene;
 
-fn notice(begins: bool, text: &str) -> Notice {
-    Notice { alarm: Alarm::Exposure, begins, text: text.to_owned() }
+fn notice(begins: bool, text: &str) -> AlarmTransition {
+    AlarmTransition { alarm: AlarmKind::Exposure, begins, text: text.to_owned() }
 }
 
 /// A command that runs a script. The shell reads it: to execute a file that was just written fails while another test's
@@ -45,8 +45,8 @@ fn the_command_gets_each_notice_in_its_environment() {
     let out = directory.path().join("out");
     let body = format!("printf '%s\\n' \"$1|$KSMITH_ALARM|$KSMITH_STATE|$KSMITH_TEXT\" >> {}", out.display());
     let notifier = Notifier::start(script(directory.path(), &body)).unwrap();
-    notifier.tell(notice(true, "too much\nis merged"));
-    notifier.tell(notice(false, "well again"));
+    notifier.queue_notice(notice(true, "too much\nis merged"));
+    notifier.queue_notice(notice(false, "well again"));
     assert_tells(&out, "an argument|exposure|begins|too much\\nis merged\nan argument|exposure|ends|well again\n");
 }
 
@@ -55,7 +55,7 @@ fn a_command_that_hangs_delays_neither_the_teller_nor_the_end_for_long() {
     let directory = tempfile::tempdir().unwrap();
     let notifier = Notifier::start(script(directory.path(), "exec sleep 1000")).unwrap();
     let began = Instant::now();
-    (0..1000).for_each(|_| notifier.tell(notice(true, "again")));
+    (0..1000).for_each(|_| notifier.queue_notice(notice(true, "again")));
     drop(notifier);
     assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
 }
@@ -66,10 +66,10 @@ fn a_command_that_is_not_there_or_fails_is_no_fault_of_the_daemon() {
     let out = directory.path().join("out");
     let missing = NotifyConfig { command: vec!["/nonexistent/notify".to_owned()], ..NotifyConfig::default() };
     let mut notifier = Notifier::start(missing).unwrap();
-    notifier.tell(notice(true, "one"));
+    notifier.queue_notice(notice(true, "one"));
     notifier.configure(script(directory.path(), &format!("echo ok >> {}; exit 3", out.display())));
-    notifier.tell(notice(true, "two"));
-    notifier.tell(notice(true, "three"));
+    notifier.queue_notice(notice(true, "two"));
+    notifier.queue_notice(notice(true, "three"));
     assert_tells(&out, "ok\nok\n");
 }
 
@@ -79,13 +79,13 @@ fn a_configuration_is_taken_over_while_as_many_notices_wait_as_may() {
     let (gate, out) = (directory.path().join("gate"), directory.path().join("out"));
     let body = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
     let mut notifier = Notifier::start(script(directory.path(), &body)).unwrap();
-    (0..2 * WAITING).for_each(|_| notifier.tell(notice(true, "wait")));
+    (0..2 * WAITING).for_each(|_| notifier.queue_notice(notice(true, "wait")));
     notifier.configure(script(&tempdir_in(directory.path()), &format!("echo told >> {}", out.display())));
     fs::write(&gate, "").unwrap();
     // The queue is full until the thread has gone on.
     let end = Instant::now() + Duration::from_secs(60);
     while !out.exists() && Instant::now() < end {
-        notifier.tell(notice(true, "new"));
+        notifier.queue_notice(notice(true, "new"));
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(fs::read_to_string(&out).unwrap().starts_with("told\n"));
@@ -102,7 +102,7 @@ fn an_entry_of_the_journal_has_its_message_id_and_one_line_for_each_field() {
     let length = journald.recv(&mut bytes).unwrap();
     let text = std::str::from_utf8(&bytes[..length]).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let id = format!("MESSAGE_ID={}", Alarm::Exposure.message_id());
+    let id = format!("MESSAGE_ID={}", AlarmKind::Exposure.message_id());
     assert_eq!(
         lines,
         [
@@ -123,11 +123,11 @@ fn a_daemon_on_a_host_that_is_overexposed_tells_it_once_and_records_it() {
     let out = directory.path().join("out");
     let command =
         script(directory.path(), &format!("echo \"$KSMITH_ALARM $KSMITH_STATE\" >> {}", out.display())).command;
-    let mut scene = Scene::new(&format!("[notify]\njournal = false\ncommand = {command:?}"));
+    let mut scene = DaemonScene::new(&format!("[notify]\njournal = false\ncommand = {command:?}"));
     scene.at(1, |world| world.headroom = Some(0));
     scene.at(5, |world| {
         for name in ["one", "two"] {
-            world.machine.start(Plan::new(name).equal(1, 4096));
+            world.machine.start(GuestPlan::new(name).equal(1, 4096));
         }
     });
     scene.at(400, |world| world.headroom = None);

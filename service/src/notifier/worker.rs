@@ -5,12 +5,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use ksmith_core::alarm::Notice;
+use ksmith_core::alarm::AlarmTransition;
 use ksmith_core::printable::OneLine;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::{info, warn};
 
-use super::{NotifyConfig, Order, journal};
+use super::{NotifierOrder, NotifyConfig, journal};
 
 /// The longest run of a command. Then it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,14 +21,14 @@ pub(super) const LAST: Duration = Duration::from_secs(2);
 /// The interval between two checks of a command that runs.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn work(inbox: &Receiver<Order>) {
+pub(super) fn work(inbox: &Receiver<NotifierOrder>) {
     let mut has_failed = false;
-    for Order { notice, config } in inbox {
-        tell(&config, &notice, &mut has_failed);
+    for NotifierOrder { notice, config } in inbox {
+        deliver_notice(&config, &notice, &mut has_failed);
     }
 }
 
-fn tell(config: &NotifyConfig, notice: &Notice, has_failed: &mut bool) {
+fn deliver_notice(config: &NotifyConfig, notice: &AlarmTransition, has_failed: &mut bool) {
     if config.journal
         && let Err(why) = journal::send(journal::SOCKET, notice)
         && !std::mem::replace(has_failed, true)
@@ -43,7 +43,7 @@ fn tell(config: &NotifyConfig, notice: &Notice, has_failed: &mut bool) {
 }
 
 /// Runs the command. It gets the notice in its environment, and no descriptor but the null device.
-fn run(program: &str, arguments: &[String], notice: &Notice) -> Result<(), String> {
+fn run(program: &str, arguments: &[String], notice: &AlarmTransition) -> Result<(), String> {
     let mut child = Command::new(program)
         .args(arguments)
         .env("KSMITH_ALARM", notice.alarm.word())

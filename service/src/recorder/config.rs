@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ksmith_core::contradiction::Contradiction;
 use ksmith_host::root::Root;
-use ksmith_record::Bounds;
+use ksmith_record::HistoryBounds;
 use serde::Deserialize;
 
 /// Path of the history, unless the configuration names another.
@@ -71,14 +71,14 @@ impl HistoryConfig {
         }
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> HistoryBounds {
         const HOUR: u64 = 3600;
-        Bounds {
+        HistoryBounds {
             samples: Duration::from_secs(u64::from(self.samples_hours) * HOUR),
             minutes: Duration::from_secs(u64::from(self.minutes_days) * 24 * HOUR),
             hours: Duration::from_secs(u64::from(self.hours_years) * 366 * 24 * HOUR),
             bytes: self.max_mib.saturating_mul(1 << 20),
-            ..Bounds::default()
+            ..HistoryBounds::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The recorder: a thread of its own writes the history, and no turn of the daemon waits for it.
 //!
-//! [`Recorder::take`] hands a turn over by a channel of bounded length. Where the disk is slow the channel fills, and
+//! [`Recorder::record_turn`] hands a turn over by a channel of bounded length. Where the disk is slow the channel fills, and
 //! moments are lost and counted. A fault of the disk ends nothing: it is tried again, and the status says so.
 
 mod config;
@@ -15,20 +15,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use ksmith_core::alarm::Notice;
-use ksmith_core::controller::Tick;
+use ksmith_core::alarm::AlarmTransition;
+use ksmith_core::controller::TickOutcome;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::fold::FoldNote;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::HistoryStatus;
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
-use ksmith_record::{DecisionMade, Event};
+use ksmith_record::{DecisionMade, HistoryEvent};
 use tracing::warn;
 
 pub use self::config::{DEFAULT_PATH, HistoryConfig};
-use self::notes::Notes;
-use self::worker::Worker;
+use self::notes::TurnNotes;
+use self::worker::RecorderWorker;
 
 /// The shortest time between two moments that are recorded.
 const PERIOD: Duration = Duration::from_millis(995);
@@ -42,11 +42,11 @@ const LAST_WRITE: Duration = Duration::from_secs(2);
 
 /// A turn of the daemon: its observations and actions.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct RecordedTurn<'a> {
     /// The turn of the daemon.
-    pub tick: &'a Tick,
+    pub tick: &'a TickOutcome,
     /// Alarms that began or ended in the turn.
-    pub notices: &'a [Notice],
+    pub notices: &'a [AlarmTransition],
     /// Decisions to fold and their outcomes since the turn before.
     pub folds: &'a [FoldNote],
     /// The policy in charge.
@@ -61,13 +61,13 @@ pub struct Seen<'a> {
 
 /// A moment on its way to the thread.
 #[derive(Debug)]
-struct Taken {
+struct RecordedMoment {
     time: i64,
     sample: Sample,
     ksmd_cpu_percent: Option<f64>,
     uptime: Duration,
     decisions: Vec<DecisionMade>,
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     /// Moments that were lost since the one before.
     lost: u64,
     /// True if the guests' figures are recorded.
@@ -77,8 +77,8 @@ struct Taken {
 }
 
 #[derive(Debug)]
-enum Order {
-    Take(Box<Taken>),
+enum RecorderOrder {
+    Take(Box<RecordedMoment>),
     #[cfg(test)]
     Flush(Sender<()>),
     End(i64),
@@ -87,11 +87,11 @@ enum Order {
 /// The handle of the thread.
 #[derive(Debug)]
 pub struct Recorder {
-    orders: Sender<Order>,
+    orders: Sender<RecorderOrder>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     status: Arc<Mutex<HistoryStatus>>,
-    notes: Notes,
+    notes: TurnNotes,
     domains: Arc<DomainsConfig>,
     guest_period: Duration,
     last: Option<Duration>,
@@ -114,7 +114,7 @@ impl Recorder {
         let (end, ended) = bounded(1);
         let status = HistoryStatus { path: config.file(root).display().to_string(), ..HistoryStatus::default() };
         let status = Arc::new(Mutex::new(status));
-        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status), day_clock);
+        let worker = RecorderWorker::new(root, config, Box::new(guests), Arc::clone(&status), day_clock);
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
@@ -126,7 +126,7 @@ impl Recorder {
             ended,
             thread: Some(thread),
             status,
-            notes: Notes::default(),
+            notes: TurnNotes::default(),
             domains: Arc::new(domains),
             guest_period: Duration::from_secs(u64::from(config.guest_seconds)),
             last: None,
@@ -135,8 +135,8 @@ impl Recorder {
     }
 
     /// Records a turn. Never waits: a turn that finds no room is lost and counted.
-    pub fn take(&mut self, seen: &Seen<'_>) {
-        self.notes.take(seen);
+    pub fn record_turn(&mut self, seen: &RecordedTurn<'_>) {
+        self.notes.collect_turn(seen);
         let at = seen.tick.sample.at;
         let is_due =
             |last: Option<Duration>, period: Duration| last.is_none_or(|last| at.saturating_sub(last) >= period);
@@ -149,7 +149,7 @@ impl Recorder {
             self.last_guests = Some(at);
         }
         let (decisions, events, lost) = self.notes.hand_over();
-        let taken = Taken {
+        let taken = RecordedMoment {
             time: seen.day_clock,
             sample: seen.tick.sample.clone(),
             ksmd_cpu_percent: seen.ksmd_cpu_percent,
@@ -160,9 +160,9 @@ impl Recorder {
             has_guests,
             domains: Arc::clone(&self.domains),
         };
-        match self.orders.try_send(Order::Take(Box::new(taken))) {
+        match self.orders.try_send(RecorderOrder::Take(Box::new(taken))) {
             Ok(()) => {}
-            Err(TrySendError::Full(Order::Take(taken))) => {
+            Err(TrySendError::Full(RecorderOrder::Take(taken))) => {
                 // What changes nothing is lost; decisions and events go with the next moment.
                 self.notes.take_back(taken.decisions, taken.events, taken.lost);
                 self.count_lost();
@@ -190,7 +190,7 @@ impl Recorder {
 
     /// Writes the moments that are left, and ends. A disk that hangs is left behind after some time.
     pub fn end(mut self, day_clock: i64) {
-        let is_told = self.orders.send_timeout(Order::End(day_clock), LAST_WRITE).is_ok();
+        let is_told = self.orders.send_timeout(RecorderOrder::End(day_clock), LAST_WRITE).is_ok();
         if is_told && self.ended.recv_timeout(LAST_WRITE).is_ok() {
             if let Some(thread) = self.thread.take() {
                 let _ = thread.join();
@@ -203,7 +203,7 @@ impl Recorder {
     #[cfg(test)]
     fn flush(&self) {
         let (reply, done) = bounded(1);
-        self.orders.send(Order::Flush(reply)).unwrap();
+        self.orders.send(RecorderOrder::Flush(reply)).unwrap();
         done.recv().unwrap();
     }
 }

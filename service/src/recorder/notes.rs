@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::printable::OneLine;
-use ksmith_record::{DecisionMade, Event, EventKind, FOLD_POLICY};
+use ksmith_record::{DecisionMade, EventKind, FOLD_POLICY, HistoryEvent};
 
-use super::Seen;
+use super::RecordedTurn;
 
 /// The most decisions, and events, that wait for a moment. The oldest are lost.
 const MOST: usize = 256;
@@ -21,9 +21,9 @@ const SET: i64 = 5_000;
 
 /// Decisions and events that wait to be recorded.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct TurnNotes {
     decisions: Vec<DecisionMade>,
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     state: Option<&'static str>,
     /// Time of the last event about each subject.
     about: BTreeMap<String, i64>,
@@ -32,10 +32,10 @@ pub(super) struct Notes {
     lost: u64,
 }
 
-impl Notes {
+impl TurnNotes {
     /// Collects the decisions and events of a turn.
-    pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        let Seen { tick, policy, day_clock: time, .. } = *seen;
+    pub(super) fn collect_turn(&mut self, seen: &RecordedTurn<'_>) {
+        let RecordedTurn { tick, policy, day_clock: time, .. } = *seen;
         self.watch_clock(seen);
         let reason = &tick.decision.reason;
         // The pace moves with the load, many times a minute.
@@ -71,7 +71,7 @@ impl Notes {
             );
         }
         for notice in seen.notices {
-            self.events.push(Event { time, kind: EventKind::Alarm, text: OneLine(notice).to_string() });
+            self.events.push(HistoryEvent { time, kind: EventKind::Alarm, text: OneLine(notice).to_string() });
         }
         for error in &tick.applied.errors {
             self.event(time, EventKind::Problem, error, OneLine(error).to_string());
@@ -89,17 +89,17 @@ impl Notes {
             self.about.clear();
         }
         self.about.insert(about.to_owned(), time);
-        self.events.push(Event { time, kind, text });
+        self.events.push(HistoryEvent { time, kind, text });
     }
 
-    fn watch_clock(&mut self, seen: &Seen<'_>) {
+    fn watch_clock(&mut self, seen: &RecordedTurn<'_>) {
         let at = i64::try_from(seen.tick.sample.at.as_millis()).unwrap_or(i64::MAX);
         let offset = seen.day_clock.saturating_sub(at);
         let before = self.offset.replace(offset).unwrap_or(offset);
         let step = offset.saturating_sub(before);
         if step.abs() > SET {
             let text = format!("the clock of the day was set by {:+.0} s", step as f64 / 1000.0);
-            self.events.push(Event { time: seen.day_clock, kind: EventKind::ClockSet, text });
+            self.events.push(HistoryEvent { time: seen.day_clock, kind: EventKind::ClockSet, text });
         }
     }
 
@@ -109,13 +109,13 @@ impl Notes {
     }
 
     /// Returns all decisions and events that wait, and the number of moments lost before.
-    pub(super) fn hand_over(&mut self) -> (Vec<DecisionMade>, Vec<Event>, u64) {
+    pub(super) fn hand_over(&mut self) -> (Vec<DecisionMade>, Vec<HistoryEvent>, u64) {
         let lost = std::mem::take(&mut self.lost);
         (std::mem::take(&mut self.decisions), std::mem::take(&mut self.events), lost)
     }
 
     /// Puts back decisions and events that found no room.
-    pub(super) fn take_back(&mut self, decisions: Vec<DecisionMade>, events: Vec<Event>, lost: u64) {
+    pub(super) fn take_back(&mut self, decisions: Vec<DecisionMade>, events: Vec<HistoryEvent>, lost: u64) {
         self.decisions.splice(0..0, decisions);
         self.events.splice(0..0, events);
         self.lost += lost;

@@ -1,62 +1,62 @@
 use std::fs;
 use std::path::Path;
 
-use ksmith_core::controller::Applied;
-use ksmith_core::decide::{Decision, Reason};
+use ksmith_core::controller::ApplyOutcome;
+use ksmith_core::decide::{DecisionReason, PolicyDecision};
 use ksmith_core::fold::FoldNote;
-use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_record::{FOLD_POLICY, HistoryReport, Query, Reader, Resolution, Tier};
+use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_record::{FOLD_POLICY, HistoryReader, HistoryReport, HistoryTier, ReportQuery, ReportResolution};
 use tempfile::TempDir;
 
 use super::*;
-use crate::control::{Answer, Request};
-use crate::testing::{BEGIN, Scene};
+use crate::control::{ControlReply, ControlRequest};
+use crate::testing::{BEGIN, DaemonScene};
 
 const FILE: &str = "var/lib/ksmith/history/history.db";
 
 fn history(root: &Path) -> HistoryReport {
-    let query = Query {
+    let query = ReportQuery {
         since: BEGIN - 1000,
         until: i64::MAX,
         guest: None,
         columns: Vec::new(),
-        resolution: Resolution::Tier(Tier::Sample),
+        resolution: ReportResolution::Tier(HistoryTier::Sample),
     };
-    Reader::open(&root.join(FILE)).unwrap().ask(&query).unwrap()
+    HistoryReader::open(&root.join(FILE)).unwrap().read_report(&query).unwrap()
 }
 
-struct Rig {
+struct RecorderRig {
     directory: TempDir,
     recorder: Recorder,
 }
 
-fn rig() -> Rig {
+fn rig() -> RecorderRig {
     rig_in(tempfile::tempdir().unwrap())
 }
 
-fn rig_in(directory: TempDir) -> Rig {
+fn rig_in(directory: TempDir) -> RecorderRig {
     let root = Root::at(directory.path());
     let config = HistoryConfig::default();
     let recorder = Recorder::start(&root, &config, DomainsConfig::default(), |_| Vec::new(), BEGIN).unwrap();
     recorder.flush();
-    Rig { directory, recorder }
+    RecorderRig { directory, recorder }
 }
 
-fn turn(at: u64, state: &'static str) -> Tick {
-    let reason = Reason::new(state, "a sentence");
-    Tick {
+fn turn(at: u64, state: &'static str) -> TickOutcome {
+    let reason = DecisionReason::new(state, "a sentence");
+    TickOutcome {
         sample: Sample { at: Duration::from_secs(at), page_size: 4096, ..Sample::default() },
-        decision: Decision::new(Knobs::none(), reason, Duration::from_secs(1)),
-        applied: Applied::default(),
+        decision: PolicyDecision::new(KnobSettings::none(), reason, Duration::from_secs(1)),
+        applied: ApplyOutcome::default(),
         foreign: Vec::new(),
     }
 }
 
-impl Rig {
-    fn take(&mut self, tick: &Tick) {
+impl RecorderRig {
+    fn record_tick(&mut self, tick: &TickOutcome) {
         let at = tick.sample.at;
         let day_clock = BEGIN + i64::try_from(at.as_millis()).unwrap();
-        self.recorder.take(&Seen {
+        self.recorder.record_turn(&RecordedTurn {
             tick,
             notices: &[],
             folds: &[],
@@ -88,7 +88,7 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
     let mut smart = turn(4, "burst");
     smart.applied.changes = vec!["smart_scan 1 -> 0".to_owned(), "pages_to_scan 50 -> 70".to_owned()];
     for tick in [turn(1, "parked"), turn(2, "burst"), slower, smart, turn(5, "burst"), turn(6, "parked")] {
-        rig.take(&tick);
+        rig.record_tick(&tick);
     }
     rig.recorder.flush();
     let report = rig.history();
@@ -101,10 +101,10 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
 #[test]
 fn decisions_to_fold_are_recorded_beside_those_of_the_policy() {
     let mut rig = rig();
-    rig.take(&turn(1, "parked"));
+    rig.record_tick(&turn(1, "parked"));
     let tick = turn(2, "parked");
     let fold = FoldNote { state: "fold", text: "fold web1: 34 % of sampled\nhuge pages hold zeros".to_owned() };
-    rig.recorder.take(&Seen {
+    rig.recorder.record_turn(&RecordedTurn {
         tick: &tick,
         notices: &[],
         folds: &[fold],
@@ -129,9 +129,9 @@ fn turns_that_follow_closely_are_one_moment_and_lose_no_decision() {
     for (milliseconds, state) in [(0, "a"), (100, "b"), (200, "a"), (1000, "b"), (1100, "c")] {
         let mut tick = turn(0, state);
         tick.sample.at = Duration::from_millis(10_000 + milliseconds);
-        rig.take(&tick);
+        rig.record_tick(&tick);
     }
-    rig.take(&turn(20, "c"));
+    rig.record_tick(&turn(20, "c"));
     rig.recorder.flush();
     let report = rig.history();
     assert_eq!(states(&report), ["a", "b", "a", "b", "c"]);
@@ -145,12 +145,12 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
         let mut tick = turn(at, "parked");
         tick.foreign = vec![format!("pages_to_scan {at} -> 100")];
         tick.applied.errors = vec!["run: permission denied".to_owned()];
-        rig.take(&tick);
+        rig.record_tick(&tick);
         rig.recorder.flush();
     }
     let tick = turn(31, "parked");
     let day_clock = BEGIN - 86_400_000;
-    rig.recorder.take(&Seen {
+    rig.recorder.record_turn(&RecordedTurn {
         tick: &tick,
         notices: &[],
         folds: &[],
@@ -160,9 +160,14 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
         uptime: Duration::ZERO,
     });
     rig.recorder.flush();
-    let query =
-        Query { since: 0, until: i64::MAX, guest: None, columns: Vec::new(), resolution: Resolution::Rows(9) };
-    let report = Reader::open(&rig.directory.path().join(FILE)).unwrap().ask(&query).unwrap();
+    let query = ReportQuery {
+        since: 0,
+        until: i64::MAX,
+        guest: None,
+        columns: Vec::new(),
+        resolution: ReportResolution::Rows(9),
+    };
+    let report = HistoryReader::open(&rig.directory.path().join(FILE)).unwrap().read_report(&query).unwrap();
     let mut found = kinds(&report);
     found.sort_unstable();
     assert_eq!(found, ["clock_set", "daemon_started", "problem", "setting_changed_by_others"]);
@@ -183,20 +188,20 @@ fn a_locked_file_delays_no_turn_and_what_was_lost_is_said() {
     let mut at = 0;
     while rig.recorder.status().lost == 0 || rig.recorder.status().problem.is_none() {
         at += 1;
-        rig.take(&turn(at, "parked"));
+        rig.record_tick(&turn(at, "parked"));
         // A day of turns is far more than it takes.
         std::thread::sleep(Duration::from_millis(1));
     }
-    rig.take(&turn(at + 1, "burst"));
+    rig.record_tick(&turn(at + 1, "burst"));
     let problem = rig.recorder.status().problem.unwrap();
     assert!(problem.contains("history.db") && problem.contains("locked"), "{problem}");
     other.execute_batch("ROLLBACK").unwrap();
     while rig.recorder.status().problem.is_some() {
         at += 2;
-        rig.take(&turn(at, "burst"));
+        rig.record_tick(&turn(at, "burst"));
         rig.recorder.flush();
     }
-    rig.take(&turn(at + 9, "burst"));
+    rig.record_tick(&turn(at + 9, "burst"));
     rig.recorder.flush();
     let report = rig.history();
     assert_eq!(states(&report), ["parked", "burst"], "{:?}", report.decisions);
@@ -209,7 +214,7 @@ fn a_locked_file_delays_no_turn_and_what_was_lost_is_said() {
 #[test]
 fn a_file_that_becomes_corrupt_is_set_aside_and_begun_anew() {
     let mut rig = rig();
-    rig.take(&turn(1, "parked"));
+    rig.record_tick(&turn(1, "parked"));
     rig.recorder.flush();
     let file = rig.directory.path().join(FILE);
     // The log would hide what the file says.
@@ -219,7 +224,7 @@ fn a_file_that_becomes_corrupt_is_set_aside_and_begun_anew() {
     let mut at = 1;
     while !file.with_file_name("history.db.damaged").exists() || rig.recorder.status().problem.is_some() {
         at += 1;
-        rig.take(&turn(at, "burst"));
+        rig.record_tick(&turn(at, "burst"));
         rig.recorder.flush();
         assert!(at < 1000, "{:?}", rig.recorder.status());
     }
@@ -228,9 +233,9 @@ fn a_file_that_becomes_corrupt_is_set_aside_and_begun_anew() {
 
 #[test]
 fn a_daemon_records_from_its_start_to_its_end_and_says_so() {
-    let mut scene = Scene::new("");
+    let mut scene = DaemonScene::new("");
     scene.at(30, |world| world.machine.write(Knob::SmartScan, 0).unwrap());
-    let (answers, _waiting) = scene.ask_at(40, Request::Status);
+    let (answers, _waiting) = scene.ask_at(40, ControlRequest::Status);
     scene.at(60, |_| {});
     scene.run().unwrap();
     let report = history(scene.root());
@@ -240,7 +245,7 @@ fn a_daemon_records_from_its_start_to_its_end_and_says_so() {
     assert!(
         report.events.iter().all(|event| (BEGIN as f64 / 1e3..=BEGIN as f64 / 1e3 + 61.0).contains(&event.time))
     );
-    let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+    let Ok(ControlReply::Status(status)) = answers.recv() else { panic!("no status") };
     let history = status.history.unwrap();
     assert_eq!(history.problem, None);
     assert!(history.path.ends_with(FILE), "{}", history.path);
@@ -249,12 +254,12 @@ fn a_daemon_records_from_its_start_to_its_end_and_says_so() {
 #[test]
 fn without_a_place_for_the_file_the_daemon_takes_the_same_turns() {
     let turns = |prepare: fn(&Path)| {
-        let mut scene = Scene::new("");
+        let mut scene = DaemonScene::new("");
         prepare(scene.root());
-        let (answers, _waiting) = scene.ask_at(40, Request::Status);
+        let (answers, _waiting) = scene.ask_at(40, ControlRequest::Status);
         scene.at(60, |_| {});
         let outcome = scene.run().unwrap();
-        let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+        let Ok(ControlReply::Status(status)) = answers.recv() else { panic!("no status") };
         (scene.world().turns.clone(), status, outcome.restored)
     };
     let (usual, _, restored) = turns(|_| {});
@@ -276,7 +281,7 @@ fn a_place_where_no_file_can_be_is_a_problem_that_the_status_names() {
     fs::create_dir_all(directory.path().join("var/lib")).unwrap();
     fs::write(directory.path().join("var/lib/ksmith"), "").unwrap();
     let mut rig = rig_in(directory);
-    rig.take(&turn(1, "parked"));
+    rig.record_tick(&turn(1, "parked"));
     rig.recorder.flush();
     let status = rig.recorder.status();
     assert!(status.problem.is_some_and(|problem| problem.contains("var/lib/ksmith")));
@@ -285,12 +290,12 @@ fn a_place_where_no_file_can_be_is_a_problem_that_the_status_names() {
 
 #[test]
 fn the_bounds_that_no_setting_changes_are_those_of_the_store() {
-    assert_eq!(HistoryConfig::default().bounds(), ksmith_record::Bounds::default());
+    assert_eq!(HistoryConfig::default().bounds(), ksmith_record::HistoryBounds::default());
 }
 
 #[test]
 fn a_daemon_that_is_told_so_records_nothing() {
-    let mut scene = Scene::new("[history]\nenabled = false");
+    let mut scene = DaemonScene::new("[history]\nenabled = false");
     scene.at(10, |_| {});
     scene.run().unwrap();
     assert!(!scene.root().join("var").exists());

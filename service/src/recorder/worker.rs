@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ksmith_core::guest::Guest;
-use ksmith_core::model::{DaemonStatus, HistoryStatus, Status};
+use ksmith_core::model::{DaemonStatus, HistoryStatus, StatusReport};
 use ksmith_core::sample::Sample;
 use ksmith_host::own_use::OwnUse;
 use ksmith_host::root::Root;
-use ksmith_record::{Bounds, Event, EventKind, Fault, GuestFigures, Moment, Opened, Store, StoreError, columns};
+use ksmith_record::{
+    EventKind, GuestFigures, HistoryBounds, HistoryEvent, HistorySnapshot, HistoryStore, OpenedStore, StoreError,
+    StoreFault, columns,
+};
 use tracing::{info, warn};
 
-use super::{HistoryConfig, Order, Taken};
+use super::{HistoryConfig, RecordedMoment, RecorderOrder};
 
 /// The time over which moments are collected for one write, so that a parked daemon wakes the disk seldom. A crash
 /// loses at most that time.
@@ -30,15 +33,15 @@ const RETRY: Duration = Duration::from_secs(10);
 /// A function that returns the guests of a sample.
 pub(super) type GuestsOf = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 
-pub(super) struct Worker {
+pub(super) struct RecorderWorker {
     path: std::path::PathBuf,
-    bounds: Bounds,
+    bounds: HistoryBounds,
     boot_id: String,
     guests: GuestsOf,
     status: Arc<Mutex<HistoryStatus>>,
-    store: Option<Store>,
+    store: Option<HistoryStore>,
     retry: Option<Instant>,
-    moments: Vec<Moment>,
+    moments: Vec<HistorySnapshot>,
     /// Time at which the oldest of them came.
     since: Option<Instant>,
     /// Moments that were lost since the last that was written.
@@ -47,7 +50,7 @@ pub(super) struct Worker {
     tidied: i64,
 }
 
-impl Worker {
+impl RecorderWorker {
     pub(super) fn new(
         root: &Root,
         config: &HistoryConfig,
@@ -57,7 +60,7 @@ impl Worker {
     ) -> Self {
         let boot_id = root.text("proc/sys/kernel/random/boot_id");
         let start =
-            Event { time: day_clock, kind: EventKind::DaemonStarted, text: "the daemon started".to_owned() };
+            HistoryEvent { time: day_clock, kind: EventKind::DaemonStarted, text: "the daemon started".to_owned() };
         Self {
             path: config.file(root),
             bounds: config.bounds(),
@@ -66,7 +69,7 @@ impl Worker {
             status,
             store: None,
             retry: None,
-            moments: vec![Moment { time: day_clock, events: vec![start], ..Moment::default() }],
+            moments: vec![HistorySnapshot { time: day_clock, events: vec![start], ..HistorySnapshot::default() }],
             since: None,
             gap: 0,
             tidied: 0,
@@ -74,20 +77,20 @@ impl Worker {
     }
 
     /// Runs until an order to end, or until no sender is left.
-    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+    pub(super) fn work(mut self, inbox: &Receiver<RecorderOrder>) {
         self.flush();
         loop {
             let wait = self
                 .since
                 .map_or(Duration::MAX, |since| (since + TOGETHER).saturating_duration_since(Instant::now()));
             match inbox.recv_timeout(wait.min(Duration::from_secs(3600))) {
-                Ok(Order::Take(taken)) => self.take(*taken),
+                Ok(RecorderOrder::Take(taken)) => self.add_moment(*taken),
                 #[cfg(test)]
-                Ok(Order::Flush(done)) => {
+                Ok(RecorderOrder::Flush(done)) => {
                     self.flush();
                     let _ = done.send(());
                 }
-                Ok(Order::End(time)) => return self.end(time),
+                Ok(RecorderOrder::End(time)) => return self.end(time),
                 Err(RecvTimeoutError::Timeout) => self.flush(),
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
@@ -97,8 +100,9 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, taken: Taken) {
-        let Taken { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests, domains } = taken;
+    fn add_moment(&mut self, taken: RecordedMoment) {
+        let RecordedMoment { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests, domains } =
+            taken;
         self.gap += lost;
         let guests = has_guests.then(|| {
             let mut guests = (self.guests)(&sample);
@@ -112,15 +116,15 @@ impl Worker {
             uptime_seconds: uptime.as_secs_f64(),
             ..DaemonStatus::default()
         };
-        let status = Status { sample, ksmd_cpu_percent, daemon: Some(daemon), ..Status::default() };
-        self.moments.push(Moment { time, host: columns::host_values(&status), guests, decisions, events });
+        let status = StatusReport { sample, ksmd_cpu_percent, daemon: Some(daemon), ..StatusReport::default() };
+        self.moments.push(HistorySnapshot { time, host: columns::host_values(&status), guests, decisions, events });
         self.since.get_or_insert_with(Instant::now);
     }
 
     fn end(mut self, time: i64) {
         let text = "the daemon ended".to_owned();
-        let event = Event { time, kind: EventKind::DaemonStopped, text };
-        self.moments.push(Moment { time, events: vec![event], ..Moment::default() });
+        let event = HistoryEvent { time, kind: EventKind::DaemonStopped, text };
+        self.moments.push(HistorySnapshot { time, events: vec![event], ..HistorySnapshot::default() });
         self.flush();
         if let Some(store) = self.store.take() {
             let _ = store.close(time).inspect_err(|why| warn!("{why}"));
@@ -135,7 +139,7 @@ impl Worker {
         let (gap, time) = (self.gap, last.time);
         if gap > 0 {
             let text = format!("{gap} moments were not recorded: the disk refused them, or was too slow");
-            last.events.push(Event { time, kind: EventKind::Gap, text });
+            last.events.push(HistoryEvent { time, kind: EventKind::Gap, text });
         }
         let written =
             self.open(time).and_then(|store| store.map_or(Ok(false), |store| store.write(&moments).map(|()| true)));
@@ -160,7 +164,7 @@ impl Worker {
             return;
         }
         if let Some(Err(error)) = self.store.as_mut().map(|store| store.tidy(time)) {
-            if error.fault() == Fault::Corrupt {
+            if error.fault() == StoreFault::Corrupt {
                 self.fail(&error);
             } else {
                 // Samples are recorded all the same. The next minute tries again.
@@ -170,13 +174,14 @@ impl Worker {
     }
 
     /// Returns the store, opened if need be; `None` while the retry is not due.
-    fn open(&mut self, now: i64) -> Result<Option<&mut Store>, StoreError> {
+    fn open(&mut self, now: i64) -> Result<Option<&mut HistoryStore>, StoreError> {
         if self.store.is_none() {
             if self.retry.is_some_and(|retry| Instant::now() < retry) {
                 return Ok(None);
             }
             self.retry = Some(Instant::now() + RETRY);
-            let Opened { store, set_aside } = Store::open(&self.path, &self.boot_id, now, self.bounds.clone())?;
+            let OpenedStore { store, set_aside } =
+                HistoryStore::open(&self.path, &self.boot_id, now, self.bounds.clone())?;
             if let Some(aside) = set_aside {
                 warn!(
                     "{} was damaged: it is set aside as {}, and begun anew",
@@ -193,14 +198,14 @@ impl Worker {
     fn begin_anew(&mut self, error: &StoreError) {
         self.store = None;
         self.retry = None;
-        match Store::set_aside(&self.path) {
+        match HistoryStore::set_aside(&self.path) {
             Ok(aside) => warn!("{error}: it is set aside as {}, and begun anew", aside.display()),
             Err(why) => warn!("{error}; {why}"),
         }
     }
 
     fn fail(&mut self, error: &StoreError) {
-        if error.fault() == Fault::Corrupt {
+        if error.fault() == StoreFault::Corrupt {
             self.begin_anew(error);
         }
         let sentence = error.to_string();
@@ -212,13 +217,13 @@ impl Worker {
     }
 
     /// Counts lost moments. Their decisions and events go with the next ones, as far as there is room.
-    fn lose(&mut self, moments: Vec<Moment>) {
+    fn lose(&mut self, moments: Vec<HistorySnapshot>) {
         // A moment of notes alone was counted before.
         let lost = moments.iter().filter(|moment| !moment.host.is_empty()).count();
         self.gap += lost as u64;
         self.say(0, lost, self.problem());
         let Some(time) = moments.last().map(|moment| moment.time) else { return };
-        let mut notes = Moment { time, ..Moment::default() };
+        let mut notes = HistorySnapshot { time, ..HistorySnapshot::default() };
         for moment in moments {
             notes.decisions.extend(moment.decisions);
             notes.events.extend(moment.events.into_iter().filter(|event| event.kind != EventKind::Gap));
@@ -240,6 +245,6 @@ impl Worker {
         status.recorded += recorded as u64;
         status.lost += lost as u64;
         status.problem = problem;
-        status.bytes = self.store.as_ref().map_or(status.bytes, Store::bytes);
+        status.bytes = self.store.as_ref().map_or(status.bytes, HistoryStore::bytes);
     }
 }

@@ -6,12 +6,12 @@ use ksmith_core::sample::Sample;
 
 /// The rate of copies on write between the last two samples.
 #[derive(Debug, Default)]
-pub(super) struct Churn {
+pub(super) struct ChurnRate {
     before: Option<(Duration, u64)>,
     last: Option<(Duration, u64)>,
 }
 
-impl Churn {
+impl ChurnRate {
     pub(super) fn see(&mut self, sample: &Sample) {
         let cow = sample.vmstat.value().and_then(|vm| vm.cow_ksm);
         if let Some(cow) = cow {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn churn_is_the_difference_over_time() {
-        let mut churn = Churn::default();
+        let mut churn = ChurnRate::default();
         for (second, cow) in [(10, 100), (12, 150)] {
             assert_eq!(churn.rate(), None);
             churn.see(&Sample {

@@ -23,10 +23,10 @@ use crossbeam_channel::{Sender, unbounded};
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::sample::{ProcessId, Sample};
 
-pub use self::published::Published;
-use self::worker::Worker;
+pub use self::published::PublishedSnapshot;
+use self::worker::RegistryWorker;
 use crate::config::GuestsConfig;
-use crate::control::Answer;
+use crate::control::ControlReply;
 use crate::folder::FoldedFigures;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::root::Root;
@@ -46,9 +46,9 @@ const INBOX: usize = 16;
 /// The daemon's handle of the registry. Dropping it switches pruned guests on again, and waits for that.
 #[derive(Debug)]
 pub struct GuestRegistry {
-    orders: Sender<Order>,
+    orders: Sender<RegistryOrder>,
     thread: Option<JoinHandle<()>>,
-    published: Published,
+    published: PublishedSnapshot,
     prunes: bool,
     last_look: Option<Duration>,
     /// The processes of the last sample that was handed over.
@@ -59,16 +59,16 @@ pub struct GuestRegistry {
 type MayOffer = Box<dyn Fn() -> bool + Send>;
 
 /// A thread that reads the snapshots.
-struct Follower {
+struct SnapshotFollower {
     may_offer: MayOffer,
     waker: Sender<()>,
 }
 
-enum Order {
+enum RegistryOrder {
     Look(Box<Sample>),
-    Report(Box<(Sample, DomainsConfig, FoldedFigures)>, Sender<Answer>),
+    Report(Box<(Sample, DomainsConfig, FoldedFigures)>, Sender<ControlReply>),
     SwitchOff(String),
-    Follow(Follower),
+    Follow(SnapshotFollower),
     Configure(GuestsConfig, bool),
     Switched(u32, bool),
     End,
@@ -88,15 +88,15 @@ impl GuestRegistry {
     ) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
         let prunes = config.prune;
-        let (root, published) = (root.clone(), Published::default());
+        let (root, published) = (root.clone(), PublishedSnapshot::default());
         let publisher = published.clone();
-        let work = move || Worker::new(root, publisher, off, config, guards_domains).work(&inbox);
+        let work = move || RegistryWorker::new(root, publisher, off, config, guards_domains).work(&inbox);
         let thread = std::thread::Builder::new().name("guests".to_owned()).spawn(work)?;
         Ok(Self { orders, thread: Some(thread), published, prunes, last_look: None, seen: Vec::new() })
     }
 
     /// Hands over a sample: at once if a process has started, ended or executed another program, else now and then.
-    pub fn look(&mut self, sample: &Sample) {
+    pub fn offer_sample(&mut self, sample: &Sample) {
         let since = self.last_look.map_or(Duration::MAX, |last| sample.at.saturating_sub(last));
         let processes = || sample.processes.iter().map(|process| (process.id, &process.name));
         let is_same = || processes().eq(self.seen.iter().map(|(id, name)| (*id, name)));
@@ -105,7 +105,7 @@ impl GuestRegistry {
             return;
         }
         // A thread that is busy gets the next turn's sample.
-        if self.has_room() && self.orders.send(Order::Look(Box::new(sample.clone()))).is_ok() {
+        if self.has_room() && self.orders.send(RegistryOrder::Look(Box::new(sample.clone()))).is_ok() {
             self.last_look = Some(sample.at);
             self.seen = processes().map(|(id, name)| (id, Arc::clone(name))).collect();
         }
@@ -117,18 +117,24 @@ impl GuestRegistry {
     }
 
     /// Returns the cell in which other threads find the newest snapshot.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> PublishedSnapshot {
         self.published.clone()
     }
 
     /// Requests a report on the guests of this sample, each with the trust domain that `domains` assigns it to, and
     /// with its folded memory.
-    pub fn report(&self, sample: Sample, domains: DomainsConfig, folded: FoldedFigures, reply: Sender<Answer>) {
+    pub fn report(
+        &self,
+        sample: Sample,
+        domains: DomainsConfig,
+        folded: FoldedFigures,
+        reply: Sender<ControlReply>,
+    ) {
         if self.has_room() {
             // A peer that has hung up meanwhile loses its answer, here and below.
-            let _ = self.orders.send(Order::Report(Box::new((sample, domains, folded)), reply));
+            let _ = self.orders.send(RegistryOrder::Report(Box::new((sample, domains, folded)), reply));
         } else {
-            let _ = reply.try_send(Answer::Error { message: "too many ask at once; try again".to_owned() });
+            let _ = reply.try_send(ControlReply::Error { message: "too many ask at once; try again".to_owned() });
         }
     }
 
@@ -138,29 +144,29 @@ impl GuestRegistry {
 
     /// Orders a guest's merging switched off because its pages diverge. The key is balance's.
     pub fn switch_off(&self, key: String) {
-        let _ = self.orders.send(Order::SwitchOff(key));
+        let _ = self.orders.send(RegistryOrder::SwitchOff(key));
     }
 
     /// Wakes a thread after each new snapshot, and offers more memory to merging only while `may_offer` is true.
     pub fn follow(&self, waker: Sender<()>, may_offer: impl Fn() -> bool + Send + 'static) {
-        let _ = self.orders.send(Order::Follow(Follower { may_offer: Box::new(may_offer), waker }));
+        let _ = self.orders.send(RegistryOrder::Follow(SnapshotFollower { may_offer: Box::new(may_offer), waker }));
     }
 
     /// Replaces the configuration.
     pub fn configure(&mut self, config: GuestsConfig, guards_domains: bool) {
         self.prunes = config.prune;
-        let _ = self.orders.send(Order::Configure(config, guards_domains));
+        let _ = self.orders.send(RegistryOrder::Configure(config, guards_domains));
     }
 
     /// Records that the guest with this first process was switched by another program.
     pub fn was_switched(&self, pid: u32, on: bool) {
-        let _ = self.orders.send(Order::Switched(pid, on));
+        let _ = self.orders.send(RegistryOrder::Switched(pid, on));
     }
 }
 
 impl Drop for GuestRegistry {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::End);
+        let _ = self.orders.send(RegistryOrder::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

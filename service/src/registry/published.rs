@@ -8,15 +8,15 @@ use ksmith_host::guests::GuestSnapshot;
 
 /// A cell with the newest snapshot. Clones share it.
 #[derive(Clone, Default)]
-pub struct Published(Arc<ArcSwap<GuestSnapshot>>);
+pub struct PublishedSnapshot(Arc<ArcSwap<GuestSnapshot>>);
 
-impl fmt::Debug for Published {
+impl fmt::Debug for PublishedSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Published").field(&self.newest().at).finish()
     }
 }
 
-impl Published {
+impl PublishedSnapshot {
     /// Returns the newest snapshot.
     pub fn newest(&self) -> Arc<GuestSnapshot> {
         self.0.load_full()

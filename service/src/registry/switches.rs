@@ -3,20 +3,20 @@
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use ksmith_host::fair_pool::{FairPool, Limits};
-use ksmith_host::guests::{SwitchError, Switched, Target};
+use ksmith_host::fair_pool::{FairPool, PoolLimits};
+use ksmith_host::guests::{GuestTarget, SwitchError, SwitchedBackend};
 use ksmith_host::root::Root;
 
 /// Switches under way and waiting. One that hangs holds its thread for ten minutes.
-pub(super) const LIMITS: Limits =
-    Limits { threads: 4, of_users: 2, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
+pub(super) const LIMITS: PoolLimits =
+    PoolLimits { threads: 4, of_users: 2, of_one_user: 1, waiting_of_one_user: 64, waiting_of_host: 1 << 16 };
 
 /// A switch that was carried out: the guest, true if on, and the outcome.
-pub(super) type Done = (Target, bool, Result<Vec<Switched>, SwitchError>);
+pub(super) type Done = (GuestTarget, bool, Result<Vec<SwitchedBackend>, SwitchError>);
 
 /// Switches of guests under way.
 #[derive(Debug)]
-pub(super) struct Switches {
+pub(super) struct PendingSwitches {
     root: Root,
     pool: FairPool,
     sender: Sender<Done>,
@@ -24,7 +24,7 @@ pub(super) struct Switches {
     under_way: usize,
 }
 
-impl Switches {
+impl PendingSwitches {
     /// Creates the pool, with no switch under way.
     pub(super) fn new(root: &Root) -> Self {
         let (sender, done) = unbounded();
@@ -32,7 +32,7 @@ impl Switches {
     }
 
     /// Orders a guest switched.
-    pub(super) fn order(&mut self, target: Target, on: bool) -> Result<(), String> {
+    pub(super) fn order(&mut self, target: GuestTarget, on: bool) -> Result<(), String> {
         let (root, sender) = (self.root.clone(), self.sender.clone());
         let is_accepted = self.pool.push(target.accountable(), move || {
             let outcome = target.switch(&root, on, false);
@@ -46,7 +46,7 @@ impl Switches {
         Ok(())
     }
 
-    /// Returns the channel on which outcomes arrive. Each must be reported to [`settle`](Self::settle).
+    /// Returns the channel on which outcomes arrive. Each must be reported to [`settle`](Self::apply_drop_ins).
     pub(super) fn outcomes(&self) -> Receiver<Done> {
         self.done.clone()
     }

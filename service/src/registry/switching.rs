@@ -1,28 +1,29 @@
 //! The guests that the registry switches: those that are not worth merging, and those with diverging pages.
 
-use ksmith_core::decide::{Prunable, PruneOrder};
+use ksmith_core::decide::{PrunableGuest, PruneOrder};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::sample::Sample;
-use ksmith_host::act::Headroom;
-use ksmith_host::guests::{GuestSnapshot, OffList, Target, Why};
+use ksmith_host::act::UnmergeHeadroom;
+use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList, SwitchOffReason};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
 use super::switches::Done;
-use super::worker::Worker;
+use super::worker::RegistryWorker;
 
 /// Error text of a guest that is not switched on.
 const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (/usr/share/doc/ksmith/docs/how-to/balance.md)";
 
-impl Worker {
+impl RegistryWorker {
     pub(super) fn prune(&mut self, sample: &Sample, snapshot: &GuestSnapshot) {
         self.now = sample.at;
         let may_offer = self.may_offer();
         let (Some(prune), Some(off)) = (&mut self.prune, &self.off) else { return };
         let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
         // A guest that is off because of its trust domain stays off, whatever merging it would save.
-        let outside: Vec<GuestId> = off.listed(Why::Domain).iter().map(|guest| guest.process.into()).collect();
-        let targets: Vec<(&Guest, Target)> = snapshot
+        let outside: Vec<GuestId> =
+            off.listed(SwitchOffReason::Domain).iter().map(|guest| guest.process.into()).collect();
+        let targets: Vec<(&Guest, GuestTarget)> = snapshot
             .list
             .guests
             .iter()
@@ -30,7 +31,7 @@ impl Worker {
             .filter_map(|guest| Some((guest, snapshot.target(guest)?)))
             .filter(|(_, target)| target.check(false).is_ok())
             .collect();
-        let candidates: Vec<Prunable> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
+        let candidates: Vec<PrunableGuest> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
         self.obstacles = candidates.iter().filter(|it| it.obstacle.is_some()).map(|it| it.id).collect();
         for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
@@ -44,7 +45,7 @@ impl Worker {
                 Ok(()) => info!("{} (pid {}): merging {word}: {reason}", target.name, id.pid()),
                 Err(why) => {
                     warn!("{} (pid {}): merging stays as it is: {why}", target.name, id.pid());
-                    prune.done(id, sample.at, false, false);
+                    prune.record_outcome(id, sample.at, false, false);
                 }
             }
         }
@@ -72,21 +73,21 @@ impl Worker {
         self.guests.ask_again(target.id);
         let has_obstacle = self.obstacles.contains(&target.id);
         if let Some(prune) = &mut self.prune {
-            prune.done(target.id, self.now, outcome.is_ok(), has_obstacle);
+            prune.record_outcome(target.id, self.now, outcome.is_ok(), has_obstacle);
         }
         // A switch-off that failed half way stays on the list: some of its memory may be off.
         if on
             && outcome.is_ok()
             && let Some(off) = &self.off
-            && let Err(error) = off.strike(&[target.id.process()].into())
+            && let Err(error) = off.remove_processes(&[target.id.process()].into())
         {
             warn!("{error}");
         }
     }
 }
 
-fn prunable(guest: &Guest) -> Prunable {
-    Prunable {
+fn prunable(guest: &Guest) -> PrunableGuest {
+    PrunableGuest {
         id: guest.id(),
         profit_bytes: guest.figures.profit_bytes,
         // A kernel that says no is right; one that says yes may mean the firmware.
@@ -96,8 +97,8 @@ fn prunable(guest: &Guest) -> Prunable {
 }
 
 /// Checks that the host can hold what is unmerged, and notes the guest on disk for a later ksmith.
-fn prepare_to_unmerge(root: &Root, guest: &Guest, target: &Target, off: &OffList) -> Result<(), String> {
-    let headroom = Headroom { exposure_bytes: guest.figures.merged_bytes, ..Headroom::now(root) };
+fn prepare_to_unmerge(root: &Root, guest: &Guest, target: &GuestTarget, off: &OffList) -> Result<(), String> {
+    let headroom = UnmergeHeadroom { exposure_bytes: guest.figures.merged_bytes, ..UnmergeHeadroom::now(root) };
     headroom.check().map_err(|why| why.to_string())?;
     off.note_pruned(target).map_err(|error| error.to_string())
 }

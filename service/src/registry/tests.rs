@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::sample::Process;
+use ksmith_core::sample::ProcessSample;
 
 use super::*;
 
@@ -11,7 +11,8 @@ fn registry(root: &Root) -> GuestRegistry {
 }
 
 fn sample(second: u64, processes: &[(u32, &str)]) -> Sample {
-    let process = |&(pid, name): &(u32, &str)| Process::new(ProcessId { pid, start_ticks: 7 }, name.into(), true);
+    let process =
+        |&(pid, name): &(u32, &str)| ProcessSample::new(ProcessId { pid, start_ticks: 7 }, name.into(), true);
     let processes = processes.iter().map(process).collect();
     Sample { at: Duration::from_secs(second), page_size: 4096, processes, ..Sample::default() }
 }
@@ -33,7 +34,7 @@ fn a_question_is_answered_and_a_flood_refused() {
     let registry = registry(&Root::at(tree.path()));
     let (reply, answers) = bounded(1);
     registry.report(sample(1, &[]), DomainsConfig::default(), FoldedFigures::default(), reply);
-    let Answer::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
     assert!(report.guests.is_empty());
     let waiting: Vec<_> = (0..10 * INBOX)
         .map(|_| {
@@ -52,20 +53,20 @@ fn a_new_process_or_program_is_handed_over_at_once_and_the_same_now_and_then() {
     let tree = tempfile::tempdir().unwrap();
     let mut registry = registry(&Root::at(tree.path()));
     let one = [(1, "one")];
-    registry.look(&sample(1, &one));
+    registry.offer_sample(&sample(1, &one));
     let first = snapshot_of(&registry, 1);
     assert!(first.knows(&sample(1, &one).processes[0]));
-    registry.look(&sample(2, &one));
-    registry.look(&sample(3, &[(1, "one"), (2, "two")]));
+    registry.offer_sample(&sample(2, &one));
+    registry.offer_sample(&sample(3, &[(1, "one"), (2, "two")]));
     snapshot_of(&registry, 3);
     assert_eq!(registry.last_look, Some(Duration::from_secs(3)));
     let other = [(1, "other"), (2, "two")];
     assert!(!registry.newest().knows(&sample(4, &other).processes[0]));
-    registry.look(&sample(4, &other));
+    registry.offer_sample(&sample(4, &other));
     assert!(snapshot_of(&registry, 4).knows(&sample(4, &other).processes[0]));
-    registry.look(&sample(13, &other));
+    registry.offer_sample(&sample(13, &other));
     assert_eq!(registry.last_look, Some(Duration::from_secs(4)));
-    registry.look(&sample(14, &other));
+    registry.offer_sample(&sample(14, &other));
     assert_eq!(registry.last_look, Some(Duration::from_secs(14)));
     assert_eq!(first.list.guests.len(), 1, "a snapshot never changes");
 }
@@ -77,7 +78,7 @@ fn a_follower_is_woken_by_each_snapshot() {
     let (waker, woken) = bounded(1);
     registry.follow(waker, || true);
     for second in 1..4 {
-        registry.look(&sample(second, &[(u32::try_from(second).unwrap(), "guest")]));
+        registry.offer_sample(&sample(second, &[(u32::try_from(second).unwrap(), "guest")]));
         woken.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(registry.newest().at, Duration::from_secs(second));
     }

@@ -4,56 +4,56 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, select};
-use ksmith_core::decide::Prune;
+use ksmith_core::decide::GuestPruner;
 use ksmith_core::guest::GuestId;
 use ksmith_core::model::GuestsReport;
-use ksmith_host::guests::{GuestSnapshot, Guests, List, OffList, Why};
+use ksmith_host::guests::{GuestList, GuestSnapshot, GuestTracker, OffList, SwitchOffReason};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
-use super::churn::Churn;
-use super::switches::Switches;
-use super::{Follower, Order, Published};
+use super::churn::ChurnRate;
+use super::switches::PendingSwitches;
+use super::{PublishedSnapshot, RegistryOrder, SnapshotFollower};
 use crate::config::GuestsConfig;
-use crate::control::Answer;
+use crate::control::ControlReply;
 
 /// The longest wait at the end for a switch under way.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) struct Worker {
+pub(super) struct RegistryWorker {
     pub(super) root: Root,
     config: GuestsConfig,
-    pub(super) guests: Guests,
-    published: Published,
-    followers: Vec<Follower>,
+    pub(super) guests: GuestTracker,
+    published: PublishedSnapshot,
+    followers: Vec<SnapshotFollower>,
     guards_domains: bool,
-    churn: Churn,
-    pub(super) prune: Option<Prune>,
+    churn: ChurnRate,
+    pub(super) prune: Option<GuestPruner>,
     pub(super) off: Option<OffList>,
-    pub(super) switches: Switches,
+    pub(super) switches: PendingSwitches,
     /// The time of the last look.
     pub(super) now: Duration,
     /// Guests with memory that can't merge.
     pub(super) obstacles: Vec<GuestId>,
 }
 
-impl Worker {
+impl RegistryWorker {
     pub(super) fn new(
         root: Root,
-        published: Published,
+        published: PublishedSnapshot,
         off: Option<OffList>,
         config: GuestsConfig,
         guards_domains: bool,
     ) -> Self {
         Self {
-            guests: Guests::new(root.clone(), config.libvirt_uri.clone()),
-            switches: Switches::new(&root),
+            guests: GuestTracker::new(root.clone(), config.libvirt_uri.clone()),
+            switches: PendingSwitches::new(&root),
             root,
             published,
             followers: Vec::new(),
             guards_domains,
-            churn: Churn::default(),
-            prune: config.prune_limits().map(Prune::new),
+            churn: ChurnRate::default(),
+            prune: config.prune_limits().map(GuestPruner::new),
             config,
             off,
             now: Duration::ZERO,
@@ -61,14 +61,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+    pub(super) fn work(mut self, inbox: &Receiver<RegistryOrder>) {
         // What a killed daemon left.
         self.switch_on_again();
         let outcomes = self.switches.outcomes();
         loop {
             select! {
                 recv(inbox) -> order => match order {
-                    Ok(Order::End) | Err(_) => break,
+                    Ok(RegistryOrder::End) | Err(_) => break,
                     Ok(order) => self.carry_out(order),
                 },
                 recv(outcomes) -> outcome => match outcome {
@@ -84,28 +84,28 @@ impl Worker {
         self.switch_on_again();
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: RegistryOrder) {
         match order {
-            Order::Look(sample) => {
+            RegistryOrder::Look(sample) => {
                 self.churn.see(&sample);
                 let snapshot = self.guests.snapshot(&sample);
                 self.prune(&sample, &snapshot);
                 self.publish(snapshot);
             }
-            Order::Report(asked, reply) => {
+            RegistryOrder::Report(asked, reply) => {
                 let (sample, domains, folded) = *asked;
-                let List { guests, unattributed_bytes } = self.guests.list(&sample);
+                let GuestList { guests, unattributed_bytes } = self.guests.list(&sample);
                 let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                 report.cow_ksm_per_second = self.churn.rate();
                 domains.assign(&mut report.guests);
                 folded.assign(&mut report.guests);
-                let _ = reply.try_send(Answer::Guests(Box::new(report)));
+                let _ = reply.try_send(ControlReply::Guests(Box::new(report)));
             }
-            Order::SwitchOff(key) => self.switch_off(&key),
-            Order::Follow(follower) => self.followers.push(follower),
-            Order::Configure(config, guards_domains) => self.configure(config, guards_domains),
-            Order::Switched(pid, on) => self.was_switched(pid, on),
-            Order::End => {}
+            RegistryOrder::SwitchOff(key) => self.switch_off(&key),
+            RegistryOrder::Follow(follower) => self.followers.push(follower),
+            RegistryOrder::Configure(config, guards_domains) => self.configure(config, guards_domains),
+            RegistryOrder::Switched(pid, on) => self.was_switched(pid, on),
+            RegistryOrder::End => {}
         }
     }
 
@@ -130,12 +130,12 @@ impl Worker {
     fn configure(&mut self, config: GuestsConfig, guards_domains: bool) {
         let were_guarded = std::mem::replace(&mut self.guards_domains, guards_domains);
         if config.libvirt_uri != self.config.libvirt_uri {
-            self.guests = Guests::new(self.root.clone(), config.libvirt_uri.clone());
+            self.guests = GuestTracker::new(self.root.clone(), config.libvirt_uri.clone());
         }
         let prunes_otherwise = config.prune_limits() != self.config.prune_limits();
         self.config = config;
         if prunes_otherwise {
-            self.prune = self.config.prune_limits().map(Prune::new);
+            self.prune = self.config.prune_limits().map(GuestPruner::new);
         }
         if prunes_otherwise || were_guarded && !guards_domains {
             self.switch_on_again();
@@ -145,7 +145,7 @@ impl Worker {
     fn was_switched(&mut self, pid: u32, on: bool) {
         let id = self.guests.was_switched(pid, on);
         if let (Some(id), Some(off), true) = (id, &self.off, on)
-            && let Err(error) = off.strike(&[id.process()].into())
+            && let Err(error) = off.remove_processes(&[id.process()].into())
         {
             warn!("{error}");
         }
@@ -153,7 +153,7 @@ impl Worker {
 
     fn switch_on_again(&mut self) {
         let Some(off) = &self.off else { return };
-        let whys = [Some(Why::Prune), (!self.guards_domains).then_some(Why::Domain)];
+        let whys = [Some(SwitchOffReason::Prune), (!self.guards_domains).then_some(SwitchOffReason::Domain)];
         for why in whys.into_iter().flatten() {
             for note in off.restore(&self.root, |guest| guest.why == why, false) {
                 info!("{note}");

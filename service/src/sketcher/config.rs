@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ksmith_host::root::Root;
-use ksmith_sketch::{Rate, RateRule, RotationOptions, is_host_name};
+use ksmith_sketch::{RateRule, RotationOptions, SamplingRate, is_host_name};
 use serde::Deserialize;
 
 /// The table `[sketch]`: the sketch file of this host, and its cost limits.
@@ -53,7 +53,7 @@ impl Default for SketchConfig {
 impl SketchConfig {
     /// Returns the first setting that makes no sense, in a sentence.
     pub fn fault(&self) -> Option<String> {
-        if let Some(Err(why)) = self.rate.as_ref().map(|rate| rate.parse::<Rate>()) {
+        if let Some(Err(why)) = self.rate.as_ref().map(|rate| rate.parse::<SamplingRate>()) {
             return Some(format!("[sketch] rate: {why}"));
         }
         let fault = match self {

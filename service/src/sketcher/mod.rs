@@ -1,6 +1,6 @@
 //! The sketcher: a thread of its own that reads guests slowly and keeps the sketch file of this host.
 //!
-//! [`Sketcher::take`] hands a sample over now and then by a channel of bounded length. The thread charges itself with
+//! [`Sketcher::offer_sample`] hands a sample over now and then by a channel of bounded length. The thread charges itself with
 //! all CPU time that the file takes: its own, that of being woken, that of the daemon's thread to hand samples over,
 //! and that of the child that reads page tables. Then it sleeps until its share is kept. A fault of the disk or of a
 //! guest ends nothing: it is tried again, and the status says so.
@@ -26,7 +26,7 @@ use ksmith_host::root::Root;
 use tracing::warn;
 
 pub use self::config::SketchConfig;
-use self::worker::{Elsewhere, Worker, thread_seconds};
+use self::worker::{Elsewhere, SketcherWorker, thread_seconds};
 
 /// The interval between two samples that are handed over, and so the delay until a new guest is known.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 type Terms = (DomainsConfig, BalanceConfig);
 
 #[derive(Debug)]
-enum Order {
+enum SketcherOrder {
     Take(Box<Sample>, Arc<Terms>),
     End,
 }
@@ -49,7 +49,7 @@ enum Order {
 /// The handle of the thread. Dropping it ends the thread, and waits for that a short time.
 #[derive(Debug)]
 pub struct Sketcher {
-    orders: Sender<Order>,
+    orders: Sender<SketcherOrder>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
     status: Arc<Mutex<SketchStatus>>,
@@ -75,7 +75,8 @@ impl Sketcher {
         let status = SketchStatus { path: config.file(root).display().to_string(), ..SketchStatus::default() };
         let status = Arc::new(Mutex::new(status));
         let elsewhere = Elsewhere::default();
-        let worker = Worker::new(root, config, Box::new(guests), Arc::clone(&status), Arc::clone(&elsewhere));
+        let worker =
+            SketcherWorker::new(root, config, Box::new(guests), Arc::clone(&status), Arc::clone(&elsewhere));
         let work = move || {
             worker.work(&inbox);
             // The daemon may have ended without waiting.
@@ -86,12 +87,12 @@ impl Sketcher {
     }
 
     /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
-    pub fn take(&mut self, sample: &Sample) {
+    pub fn offer_sample(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
         if is_due && !self.orders.is_full() {
             let before = thread_seconds();
             self.last = Some(sample.at);
-            let _ = self.orders.try_send(Order::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
+            let _ = self.orders.try_send(SketcherOrder::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
             let spent = Duration::try_from_secs_f64(thread_seconds() - before).unwrap_or_default();
             self.elsewhere.fetch_add(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
@@ -111,7 +112,7 @@ impl Sketcher {
 
 impl Drop for Sketcher {
     fn drop(&mut self) {
-        let is_told = self.orders.send_timeout(Order::End, PATIENCE).is_ok();
+        let is_told = self.orders.send_timeout(SketcherOrder::End, PATIENCE).is_ok();
         if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
             if let Some(thread) = self.thread.take() {
                 let _ = thread.join();

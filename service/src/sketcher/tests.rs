@@ -2,25 +2,25 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ksmith_core::guest::{Figures, Kind};
+use ksmith_core::guest::{GuestKind, GuestMemoryFigures};
 use ksmith_core::sample::ProcessId;
-use ksmith_host::memory::process::Process;
-use ksmith_sketch::{Clock, new_secret};
+use ksmith_host::memory::process::OpenProcess;
+use ksmith_sketch::{SketchClock, new_secret};
 use tempfile::TempDir;
 
-use super::worker::Pause;
+use super::worker::WorkPause;
 use super::*;
 use crate::config::Config;
-use crate::control::{Answer, Request};
-use crate::testing::Scene;
+use crate::control::{ControlReply, ControlRequest};
+use crate::testing::DaemonScene;
 
 /// A tree with a secret, and a configuration that spends all of a CPU.
-struct Rig {
+struct SketcherRig {
     tree: TempDir,
     config: SketchConfig,
 }
 
-fn rig() -> Rig {
+fn rig() -> SketcherRig {
     let tree = tempfile::tempdir().unwrap();
     fs::create_dir_all(tree.path().join("etc/ksmith")).unwrap();
     new_secret(&tree.path().join("etc/ksmith/fleet.key")).unwrap();
@@ -31,19 +31,19 @@ fn rig() -> Rig {
         again_seconds: 0,
         ..SketchConfig::default()
     };
-    Rig { tree, config }
+    SketcherRig { tree, config }
 }
 
 /// This very process as a guest: its memory may be read by any user.
 fn own_process() -> Guest {
-    let own = Process::open(std::process::id()).unwrap();
+    let own = OpenProcess::open(std::process::id()).unwrap();
     Guest {
         name: "own".to_owned(),
         uuid: None,
         manager: None,
         number: None,
         is_verified: false,
-        kind: Kind::PROCESS,
+        kind: GuestKind::PROCESS,
         processes: vec![ProcessId { pid: own.pid, start_ticks: own.start_ticks }],
         program: "tests".to_owned(),
         memory_bytes: None,
@@ -56,13 +56,13 @@ fn own_process() -> Guest {
         offered: None,
         has_remaining_mergeable: false,
         obstacle: None,
-        figures: Figures::default(),
+        figures: GuestMemoryFigures::default(),
         folded_bytes: None,
         errors: Vec::new(),
     }
 }
 
-impl Rig {
+impl SketcherRig {
     fn root(&self) -> Root {
         Root::at(self.tree.path())
     }
@@ -71,9 +71,9 @@ impl Rig {
         Sketcher::start(&self.root(), &self.config, Terms::default(), move |_| guests.clone()).unwrap()
     }
 
-    fn worker(&self, guests: Vec<Guest>) -> (Worker, Arc<Mutex<SketchStatus>>) {
+    fn worker(&self, guests: Vec<Guest>) -> (SketcherWorker, Arc<Mutex<SketchStatus>>) {
         let status = Arc::new(Mutex::new(SketchStatus::default()));
-        let worker = Worker::new(
+        let worker = SketcherWorker::new(
             &self.root(),
             &self.config,
             Box::new(move |_| guests.clone()),
@@ -99,7 +99,7 @@ fn wait_until(what: impl Fn() -> bool) {
 fn a_file_is_written_after_the_first_round_and_told() {
     let rig = rig();
     let mut sketcher = rig.start(vec![own_process()]);
-    sketcher.take(&Sample::default());
+    sketcher.offer_sample(&Sample::default());
     wait_until(|| sketcher.status().written > 0);
     let status = sketcher.status();
     assert_eq!((status.guests, status.missing, status.problem), (1, 0, None));
@@ -114,7 +114,7 @@ fn a_guest_that_can_not_be_read_is_named_and_the_others_are_written() {
     let rig = rig();
     let gone = Guest { processes: vec![ProcessId { pid: 1, start_ticks: u64::MAX }], ..own_process() };
     let mut sketcher = rig.start(vec![own_process(), gone]);
-    sketcher.take(&Sample::default());
+    sketcher.offer_sample(&Sample::default());
     wait_until(|| sketcher.status().written > 0);
     let status = sketcher.status();
     assert_eq!((status.guests, status.missing, status.problem), (1, 1, None));
@@ -128,12 +128,12 @@ fn a_secret_that_others_may_read_stops_the_file_until_it_is_mended() {
     let secret = rig.tree.path().join("etc/ksmith/fleet.key");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
     let mut sketcher = rig.start(vec![own_process()]);
-    sketcher.take(&Sample::default());
+    sketcher.offer_sample(&Sample::default());
     wait_until(|| sketcher.status().problem.is_some());
     assert!(sketcher.status().problem.unwrap().contains("chmod 600"));
     assert!(!rig.file().exists());
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    sketcher.take(&Sample { at: PERIOD, ..Sample::default() });
+    sketcher.offer_sample(&Sample { at: PERIOD, ..Sample::default() });
     wait_until(|| sketcher.status().written > 0);
     assert_eq!(sketcher.status().problem, None);
 }
@@ -159,14 +159,14 @@ fn a_disk_that_refuses_the_file_is_told_and_tried_again() {
 fn work_is_paid_for_with_sleep() {
     let rig = rig();
     let config = SketchConfig { max_cpu_percent: 0.1, ..rig.config.clone() };
-    let (mut worker, status) = Rig { config, ..rig }.worker(Vec::new());
-    let clock = Clock::start();
+    let (mut worker, status) = SketcherRig { config, ..rig }.worker(Vec::new());
+    let clock = SketchClock::start();
     let began = std::time::Instant::now();
     for _ in 0..2 {
         worker.paid(|_| {
             let end = thread_seconds() + 0.002;
             while thread_seconds() < end {}
-            Pause::None
+            WorkPause::None
         });
     }
     let spent = status.lock().unwrap().cpu_seconds;
@@ -186,11 +186,11 @@ fn use_cpu(seconds: f64) {
 fn what_lies_between_two_pieces_of_work_is_charged_too() {
     let rig = rig();
     let (mut worker, status) = rig.worker(Vec::new());
-    worker.paid(|_| Pause::None);
+    worker.paid(|_| WorkPause::None);
     let before = status.lock().unwrap().cpu_seconds;
     // Like being woken.
     use_cpu(0.003);
-    worker.paid(|_| Pause::None);
+    worker.paid(|_| WorkPause::None);
     let spent = status.lock().unwrap().cpu_seconds - before;
     assert!(spent >= 0.003, "{spent}");
 }
@@ -201,24 +201,24 @@ fn what_other_threads_spend_is_charged_once() {
     let status = Arc::new(Mutex::new(SketchStatus::default()));
     let elsewhere = Elsewhere::default();
     let (root, handed) = (rig.root(), Arc::clone(&elsewhere));
-    let mut worker = Worker::new(&root, &rig.config, Box::new(|_| Vec::new()), Arc::clone(&status), handed);
+    let mut worker = SketcherWorker::new(&root, &rig.config, Box::new(|_| Vec::new()), Arc::clone(&status), handed);
     elsewhere.store(5_000_000, Ordering::Relaxed);
-    worker.paid(|_| Pause::None);
+    worker.paid(|_| WorkPause::None);
     let spent = status.lock().unwrap().cpu_seconds;
     assert!(spent >= 0.005 && elsewhere.load(Ordering::Relaxed) == 0, "{spent}");
-    worker.paid(|_| Pause::None);
+    worker.paid(|_| WorkPause::None);
     assert!(status.lock().unwrap().cpu_seconds - spent < 0.005);
 }
 
 #[test]
 fn a_daemon_keeps_its_turns_whatever_becomes_of_the_file() {
     let turns = |config: &str, prepare: fn(&Path)| {
-        let mut scene = Scene::new(config);
+        let mut scene = DaemonScene::new(config);
         prepare(scene.root());
-        let (answers, _waiting) = scene.ask_at(40, Request::Status);
+        let (answers, _waiting) = scene.ask_at(40, ControlRequest::Status);
         scene.at(60, |_| {});
         let outcome = scene.run().unwrap();
-        let Ok(Answer::Status(status)) = answers.recv() else { panic!("no status") };
+        let Ok(ControlReply::Status(status)) = answers.recv() else { panic!("no status") };
         (scene.world().turns.clone(), outcome.restored, status)
     };
     let (usual, restored, status) = turns("", |_| {});
@@ -247,7 +247,7 @@ fn a_thread_that_does_not_answer_delays_no_turn() {
     };
     let mut sketcher = Sketcher::start(&rig.root(), &rig.config, Terms::default(), guests).unwrap();
     for at in 0..1000 {
-        sketcher.take(&Sample { at: PERIOD * at, ..Sample::default() });
+        sketcher.offer_sample(&Sample { at: PERIOD * at, ..Sample::default() });
     }
     assert!(sketcher.orders.len() <= WAITING && sketcher.status().written == 0);
     assert!(sketcher.elsewhere.load(Ordering::Relaxed) > 0, "handing over has its price");

@@ -12,13 +12,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ksmith_core::guest::Guest;
 use ksmith_core::model::SketchStatus;
 use ksmith_core::sample::Sample;
-use ksmith_host::memory::pace::be_humble;
+use ksmith_host::memory::pace::lower_priority;
 use ksmith_host::root::Root;
-use ksmith_sketch::{Clock, HostFacts, Rotation, Subject, Turn, read_secret};
+use ksmith_sketch::{HostFacts, RotationTurn, SketchClock, SketchRotation, SketchSubject, read_secret};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{info, warn};
 
-use super::{Order, SketchConfig, Terms};
+use super::{SketchConfig, SketcherOrder, Terms};
 
 /// The pause after a fault, at least.
 const RETRY: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The pause that follows a piece of work.
-pub(super) enum Pause {
+pub(super) enum WorkPause {
     /// Only the pause for its CPU time.
     None,
     /// The pause for its CPU time and that of a child.
@@ -41,15 +41,15 @@ pub(super) type Elsewhere = Arc<AtomicU64>;
 
 type Guests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 
-pub(super) struct Worker {
+pub(super) struct SketcherWorker {
     root: Root,
     config: SketchConfig,
     path: PathBuf,
     guests: Guests,
     status: Arc<Mutex<SketchStatus>>,
     elsewhere: Elsewhere,
-    clock: Clock,
-    rotation: Option<Rotation>,
+    clock: SketchClock,
+    rotation: Option<SketchRotation>,
     sample: Option<Box<Sample>>,
     /// Time at which the file was last written, or could not be.
     written: Option<Instant>,
@@ -61,7 +61,7 @@ pub(super) struct Worker {
     idle: Instant,
 }
 
-impl Worker {
+impl SketcherWorker {
     pub(super) fn new(
         root: &Root,
         config: &SketchConfig,
@@ -76,7 +76,7 @@ impl Worker {
             guests,
             status,
             elsewhere,
-            clock: Clock::start(),
+            clock: SketchClock::start(),
             rotation: None,
             sample: None,
             written: None,
@@ -87,36 +87,36 @@ impl Worker {
     }
 
     /// Runs until an order to end, or until no sender is left.
-    pub(super) fn work(mut self, inbox: &Receiver<Order>) {
+    pub(super) fn work(mut self, inbox: &Receiver<SketcherOrder>) {
         // The worker was made by another thread. What the start of this one took is charged with the first piece of
         // work.
         self.charged = 0.0;
-        be_humble();
+        lower_priority();
         loop {
             let wait = match self.sample {
                 Some(_) => self.free.max(self.idle).saturating_duration_since(Instant::now()).min(LONGEST),
                 None => LONGEST,
             };
             match inbox.recv_timeout(wait) {
-                Ok(Order::Take(sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(SketcherOrder::Take(sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
+                Ok(SketcherOrder::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.paid(Self::turn),
             }
         }
     }
 
     /// Does some work, and then keeps the thread asleep until it is within its share of the CPU.
-    pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> Pause) {
+    pub(super) fn paid(&mut self, work: impl FnOnce(&mut Self) -> WorkPause) {
         let (began, cpu_before) = (Instant::now(), thread_seconds());
         let pause = work(self);
         let child = match pause {
             // A child's CPU time is not the thread's. It is at most the time that the thread has waited.
-            Pause::Opened => (began.elapsed().as_secs_f64() - (thread_seconds() - cpu_before)).max(0.0),
+            WorkPause::Opened => (began.elapsed().as_secs_f64() - (thread_seconds() - cpu_before)).max(0.0),
             _ => 0.0,
         };
         let idle = match pause {
-            Pause::Idle(idle) => idle,
-            Pause::None | Pause::Opened => Duration::ZERO,
+            WorkPause::Idle(idle) => idle,
+            WorkPause::None | WorkPause::Opened => Duration::ZERO,
         };
         if let (Ok(mut status), Some(rotation)) = (self.status.lock(), &self.rotation) {
             status.guests = rotation.sketched() as u64;
@@ -144,23 +144,23 @@ impl Worker {
     }
 
     /// Updates the guests from a sample.
-    pub(super) fn meet(&mut self, sample: Box<Sample>, (domains, balance): &Terms) -> Pause {
-        let of = |guest: &Guest| Subject::of(guest, domains, balance);
+    pub(super) fn meet(&mut self, sample: Box<Sample>, (domains, balance): &Terms) -> WorkPause {
+        let of = |guest: &Guest| SketchSubject::from_guest(guest, domains, balance);
         let subjects = (self.guests)(&sample).iter().map(of).collect();
         self.sample = Some(sample);
         if self.rotation.is_none() {
             match read_secret(&self.secret()) {
-                Ok(key) => self.rotation = Some(Rotation::new(key, self.config.rotation())),
+                Ok(key) => self.rotation = Some(SketchRotation::new(key, self.config.rotation())),
                 Err(error) => {
                     self.fail(error.to_string());
-                    return Pause::Idle(LONGEST);
+                    return WorkPause::Idle(LONGEST);
                 }
             }
         }
         if let Some(rotation) = &mut self.rotation {
             rotation.guests(subjects);
         }
-        Pause::None
+        WorkPause::None
     }
 
     fn secret(&self) -> PathBuf {
@@ -170,23 +170,23 @@ impl Worker {
         }
     }
 
-    fn turn(&mut self) -> Pause {
+    fn turn(&mut self) -> WorkPause {
         // The secret is read again with the next sample.
-        let Some(rotation) = &mut self.rotation else { return Pause::Idle(LONGEST) };
+        let Some(rotation) = &mut self.rotation else { return WorkPause::Idle(LONGEST) };
         let now = self.clock.now();
         let turn = rotation.turn(now);
         let is_due = self.written.is_some_and(|written| written.elapsed() >= self.config.every());
-        if is_due || turn == Turn::Round && self.written.is_none() {
+        if is_due || turn == RotationTurn::Round && self.written.is_none() {
             self.write();
         }
         match turn {
-            Turn::Idle(until) => {
+            RotationTurn::Idle(until) => {
                 let next =
                     self.written.map_or(LONGEST, |written| self.config.every().saturating_sub(written.elapsed()));
-                Pause::Idle(until.saturating_sub(now.at).min(next))
+                WorkPause::Idle(until.saturating_sub(now.at).min(next))
             }
-            Turn::Opened => Pause::Opened,
-            Turn::Worked | Turn::Round => Pause::None,
+            RotationTurn::Opened => WorkPause::Opened,
+            RotationTurn::Worked | RotationTurn::Round => WorkPause::None,
         }
     }
 

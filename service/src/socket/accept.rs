@@ -7,12 +7,12 @@ use tracing::warn;
 
 /// A descriptor held back, which is closed so that a connection can be accepted and refused.
 #[derive(Debug)]
-pub(super) struct Reserve<F> {
+pub(super) struct DescriptorReserve<F> {
     held: Option<F>,
     open: fn() -> io::Result<F>,
 }
 
-impl<F> Reserve<F> {
+impl<F> DescriptorReserve<F> {
     /// Creates a reserve with a descriptor opened by `open`.
     pub(super) fn new(open: fn() -> io::Result<F>) -> Self {
         Self { held: open().ok(), open }
@@ -38,7 +38,7 @@ pub(super) fn spare() -> io::Result<File> {
 }
 
 /// The accept loop, by its callbacks.
-pub(super) struct Accept<A, T, R, W> {
+pub(super) struct AcceptLoop<A, T, R, W> {
     /// Waits for a connection. `None` ends the loop: a test has no more.
     pub(super) accept: A,
     /// Handles a connection.
@@ -49,7 +49,7 @@ pub(super) struct Accept<A, T, R, W> {
     pub(super) pause: W,
 }
 
-impl<S, A, T, R, W> Accept<A, T, R, W>
+impl<S, A, T, R, W> AcceptLoop<A, T, R, W>
 where
     A: FnMut() -> Option<io::Result<S>>,
     T: Fn(S),
@@ -57,7 +57,7 @@ where
     W: Fn(),
 {
     /// Handles each connection. Pauses after each error, of which the first of several is logged.
-    pub(super) fn forever<F>(mut self, mut reserve: Reserve<F>) {
+    pub(super) fn run<F>(mut self, mut reserve: DescriptorReserve<F>) {
         let mut is_failing = false;
         while let Some(accepted) = (self.accept)() {
             match accepted {
@@ -94,9 +94,9 @@ mod tests {
     }
 
     /// A descriptor from a limited number.
-    struct Descriptor;
+    struct ScarceDescriptor;
 
-    impl Descriptor {
+    impl ScarceDescriptor {
         fn open() -> io::Result<Self> {
             match LEFT.get().checked_sub(1) {
                 Some(left) => {
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    impl Drop for Descriptor {
+    impl Drop for ScarceDescriptor {
         fn drop(&mut self) {
             LEFT.set(LEFT.get() + 1);
         }
@@ -121,14 +121,19 @@ mod tests {
         let (held, refused) = (RefCell::new(Vec::new()), Cell::new(0));
         let accept = || {
             let is_over = waiting.get() == 0 || pauses.get() > 100;
-            (!is_over).then(|| Descriptor::open().inspect(|_| waiting.set(waiting.get() - 1)))
+            (!is_over).then(|| ScarceDescriptor::open().inspect(|_| waiting.set(waiting.get() - 1)))
         };
         let refuse = |connection| {
             drop(connection);
             refused.set(refused.get() + 1);
         };
-        Accept { accept, take: |it| held.borrow_mut().push(it), refuse, pause: || pauses.set(pauses.get() + 1) }
-            .forever(Reserve::new(Descriptor::open));
+        AcceptLoop {
+            accept,
+            take: |it| held.borrow_mut().push(it),
+            refuse,
+            pause: || pauses.set(pauses.get() + 1),
+        }
+        .run(DescriptorReserve::new(ScarceDescriptor::open));
         (held.into_inner().len(), refused.get(), pauses.get())
     }
 
@@ -146,13 +151,13 @@ mod tests {
         LEFT.set(1);
         let accept = || events.pop();
         let take = |it: u32| taken.borrow_mut().push(it);
-        Accept {
+        AcceptLoop {
             accept,
             take,
             refuse: |_| panic!("there are descriptors"),
             pause: || pauses.set(pauses.get() + 1),
         }
-        .forever(Reserve::new(Descriptor::open));
+        .run(DescriptorReserve::new(ScarceDescriptor::open));
         assert_eq!((pauses.get(), taken.into_inner()), (2, vec![2, 1]));
     }
 }

@@ -12,29 +12,29 @@ const CHECK: Duration = Duration::from_millis(100);
 
 /// The process that sent a request.
 #[derive(Debug)]
-pub struct Peer(Weak<()>);
+pub struct PeerWatch(Weak<()>);
 
-impl Peer {
+impl PeerWatch {
     /// Returns true if the process has hung up.
     pub fn has_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
 }
 
-/// A guard: as long as it is held, its [`Peer`] waits.
+/// A guard: as long as it is held, its [`PeerWatch`] waits.
 #[derive(Debug)]
-pub struct Waiting(#[allow(dead_code, reason = "it is only held")] Arc<()>);
+pub struct PeerGuard(#[allow(dead_code, reason = "it is only held")] Arc<()>);
 
 /// Creates a peer that waits, and the guard that keeps it waiting.
-pub fn waiting() -> (Waiting, Peer) {
+pub fn watch_peer() -> (PeerGuard, PeerWatch) {
     let waiting = Arc::new(());
-    let peer = Peer(Arc::downgrade(&waiting));
-    (Waiting(waiting), peer)
+    let peer = PeerWatch(Arc::downgrade(&waiting));
+    (PeerGuard(waiting), peer)
 }
 
 /// The outcome of a request that another thread was to answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Awaited<T> {
+pub enum AwaitedAnswer<T> {
     /// The thread's answer.
     Answer(T),
     /// The peer has hung up.
@@ -44,13 +44,13 @@ pub enum Awaited<T> {
 }
 
 /// Waits for an answer as long as the peer is connected. A peer that only listens is connected.
-pub fn answer_or_hang_up<T>(answers: &Receiver<T>, stream: &UnixStream) -> Awaited<T> {
+pub fn answer_or_hang_up<T>(answers: &Receiver<T>, stream: &UnixStream) -> AwaitedAnswer<T> {
     loop {
         match answers.recv_timeout(CHECK) {
-            Ok(answer) => return Awaited::Answer(answer),
-            Err(RecvTimeoutError::Timeout) if has_hung_up(stream) => return Awaited::HungUp,
+            Ok(answer) => return AwaitedAnswer::Answer(answer),
+            Err(RecvTimeoutError::Timeout) if has_hung_up(stream) => return AwaitedAnswer::HungUp,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Awaited::Ended,
+            Err(RecvTimeoutError::Disconnected) => return AwaitedAnswer::Ended,
         }
     }
 }
@@ -75,18 +75,18 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reply, answers) = bounded(1);
         reply.send(7).unwrap();
-        assert_eq!(answer_or_hang_up(&answers, &ours), Awaited::Answer(7));
+        assert_eq!(answer_or_hang_up(&answers, &ours), AwaitedAnswer::Answer(7));
         theirs.shutdown(Shutdown::Write).unwrap();
         assert!(!has_hung_up(&ours), "it only listens");
         drop(theirs);
-        assert_eq!(answer_or_hang_up(&answers, &ours), Awaited::HungUp);
+        assert_eq!(answer_or_hang_up(&answers, &ours), AwaitedAnswer::HungUp);
         drop(reply);
-        assert_eq!(answer_or_hang_up(&answers, &ours), Awaited::Ended);
+        assert_eq!(answer_or_hang_up(&answers, &ours), AwaitedAnswer::Ended);
     }
 
     #[test]
     fn a_peer_waits_as_long_as_its_handle_is_held() {
-        let (handle, peer) = waiting();
+        let (handle, peer) = watch_peer();
         assert!(!peer.has_gone());
         drop(handle);
         assert!(peer.has_gone());

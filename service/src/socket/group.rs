@@ -6,14 +6,14 @@ use std::path::Path;
 use ksmith_host::users::group_id;
 use tracing::info;
 
-use super::Socket;
+use super::ServedSocket;
 
 /// Lets a group in, by name. Until then only root can connect, and where there is no such group it stays so, which is
 /// logged.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn allow(socket: &Socket, path: &Path, group: &str) -> io::Result<()> {
+pub fn allow(socket: &ServedSocket, path: &Path, group: &str) -> io::Result<()> {
     match group_id(group) {
         Some(id) => {
             // Members must get as far as the socket.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// A reader of a connection's lines.
 #[derive(Debug)]
-pub(super) struct Lines<'a> {
+pub(super) struct LineReader<'a> {
     stream: &'a UnixStream,
     longest: usize,
     patience: Duration,
@@ -14,7 +14,7 @@ pub(super) struct Lines<'a> {
     ahead: Vec<u8>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineReader<'a> {
     /// Creates a reader of lines of at most `longest` bytes. Each must be complete within `patience`.
     pub(super) fn new(stream: &'a UnixStream, longest: usize, patience: Duration) -> Self {
         Self { stream, longest, patience, ahead: Vec::new() }
@@ -69,7 +69,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"one\ntwo\nthr").unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        let mut lines = Lines::new(&ours, 100, LONG);
+        let mut lines = LineReader::new(&ours, 100, LONG);
         let all: Vec<_> = (0..4).map(|_| lines.next().unwrap()).collect();
         assert_eq!(all, [&b"one\n"[..], b"two\n", b"thr", b""]);
     }
@@ -78,7 +78,7 @@ mod tests {
     fn a_line_that_is_too_long_is_cut_and_has_no_end() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"123456789\n").unwrap();
-        assert_eq!(Lines::new(&ours, 4, LONG).next().unwrap(), b"1234");
+        assert_eq!(LineReader::new(&ours, 4, LONG).next().unwrap(), b"1234");
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let error = Lines::new(&ours, usize::MAX, Duration::from_millis(50)).next().unwrap_err();
+        let error = LineReader::new(&ours, usize::MAX, Duration::from_millis(50)).next().unwrap_err();
         assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
         drop(ours);
         slow.join().unwrap();

@@ -1,6 +1,6 @@
 //! Sockets that take requests by the line: the accept loop, its limits and its time-outs.
 //!
-//! The control socket and the user socket are each a [`Protocol`]. [`serve`] makes the socket ([`place`]), gives each
+//! The control socket and the user socket are each a [`SocketProtocol`]. [`serve`] makes the socket ([`place`]), gives each
 //! connection a thread and a slot ([`accept`], [`slots`]), reads requests of bounded length ([`lines`]), and sends back
 //! what the protocol answers. A protocol that passes a request to the daemon waits for the answer by
 //! [`answer_or_hang_up`].
@@ -13,6 +13,6 @@ mod place;
 mod serve;
 mod slots;
 
-pub use caller::{Awaited, Peer, Waiting, answer_or_hang_up, waiting};
+pub use caller::{AwaitedAnswer, PeerGuard, PeerWatch, answer_or_hang_up, watch_peer};
 pub use group::allow;
-pub use serve::{Admitted, Limits, Protocol, Reply, Socket, serve};
+pub use serve::{AdmittedPeer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol, serve};

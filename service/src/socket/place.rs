@@ -23,14 +23,14 @@ const READ_AND_WRITE: u16 = 6;
 
 /// The file of a socket, and its directory.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketFile {
     directory: OwnedFd,
     name: OsString,
     /// The socket's file, once it is there.
     file: Option<OwnedFd>,
 }
 
-impl Place {
+impl SocketFile {
     /// Opens the directory of the path.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // A file that stays behind is removed by the next daemon.
         let _ = self.remove();
@@ -157,7 +157,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (mode, is_fit) in [(0o700, true), (0o755, true), (0o775, false), (0o777, false), (0o1777, true)] {
             fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
-            let opened = Place::open(&directory.path().join("socket"));
+            let opened = SocketFile::open(&directory.path().join("socket"));
             assert_eq!(opened.is_ok(), is_fit, "{mode:o}: {opened:?}");
         }
     }
@@ -166,7 +166,7 @@ mod tests {
     fn rights_go_to_the_socket_that_was_made_and_to_no_other_file() {
         let directory = tempfile::tempdir().unwrap();
         let (path, secret) = (directory.path().join("socket"), directory.path().join("secret"));
-        let mut place = Place::open(&path).unwrap();
+        let mut place = SocketFile::open(&path).unwrap();
         let _listener = place.bind(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
         // Another name leads to a file of root's by now.
@@ -192,7 +192,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let path = directory.path().join("socket");
-        let mut place = Place::open(&path).unwrap();
+        let mut place = SocketFile::open(&path).unwrap();
         let _listener = place.bind(&path).unwrap();
         // Capabilities are a thread's own.
         let allowed = std::thread::scope(|scope| {

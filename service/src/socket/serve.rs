@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use tracing::debug;
 
-use super::accept::{Accept, Reserve, spare};
-use super::lines::Lines;
-use super::place::Place;
-use super::slots::{Slots, Taken};
+use super::accept::{AcceptLoop, DescriptorReserve, spare};
+use super::lines::LineReader;
+use super::place::SocketFile;
+use super::slots::{ConnectionSlots, TakenSlot};
 
 /// The limits of a socket.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct SocketLimits {
     /// Open connections at most.
     pub connections: usize,
     /// Open connections of one user at most.
@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 /// A protocol that is spoken on a socket.
-pub trait Protocol: Send + Sync + 'static {
+pub trait SocketProtocol: Send + Sync + 'static {
     /// Properties of a connected process.
     type Peer: Send;
 
@@ -39,24 +39,24 @@ pub trait Protocol: Send + Sync + 'static {
     const NAME: &'static str;
 
     /// Limits of the socket.
-    const LIMITS: Limits;
+    const LIMITS: SocketLimits;
 
     /// Identifies a process that has connected. Runs in the accept loop, so it may not wait.
     ///
     /// # Errors
     /// The process may send no request, or not as often. The text is sent to it.
-    fn admit(&self, stream: &UnixStream) -> Result<Admitted<Self::Peer>, String>;
+    fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<Self::Peer>, String>;
 
     /// The text that refuses a connection because there are too many.
     fn too_many(&self, why: &str) -> String;
 
     /// Answers one request.
-    fn answer(&self, request: &[u8], peer: &Self::Peer, stream: &UnixStream) -> Reply;
+    fn answer(&self, request: &[u8], peer: &Self::Peer, stream: &UnixStream) -> ProtocolReply;
 }
 
 /// A process that may send requests.
 #[derive(Debug)]
-pub struct Admitted<P> {
+pub struct AdmittedPeer<P> {
     /// Properties of the process.
     pub peer: P,
     /// The accountable uid, to which the connection counts.
@@ -65,7 +65,7 @@ pub struct Admitted<P> {
 
 /// The reply to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum ProtocolReply {
     /// Send this and take the next request.
     Answer(String),
     /// Send this, which other connections send too, and take the next request.
@@ -89,9 +89,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that is served. Dropping it removes the file; the threads behind it end with the process.
 #[derive(Debug)]
-pub struct Socket(Place);
+pub struct ServedSocket(SocketFile);
 
-impl Socket {
+impl ServedSocket {
     /// Lets the members of a group connect. With `also_directory`, others may pass through the socket's directory.
     ///
     /// # Errors
@@ -107,12 +107,12 @@ impl Socket {
 /// # Errors
 /// The socket can't be made. [`io::ErrorKind::AlreadyExists`]: there is something else than a socket at `path`.
 /// [`io::ErrorKind::PermissionDenied`]: others may rename files in its directory.
-pub fn serve<P: Protocol>(path: &Path, protocol: P) -> io::Result<Socket> {
-    let mut place = Place::open(path)?;
+pub fn serve<P: SocketProtocol>(path: &Path, protocol: P) -> io::Result<ServedSocket> {
+    let mut place = SocketFile::open(path)?;
     let listener = place.bind(path)?;
-    let served = Arc::new(Served {
+    let served = Arc::new(SocketServer {
         protocol,
-        slots: Slots::new(P::LIMITS.connections, P::LIMITS.of_one_user),
+        slots: ConnectionSlots::new(P::LIMITS.connections, P::LIMITS.of_one_user),
         threads: AtomicUsize::new(0),
     });
     let work = move || {
@@ -120,23 +120,24 @@ pub fn serve<P: Protocol>(path: &Path, protocol: P) -> io::Result<Socket> {
         let refuse =
             |stream| refuse(&stream, &served.protocol.too_many("the daemon has too many files open; try again"));
         let pause = || std::thread::sleep(PAUSE);
-        Accept { accept, take: |stream| served.take(stream), refuse, pause }.forever(Reserve::new(spare));
+        AcceptLoop { accept, take: |stream| served.admit_connection(stream), refuse, pause }
+            .run(DescriptorReserve::new(spare));
     };
     std::thread::Builder::new().name(P::NAME.to_owned()).spawn(work)?;
-    Ok(Socket(place))
+    Ok(ServedSocket(place))
 }
 
 /// State that all threads of a socket share.
-struct Served<P> {
+struct SocketServer<P> {
     protocol: P,
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
     threads: AtomicUsize,
 }
 
-impl<P: Protocol> Served<P> {
+impl<P: SocketProtocol> SocketServer<P> {
     /// Gives a connection a slot and a thread, or refuses it. Runs in the accept loop, so that a flood of connections
     /// takes no threads: nothing here waits.
-    fn take(self: &Arc<Self>, stream: UnixStream) {
+    fn admit_connection(self: &Arc<Self>, stream: UnixStream) {
         self.take_with(stream, |work| {
             let thread = std::thread::Builder::new().name(format!("{} peer", P::NAME)).spawn(work);
             thread.map(|_| ())
@@ -158,7 +159,7 @@ impl<P: Protocol> Served<P> {
             return refuse(&stream, &self.protocol.too_many("too many are connected; try again"));
         }
         let stream = Arc::new(stream);
-        let slot = match self.slots.take(admitted.uid, &stream) {
+        let slot = match self.slots.take_slot(admitted.uid, &stream) {
             Ok(slot) => slot,
             Err(why) => return refuse(&stream, &self.protocol.too_many(why)),
         };
@@ -179,8 +180,8 @@ impl<P: Protocol> Served<P> {
 
     /// Serves one connection. It is idle while the daemon waits for the peer: for its request, and until it has read
     /// its answer.
-    fn receive(&self, stream: &UnixStream, peer: &P::Peer, slot: &Taken) -> io::Result<()> {
-        let mut lines = Lines::new(stream, P::LIMITS.request, P::LIMITS.patience);
+    fn receive(&self, stream: &UnixStream, peer: &P::Peer, slot: &TakenSlot) -> io::Result<()> {
+        let mut lines = LineReader::new(stream, P::LIMITS.request, P::LIMITS.patience);
         loop {
             let request = lines.next()?;
             if request.is_empty() {
@@ -189,10 +190,10 @@ impl<P: Protocol> Served<P> {
             slot.set_idle(false);
             let has_end = request.ends_with(b"\n");
             let (text, is_last) = match self.protocol.answer(&request, peer, stream) {
-                Reply::Answer(text) => (text.into(), !has_end),
-                Reply::Shared(text) => (text, !has_end),
-                Reply::Last(text) => (text.into(), true),
-                Reply::Close => return Ok(()),
+                ProtocolReply::Answer(text) => (text.into(), !has_end),
+                ProtocolReply::Shared(text) => (text, !has_end),
+                ProtocolReply::Last(text) => (text.into(), true),
+                ProtocolReply::Close => return Ok(()),
             };
             slot.set_idle(true);
             send(stream, text.as_bytes(), P::LIMITS.patience)?;
@@ -246,35 +247,35 @@ mod tests {
     use super::*;
 
     /// A protocol that sends each line back.
-    struct Echo;
+    struct EchoProtocol;
 
-    impl Protocol for Echo {
+    impl SocketProtocol for EchoProtocol {
         type Peer = ();
         const NAME: &'static str = "echo";
-        const LIMITS: Limits =
-            Limits { connections: 4, of_one_user: 2, request: 64, patience: Duration::from_secs(60) };
+        const LIMITS: SocketLimits =
+            SocketLimits { connections: 4, of_one_user: 2, request: 64, patience: Duration::from_secs(60) };
 
-        fn admit(&self, _stream: &UnixStream) -> Result<Admitted<()>, String> {
-            Ok(Admitted { peer: (), uid: 7 })
+        fn admit(&self, _stream: &UnixStream) -> Result<AdmittedPeer<()>, String> {
+            Ok(AdmittedPeer { peer: (), uid: 7 })
         }
 
         fn too_many(&self, why: &str) -> String {
             format!("busy: {why}\n")
         }
 
-        fn answer(&self, request: &[u8], (): &(), _stream: &UnixStream) -> Reply {
+        fn answer(&self, request: &[u8], (): &(), _stream: &UnixStream) -> ProtocolReply {
             match request {
-                b"bye\n" => Reply::Last("bye\n".to_owned()),
-                b"leave\n" => Reply::Close,
-                other => Reply::Answer(String::from_utf8_lossy(other).into_owned()),
+                b"bye\n" => ProtocolReply::Last("bye\n".to_owned()),
+                b"leave\n" => ProtocolReply::Close,
+                other => ProtocolReply::Answer(String::from_utf8_lossy(other).into_owned()),
             }
         }
     }
 
-    fn echo() -> (tempfile::TempDir, PathBuf, Socket) {
+    fn echo() -> (tempfile::TempDir, PathBuf, ServedSocket) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let socket = serve(&path, Echo).unwrap();
+        let socket = serve(&path, EchoProtocol).unwrap();
         (directory, path, socket)
     }
 
@@ -318,8 +319,8 @@ mod tests {
 
     #[test]
     fn a_connection_without_a_thread_is_refused_with_a_sentence() {
-        let slots = Slots::new(Echo::LIMITS.connections, Echo::LIMITS.of_one_user);
-        let served = Arc::new(Served { protocol: Echo, slots, threads: AtomicUsize::new(0) });
+        let slots = ConnectionSlots::new(EchoProtocol::LIMITS.connections, EchoProtocol::LIMITS.of_one_user);
+        let served = Arc::new(SocketServer { protocol: EchoProtocol, slots, threads: AtomicUsize::new(0) });
         // More often than the user has connections: none keeps its slot.
         for _ in 0..3 {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -338,7 +339,7 @@ mod tests {
         fs::write(&file, "dear").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         for path in [&file, &link, &directory.path().to_owned()] {
-            let error = serve(path, Echo).unwrap_err();
+            let error = serve(path, EchoProtocol).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{}", path.display());
         }
         assert_eq!(fs::read_to_string(&link).unwrap(), "dear");
@@ -355,34 +356,34 @@ mod tests {
     #[test]
     fn a_peer_that_does_not_read_its_answer_is_closed_for_another_user() {
         /// A protocol that answers without end, to users by turns.
-        struct Flood(AtomicUsize);
+        struct FloodProtocol(AtomicUsize);
 
-        impl Protocol for Flood {
+        impl SocketProtocol for FloodProtocol {
             type Peer = ();
             const NAME: &'static str = "flood";
-            const LIMITS: Limits =
-                Limits { connections: 4, of_one_user: 4, request: 64, patience: Duration::from_secs(3600) };
+            const LIMITS: SocketLimits =
+                SocketLimits { connections: 4, of_one_user: 4, request: 64, patience: Duration::from_secs(3600) };
 
-            fn admit(&self, _stream: &UnixStream) -> Result<Admitted<()>, String> {
+            fn admit(&self, _stream: &UnixStream) -> Result<AdmittedPeer<()>, String> {
                 let user = if self.0.fetch_add(1, Ordering::Relaxed) < 4 { 7 } else { 8 };
-                Ok(Admitted { peer: (), uid: user })
+                Ok(AdmittedPeer { peer: (), uid: user })
             }
 
             fn too_many(&self, why: &str) -> String {
                 format!("busy: {why}\n")
             }
 
-            fn answer(&self, request: &[u8], (): &(), _stream: &UnixStream) -> Reply {
+            fn answer(&self, request: &[u8], (): &(), _stream: &UnixStream) -> ProtocolReply {
                 match request {
-                    b"much\n" => Reply::Answer("x".repeat(16 << 20)),
-                    _ => Reply::Last("here\n".to_owned()),
+                    b"much\n" => ProtocolReply::Answer("x".repeat(16 << 20)),
+                    _ => ProtocolReply::Last("here\n".to_owned()),
                 }
             }
         }
 
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let _socket = serve(&path, Flood(AtomicUsize::new(0))).unwrap();
+        let _socket = serve(&path, FloodProtocol(AtomicUsize::new(0))).unwrap();
         let deaf: Vec<UnixStream> = (0..4)
             .map(|_| {
                 let mut stream = UnixStream::connect(&path).unwrap();

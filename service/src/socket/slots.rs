@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The slots. When all are taken, a connection of the user with the most is closed for a user with fewer: the oldest
 /// idle one, and the newest where each awaits its answer. Root has no limit, and counts as the user with the fewest.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct ConnectionSlots {
     most: usize,
     most_of_one_user: usize,
-    taken: Mutex<Table>,
+    taken: Mutex<SlotTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SlotTable {
     /// In the order in which they were taken.
-    slots: Vec<Slot>,
+    slots: Vec<SlotEntry>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct SlotEntry {
     number: u64,
     /// The accountable uid.
     uid: u32,
@@ -35,12 +35,12 @@ const ROOT: u32 = 0;
 
 /// A slot, which is released on drop.
 #[derive(Debug)]
-pub(super) struct Taken {
-    slots: Arc<Slots>,
+pub(super) struct TakenSlot {
+    slots: Arc<ConnectionSlots>,
     number: u64,
 }
 
-impl Slots {
+impl ConnectionSlots {
     /// Creates `most` slots, of which one user may hold `most_of_one_user`.
     pub(super) fn new(most: usize, most_of_one_user: usize) -> Arc<Self> {
         Arc::new(Self { most, most_of_one_user, taken: Mutex::default() })
@@ -50,9 +50,13 @@ impl Slots {
     ///
     /// # Errors
     /// There is none; says why.
-    pub(super) fn take(self: &Arc<Self>, uid: u32, stream: &Arc<UnixStream>) -> Result<Taken, &'static str> {
+    pub(super) fn take_slot(
+        self: &Arc<Self>,
+        uid: u32,
+        stream: &Arc<UnixStream>,
+    ) -> Result<TakenSlot, &'static str> {
         let mut table = self.table();
-        if uid != ROOT && table.of(uid) >= self.most_of_one_user {
+        if uid != ROOT && table.count_slots(uid) >= self.most_of_one_user {
             return Err("this user has too many connections; try again");
         }
         if table.slots.len() >= self.most && !table.close_one_for(uid) {
@@ -60,27 +64,30 @@ impl Slots {
         }
         let number = table.next;
         table.next += 1;
-        table.slots.push(Slot { number, uid, is_idle: true, stream: Arc::clone(stream) });
-        Ok(Taken { slots: Arc::clone(self), number })
+        table.slots.push(SlotEntry { number, uid, is_idle: true, stream: Arc::clone(stream) });
+        Ok(TakenSlot { slots: Arc::clone(self), number })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SlotTable> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    fn of(&self, uid: u32) -> usize {
+impl SlotTable {
+    fn count_slots(&self, uid: u32) -> usize {
         self.slots.iter().filter(|slot| slot.uid == uid).count()
     }
 
     /// Closes a connection of the user with the most, unless that is hardly more than `uid` has. Returns true if one
     /// was closed.
     fn close_one_for(&mut self, uid: u32) -> bool {
-        let least = if uid == ROOT { 0 } else { self.of(uid) + 1 };
-        let others = self.slots.iter().map(|slot| slot.uid).filter(|uid| *uid != ROOT && self.of(*uid) > least);
+        let least = if uid == ROOT { 0 } else { self.count_slots(uid) + 1 };
+        let others =
+            self.slots.iter().map(|slot| slot.uid).filter(|uid| *uid != ROOT && self.count_slots(*uid) > least);
         let has_idle = |uid: u32| self.slots.iter().any(|slot| slot.uid == uid && slot.is_idle);
-        let Some(heaviest) = others.max_by_key(|uid| (self.of(*uid), has_idle(*uid), *uid)) else { return false };
+        let Some(heaviest) = others.max_by_key(|uid| (self.count_slots(*uid), has_idle(*uid), *uid)) else {
+            return false;
+        };
         let idle = self.slots.iter().position(|slot| slot.uid == heaviest && slot.is_idle);
         let at = idle.or_else(|| self.slots.iter().rposition(|slot| slot.uid == heaviest));
         let Some(at) = at else { return false };
@@ -90,7 +97,7 @@ impl Table {
     }
 }
 
-impl Taken {
+impl TakenSlot {
     /// Records if a request is being answered.
     pub(super) fn set_idle(&self, is_idle: bool) {
         if let Some(slot) = self.slots.table().slots.iter_mut().find(|slot| slot.number == self.number) {
@@ -99,7 +106,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenSlot {
     fn drop(&mut self) {
         self.slots.table().slots.retain(|slot| slot.number != self.number);
     }
@@ -120,11 +127,11 @@ mod tests {
     }
 
     /// Slots of which user 1 and user 2 have half each.
-    fn full(slots: &Arc<Slots>, streams: &mut Vec<Arc<UnixStream>>) -> Vec<Taken> {
+    fn full(slots: &Arc<ConnectionSlots>, streams: &mut Vec<Arc<UnixStream>>) -> Vec<TakenSlot> {
         let user = |at: usize| if at < OF_ONE_USER { 1 } else { 2 };
         let take = |at| {
             let (ours, theirs) = pair();
-            let taken = slots.take(user(at), &ours).unwrap();
+            let taken = slots.take_slot(user(at), &ours).unwrap();
             streams.extend([ours, theirs]);
             taken
         };
@@ -133,14 +140,14 @@ mod tests {
 
     #[test]
     fn the_heaviest_user_loses_its_oldest_idle_connection_to_another() {
-        let (slots, mut streams) = (Slots::new(MOST, OF_ONE_USER), Vec::new());
+        let (slots, mut streams) = (ConnectionSlots::new(MOST, OF_ONE_USER), Vec::new());
         let taken = full(&slots, &mut streams);
         let (ours, _theirs) = pair();
-        assert!(slots.take(1, &ours).is_err() && slots.take(2, &ours).is_err(), "half of all is enough");
+        assert!(slots.take_slot(1, &ours).is_err() && slots.take_slot(2, &ours).is_err(), "half of all is enough");
         // User 1's first is answered; its second is the oldest that is idle.
         taken[0].set_idle(false);
         taken[OF_ONE_USER..].iter().for_each(|taken| taken.set_idle(false));
-        let third = slots.take(3, &ours).unwrap();
+        let third = slots.take_slot(3, &ours).unwrap();
         assert_eq!((&*streams[3]).read(&mut [0]).unwrap(), 0, "it was closed");
         streams[1].set_nonblocking(true).unwrap();
         assert!((&*streams[1]).read(&mut [0]).is_err(), "this one goes on");
@@ -150,47 +157,47 @@ mod tests {
 
     #[test]
     fn requests_that_last_do_not_shut_others_out() {
-        let (slots, mut streams) = (Slots::new(MOST, OF_ONE_USER), Vec::new());
+        let (slots, mut streams) = (ConnectionSlots::new(MOST, OF_ONE_USER), Vec::new());
         let taken = full(&slots, &mut streams);
         taken.iter().for_each(|taken| taken.set_idle(false));
         let (ours, _theirs) = pair();
-        let third = slots.take(3, &ours).unwrap();
+        let third = slots.take_slot(3, &ours).unwrap();
         let newest = streams.last().unwrap();
         assert_eq!((&**newest).read(&mut [0]).unwrap(), 0, "the newest request of a user with the most");
         taken[7].set_idle(true);
-        let fourth = slots.take(4, &ours).unwrap();
+        let fourth = slots.take_slot(4, &ours).unwrap();
         assert_eq!((&*streams[15]).read(&mut [0]).unwrap(), 0, "an idle one, as soon as there is one");
         drop((third, fourth));
     }
 
     #[test]
     fn root_has_a_slot_whatever_users_hold() {
-        let (slots, mut streams) = (Slots::new(4, 4), Vec::new());
+        let (slots, mut streams) = (ConnectionSlots::new(4, 4), Vec::new());
         let taken: Vec<_> = (1..=4)
             .map(|user| {
                 let (ours, theirs) = pair();
-                let taken = slots.take(user, &ours).unwrap();
+                let taken = slots.take_slot(user, &ours).unwrap();
                 taken.set_idle(false);
                 streams.extend([ours, theirs]);
                 taken
             })
             .collect();
         let (ours, _theirs) = pair();
-        assert!(slots.take(9, &ours).is_err(), "each user has one");
-        let roots: Vec<_> = (0..4).map(|_| slots.take(ROOT, &ours).unwrap()).collect();
-        assert!(slots.take(9, &ours).is_err(), "root loses none");
+        assert!(slots.take_slot(9, &ours).is_err(), "each user has one");
+        let roots: Vec<_> = (0..4).map(|_| slots.take_slot(ROOT, &ours).unwrap()).collect();
+        assert!(slots.take_slot(9, &ours).is_err(), "root loses none");
         drop((roots, taken));
     }
 
     #[test]
     fn users_end_with_about_as_many_each() {
-        let (slots, mut streams) = (Slots::new(MOST, OF_ONE_USER), Vec::new());
+        let (slots, mut streams) = (ConnectionSlots::new(MOST, OF_ONE_USER), Vec::new());
         let _taken = full(&slots, &mut streams);
         let (ours, _theirs) = pair();
-        let third: Vec<_> = (0..OF_ONE_USER).map_while(|_| slots.take(3, &ours).ok()).collect();
+        let third: Vec<_> = (0..OF_ONE_USER).map_while(|_| slots.take_slot(3, &ours).ok()).collect();
         let table = slots.table();
         assert!((MOST / 3 - 1..=MOST / 3 + 1).contains(&third.len()), "{}", third.len());
-        assert_eq!(table.of(1) + table.of(2) + table.of(3), MOST);
+        assert_eq!(table.count_slots(1) + table.count_slots(2) + table.count_slots(3), MOST);
         drop(table);
         drop(third);
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ksmith_core::job::{Allowance, Window};
-use ksmith_core::units::Span;
+use ksmith_core::job::{UserAllowance, UserWindow};
+use ksmith_core::units::TimeSpan;
 
 use super::config::PassLimit;
 
@@ -17,28 +17,28 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The budgets of all users. Root has no limits. Clones share the budgets.
 #[derive(Debug, Clone)]
-pub struct Budget {
+pub struct UserBudgets {
     started: Instant,
-    accounts: Arc<Mutex<Accounts>>,
+    accounts: Arc<Mutex<UserAccounts>>,
 }
 
 #[derive(Debug)]
-struct Accounts {
-    cpu: Allowance,
+struct UserAccounts {
+    cpu: UserAllowance,
     /// Passes of each user; `None` without a limit.
-    passes: Option<Window>,
-    lines: Allowance,
-    connections: Allowance,
+    passes: Option<UserWindow>,
+    lines: UserAllowance,
+    connections: UserAllowance,
 }
 
-impl Budget {
+impl UserBudgets {
     /// Creates budgets of CPU seconds and passes for each user in an hour.
     pub fn new(cpu_seconds_per_hour: f64, passes_per_hour: PassLimit) -> Self {
-        let accounts = Accounts {
-            cpu: Allowance::new(cpu_seconds_per_hour, HOUR),
-            passes: passes_per_hour.number().map(|most| Window::new(most, HOUR)),
-            lines: Allowance::new(LINES, RATE_PERIOD),
-            connections: Allowance::new(CONNECTIONS, RATE_PERIOD),
+        let accounts = UserAccounts {
+            cpu: UserAllowance::new(cpu_seconds_per_hour, HOUR),
+            passes: passes_per_hour.number().map(|most| UserWindow::new(most, HOUR)),
+            lines: UserAllowance::new(LINES, RATE_PERIOD),
+            connections: UserAllowance::new(CONNECTIONS, RATE_PERIOD),
         };
         Self { started: Instant::now(), accounts: Arc::new(Mutex::new(accounts)) }
     }
@@ -49,7 +49,7 @@ impl Budget {
             accounts.cpu.configure(cpu_seconds_per_hour, HOUR);
             match (passes_per_hour.number(), &mut accounts.passes) {
                 (Some(most), Some(passes)) => passes.configure(most),
-                (number, passes) => *passes = number.map(|most| Window::new(most, HOUR)),
+                (number, passes) => *passes = number.map(|most| UserWindow::new(most, HOUR)),
             }
         });
     }
@@ -75,9 +75,9 @@ impl Budget {
         user: u32,
         most: f64,
         what: &str,
-        of: impl FnOnce(&mut Accounts) -> &mut Allowance,
+        of: impl FnOnce(&mut UserAccounts) -> &mut UserAllowance,
     ) -> Result<(), String> {
-        let may = user == 0 || self.with(|accounts, now| of(accounts).take(user, now, 1.0));
+        let may = user == 0 || self.with(|accounts, now| of(accounts).take_tokens(user, now, 1.0));
         may.then_some(()).ok_or_else(|| {
             format!("user {user} has sent over {most} {what} in {} s; wait a second", RATE_PERIOD.as_secs())
         })
@@ -96,14 +96,14 @@ impl Budget {
     /// # Errors
     /// As [`Self::check_passes`].
     pub fn take_passes(&self, user: u32, count: u64) -> Result<(), String> {
-        self.passes(user, count, |passes, now| passes.take(user, now, count))
+        self.passes(user, count, |passes, now| passes.take_count(user, now, count))
     }
 
     fn passes(
         &self,
         user: u32,
         count: u64,
-        work: impl FnOnce(&mut Window, Duration) -> Result<(), Option<Duration>>,
+        work: impl FnOnce(&mut UserWindow, Duration) -> Result<(), Option<Duration>>,
     ) -> Result<(), String> {
         if user == 0 {
             return Ok(());
@@ -111,7 +111,7 @@ impl Budget {
         let done = self.with(|accounts, now| accounts.passes.as_mut().map_or(Ok(()), |passes| work(passes, now)));
         done.map_err(|wait| {
             let when = match wait {
-                Some(wait) => format!("ask again in {}", Span(wait)),
+                Some(wait) => format!("ask again in {}", TimeSpan(wait)),
                 None => "ask for fewer".to_owned(),
             };
             format!(
@@ -144,7 +144,7 @@ impl Budget {
         // A second's worth, so that a user that waits does not come back for a moment's.
         let wait = self
             .with(|accounts, now| accounts.cpu.wait(user, now, 1.0).or_else(|| accounts.cpu.wait(user, now, 0.0)));
-        let when = wait.map_or_else(String::new, |wait| format!("; ask again in {}", Span(wait)));
+        let when = wait.map_or_else(String::new, |wait| format!("; ask again in {}", TimeSpan(wait)));
         Err(format!(
             "user {user} has used up the CPU time that scans for it may take in an hour ([optin] cpu_seconds_per_hour){when}"
         ))
@@ -164,7 +164,7 @@ impl Budget {
         Self { started: later, ..Self::new(cpu_seconds_per_hour, PassLimit::Unlimited) }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Accounts, Duration) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut UserAccounts, Duration) -> T) -> T {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut accounts, self.started.elapsed())
     }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_user_without_budget_is_told_when_to_come_back_and_root_has_no_limit() {
-        let budget = Budget::new(60.0, PassLimit::Unlimited);
+        let budget = UserBudgets::new(60.0, PassLimit::Unlimited);
         budget.charge(7, Duration::from_secs(100));
         budget.charge(0, Duration::from_secs(100));
         let refusal = budget.check(7).unwrap_err();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_requests_is_stopped() {
-        let budget = Budget::new(60.0, PassLimit::Unlimited);
+        let budget = UserBudgets::new(60.0, PassLimit::Unlimited);
         let granted = (0..1000).filter(|_| budget.line(7).is_ok()).count();
         assert!((64..200).contains(&granted), "{granted}");
         let granted = (0..5000).filter(|_| budget.connection(7).is_ok()).count();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn passes_are_counted_for_each_user_and_come_back_if_none_was_made() {
-        let budget = Budget::new(60.0, PassLimit::Most(std::num::NonZeroU32::MIN.saturating_add(3)));
+        let budget = UserBudgets::new(60.0, PassLimit::Most(std::num::NonZeroU32::MIN.saturating_add(3)));
         assert!(budget.check_passes(7, 4).is_ok() && budget.check_passes(7, 4).is_ok(), "nothing is taken");
         assert_eq!(
             (budget.take_passes(7, 3), budget.take_passes(8, 4), budget.take_passes(0, 99)),

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::protocol::{Merged, Refusal, Scanned, UserRequest, error, figure};
+use super::protocol::{MergedMemory, RefusalKind, ScanResult, UserRequest, error, figure};
 
 /// A connection to the daemon's user socket.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct UserClient {
 pub enum UserError {
     /// The daemon refuses the request.
     #[error("{1}")]
-    Refused(Refusal, String),
+    Refused(RefusalKind, String),
     /// The connection is broken.
     #[error("the daemon's user socket: {0}")]
     Broken(#[from] io::Error),
@@ -48,13 +48,13 @@ impl UserClient {
     ///
     /// # Errors
     /// It is refused, or given up.
-    pub fn scan(&mut self, passes: NonZeroU64, is_over: impl Fn() -> bool) -> Result<Scanned, UserError> {
-        let line = self.ask(UserRequest::Scan(passes), is_over)?;
+    pub fn scan(&mut self, passes: NonZeroU64, is_over: impl Fn() -> bool) -> Result<ScanResult, UserError> {
+        let line = self.send_request(UserRequest::Scan(passes), is_over)?;
         let figure = |key| figure(&line, key);
         let merged = figure("merged_bytes").zip(figure("saved_bytes"));
-        Ok(Scanned {
+        Ok(ScanResult {
             passes: figure("passes").unwrap_or(0),
-            merged: merged.map(|(merged_bytes, saved_bytes)| Merged { merged_bytes, saved_bytes }),
+            merged: merged.map(|(merged_bytes, saved_bytes)| MergedMemory { merged_bytes, saved_bytes }),
             ksmd_cpu_ns: figure("ksmd_cpu_ns").unwrap_or(0),
         })
     }
@@ -63,7 +63,7 @@ impl UserClient {
     ///
     /// # Errors
     /// As [`Self::scan`].
-    pub fn ask(&mut self, request: UserRequest, is_over: impl Fn() -> bool) -> Result<String, UserError> {
+    pub fn send_request(&mut self, request: UserRequest, is_over: impl Fn() -> bool) -> Result<String, UserError> {
         self.stream.get_mut().write_all(request.to_string().as_bytes())?;
         loop {
             let line = self.next_line(&is_over)?;

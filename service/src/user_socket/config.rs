@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use ksmith_core::decide::Share;
+use ksmith_core::decide::CpuShare;
 use serde::Deserialize;
 
 use super::protocol;
@@ -21,7 +21,7 @@ pub struct OptinConfig {
     /// Passes that each user may ask for in any hour.
     pub passes_per_hour: PassLimit,
     /// The most CPU that ksmd may use in such a scan.
-    pub max_cpu: Share,
+    pub max_cpu: CpuShare,
     /// Equal pages in a thousand from which a range is worth marking.
     pub worth_permille: u64,
 }
@@ -41,12 +41,12 @@ pub enum PassLimit {
 #[serde(untagged, expecting = "a number of passes over 0, or \"unlimited\"")]
 enum NumberOrWord {
     Number(NonZeroU32),
-    Word(Word),
+    Word(LimitWord),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum LimitWord {
     Unlimited,
 }
 
@@ -54,7 +54,7 @@ impl From<NumberOrWord> for PassLimit {
     fn from(written: NumberOrWord) -> Self {
         match written {
             NumberOrWord::Number(number) => Self::Most(number),
-            NumberOrWord::Word(Word::Unlimited) => Self::Unlimited,
+            NumberOrWord::Word(LimitWord::Unlimited) => Self::Unlimited,
         }
     }
 }
@@ -83,7 +83,7 @@ impl Default for OptinConfig {
             group: "ksmith".to_owned(),
             cpu_seconds_per_hour: 60.0,
             passes_per_hour: PassLimit::default(),
-            max_cpu: Share::WHOLE,
+            max_cpu: CpuShare::WHOLE,
             worth_permille: 50,
         }
     }

@@ -4,7 +4,7 @@
 //! The protocol is one ASCII line each way, so that a C library speaks it without a parser: see [`protocol`].
 //! [`crate::socket`] accepts connections within limits. [`server`] identifies its peers by the kernel's credentials
 //! (`SO_PEERCRED`), answers from threads of its own and passes only scans to the daemon, where [`scans`] collects them.
-//! Every user has a budget ([`ksmith_core::job::Allowance`]); [`ksmith_host::accountable`] finds the user with the
+//! Every user has a budget ([`ksmith_core::job::UserAllowance`]); [`ksmith_host::accountable`] finds the user with the
 //! budget that a peer uses.
 
 mod budget;
@@ -16,11 +16,11 @@ mod ranges;
 mod scans;
 mod server;
 
-pub use budget::Budget;
+pub use budget::UserBudgets;
 pub use client::{UserClient, UserError};
 pub use config::{OptinConfig, PassLimit};
-pub use peer::Peer;
-pub use protocol::Refusal;
-pub use ranges::{Advice, Adviser, RangesError};
+pub use peer::UserPeer;
+pub use protocol::RefusalKind;
+pub use ranges::{RangesAdvice, RangesAdviser, RangesError};
 pub use scans::{Done, ScanQueue, UserScan, UserScans};
 pub use server::serve;

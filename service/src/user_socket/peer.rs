@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use ksmith_core::job::{Moment, Seen, saved_bytes};
+use ksmith_core::job::{JobMoment, JobProcess, saved_bytes};
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
 use ksmith_core::sample::ProcessId;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 
-use super::protocol::Saves;
+use super::protocol::PeerSavings;
 use ksmith_host::accountable::accountable_uid;
 use ksmith_host::ksm_counts::ksm_as_counted;
-use ksmith_host::memory::rights::Rights;
+use ksmith_host::memory::rights::ProcessRights;
 use ksmith_host::proc_file;
 use ksmith_host::reader;
 use ksmith_host::root::Root;
@@ -20,7 +20,7 @@ use ksmith_host::root::Root;
 /// A process that has connected. Its /proc directory is held open, so that a PID that is used again is never
 /// taken for it.
 #[derive(Debug)]
-pub struct Peer {
+pub struct UserPeer {
     /// Its user when it connected.
     pub user: u32,
     /// The accountable uid: its user, or the one that made that user up in a namespace.
@@ -32,14 +32,14 @@ pub struct Peer {
     /// Its group when it connected.
     group: u32,
     /// Its rights and its program when it was accepted.
-    state: State,
+    state: PeerState,
     directory: OwnedFd,
 }
 
 /// The rights and the program that a process must keep from its connection until its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct State {
-    rights: Rights,
+struct PeerState {
+    rights: ProcessRights,
     start_ticks: u64,
     /// Device and inode of its program; `None` if that is hidden from this process.
     program: Option<(u32, u32, u64)>,
@@ -49,7 +49,7 @@ struct State {
 
 /// An error of reading a peer's figures.
 #[derive(Debug, thiserror::Error)]
-pub enum NoFigures {
+pub enum PeerFiguresError {
     /// It has, or has had since it connected, other rights than its user, or another program.
     #[error(
         "your process has other rights or another program than when it connected, or may not be examined by its user"
@@ -62,7 +62,7 @@ pub enum NoFigures {
 
 /// Credentials that the kernel recorded when a process connected. They cost no look at the process.
 #[derive(Debug, Clone, Copy)]
-pub struct Credentials {
+pub struct PeerCredentials {
     /// PID of the process.
     pub pid: u32,
     /// Its user at that moment.
@@ -71,27 +71,27 @@ pub struct Credentials {
     pub group: u32,
 }
 
-impl Credentials {
+impl PeerCredentials {
     /// Reads the credentials of the connected process.
     ///
     /// # Errors
     /// The process is in a PID namespace that can't be seen from here.
-    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+    pub fn from_stream(stream: &UnixStream) -> io::Result<Self> {
         let found = rustix::net::sockopt::socket_peercred(stream)?;
         let pid = u32::try_from(found.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
         Ok(Self { pid, user: found.uid.as_raw(), group: found.gid.as_raw() })
     }
 }
 
-impl Peer {
+impl UserPeer {
     /// Opens and examines the process that has connected.
     ///
     /// # Errors
     /// It has ended, or is in a PID namespace that can't be seen from here.
-    pub fn open(Credentials { pid, user, group }: Credentials) -> io::Result<Self> {
+    pub fn open(PeerCredentials { pid, user, group }: PeerCredentials) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
-        let (state, stat) = State::read(&directory, pid)?;
+        let (state, stat) = PeerState::read(&directory, pid)?;
         let accountable_uid = accountable_uid(&directory, user);
         let id = ProcessId { pid, start_ticks: stat.start_ticks };
         Ok(Self { user, accountable_uid, id, name: stat.comm, group, state, directory })
@@ -100,8 +100,8 @@ impl Peer {
     /// Returns the memory that KSM saves for the peer.
     ///
     /// # Errors
-    /// See [`NoFigures`].
-    pub fn saves(&self, root: &Root) -> Result<Saves, NoFigures> {
+    /// See [`PeerFiguresError`].
+    pub fn saves(&self, root: &Root) -> Result<PeerSavings, PeerFiguresError> {
         self.examine(|| Ok(self.figures(root)?))
     }
 
@@ -119,23 +119,24 @@ impl Peer {
     }
 
     fn check(&self) -> Result<(), OtherRights> {
-        let is_same = State::read(&self.directory, self.id.pid).is_ok_and(|(now, _)| now == self.state);
+        let is_same = PeerState::read(&self.directory, self.id.pid).is_ok_and(|(now, _)| now == self.state);
         let is_same = is_same && self.state.rights.are_of_group(self.user, self.group);
         if is_same { Ok(()) } else { Err(OtherRights) }
     }
 
-    fn figures(&self, root: &Root) -> io::Result<Saves> {
+    fn figures(&self, root: &Root) -> io::Result<PeerSavings> {
         let page_size = rustix::param::page_size() as u64;
         let rss_pages =
             PidStat::parse(&read(&self.directory, self.id.pid, "stat")?).map_or(0, |stat| stat.rss_pages);
         let ksm = KsmStat::parse(&read(&self.directory, self.id.pid, "ksm_stat")?)
             .map_err(|why| io::Error::other(why.to_string()))?;
-        let seen = Seen { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
-        let moment = Moment { page_size, ksm: ksm_as_counted(root), processes: vec![seen], ..Moment::default() };
+        let seen = JobProcess { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
+        let moment =
+            JobMoment { page_size, ksm: ksm_as_counted(root), processes: vec![seen], ..JobMoment::default() };
         let saved_bytes = saved_bytes(&moment).first().copied().unwrap_or(0);
         let (merging, zero) = (ksm.merging_pages.unwrap_or(0), ksm.zero_pages.unwrap_or(0));
         let overhead = ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
-        Ok(Saves {
+        Ok(PeerSavings {
             rss_bytes: rss_pages.saturating_mul(page_size),
             merged_bytes: merging.saturating_add(zero).saturating_mul(page_size),
             saved_bytes,
@@ -149,13 +150,13 @@ impl Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherRights;
 
-impl From<OtherRights> for NoFigures {
+impl From<OtherRights> for PeerFiguresError {
     fn from(OtherRights: OtherRights) -> Self {
         Self::OtherRights
     }
 }
 
-impl State {
+impl PeerState {
     /// Reads the state of the process of an open /proc directory, with its statistics.
     fn read(directory: &OwnedFd, pid: u32) -> io::Result<(Self, PidStat)> {
         let text = read(directory, pid, "stat")?;
@@ -163,7 +164,7 @@ impl State {
         // Without asking the file system: the file may lie in one that the user serves (FUSE), and never answers.
         let program = statx(directory, "exe", AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
         let state = Self {
-            rights: Rights::read(directory)?,
+            rights: ProcessRights::read(directory)?,
             start_ticks: stat.start_ticks,
             program: program.map(|found| (found.stx_dev_major, found.stx_dev_minor, found.stx_ino)),
             addresses: PidStat::program_addresses(&text),
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_peer_is_the_process_that_the_kernel_names() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let peer = Peer::open(Credentials::of(&ours).unwrap()).unwrap();
+        let peer = UserPeer::open(PeerCredentials::from_stream(&ours).unwrap()).unwrap();
         assert_eq!((peer.id.pid, peer.user), (std::process::id(), rustix::process::getuid().as_raw()));
         assert_eq!(peer.check(), Ok(()));
     }
@@ -215,8 +216,9 @@ mod tests {
             std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).unwrap();
             let mut command = std::process::Command::new(&program);
             let mut child = command.arg("1000").uid(OTHER_USER).gid(OTHER_USER).spawn().unwrap();
-            let is_fit =
-                |user, group| Peer::open(Credentials { pid: child.id(), user, group }).unwrap().check().is_ok();
+            let is_fit = |user, group| {
+                UserPeer::open(PeerCredentials { pid: child.id(), user, group }).unwrap().check().is_ok()
+            };
             let found = (is_fit(OTHER_USER, OTHER_USER), is_fit(1, OTHER_USER) || is_fit(OTHER_USER, 1));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn a_peer_that_has_ended_has_no_figures() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let peer = Peer::open(Credentials { pid: child.id(), user: 0, group: 0 }).unwrap();
+        let peer = UserPeer::open(PeerCredentials { pid: child.id(), user: 0, group: 0 }).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(peer.saves(&Root::host()).is_err());

@@ -9,7 +9,7 @@
 //! | `ranges` | `ok ranges=N bytes=M`, after N lines `range START END SHARE_PERMILLE` (addresses in hex) |
 //!
 //! After a scan, `merged_bytes` and `saved_bytes` are left out where the peer has changed its rights. Memory is told in
-//! steps of [`STEP`]. Errors are `error WORD TEXT`; the words are those of [`Refusal`].
+//! steps of [`STEP`]. Errors are `error WORD TEXT`; the words are those of [`RefusalKind`].
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -44,7 +44,7 @@ pub enum UserRequest {
 
 /// A range of the peer's memory, and the share of its pages that have an equal elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub struct AdvisedRange {
     /// The first address.
     pub start: u64,
     /// The address behind the last.
@@ -59,29 +59,29 @@ pub enum UserAnswer {
     /// The answer to [`UserRequest::Hello`].
     Hello,
     /// The answer to [`UserRequest::Scan`].
-    Scanned(Scanned),
+    Scanned(ScanResult),
     /// The answer to [`UserRequest::Saves`].
-    Saves(Saves),
+    Saves(PeerSavings),
     /// The answer to [`UserRequest::Ranges`].
-    Ranges(Vec<Range>),
+    Ranges(Vec<AdvisedRange>),
     /// The answer to a request that is refused.
-    Error(Refusal, String),
+    Error(RefusalKind, String),
 }
 
 /// The outcome of a scan: merged memory of the peer, and the cost of the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Scanned {
+pub struct ScanResult {
     /// Passes that were made.
     pub passes: u64,
     /// Merged memory of the peer, unless its user may not know.
-    pub merged: Option<Merged>,
+    pub merged: Option<MergedMemory>,
     /// CPU time that ksmd used.
     pub ksmd_cpu_ns: u64,
 }
 
 /// Merged memory of the peer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Merged {
+pub struct MergedMemory {
     /// Merged, zero pages included.
     pub merged_bytes: u64,
     /// Its part of what the host saves.
@@ -90,7 +90,7 @@ pub struct Merged {
 
 /// The effect of KSM on the peer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Saves {
+pub struct PeerSavings {
     /// Resident, merged pages counted in full.
     pub rss_bytes: u64,
     /// Merged, zero pages included.
@@ -105,7 +105,7 @@ pub struct Saves {
 
 /// The category of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// The user's share of ksmd's time is used up.
     Budget,
     /// Others are served; try again.
@@ -118,7 +118,7 @@ pub enum Refusal {
     Usage,
 }
 
-impl Refusal {
+impl RefusalKind {
     const ALL: [Self; 5] = [Self::Budget, Self::Busy, Self::Denied, Self::Refused, Self::Usage];
 
     /// Returns the word of the protocol.
@@ -173,15 +173,15 @@ impl fmt::Display for UserAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello => writeln!(f, "ok ksmith {VERSION}"),
-            Self::Scanned(Scanned { passes, merged, ksmd_cpu_ns }) => {
+            Self::Scanned(ScanResult { passes, merged, ksmd_cpu_ns }) => {
                 write!(f, "ok passes={passes} ")?;
-                if let Some(Merged { merged_bytes, saved_bytes }) = merged {
+                if let Some(MergedMemory { merged_bytes, saved_bytes }) = merged {
                     let [merged, saved] = [*merged_bytes, *saved_bytes].map(rounded);
                     write!(f, "merged_bytes={merged} saved_bytes={saved} ")?;
                 }
                 writeln!(f, "ksmd_cpu_ns={ksmd_cpu_ns}")
             }
-            Self::Saves(Saves { rss_bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes }) => {
+            Self::Saves(PeerSavings { rss_bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes }) => {
                 let [rss, merged, saved, zero] =
                     [*rss_bytes, *merged_bytes, *saved_bytes, *zero_bytes].map(rounded);
                 let sign = if *profit_bytes < 0 && rounded(profit_bytes.unsigned_abs()) > 0 { "-" } else { "" };
@@ -193,7 +193,7 @@ impl fmt::Display for UserAnswer {
                 )
             }
             Self::Ranges(ranges) => {
-                for Range { start, end, share_permille } in ranges {
+                for AdvisedRange { start, end, share_permille } in ranges {
                     writeln!(f, "range {start:x} {end:x} {share_permille}")?;
                 }
                 let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
@@ -218,10 +218,11 @@ pub fn figure(line: &str, key: &str) -> Option<u64> {
 }
 
 /// Parses an error line into its word and text.
-pub fn error(line: &str) -> Option<(Refusal, String)> {
+pub fn error(line: &str) -> Option<(RefusalKind, String)> {
     let rest = line.strip_prefix("error ")?;
     let (word, text) = rest.split_once(' ').unwrap_or((rest, ""));
-    let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.word() == word).unwrap_or(Refusal::Refused);
+    let refusal =
+        RefusalKind::ALL.into_iter().find(|refusal| refusal.word() == word).unwrap_or(RefusalKind::Refused);
     Some((refusal, text.trim().to_owned()))
 }
 
@@ -248,12 +249,13 @@ mod tests {
 
     #[test]
     fn answers_end_in_a_line_that_says_how_it_went() {
-        let ranges = UserAnswer::Ranges(vec![Range { start: 0x1000, end: 0x3000, share_permille: 900 }]);
+        let ranges = UserAnswer::Ranges(vec![AdvisedRange { start: 0x1000, end: 0x3000, share_permille: 900 }]);
         assert_eq!(ranges.to_string(), "range 1000 3000 900\nok ranges=1 bytes=8192\n");
-        let refused = UserAnswer::Error(Refusal::Budget, "used\nup".to_owned());
+        let refused = UserAnswer::Error(RefusalKind::Budget, "used\nup".to_owned());
         assert_eq!(refused.to_string(), "error budget used up\n");
-        assert_eq!(error("error budget used up\n"), Some((Refusal::Budget, "used up".to_owned())));
-        let line = UserAnswer::Scanned(Scanned { passes: 2, ksmd_cpu_ns: 7, ..Scanned::default() }).to_string();
+        assert_eq!(error("error budget used up\n"), Some((RefusalKind::Budget, "used up".to_owned())));
+        let line =
+            UserAnswer::Scanned(ScanResult { passes: 2, ksmd_cpu_ns: 7, ..ScanResult::default() }).to_string();
         assert_eq!((figure(&line, "passes"), figure(&line, "ksmd_cpu_ns")), (Some(2), Some(7)));
     }
 
@@ -262,7 +264,7 @@ mod tests {
     fn memory_is_told_in_steps() {
         let saves = |bytes: u64, profit_bytes| {
             let (merged_bytes, saved_bytes, zero_bytes) = (bytes + 4096, bytes, bytes);
-            UserAnswer::Saves(Saves { rss_bytes: bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes })
+            UserAnswer::Saves(PeerSavings { rss_bytes: bytes, merged_bytes, saved_bytes, profit_bytes, zero_bytes })
                 .to_string()
         };
         assert_eq!(
@@ -271,8 +273,8 @@ mod tests {
         );
         assert_eq!(saves(0, -64), "ok rss_bytes=0 merged_bytes=0 saved_bytes=0 profit_bytes=0 zero_bytes=0\n");
         assert_eq!(rounded(u64::MAX) % STEP, 0);
-        let merged = Some(Merged { merged_bytes: 4096, saved_bytes: (2 << 20) - 4096 });
-        let scanned = |merged| UserAnswer::Scanned(Scanned { passes: 2, merged, ksmd_cpu_ns: 7 }).to_string();
+        let merged = Some(MergedMemory { merged_bytes: 4096, saved_bytes: (2 << 20) - 4096 });
+        let scanned = |merged| UserAnswer::Scanned(ScanResult { passes: 2, merged, ksmd_cpu_ns: 7 }).to_string();
         assert_eq!(scanned(merged), "ok passes=2 merged_bytes=0 saved_bytes=2097152 ksmd_cpu_ns=7\n");
         assert_eq!(scanned(None), "ok passes=2 ksmd_cpu_ns=7\n");
     }

@@ -8,19 +8,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use ksmith_core::job::{Census, Stretch, Tally, worth};
+use ksmith_core::job::{ContentCensus, MemoryStretch, RangeTally, choose_stretches};
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 
-use super::budget::Budget;
-use super::peer::{OtherRights, Peer};
-use super::protocol::Range;
-use ksmith_host::memory::frames::Frames;
-use ksmith_host::memory::pace::Pace;
-use ksmith_host::memory::pinned::Quiet;
-use ksmith_host::memory::process::{Detail, Process};
-use ksmith_host::memory::salt::Salt;
-use ksmith_host::memory::scan::{Context, Scratch, page_size};
+use super::budget::UserBudgets;
+use super::peer::{OtherRights, UserPeer};
+use super::protocol::AdvisedRange;
+use ksmith_host::memory::frames::FrameTable;
+use ksmith_host::memory::pace::ReadPace;
+use ksmith_host::memory::pinned::PinningCheck;
+use ksmith_host::memory::process::{MappingDetail, OpenProcess};
+use ksmith_host::memory::salt::FingerprintSalt;
+use ksmith_host::memory::scan::{ScanBuffers, ScanContext, page_size};
 use ksmith_host::memory::under_way;
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
@@ -94,8 +94,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Reads memory and advises. It makes one reading at a time: other requests wait for a limited time, and are answered
 /// from the same reading if that serves.
 #[derive(Debug)]
-pub struct Adviser {
-    shelf: Mutex<Shelf>,
+pub struct RangesAdviser {
+    shelf: Mutex<ReadingShelf>,
     is_free: Condvar,
     patience: Duration,
     held_up: HeldUp,
@@ -110,7 +110,7 @@ const MOST_HELD_UP: usize = 2;
 /// The longest read of memory. A process that holds one up for longer does not answer.
 const LONGEST_READ: Duration = Duration::from_secs(2);
 
-impl Default for Adviser {
+impl Default for RangesAdviser {
     fn default() -> Self {
         Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE, held_up: HeldUp::default() }
     }
@@ -118,22 +118,22 @@ impl Default for Adviser {
 
 /// The last reading, while no request has it.
 #[derive(Debug, Default)]
-struct Shelf {
+struct ReadingShelf {
     is_taken: bool,
-    last: Option<Reading>,
+    last: Option<ProgramsReading>,
 }
 
 /// The turn of a request, with the last reading, which it returns on drop.
 #[derive(Debug)]
-struct Turn<'a> {
-    adviser: &'a Adviser,
-    last: Option<Reading>,
+struct AdviserTurn<'a> {
+    adviser: &'a RangesAdviser,
+    last: Option<ProgramsReading>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for AdviserTurn<'_> {
     fn drop(&mut self) {
         let mut shelf = self.adviser.shelf();
-        *shelf = Shelf { is_taken: false, last: self.last.take() };
+        *shelf = ReadingShelf { is_taken: false, last: self.last.take() };
         drop(shelf);
         self.adviser.is_free.notify_one();
     }
@@ -141,44 +141,44 @@ impl Drop for Turn<'_> {
 
 /// An answer and the CPU time it took.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Advice {
+pub struct RangesAdvice {
     /// In the order of addresses.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<AdvisedRange>,
     /// CPU time of reading; 0 if another request's reading served.
     pub cpu: Duration,
 }
 
 /// The contents of a user's programs at one time.
 #[derive(Debug)]
-struct Reading {
+struct ProgramsReading {
     taken: Instant,
     user: u32,
-    census: Census,
-    read: Vec<(ProcessId, u64, Arc<[Piece]>)>,
+    census: ContentCensus,
+    read: Vec<(ProcessId, u64, Arc<[MemoryPiece]>)>,
 }
 
 /// Some pages: their addresses and contents.
 #[derive(Debug)]
-struct Piece {
+struct MemoryPiece {
     start: u64,
     end: u64,
-    tally: Tally,
+    tally: RangeTally,
     zero_mapped: u64,
 }
 
-impl Adviser {
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+impl RangesAdviser {
+    fn shelf(&self) -> MutexGuard<'_, ReadingShelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn(&self) -> Result<Turn<'_>, RangesError> {
+    fn turn(&self) -> Result<AdviserTurn<'_>, RangesError> {
         let waited = self.is_free.wait_timeout_while(self.shelf(), self.patience, |shelf| shelf.is_taken);
         let (mut shelf, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if shelf.is_taken {
             return Err(RangesError::Busy);
         }
         shelf.is_taken = true;
-        Ok(Turn { adviser: self, last: shelf.last.take() })
+        Ok(AdviserTurn { adviser: self, last: shelf.last.take() })
     }
 
     /// Returns the ranges of the peer's memory with at least `worth_permille` equal pages.
@@ -187,7 +187,12 @@ impl Adviser {
     ///
     /// # Errors
     /// It can't be read, or paid for.
-    pub fn advise(&self, peer: &Peer, worth_permille: u64, budget: &Budget) -> Result<Advice, RangesError> {
+    pub fn advise(
+        &self,
+        peer: &UserPeer,
+        worth_permille: u64,
+        budget: &UserBudgets,
+    ) -> Result<RangesAdvice, RangesError> {
         let rss = rss_bytes(peer.id).ok_or_else(|| RangesError::Unreadable("the process has ended".to_owned()))?;
         if rss > LARGEST {
             return Err(RangesError::TooLarge);
@@ -198,17 +203,17 @@ impl Adviser {
         let mut cpu = Duration::ZERO;
         let ranges = peer.examine(|| self.ranges_by_reading(&mut turn.last, peer, rss, worth_permille, &mut cpu));
         budget.charge(peer.accountable_uid, cpu);
-        Ok(Advice { ranges: ranges?, cpu })
+        Ok(RangesAdvice { ranges: ranges?, cpu })
     }
 
     fn ranges_by_reading(
         &self,
-        last: &mut Option<Reading>,
-        peer: &Peer,
+        last: &mut Option<ProgramsReading>,
+        peer: &UserPeer,
         rss: u64,
         worth_permille: u64,
         cpu: &mut Duration,
-    ) -> Result<Vec<Range>, RangesError> {
+    ) -> Result<Vec<AdvisedRange>, RangesError> {
         let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
         if !usable {
             *last = None;
@@ -218,9 +223,9 @@ impl Adviser {
     }
 }
 
-impl Adviser {
+impl RangesAdviser {
     /// Reads in a thread that is left behind if a process holds it up.
-    fn read(&self, peer: &Peer, rss: u64, cpu: &mut Duration) -> Result<Reading, RangesError> {
+    fn read(&self, peer: &UserPeer, rss: u64, cpu: &mut Duration) -> Result<ProgramsReading, RangesError> {
         let held_up = || self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, pid)) = held_up().iter().find(|(uid, _)| *uid == peer.accountable_uid) {
             return Err(RangesError::HeldUp(*pid));
@@ -228,11 +233,11 @@ impl Adviser {
         if held_up().len() >= MOST_HELD_UP {
             return Err(RangesError::Busy);
         }
-        let user = User { id: peer.id, user: peer.user, name: peer.name.clone() };
+        let user = RequestingProcess { id: peer.id, user: peer.user, name: peer.name.clone() };
         let (sender, outcome) = bounded(1);
         let (returned, uid) = (Arc::clone(&self.held_up), peer.accountable_uid);
         let work = move || {
-            let reading = Reading::take(&user, rss);
+            let reading = ProgramsReading::read_programs(&user, rss);
             // The request may have been given up.
             let _ = sender.send((reading, thread_cpu()));
             returned.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != uid);
@@ -264,31 +269,31 @@ impl Adviser {
 
 /// The process that sent the request, and its user.
 #[derive(Debug)]
-struct User {
+struct RequestingProcess {
     id: ProcessId,
     user: u32,
     name: String,
 }
 
-impl Reading {
+impl ProgramsReading {
     /// Returns true if it is recent, of this user, and has this process at about its present size.
-    fn serves(&self, peer: &Peer, rss: u64) -> bool {
+    fn serves(&self, peer: &UserPeer, rss: u64) -> bool {
         let is_like = |then: u64| rss.abs_diff(then) <= then / 16;
         self.user == peer.user
             && self.taken.elapsed() < FRESH
             && self.read.iter().any(|(id, then, _)| *id == peer.id && is_like(*then))
     }
 
-    fn take(peer: &User, rss: u64) -> Result<Self, RangesError> {
+    fn read_programs(peer: &RequestingProcess, rss: u64) -> Result<Self, RangesError> {
         let unreadable = |why: String| RangesError::Unreadable(why);
         let begin = thread_cpu();
-        let salt = Salt::new().map_err(|why| unreadable(why.to_string()))?;
-        let context = Context {
+        let salt = FingerprintSalt::new().map_err(|why| unreadable(why.to_string()))?;
+        let context = ScanContext {
             salt,
-            pace: Pace::new(None),
-            frames: Frames::open(),
+            pace: ReadPace::new(None),
+            frames: FrameTable::open(),
             // Pinning would be faster; it is not worth the risk here.
-            quiet: Quiet::never(),
+            quiet: PinningCheck::never(),
             page_size: page_size(),
         };
         let mut companions = companions(peer);
@@ -298,7 +303,7 @@ impl Reading {
             bytes <= MOST_BYTES
         });
         let all = companions.iter().map(|(_, rss)| rss).sum::<u64>().saturating_add(rss);
-        let census = Census::of(all / page_size(), REMEMBERED);
+        let census = ContentCensus::new(all / page_size(), REMEMBERED);
         let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
         reading.add(&context, peer.id, rss).map_err(unreadable)?;
         for (id, rss) in companions {
@@ -313,25 +318,25 @@ impl Reading {
         Ok(reading)
     }
 
-    fn add(&mut self, context: &Context, id: ProcessId, rss: u64) -> Result<(), String> {
-        let process = Process::open(id.pid).map_err(|why| why.to_string())?;
+    fn add(&mut self, context: &ScanContext, id: ProcessId, rss: u64) -> Result<(), String> {
+        let process = OpenProcess::open(id.pid).map_err(|why| why.to_string())?;
         // Opened by its number: it must still be the same.
         if start_ticks(id.pid) != Some(id.start_ticks) {
             return Err("the process has ended".to_owned());
         }
-        let memory = process.memory(Detail::Headings).map_err(|why| why.to_string())?;
+        let memory = process.memory(MappingDetail::Headings).map_err(|why| why.to_string())?;
         // Asked with the memory open, which an exec after this would leave empty: a set-user-id program that the user
         // has begun is not the user's to read.
         if !process.is_of(self.user) {
             return Err("it is not its user's to read".to_owned());
         }
         let has_zero_pages = memory.ksm.zero_pages.unwrap_or(0) > 0;
-        let mut scratch = Scratch::new();
+        let mut scratch = ScanBuffers::new();
         let addresses = memory.stretches.iter().map(|stretch| stretch.end - stretch.start);
         if addresses.fold(0, u64::saturating_add) > MOST_ADDRESSES {
             return Err(format!("it maps more than {} TiB", MOST_ADDRESSES >> 40));
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<MemoryPiece> = Vec::new();
         let mut stretches = memory.stretches.clone();
         stretches.sort_unstable_by_key(|stretch| stretch.start);
         let size = PIECE << self.census.shift();
@@ -341,17 +346,21 @@ impl Reading {
             let mut start = stretch.start;
             while start < stretch.end {
                 let end = ((start / window + 1) * window).min(stretch.end);
-                let piece_of = |address: u64| Piece {
+                let piece_of = |address: u64| MemoryPiece {
                     start: (address / size * size).max(start),
                     end: ((address / size + 1) * size).min(end),
-                    tally: Tally::default(),
+                    tally: RangeTally::default(),
                     zero_mapped: 0,
                 };
                 let before = pieces.len();
                 let census = &mut self.census;
                 let told = scratch
                     .scan(context, &memory, start..end, |address, fingerprint| {
-                        if pieces.get(before..).and_then(<[Piece]>::last).is_none_or(|last| last.end <= address) {
+                        if pieces
+                            .get(before..)
+                            .and_then(<[MemoryPiece]>::last)
+                            .is_none_or(|last| last.end <= address)
+                        {
                             pieces.push(piece_of(address));
                         }
                         if let Some(last) = pieces.last_mut() {
@@ -374,28 +383,28 @@ impl Reading {
         Ok(())
     }
 
-    fn ranges(&self, id: ProcessId, worth_permille: u64) -> Vec<Range> {
+    fn ranges(&self, id: ProcessId, worth_permille: u64) -> Vec<AdvisedRange> {
         let pieces = self.read.iter().find(|(read, ..)| *read == id).map(|(.., pieces)| pieces);
-        let stretch = |piece: &Piece| Stretch {
+        let stretch = |piece: &MemoryPiece| MemoryStretch {
             start: piece.start,
             end: piece.end,
             pages: piece.tally.pages() + piece.zero_mapped,
             // KSM has merged those already: to leave them out would bring them back.
             equal: piece.tally.equal(&self.census) + piece.zero_mapped,
         };
-        let all: Vec<Stretch> = pieces.into_iter().flat_map(|pieces| pieces.iter().map(stretch)).collect();
-        let range = |stretch: &Stretch| Range {
+        let all: Vec<MemoryStretch> = pieces.into_iter().flat_map(|pieces| pieces.iter().map(stretch)).collect();
+        let range = |stretch: &MemoryStretch| AdvisedRange {
             start: stretch.start,
             end: stretch.end,
             share_permille: stretch.permille(),
         };
-        worth(&all, worth_permille, MOST).iter().map(range).collect()
+        choose_stretches(&all, worth_permille, MOST).iter().map(range).collect()
     }
 }
 
 /// Returns the user's other processes that are likely to have equal pages, likeliest first: the same program, then
 /// those that have opted in.
-fn companions(peer: &User) -> Vec<(ProcessId, u64)> {
+fn companions(peer: &RequestingProcess) -> Vec<(ProcessId, u64)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut found: Vec<(bool, u64, ProcessId)> = pids
@@ -406,7 +415,7 @@ fn companions(peer: &User) -> Vec<(ProcessId, u64)> {
             if stat.is_kernel_thread || stat.is_zombie || rss < SMALLEST {
                 return None;
             }
-            let process = Process::open(pid).ok()?;
+            let process = OpenProcess::open(pid).ok()?;
             let is_same = stat.comm == peer.name;
             let belongs = process.is_of(peer.user) && (is_same || process.ksm().is_involved());
             belongs.then_some((is_same, rss, ProcessId { pid, start_ticks: stat.start_ticks }))
@@ -435,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_too_long_is_told_to_come_back() {
-        let adviser = Adviser { patience: Duration::from_millis(20), ..Adviser::default() };
+        let adviser = RangesAdviser { patience: Duration::from_millis(20), ..RangesAdviser::default() };
         let turn = adviser.turn().unwrap();
         assert!(matches!(adviser.turn(), Err(RangesError::Busy)));
         drop(turn);
@@ -444,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_waiting_request_has_the_next_turn() {
-        let adviser = Adviser::default();
+        let adviser = RangesAdviser::default();
         let turn = adviser.turn().unwrap();
         std::thread::scope(|scope| {
             let next = scope.spawn(|| adviser.turn().is_ok());

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::budget::Budget;
-use super::protocol::Refusal;
-use crate::control::Peer as Alive;
+use super::budget::UserBudgets;
+use super::protocol::RefusalKind;
+use crate::control::PeerWatch as Alive;
 
 /// A user's request for a scan.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct UserScan {
 }
 
 /// The outcome of a scan: passes made, and ksmd's nanoseconds for all requests that waited together; or the refusal.
-pub type Done = Result<(u64, u64), (Refusal, String)>;
+pub type Done = Result<(u64, u64), (RefusalKind, String)>;
 
 /// The most waiting requests. Further ones are refused.
 const MOST: usize = 256;
@@ -43,7 +43,7 @@ impl ScanQueue {
         admit(&mut waiting, scan) && was_empty
     }
 
-    fn take(&self) -> Vec<UserScan> {
+    fn drain(&self) -> Vec<UserScan> {
         std::mem::take(&mut *self.lock())
     }
 
@@ -59,14 +59,14 @@ fn admit(waiting: &mut Vec<UserScan>, scan: UserScan) -> bool {
         waiting.retain(|other| !other.peer.has_gone());
     }
     if waiting.len() >= MOST {
-        refuse(&scan, Refusal::Busy, "too many wait for a scan already; try again".to_owned());
+        refuse(&scan, RefusalKind::Busy, "too many wait for a scan already; try again".to_owned());
         return false;
     }
     waiting.push(scan);
     true
 }
 
-fn refuse(scan: &UserScan, refusal: Refusal, why: String) {
+fn refuse(scan: &UserScan, refusal: RefusalKind, why: String) {
     // A process that has hung up loses its answer.
     let _ = scan.reply.try_send(Err((refusal, why)));
 }
@@ -83,12 +83,12 @@ pub struct UserScans {
     is_begun: bool,
     /// CPU time of the scan that is charged already.
     charged: Duration,
-    budget: Budget,
+    budget: UserBudgets,
 }
 
 impl UserScans {
     /// Creates an empty queue of scans.
-    pub fn new(budget: Budget) -> Self {
+    pub fn new(budget: UserBudgets) -> Self {
         Self {
             waiting: Vec::new(),
             served: Vec::new(),
@@ -102,7 +102,7 @@ impl UserScans {
 
     /// Moves the requests of the queue to those that wait.
     pub fn add_all(&mut self, queue: &ScanQueue) {
-        for scan in queue.take() {
+        for scan in queue.drain() {
             admit(&mut self.waiting, scan);
         }
     }
@@ -138,7 +138,7 @@ impl UserScans {
             });
             let is_granted = |scan: &UserScan| scan.user != user || Some(scan.passes) <= granted;
             for scan in self.served.extract_if(.., |scan| !is_granted(scan)) {
-                refuse(&scan, Refusal::Budget, why.clone());
+                refuse(&scan, RefusalKind::Budget, why.clone());
             }
             if let Some(granted) = granted {
                 paid.insert(user, granted.max(before));
@@ -178,10 +178,10 @@ impl UserScans {
     }
 
     /// Returns the reason that a scan ended early: its user's budget is used up, or else `other`.
-    fn why_half_way(&self, user: u32, other: String) -> (Refusal, String) {
+    fn why_half_way(&self, user: u32, other: String) -> (RefusalKind, String) {
         match self.budget.check(user) {
-            Err(text) => (Refusal::Budget, format!("the scan ended half way: {text}")),
-            Ok(()) => (Refusal::Refused, other),
+            Err(text) => (RefusalKind::Budget, format!("the scan ended half way: {text}")),
+            Ok(()) => (RefusalKind::Refused, other),
         }
     }
 
@@ -231,9 +231,9 @@ mod tests {
     use super::super::config::PassLimit;
     use super::*;
 
-    fn scan(user: u32, passes: u64) -> (UserScan, Receiver<Done>, crate::control::Waiting) {
+    fn scan(user: u32, passes: u64) -> (UserScan, Receiver<Done>, crate::control::PeerGuard) {
         let (reply, done) = bounded(1);
-        let (waiting, peer) = crate::control::waiting();
+        let (waiting, peer) = crate::control::watch_peer();
         (UserScan { passes, user, reply, peer }, done, waiting)
     }
 
@@ -245,7 +245,8 @@ mod tests {
 
     #[test]
     fn however_many_users_wait_the_daemon_gets_one_message() {
-        let (queue, mut scans) = (ScanQueue::default(), UserScans::new(Budget::new(60.0, PassLimit::Unlimited)));
+        let (queue, mut scans) =
+            (ScanQueue::default(), UserScans::new(UserBudgets::new(60.0, PassLimit::Unlimited)));
         let all: Vec<_> = (0..300).map(|user| scan(user, 1)).collect();
         let (mut told, mut held) = (0, Vec::new());
         for (scan, done, waits) in all {
@@ -253,7 +254,7 @@ mod tests {
             held.push((done, waits));
         }
         assert_eq!((told, queue.lock().len()), (1, MOST));
-        assert!(matches!(held[299].0.try_recv(), Ok(Err((Refusal::Busy, _)))));
+        assert!(matches!(held[299].0.try_recv(), Ok(Err((RefusalKind::Busy, _)))));
         scans.add_all(&queue);
         assert_eq!(scans.begin(), Some(1));
         assert!(queue.add(scan(7, 1).0), "the next must be told again");
@@ -261,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_user_that_asks_and_hangs_up_takes_no_place_from_another() {
-        let (queue, mut scans) = (ScanQueue::default(), UserScans::new(Budget::new(60.0, PassLimit::Unlimited)));
+        let (queue, mut scans) =
+            (ScanQueue::default(), UserScans::new(UserBudgets::new(60.0, PassLimit::Unlimited)));
         let (first, _first_done, _first_waits) = scan(9, 1);
         add(&mut scans, first);
         assert_eq!(scans.begin(), Some(1), "this one lasts");
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn ranks_that_ask_together_pay_their_passes_once_and_no_user_has_more_than_the_limit() {
-        let budget = Budget::new(60.0, PassLimit::Most(NonZeroU32::new(5).unwrap()));
+        let budget = UserBudgets::new(60.0, PassLimit::Most(NonZeroU32::new(5).unwrap()));
         let mut scans = UserScans::new(budget.clone());
         let ranks: Vec<_> = (0..100).map(|_| scan(7, 2)).collect();
         let mut held = Vec::new();
@@ -295,7 +297,7 @@ mod tests {
         add(&mut scans, little);
         assert_eq!(scans.begin(), Some(3), "3 are left");
         let (refusal, why) = much_done.try_recv().unwrap().unwrap_err();
-        assert!(refusal == Refusal::Budget && why.contains("passes_per_hour"), "{why}");
+        assert!(refusal == RefusalKind::Budget && why.contains("passes_per_hour"), "{why}");
         scans.finish(Duration::ZERO, &Err("nothing to scan".to_owned()));
         assert!(little_done.try_recv().unwrap().is_err());
         assert_eq!(budget.check_passes(7, 3), Ok(()), "nothing was scanned");
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_user_that_is_interrupted_pays_once_and_one_that_hangs_up_gets_nothing_back() {
-        let budget = Budget::new(60.0, PassLimit::Most(NonZeroU32::new(6).unwrap()));
+        let budget = UserBudgets::new(60.0, PassLimit::Most(NonZeroU32::new(6).unwrap()));
         let mut scans = UserScans::new(budget.clone());
         let (first, first_done, first_waits) = scan(7, 3);
         add(&mut scans, first);
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_together_are_served_by_one_scan_and_share_its_cost() {
-        let budget = Budget::new(60.0, PassLimit::Unlimited);
+        let budget = UserBudgets::new(60.0, PassLimit::Unlimited);
         let mut scans = UserScans::new(budget.clone());
         let (first, first_done, _first_waits) = scan(7, 1);
         let (second, second_done, _second_waits) = scan(8, 3);
@@ -357,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_request_that_leaves_is_charged_until_then_and_one_without_budget_is_told() {
-        let budget = Budget::new(10.0, PassLimit::Unlimited);
+        let budget = UserBudgets::new(10.0, PassLimit::Unlimited);
         let mut scans = UserScans::new(budget.clone());
         let (gone, _gone_done, gone_waits) = scan(7, 2);
         let (poor, poor_done, _poor_waits) = scan(8, 2);
@@ -370,7 +372,7 @@ mod tests {
         assert!(poor_done.is_empty(), "not before everything is put back");
         scans.finish(Duration::from_secs(11), &Err("no process waits".to_owned()));
         let (refusal, text) = poor_done.try_recv().unwrap().unwrap_err();
-        assert_eq!(refusal, Refusal::Budget);
+        assert_eq!(refusal, RefusalKind::Budget);
         assert!(text.contains("used up"), "{text}");
         assert!(budget.left(8) < 0.0);
         assert!((9.4..9.6).contains(&budget.left(7)), "half of the second that it waited: {}", budget.left(7));

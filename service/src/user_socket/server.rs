@@ -7,20 +7,25 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded};
 use tracing::debug;
 
-use super::budget::Budget;
+use super::budget::UserBudgets;
 use super::config::OptinConfig;
-use super::peer::{Credentials, NoFigures, Peer};
-use super::protocol::{LONGEST_REQUEST, Merged, Refusal, Saves, Scanned, UserAnswer, UserRequest, VERSION};
-use super::ranges::{Adviser, RangesError};
+use super::peer::{PeerCredentials, PeerFiguresError, UserPeer};
+use super::protocol::{
+    LONGEST_REQUEST, MergedMemory, PeerSavings, RefusalKind, ScanResult, UserAnswer, UserRequest, VERSION,
+};
+use super::ranges::{RangesAdviser, RangesError};
 use super::scans::{Done, ScanQueue, UserScan};
-use crate::socket::{self, Admitted, Awaited, Limits, Protocol, Reply, Socket, answer_or_hang_up, waiting};
+use crate::socket::{
+    self, AdmittedPeer, AwaitedAnswer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
+    answer_or_hang_up, watch_peer,
+};
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 
 /// State that all connections share.
-struct Users<T> {
-    budget: Budget,
-    adviser: Adviser,
+struct UserProtocol<T> {
+    budget: UserBudgets,
+    adviser: RangesAdviser,
     worth_permille: u64,
     queue: ScanQueue,
     sender: Sender<T>,
@@ -34,40 +39,44 @@ struct Users<T> {
 /// The socket can't be made.
 pub fn serve<T: Send + 'static>(
     config: &OptinConfig,
-    budget: Budget,
+    budget: UserBudgets,
     sender: Sender<T>,
     wrap: fn(ScanQueue) -> T,
-) -> io::Result<Socket> {
+) -> io::Result<ServedSocket> {
     let worth_permille = config.worth_permille;
     let queue = ScanQueue::default();
-    let users = Users { budget, adviser: Adviser::default(), worth_permille, queue, sender, wrap };
+    let users = UserProtocol { budget, adviser: RangesAdviser::default(), worth_permille, queue, sender, wrap };
     let socket = socket::serve(&config.socket, users)?;
     socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
 }
 
-impl<T: Send + 'static> Protocol for Users<T> {
-    type Peer = Peer;
+impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
+    type Peer = UserPeer;
 
     const NAME: &'static str = "user";
 
-    const LIMITS: Limits =
-        Limits { connections: 256, of_one_user: 128, request: LONGEST_REQUEST, patience: Duration::from_secs(30) };
+    const LIMITS: SocketLimits = SocketLimits {
+        connections: 256,
+        of_one_user: 128,
+        request: LONGEST_REQUEST,
+        patience: Duration::from_secs(30),
+    };
 
-    fn admit(&self, stream: &UnixStream) -> Result<Admitted<Peer>, String> {
-        let credentials = Credentials::of(stream).map_err(|_| error(Refusal::Denied, UNSEEN))?;
+    fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<UserPeer>, String> {
+        let credentials = PeerCredentials::from_stream(stream).map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
         admit(&self.budget, credentials)
     }
 
     fn too_many(&self, why: &str) -> String {
-        error(Refusal::Busy, why)
+        error(RefusalKind::Busy, why)
     }
 
-    fn answer(&self, request: &[u8], peer: &Peer, stream: &UnixStream) -> Reply {
+    fn answer(&self, request: &[u8], peer: &UserPeer, stream: &UnixStream) -> ProtocolReply {
         let begin = thread_cpu();
         // Before it is read: nonsense costs as well. A flood is cut off, or each refusal would cost another.
         if let Err(why) = self.budget.line(peer.accountable_uid) {
-            return Reply::Last(error(Refusal::Busy, &why));
+            return ProtocolReply::Last(error(RefusalKind::Busy, &why));
         }
         let parsed = std::str::from_utf8(request).map_err(|_| "a request is ASCII".to_owned());
         let parsed = parsed.and_then(UserRequest::parse);
@@ -75,12 +84,12 @@ impl<T: Send + 'static> Protocol for Users<T> {
         let is_charged = parsed == Ok(UserRequest::Ranges);
         let answer = match parsed {
             Ok(request) => self.answer_to(request, stream, peer),
-            Err(usage) => Some(UserAnswer::Error(Refusal::Usage, usage)),
+            Err(usage) => Some(UserAnswer::Error(RefusalKind::Usage, usage)),
         };
         if !is_charged {
             self.budget.charge(peer.accountable_uid, thread_cpu().saturating_sub(begin));
         }
-        answer.map_or(Reply::Close, |answer| Reply::Answer(answer.to_string()))
+        answer.map_or(ProtocolReply::Close, |answer| ProtocolReply::Answer(answer.to_string()))
     }
 }
 
@@ -88,45 +97,45 @@ impl<T: Send + 'static> Protocol for Users<T> {
 const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, or has ended";
 
 /// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
-fn admit(budget: &Budget, credentials: Credentials) -> Result<Admitted<Peer>, String> {
-    let count = |uid| budget.connection(uid).map_err(|why| error(Refusal::Busy, &why));
+fn admit(budget: &UserBudgets, credentials: PeerCredentials) -> Result<AdmittedPeer<UserPeer>, String> {
+    let count = |uid| budget.connection(uid).map_err(|why| error(RefusalKind::Busy, &why));
     let user = credentials.user;
     count(user)?;
     let begin = thread_cpu();
-    let peer = Peer::open(credentials);
+    let peer = UserPeer::open(credentials);
     let uid = peer.as_ref().map_or(user, |peer| peer.accountable_uid);
     budget.charge(uid, thread_cpu().saturating_sub(begin));
-    let peer = peer.map_err(|_| error(Refusal::Denied, UNSEEN))?;
+    let peer = peer.map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
     if uid != user {
         count(uid)?;
     }
-    Ok(Admitted { uid, peer })
+    Ok(AdmittedPeer { uid, peer })
 }
 
-fn error(refusal: Refusal, text: &str) -> String {
+fn error(refusal: RefusalKind, text: &str) -> String {
     UserAnswer::Error(refusal, text.to_owned()).to_string()
 }
 
-impl<T: Send + 'static> Users<T> {
+impl<T: Send + 'static> UserProtocol<T> {
     /// Answers a request; `None` if the peer has hung up.
-    fn answer_to(&self, request: UserRequest, stream: &UnixStream, peer: &Peer) -> Option<UserAnswer> {
+    fn answer_to(&self, request: UserRequest, stream: &UnixStream, peer: &UserPeer) -> Option<UserAnswer> {
         let error = |refusal, text: String| Some(UserAnswer::Error(refusal, text));
         match request {
             UserRequest::Hello(VERSION) => Some(UserAnswer::Hello),
             UserRequest::Hello(other) => {
-                error(Refusal::Usage, format!("version {other} is not spoken here, version {VERSION} is"))
+                error(RefusalKind::Usage, format!("version {other} is not spoken here, version {VERSION} is"))
             }
             UserRequest::Saves => match peer.saves(&Root::host()) {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),
-                Err(why @ NoFigures::OtherRights) => error(Refusal::Denied, why.to_string()),
-                Err(why @ NoFigures::Unreadable(_)) => error(Refusal::Refused, why.to_string()),
+                Err(why @ PeerFiguresError::OtherRights) => error(RefusalKind::Denied, why.to_string()),
+                Err(why @ PeerFiguresError::Unreadable(_)) => error(RefusalKind::Refused, why.to_string()),
             },
             UserRequest::Scan(passes) => {
                 let budget = &self.budget;
                 let may = budget.check(peer.accountable_uid);
                 match may.and_then(|()| budget.check_passes(peer.accountable_uid, passes.get())) {
                     Ok(()) => self.scan(passes.get(), stream, peer),
-                    Err(why) => error(Refusal::Budget, why),
+                    Err(why) => error(RefusalKind::Budget, why),
                 }
             }
             UserRequest::Ranges => match self.adviser.advise(peer, self.worth_permille, &self.budget) {
@@ -136,11 +145,11 @@ impl<T: Send + 'static> Users<T> {
                 }
                 Err(why) => {
                     let refusal = match why {
-                        RangesError::Budget(_) => Refusal::Budget,
-                        RangesError::NotTheUsers => Refusal::Denied,
-                        RangesError::Busy => Refusal::Busy,
+                        RangesError::Budget(_) => RefusalKind::Budget,
+                        RangesError::NotTheUsers => RefusalKind::Denied,
+                        RangesError::Busy => RefusalKind::Busy,
                         RangesError::Unreadable(_) | RangesError::HeldUp(_) | RangesError::TooLarge => {
-                            Refusal::Refused
+                            RefusalKind::Refused
                         }
                     };
                     error(refusal, why.to_string())
@@ -149,27 +158,29 @@ impl<T: Send + 'static> Users<T> {
         }
     }
 
-    fn scan(&self, passes: u64, stream: &UnixStream, peer: &Peer) -> Option<UserAnswer> {
+    fn scan(&self, passes: u64, stream: &UnixStream, peer: &UserPeer) -> Option<UserAnswer> {
         let (reply, answers) = bounded::<Done>(1);
-        let (waits, alive) = waiting();
+        let (waits, alive) = watch_peer();
         let scan = UserScan { passes, user: peer.accountable_uid, reply, peer: alive };
         let stopped = "the daemon was stopped before the scan was done";
-        let ending = || Some(UserAnswer::Error(Refusal::Refused, stopped.to_owned()));
+        let ending = || Some(UserAnswer::Error(RefusalKind::Refused, stopped.to_owned()));
         if self.queue.add(scan) && self.sender.send((self.wrap)(self.queue.clone())).is_err() {
             return ending();
         }
         let done = match answer_or_hang_up(&answers, stream) {
-            Awaited::Answer(done) => done,
-            Awaited::HungUp => return None,
-            Awaited::Ended => return ending(),
+            AwaitedAnswer::Answer(done) => done,
+            AwaitedAnswer::HungUp => return None,
+            AwaitedAnswer::Ended => return ending(),
         };
         drop(waits);
         Some(match done {
             Ok((passes, ksmd_cpu_ns)) => {
                 let saves = peer.saves(&Root::host()).inspect_err(|why| debug!("figures of {}: {why}", peer.id));
-                let merged =
-                    saves.ok().map(|Saves { merged_bytes, saved_bytes, .. }| Merged { merged_bytes, saved_bytes });
-                UserAnswer::Scanned(Scanned { passes, merged, ksmd_cpu_ns })
+                let merged = saves.ok().map(|PeerSavings { merged_bytes, saved_bytes, .. }| MergedMemory {
+                    merged_bytes,
+                    saved_bytes,
+                });
+                UserAnswer::Scanned(ScanResult { passes, merged, ksmd_cpu_ns })
             }
             Err((refusal, text)) => UserAnswer::Error(refusal, text),
         })
@@ -197,24 +208,27 @@ mod tests {
     const OTHER_USER: u32 = 65534;
 
     /// Serves a socket with a daemon that scans at once.
-    fn serving(cpu_seconds: f64) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
+    fn serving(cpu_seconds: f64) -> (tempfile::TempDir, PathBuf, ServedSocket, UserBudgets) {
         serving_group(cpu_seconds, "no such group")
     }
 
     /// Serves the same, to which a group may connect.
-    fn serving_group(cpu_seconds: f64, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Budget) {
-        let budget = Budget::new(cpu_seconds, PassLimit::Unlimited);
+    fn serving_group(cpu_seconds: f64, group: &str) -> (tempfile::TempDir, PathBuf, ServedSocket, UserBudgets) {
+        let budget = UserBudgets::new(cpu_seconds, PassLimit::Unlimited);
         let (directory, path, served) = serving_with(&budget, group);
         (directory, path, served, budget)
     }
 
-    fn serving_with(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket) {
+    fn serving_with(budget: &UserBudgets, group: &str) -> (tempfile::TempDir, PathBuf, ServedSocket) {
         let (directory, path, served, _) = serving_counted(budget, group);
         (directory, path, served)
     }
 
     /// Serves the same, with the count of passes that were made.
-    fn serving_counted(budget: &Budget, group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
+    fn serving_counted(
+        budget: &UserBudgets,
+        group: &str,
+    ) -> (tempfile::TempDir, PathBuf, ServedSocket, Arc<AtomicU64>) {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("user");
@@ -246,7 +260,7 @@ mod tests {
         let scanned = client.scan(NonZeroU64::new(3).unwrap(), || false).unwrap();
         assert_eq!((scanned.passes, scanned.ksmd_cpu_ns, scanned.merged.is_some()), (3, 5, true));
         assert!(
-            client.ask(UserRequest::Saves, || false).unwrap().contains("profit_bytes="),
+            client.send_request(UserRequest::Saves, || false).unwrap().contains("profit_bytes="),
             "one connection serves many"
         );
     }
@@ -277,7 +291,7 @@ mod tests {
         match result {
             Ok(_) => assert_eq!(user, 0, "only root has no limit"),
             Err(UserError::Refused(refusal, text)) => {
-                assert!(refusal == Refusal::Budget && text.contains("used up"))
+                assert!(refusal == RefusalKind::Budget && text.contains("used up"))
             }
             Err(other) => panic!("{other}"),
         }
@@ -386,7 +400,7 @@ print(*ask(5))
 
     #[test]
     fn another_user_gets_no_pass_beyond_the_limit_however_it_asks() {
-        let budget = Budget::new(60.0, PassLimit::Most(std::num::NonZeroU32::new(5).unwrap()));
+        let budget = UserBudgets::new(60.0, PassLimit::Most(std::num::NonZeroU32::new(5).unwrap()));
         let (_directory, path, _served, made) = serving_counted(&budget, &OTHER_USER.to_string());
         let Some(said) = attack(ORACLE, &[path.to_str().unwrap()]) else { return };
         assert_eq!(said, "error budget\nok passes=3\nok passes=1\nerror budget\nerror budget\n");
@@ -422,9 +436,9 @@ print(connections)
 
     #[test]
     fn a_user_that_connects_too_often_costs_no_look_at_its_process() {
-        let budget = Budget::standing_still(60.0);
+        let budget = UserBudgets::standing_still(60.0);
         // A look finds no such process, and would say so.
-        let no_process = |user| Credentials { pid: u32::MAX, user, group: user };
+        let no_process = |user| PeerCredentials { pid: u32::MAX, user, group: user };
         let refusals: Vec<String> = (0..300).map(|_| admit(&budget, no_process(7)).unwrap_err()).collect();
         let looks = refusals.iter().filter(|text| text.contains("can't be seen")).count();
         assert_eq!((looks, refusals[256].contains("256 connections in 4 s")), (256, true));
@@ -438,7 +452,7 @@ print(connections)
     #[test]
     fn a_flood_of_connections_and_of_nonsense_is_cut_off_and_paid_for() {
         // The clock of this budget stands still, so nothing comes back meanwhile.
-        let budget = Budget::standing_still(60.0);
+        let budget = UserBudgets::standing_still(60.0);
         let (_directory, path, _served) = serving_with(&budget, &OTHER_USER.to_string());
         let Some(said) = attack(FLOOD, &[path.to_str().unwrap()]) else { return };
         assert_eq!(said, "64 True\n256\n");

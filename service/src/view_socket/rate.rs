@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ksmith_core::job::Allowance;
+use ksmith_core::job::UserAllowance;
 
 /// Connections of a user, and lines, that may come at once. As many may come again after [`PERIOD`].
 const OF_A_USER: f64 = 64.0;
@@ -17,22 +17,23 @@ const ROOT: u32 = 0;
 
 /// The token buckets of all users. Root has no limit.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(super) struct ViewRate {
     started: Instant,
-    buckets: Mutex<Buckets>,
+    buckets: Mutex<RateBuckets>,
 }
 
 #[derive(Debug)]
-struct Buckets {
-    each: Allowance,
+struct RateBuckets {
+    each: UserAllowance,
     /// One bucket, which counts as user 0's.
-    all: Allowance,
+    all: UserAllowance,
 }
 
-impl Rate {
+impl ViewRate {
     /// Creates full buckets.
     pub(super) fn new() -> Self {
-        let buckets = Buckets { each: Allowance::new(OF_A_USER, PERIOD), all: Allowance::new(OF_ALL, PERIOD) };
+        let buckets =
+            RateBuckets { each: UserAllowance::new(OF_A_USER, PERIOD), all: UserAllowance::new(OF_ALL, PERIOD) };
         Self { started: Instant::now(), buckets: Mutex::new(buckets) }
     }
 
@@ -43,7 +44,7 @@ impl Rate {
     pub(super) fn count(&self, user: u32) -> Result<(), String> {
         let now = self.started.elapsed();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if user == ROOT || (buckets.each.take(user, now, 1.0) && buckets.all.take(0, now, 1.0)) {
+        if user == ROOT || (buckets.each.take_tokens(user, now, 1.0) && buckets.all.take_tokens(0, now, 1.0)) {
             return Ok(());
         }
         Err(format!("user {user} asks too often; wait {} s", PERIOD.as_secs()))
@@ -56,11 +57,11 @@ mod tests {
 
     #[test]
     fn neither_a_user_nor_all_users_together_ask_without_end() {
-        let may = |rate: &Rate, user: u32| (0..100_000).take_while(|_| rate.count(user).is_ok()).count();
-        let rate = Rate::new();
+        let may = |rate: &ViewRate, user: u32| (0..100_000).take_while(|_| rate.count(user).is_ok()).count();
+        let rate = ViewRate::new();
         let alone = may(&rate, 7);
         assert!((64..1000).contains(&alone), "{alone}");
-        let rate = Rate::new();
+        let rate = ViewRate::new();
         let together: usize = (1..=1000).map(|user| usize::from(rate.count(user).is_ok())).sum();
         assert!((256..1000).contains(&together), "{together}");
         assert_eq!(may(&rate, ROOT), 100_000);

@@ -9,10 +9,10 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde::Deserialize;
 
 use super::config::ViewConfig;
-use super::rate::Rate;
+use super::rate::ViewRate;
 use super::trimmed;
-use crate::control::{Asked, Request, line, refusal};
-use crate::socket::{self, Admitted, Limits, Protocol, Reply, Socket, waiting};
+use crate::control::{ControlRequest, PendingRequest, line, refusal};
+use crate::socket::{self, AdmittedPeer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol, watch_peer};
 
 /// The greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const ENDING: &str = "the daemon is ending: try again";
 /// The longest wait for an answer. A daemon answers between two turns; one that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A request at the read-only socket. The words are those of [`Request`].
+/// A request at the read-only socket. The words are those of [`ControlRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 enum ViewRequest {
@@ -32,7 +32,7 @@ enum ViewRequest {
     Balance,
 }
 
-impl From<ViewRequest> for Request {
+impl From<ViewRequest> for ControlRequest {
     fn from(view: ViewRequest) -> Self {
         match view {
             ViewRequest::Status => Self::Status,
@@ -50,19 +50,19 @@ impl From<ViewRequest> for Request {
 pub fn serve<T: Send + 'static>(
     config: &ViewConfig,
     sender: Sender<T>,
-    wrap: fn(Asked) -> T,
-) -> io::Result<Socket> {
-    let view = View { sender, wrap, rate: Rate::new(), last: Default::default() };
+    wrap: fn(PendingRequest) -> T,
+) -> io::Result<ServedSocket> {
+    let view = ViewProtocol { sender, wrap, rate: ViewRate::new(), last: Default::default() };
     let socket = socket::serve(&config.socket, view)?;
     socket::allow(&socket, &config.socket, &config.group)?;
     Ok(socket)
 }
 
 /// State that all connections share.
-struct View<T> {
+struct ViewProtocol<T> {
     sender: Sender<T>,
-    wrap: fn(Asked) -> T,
-    rate: Rate,
+    wrap: fn(PendingRequest) -> T,
+    rate: ViewRate,
     /// The last answer to each request.
     last: [Last; 3],
 }
@@ -70,56 +70,56 @@ struct View<T> {
 /// An answer and its time. The lock is held while the daemon is asked: other peers wait for the same answer.
 type Last = Mutex<Option<(Instant, Arc<str>)>>;
 
-impl<T: Send + 'static> Protocol for View<T> {
+impl<T: Send + 'static> SocketProtocol for ViewProtocol<T> {
     /// The uid of the peer.
     type Peer = u32;
 
     const NAME: &'static str = "view";
 
     /// One `ksmith serve` needs one connection.
-    const LIMITS: Limits =
-        Limits { connections: 16, of_one_user: 8, request: 256, patience: Duration::from_secs(5) };
+    const LIMITS: SocketLimits =
+        SocketLimits { connections: 16, of_one_user: 8, request: 256, patience: Duration::from_secs(5) };
 
-    fn admit(&self, stream: &UnixStream) -> Result<Admitted<u32>, String> {
+    fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<u32>, String> {
         let found = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?;
         let uid = found.uid.as_raw();
         self.rate.count(uid).map_err(refusal)?;
-        Ok(Admitted { peer: uid, uid })
+        Ok(AdmittedPeer { peer: uid, uid })
     }
 
     fn too_many(&self, why: &str) -> String {
         refusal(why)
     }
 
-    fn answer(&self, request: &[u8], uid: &u32, _stream: &UnixStream) -> Reply {
+    fn answer(&self, request: &[u8], uid: &u32, _stream: &UnixStream) -> ProtocolReply {
         if let Err(why) = self.rate.count(*uid) {
-            return Reply::Last(refusal(why));
+            return ProtocolReply::Last(refusal(why));
         }
         match serde_json::from_slice(request) {
-            Ok(request) => Reply::Shared(self.fresh(request)),
-            Err(_) => Reply::Last(refusal("only status, guests and balance may be asked here")),
+            Ok(request) => ProtocolReply::Shared(self.fresh(request)),
+            Err(_) => ProtocolReply::Last(refusal("only status, guests and balance may be asked here")),
         }
     }
 }
 
-impl<T: Send + 'static> View<T> {
+impl<T: Send + 'static> ViewProtocol<T> {
     /// Returns the last answer, or a new one if that is too old.
     fn fresh(&self, request: ViewRequest) -> Arc<str> {
         let mut last = self.last[request as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = last.as_ref().filter(|(then, _)| then.elapsed() < FRESH) {
             return Arc::clone(text);
         }
-        let text: Arc<str> = self.ask(request).into();
+        let text: Arc<str> = self.request_answer(request).into();
         *last = Some((Instant::now(), Arc::clone(&text)));
         text
     }
 
     /// Sends a request to the daemon. A peer that hangs up meanwhile is waited for all the same, since the next one
     /// gets its answer: a peer that asks and hangs up again and again costs no more than others.
-    fn ask(&self, request: ViewRequest) -> String {
+    fn request_answer(&self, request: ViewRequest) -> String {
         let (reply, answers) = bounded(1);
-        let (waits, peer) = waiting();
-        if self.sender.send((self.wrap)(Asked::new(request.into(), reply, peer))).is_err() {
+        let (waits, peer) = watch_peer();
+        if self.sender.send((self.wrap)(PendingRequest::new(request.into(), reply, peer))).is_err() {
             return refusal(ENDING);
         }
         let answer = answers.recv_timeout(PATIENCE);

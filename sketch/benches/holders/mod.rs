@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use ksmith_core::sketch::mix;
 
 /// A child process of this program that holds a given number of MiB, all pages different. Killed on drop.
-pub struct Holder(Child);
+pub struct HolderProcess(Child);
 
-impl Holder {
+impl HolderProcess {
     /// Starts a child, and waits until its memory is written.
     pub fn start(number: u64, mib: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -27,7 +27,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for HolderProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

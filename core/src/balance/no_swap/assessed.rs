@@ -1,21 +1,25 @@
 //! A guest with the figures that the policy derives from its view.
 
 use super::super::resize_range::ResizeRange;
-use super::super::{Action, BalanceConfig, GuestView, PoolView, Pressure};
+use super::super::{BalanceAction, BalanceConfig, GuestView, MemoryPressure, PoolView};
 
 /// Below this level of pressure a guest can be asked for others' sake.
 const IDLE: f64 = 0.5;
 
 /// One guest, its range and its memory pressure.
-pub(super) struct Assessed<'a> {
+pub(super) struct GuestAssessment<'a> {
     pub guest: &'a GuestView,
     pub range: ResizeRange,
-    pub pressure: Pressure,
+    pub pressure: MemoryPressure,
 }
 
-impl<'a> Assessed<'a> {
-    pub fn of(guest: &'a GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
-        Self { guest, range: ResizeRange::of(guest, pool, config), pressure: Pressure::of(guest, config) }
+impl<'a> GuestAssessment<'a> {
+    pub fn new(guest: &'a GuestView, pool: &PoolView, config: &BalanceConfig) -> Self {
+        Self {
+            guest,
+            range: ResizeRange::for_guest(guest, pool, config),
+            pressure: MemoryPressure::for_guest(guest, config),
+        }
     }
 
     pub fn weight(&self) -> u32 {
@@ -56,7 +60,7 @@ impl<'a> Assessed<'a> {
         self.guest.given_bytes as f64 / self.guest.whole_bytes.max(1) as f64
     }
 
-    pub fn resize(&self, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<Action> {
-        Action::resize(self.guest, to_bytes, reason)
+    pub fn resize(&self, to_bytes: u64, reason: impl FnOnce() -> String) -> Option<BalanceAction> {
+        BalanceAction::resize(self.guest, to_bytes, reason)
     }
 }

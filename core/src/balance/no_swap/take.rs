@@ -3,25 +3,30 @@
 use std::time::Duration;
 
 use super::super::share_out::share_out;
-use super::super::{Action, BalanceConfig};
-use super::assessed::Assessed;
-use super::give::Unmet;
+use super::super::{BalanceAction, BalanceConfig};
+use super::assessed::GuestAssessment;
+use super::give::UnmetDemand;
 use crate::units::Bytes;
 
 /// The difference in `given / whole` from which a guest gives memory to the worst-off one.
 ///
-/// Larger than the part that [`give::back`](super::give::back) repays together, so that memory does not go to and fro.
+/// Larger than the part that [`give::tuned_arguments`](super::give::tuned_arguments) repays together, so that memory does not go to and fro.
 const BETTER_OFF: f64 = 0.2;
 
 /// Takes about `amount` for the pool from the lowest class that can give anything.
 ///
 /// Returns the actions, and true if a guest of a lower class is giving already, so that no higher class was asked. A
 /// guest is waited for no longer than `patience`.
-pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience: Duration) -> (Vec<Action>, bool) {
-    let can_give = |it: &&Assessed<'_>| it.range.reclaimable_bytes() > 0;
-    let is_giving = |it: &&Assessed<'_>| it.guest.giving_for.is_some_and(|so_far| so_far < patience);
-    let awaited = guests.iter().filter(is_giving).map(Assessed::weight).min();
-    let Some(weight) = guests.iter().filter(can_give).map(Assessed::weight).min() else {
+pub(super) fn for_pool(
+    guests: &[GuestAssessment<'_>],
+    amount: u64,
+    why: &str,
+    patience: Duration,
+) -> (Vec<BalanceAction>, bool) {
+    let can_give = |it: &&GuestAssessment<'_>| it.range.reclaimable_bytes() > 0;
+    let is_giving = |it: &&GuestAssessment<'_>| it.guest.giving_for.is_some_and(|so_far| so_far < patience);
+    let awaited = guests.iter().filter(is_giving).map(GuestAssessment::weight).min();
+    let Some(weight) = guests.iter().filter(can_give).map(GuestAssessment::weight).min() else {
         return (Vec::new(), awaited.is_some());
     };
     if awaited.is_some_and(|awaited| awaited < weight) {
@@ -30,7 +35,7 @@ pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience
     let class = guests.iter().filter(can_give).filter(|it| it.weight() == weight);
     let (pressed, quiet): (Vec<_>, Vec<_>) = class.partition(|it| it.pressure.is_high());
     let passed_over = passed_over(guests, weight);
-    let reason = |it: &Assessed<'_>| {
+    let reason = |it: &GuestAssessment<'_>| {
         let spare = Bytes::from(it.guest.inside.available_bytes.unwrap_or(0));
         format!("{why}; {} of class {} has {spare} to spare{passed_over}", it.guest.name, it.guest.class.name)
     };
@@ -42,7 +47,7 @@ pub(super) fn for_pool(guests: &[Assessed<'_>], amount: u64, why: &str, patience
 }
 
 /// Returns the reasons why no guest below `weight` gives: `, lower classes nothing (4 at the floor, 1 still giving)`.
-fn passed_over(guests: &[Assessed<'_>], weight: u32) -> String {
+fn passed_over(guests: &[GuestAssessment<'_>], weight: u32) -> String {
     let mut causes: Vec<(&str, u32)> = Vec::new();
     for it in guests.iter().filter(|it| it.weight() < weight) {
         let cause = it.why_it_gives_nothing();
@@ -59,14 +64,18 @@ fn passed_over(guests: &[Assessed<'_>], weight: u32) -> String {
 }
 
 /// Takes for guests under pressure from idle guests of the same or a lower class, the lowest one first.
-pub(super) fn from_idle(guests: &[Assessed<'_>], unmet: &Unmet, config: &BalanceConfig) -> Vec<Action> {
-    let can_give = |it: &&Assessed<'_>| {
+pub(super) fn from_idle(
+    guests: &[GuestAssessment<'_>],
+    unmet: &UnmetDemand,
+    config: &BalanceConfig,
+) -> Vec<BalanceAction> {
+    let can_give = |it: &&GuestAssessment<'_>| {
         // Twice its reserve, so that the take does not put it under pressure in turn.
         let enough = config.reserve_bytes(it.guest).saturating_mul(2);
         let has_plenty = it.guest.inside.available_bytes.is_some_and(|available| available > enough);
         it.weight() <= unmet.weight && it.is_idle() && has_plenty && it.range.reclaimable_bytes() > 0
     };
-    let lowest = guests.iter().filter(can_give).map(Assessed::weight).min();
+    let lowest = guests.iter().filter(can_give).map(GuestAssessment::weight).min();
     let class: Vec<_> = guests.iter().filter(can_give).filter(|it| Some(it.weight()) == lowest).collect();
     let mut actions = Vec::new();
     split(&class, unmet.bytes, |_| format!("{} needs it more", unmet.name), &mut actions);
@@ -76,11 +85,11 @@ pub(super) fn from_idle(guests: &[Assessed<'_>], unmet: &Unmet, config: &Balance
 /// Takes for the worst-off guest that waits for its memory from better-off guests of the same or a lower class.
 ///
 /// A better-off guest has a larger part of its whole and no smaller part to spare.
-pub(super) fn from_better_off(guests: &[Assessed<'_>]) -> Vec<Action> {
-    let waits = |it: &&Assessed<'_>| it.range.grantable_bytes() > 0 && it.guest.taken_bytes() > 0;
+pub(super) fn from_better_off(guests: &[GuestAssessment<'_>]) -> Vec<BalanceAction> {
+    let waits = |it: &&GuestAssessment<'_>| it.range.grantable_bytes() > 0 && it.guest.taken_bytes() > 0;
     let worst_off = guests.iter().filter(waits).min_by(|a, b| a.given_part().total_cmp(&b.given_part()));
     let Some(worst_off) = worst_off.filter(|it| it.guest.trouble.is_none()) else { return Vec::new() };
-    let is_better_off = |it: &&Assessed<'_>| {
+    let is_better_off = |it: &&GuestAssessment<'_>| {
         it.given_part() > worst_off.given_part() + BETTER_OFF
             && it.spare_part() >= worst_off.spare_part()
             && it.is_idle()
@@ -100,10 +109,10 @@ pub(super) fn from_better_off(guests: &[Assessed<'_>]) -> Vec<Action> {
 
 /// Takes `amount` from a group in proportion to what its guests can give; returns what their parts add up to.
 fn split(
-    group: &[&Assessed<'_>],
+    group: &[&GuestAssessment<'_>],
     amount: u64,
-    reason: impl Fn(&Assessed<'_>) -> String,
-    actions: &mut Vec<Action>,
+    reason: impl Fn(&GuestAssessment<'_>) -> String,
+    actions: &mut Vec<BalanceAction>,
 ) -> u64 {
     let capacities: Vec<u64> = group.iter().map(|it| it.range.reclaimable_bytes()).collect();
     let parts = share_out(amount, &capacities);

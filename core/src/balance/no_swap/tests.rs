@@ -2,20 +2,20 @@
 
 use super::super::testing::{MIB, guest, of_class, pool, view};
 use super::*;
-use crate::balance::{Action, GuestView, PoolView, WhenExposed};
+use crate::balance::{BalanceAction, ExposureResponse, GuestView, PoolView};
 
-fn resizes(plan: &Plan) -> Vec<(&str, i64)> {
+fn resizes(plan: &BalancePlan) -> Vec<(&str, i64)> {
     let amounts = plan.actions.iter().filter_map(|action| match action {
-        Action::Resize { key, from_bytes, to_bytes, .. } => {
+        BalanceAction::Resize { key, from_bytes, to_bytes, .. } => {
             Some((key.as_str(), (*to_bytes as i64 - *from_bytes as i64) / MIB as i64))
         }
-        Action::Ksm { .. } => None,
+        BalanceAction::Ksm { .. } => None,
     });
     amounts.collect()
 }
 
-fn policy() -> NoSwap {
-    NoSwap::new(BalanceConfig::default())
+fn policy() -> NoSwapPolicy {
+    NoSwapPolicy::new(BalanceConfig::default())
 }
 
 fn squeezed(key: &str, given: u64, available: u64) -> GuestView {
@@ -58,13 +58,13 @@ fn the_reason_says_why_lower_classes_were_passed_over() {
     let held = GuestView { held: true, ..guest("held", 1000, 900) };
     let hung = GuestView { can_take: false, giving_for: Some(Duration::from_secs(3)), ..floor("hung") };
     let plan = policy().decide(&view(0, pool(1000, 90), vec![gold, floor("a"), floor("b"), held, hung]));
-    let [.., Action::Resize { key, reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
+    let [.., BalanceAction::Resize { key, reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
     assert_eq!(key, "gold");
     let end =
         "gold of class gold has 900 MiB to spare, lower classes nothing (2 at the floor, 1 held, 1 still giving)";
     assert!(reason.ends_with(end), "{reason}");
     let plan = policy().decide(&view(0, pool(1000, 90), vec![guest("only", 1000, 900), floor("a")]));
-    let [.., Action::Resize { reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
+    let [.., BalanceAction::Resize { reason, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
     assert!(reason.ends_with("lower classes nothing (1 at the floor)"), "{reason}");
 }
 
@@ -123,7 +123,7 @@ fn a_guest_under_pressure_gets_what_idle_guests_give() {
     assert_eq!(resizes(&plan), [("pressed", 50)]);
     let plan = policy().decide(&view(0, pool(1000, 120), vec![pressed, idle, gold]));
     assert_eq!(resizes(&plan), [("idle", -30)]);
-    let Action::Resize { reason, .. } = &plan.actions[0] else { panic!() };
+    let BalanceAction::Resize { reason, .. } = &plan.actions[0] else { panic!() };
     assert_eq!(reason, "pressed needs it more");
 }
 
@@ -137,9 +137,9 @@ fn a_pool_that_swaps_is_short_unless_it_has_plenty() {
 
 #[test]
 fn exposure_is_covered_by_taking_where_that_is_wanted() {
-    let config = BalanceConfig { exposure: WhenExposed::Cover, ..BalanceConfig::default() };
+    let config = BalanceConfig { exposure: ExposureResponse::Cover, ..BalanceConfig::default() };
     let exposed = PoolView { exposure_bytes: 500 * MIB, ..pool(1000, 400) };
-    let plan = NoSwap::new(config).decide(&view(0, exposed, vec![guest("a", 1000, 900)]));
+    let plan = NoSwapPolicy::new(config).decide(&view(0, exposed, vec![guest("a", 1000, 900)]));
     assert_eq!(resizes(&plan), [("a", -50)]);
     assert!(plan.reason.text.starts_with("if all merged pages diverged"), "{}", plan.reason);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The demand of a guest from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Phase {
+pub struct DemandPhase {
     /// The time from which it holds, since the start of the simulation.
     pub from: Duration,
     /// The memory of its programs, reached by growing.
@@ -19,7 +19,7 @@ pub struct Phase {
     pub reads_bytes_per_second: u64,
 }
 
-impl Phase {
+impl DemandPhase {
     /// Creates the phase of a guest with idle programs of this size.
     pub fn idle(anonymous_bytes: u64) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Phase {
 
 /// The behaviour of a guest towards its hypervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Behaviour {
+pub enum GuestBehaviour {
     /// It reports its true figures, and resizes as asked.
     #[default]
     Honest,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::behaviour::{Behaviour, Phase};
-use crate::balance::{Class, GuestView, Inside};
+use super::behaviour::{DemandPhase, GuestBehaviour};
+use crate::balance::{GuestClass, GuestView, ReportedFigures};
 
 const PAGE: u64 = 4096;
 
@@ -12,7 +12,7 @@ const WAIT: f64 = 200e-6;
 
 /// The memory of a simulated guest by its use, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Uses {
+pub struct GuestMemoryUse {
     /// The memory of its programs.
     pub anonymous: u64,
     /// Page cache of files that are read again and again.
@@ -29,7 +29,7 @@ pub struct Uses {
 #[derive(Debug, Clone)]
 pub struct SimGuest {
     pub(super) key: String,
-    class: Class,
+    class: GuestClass,
     whole: u64,
     pub(super) given: u64,
     /// The memory of the kernel itself, which can't be taken.
@@ -40,8 +40,8 @@ pub struct SimGuest {
     cold: u64,
     /// The memory that the host spends: the most that was touched since the last take.
     pub(super) touched: u64,
-    phases: Vec<Phase>,
-    behaviour: Behaviour,
+    phases: Vec<DemandPhase>,
+    behaviour: GuestBehaviour,
     faults_per_second: f64,
     psi_percent: f64,
     pub(super) merged: u64,
@@ -54,7 +54,7 @@ pub struct SimGuest {
 impl SimGuest {
     /// Creates a guest of this size, a sixteenth of which is its kernel. It starts with its first phase; phases are in
     /// the order of their starts.
-    pub fn new(key: &str, class: Class, whole_bytes: u64, phases: Vec<Phase>) -> Self {
+    pub fn new(key: &str, class: GuestClass, whole_bytes: u64, phases: Vec<DemandPhase>) -> Self {
         let kernel = whole_bytes / 16;
         Self {
             key: key.to_owned(),
@@ -67,7 +67,7 @@ impl SimGuest {
             cold: 0,
             touched: 0,
             phases,
-            behaviour: Behaviour::Honest,
+            behaviour: GuestBehaviour::Honest,
             faults_per_second: 0.0,
             psi_percent: 0.0,
             merged: 0,
@@ -84,7 +84,7 @@ impl SimGuest {
 
     /// Sets its behaviour.
     #[must_use]
-    pub fn behaving(self, behaviour: Behaviour) -> Self {
+    pub fn behaving(self, behaviour: GuestBehaviour) -> Self {
         Self { behaviour, ..self }
     }
 
@@ -95,8 +95,14 @@ impl SimGuest {
     }
 
     /// Returns its memory by use.
-    pub fn uses(&self) -> Uses {
-        Uses { anonymous: self.anonymous, hot: self.hot, cold: self.cold, touched: self.touched, given: self.given }
+    pub fn uses(&self) -> GuestMemoryUse {
+        GuestMemoryUse {
+            anonymous: self.anonymous,
+            hot: self.hot,
+            cold: self.cold,
+            touched: self.touched,
+            given: self.given,
+        }
     }
 
     /// The pages that it read back from disk so far.
@@ -119,7 +125,7 @@ impl SimGuest {
         self.merged = bytes;
     }
 
-    fn phase(&self, now: Duration) -> Option<Phase> {
+    fn phase(&self, now: Duration) -> Option<DemandPhase> {
         let begun = self.phases.partition_point(|phase| phase.from <= now);
         self.phases.get(begun.checked_sub(1)?).copied()
     }
@@ -189,14 +195,14 @@ impl SimGuest {
 
     /// Resizes it, and returns what it has then. It keeps the memory that it can't do without.
     pub fn resize(&mut self, to: u64) -> u64 {
-        if self.behaviour == Behaviour::IgnoresBalloon {
+        if self.behaviour == GuestBehaviour::IgnoresBalloon {
             return self.given;
         }
         if to < self.given {
             let wanted = self.given - to;
             self.drop_cache(wanted);
             let taken = wanted.min(self.free());
-            if taken < wanted && self.behaviour == Behaviour::ReportsPlenty {
+            if taken < wanted && self.behaviour == GuestBehaviour::ReportsPlenty {
                 // The balloon took what the guest reported as available.
                 self.oom_kills += 1;
                 self.anonymous = self.anonymous.saturating_sub(wanted - taken);
@@ -217,22 +223,24 @@ impl SimGuest {
     }
 
     /// Returns the view that its actuator would report; `None` if it does not answer, or has not started.
-    pub fn look(&self, now: Duration) -> Option<GuestView> {
+    pub fn view(&self, now: Duration) -> Option<GuestView> {
         self.phase(now)?;
-        let honest = Inside {
+        let honest = ReportedFigures {
             available_bytes: Some(self.available()),
             free_bytes: Some(self.free()),
             cache_bytes: Some(self.hot + self.cold),
             major_faults_per_second: Some(self.faults_per_second),
             psi_some_percent: Some(self.psi_percent),
-            ..Inside::default()
+            ..ReportedFigures::default()
         };
         let inside = match self.behaviour {
-            Behaviour::HangsFrom(since) if now >= since => return None,
-            Behaviour::ReportsShortage => {
-                Inside { available_bytes: Some(0), psi_some_percent: Some(100.0), ..Inside::default() }
-            }
-            Behaviour::ReportsPlenty => Inside { available_bytes: Some(self.given), ..honest },
+            GuestBehaviour::HangsFrom(since) if now >= since => return None,
+            GuestBehaviour::ReportsShortage => ReportedFigures {
+                available_bytes: Some(0),
+                psi_some_percent: Some(100.0),
+                ..ReportedFigures::default()
+            },
+            GuestBehaviour::ReportsPlenty => ReportedFigures { available_bytes: Some(self.given), ..honest },
             _ => honest,
         };
         Some(GuestView {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::guest::SimGuest;
-use crate::balance::{Action, Backoff, BalanceConfig, BalancePolicy, Bounds, GuestView, Plan, PoolView, View};
+use crate::balance::{
+    BalanceAction, BalanceConfig, BalancePlan, BalancePolicy, BalanceView, GuestView, PlanBounds, PoolView,
+    ResizeBackoff,
+};
 
 /// The memory that guests share.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +21,7 @@ pub struct PoolConfig {
 
 /// The totals of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Record {
+pub struct PoolTotals {
     /// Bytes that the pool wrote to swap.
     pub swapped_bytes: u64,
     /// The times that neither memory nor swap was left: a host would have killed a guest.
@@ -44,10 +47,10 @@ pub struct SimPool {
     /// When writes to merged pages begin, and their rate in each guest.
     wave: Option<(Duration, u64)>,
     balance: BalanceConfig,
-    bounds: Bounds,
-    backoff: Backoff,
+    bounds: PlanBounds,
+    backoff: ResizeBackoff,
     last_known: Vec<Option<GuestView>>,
-    record: Record,
+    record: PoolTotals,
 }
 
 /// The time step.
@@ -66,10 +69,10 @@ impl SimPool {
             cow_rate: 0.0,
             wave: None,
             balance,
-            bounds: Bounds::default(),
-            backoff: Backoff::default(),
+            bounds: PlanBounds::default(),
+            backoff: ResizeBackoff::default(),
             last_known,
-            record: Record::default(),
+            record: PoolTotals::default(),
         }
     }
 
@@ -81,7 +84,7 @@ impl SimPool {
     }
 
     /// The totals so far.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> PoolTotals {
         self.record
     }
 
@@ -129,7 +132,7 @@ impl SimPool {
     }
 
     /// Returns the view for a policy.
-    pub fn view(&mut self) -> View {
+    pub fn view(&mut self) -> BalanceView {
         let available = self.config.size_bytes.saturating_sub(self.used());
         let pool = PoolView {
             size_bytes: self.config.size_bytes,
@@ -142,7 +145,7 @@ impl SimPool {
         };
         let mut guests = Vec::new();
         for (guest, known) in self.guests.iter().zip(&mut self.last_known) {
-            match (guest.look(self.now), known) {
+            match (guest.view(self.now), known) {
                 (Some(view), known) => {
                     let view = GuestView { trouble: self.backoff.trouble(&view.key, self.now), ..view };
                     *known = Some(view.clone());
@@ -156,19 +159,19 @@ impl SimPool {
                 (None, None) => {}
             }
         }
-        View { now: self.now, pool, guests }
+        BalanceView { now: self.now, pool, guests }
     }
 
     /// Runs one turn of a policy, and returns the view and the plan.
-    pub fn turn(&mut self, policy: &mut dyn BalancePolicy) -> (View, Plan) {
+    pub fn turn(&mut self, policy: &mut dyn BalancePolicy) -> (BalanceView, BalancePlan) {
         let view = self.view();
-        let plan = self.bounds.hold(policy.decide(&view), &view, &self.balance);
+        let plan = self.bounds.bound_plan(policy.decide(&view), &view, &self.balance);
         for action in &plan.actions {
-            let Action::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
+            let BalanceAction::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
             let Some(guest) = self.guests.iter_mut().find(|guest| guest.key == *key) else { continue };
             let before = guest.given;
-            let got = if guest.look(self.now).is_some() { guest.resize(*to_bytes) } else { before };
-            self.backoff.resized(key, [*from_bytes, *to_bytes, got], self.now);
+            let got = if guest.view(self.now).is_some() { guest.resize(*to_bytes) } else { before };
+            self.backoff.record_resize(key, [*from_bytes, *to_bytes, got], self.now);
             self.record.resizes += 1;
             self.record.taken_bytes += before.saturating_sub(got);
             self.record.given_bytes += got.saturating_sub(before);
@@ -177,7 +180,12 @@ impl SimPool {
     }
 
     /// Runs a policy until this second; `check` sees each turn.
-    pub fn run(&mut self, policy: &mut dyn BalancePolicy, until: u64, mut check: impl FnMut(&View, &Plan)) {
+    pub fn run(
+        &mut self,
+        policy: &mut dyn BalancePolicy,
+        until: u64,
+        mut check: impl FnMut(&BalanceView, &BalancePlan),
+    ) {
         let end = Duration::from_secs(until);
         while self.now < end {
             let (view, plan) = self.turn(policy);

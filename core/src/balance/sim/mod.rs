@@ -13,6 +13,6 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-pub use behaviour::{Behaviour, Phase};
-pub use guest::{SimGuest, Uses};
-pub use machine::{PoolConfig, Record, SimPool};
+pub use behaviour::{DemandPhase, GuestBehaviour};
+pub use guest::{GuestMemoryUse, SimGuest};
+pub use machine::{PoolConfig, PoolTotals, SimPool};

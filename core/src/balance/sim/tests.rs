@@ -5,13 +5,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::balance::{self, Action, BalanceConfig, BalanceKind, Class, ResizeRange, WhenExposed};
+use crate::balance::{self, BalanceAction, BalanceConfig, BalanceKind, ExposureResponse, GuestClass, ResizeRange};
 
 const MIB: u64 = 1 << 20;
 
-fn class(name: &str) -> Class {
+fn class(name: &str) -> GuestClass {
     let weight = BalanceConfig::default().classes[name];
-    Class { name: name.to_owned(), weight }
+    GuestClass { name: name.to_owned(), weight }
 }
 
 fn pool(size: u64, swap: u64) -> PoolConfig {
@@ -28,13 +28,13 @@ fn squeeze() -> BalanceConfig {
 
 /// A guest that has filled its memory with page cache, and idles.
 fn full_of_cache(key: &str, class_name: &str, whole: u64) -> SimGuest {
-    let busy = Phase::idle(whole / 8 * MIB).reading(200 * MIB);
-    SimGuest::new(key, class(class_name), whole * MIB, vec![busy, Phase::idle(whole / 8 * MIB).at(30)])
+    let busy = DemandPhase::idle(whole / 8 * MIB).reading(200 * MIB);
+    SimGuest::new(key, class(class_name), whole * MIB, vec![busy, DemandPhase::idle(whole / 8 * MIB).at(30)])
 }
 
 /// A guest that grows to `to` from this second on.
 fn leak(key: &str, class_name: &str, whole: u64, second: u64, to: u64, rate: u64) -> SimGuest {
-    let phases = vec![Phase::idle(64 * MIB), Phase::idle(to * MIB).at(second).growing(rate * MIB)];
+    let phases = vec![DemandPhase::idle(64 * MIB), DemandPhase::idle(to * MIB).at(second).growing(rate * MIB)];
     SimGuest::new(key, class(class_name), whole * MIB, phases)
 }
 
@@ -83,9 +83,9 @@ fn memory_comes_back_when_the_leak_is_over() {
     let mut guests: Vec<SimGuest> =
         ["a", "b", "c"].map(|key| full_of_cache(key, "silver", 1024)).into_iter().collect();
     let phases = vec![
-        Phase::idle(64 * MIB),
-        Phase::idle(1800 * MIB).at(120).growing(10 * MIB),
-        Phase::idle(64 * MIB).at(600),
+        DemandPhase::idle(64 * MIB),
+        DemandPhase::idle(1800 * MIB).at(120).growing(10 * MIB),
+        DemandPhase::idle(64 * MIB).at(600),
     ];
     guests.push(SimGuest::new("leak", class("bronze"), 2048 * MIB, phases));
     let mut sim = SimPool::new(pool(4096, 1024), no_swap(), guests);
@@ -99,7 +99,7 @@ fn memory_comes_back_when_the_leak_is_over() {
 
 #[test]
 fn idle_guests_give_before_busy_ones() {
-    let hot = Phase::idle(128 * MIB).with_hot(700 * MIB, Duration::from_secs(10));
+    let hot = DemandPhase::idle(128 * MIB).with_hot(700 * MIB, Duration::from_secs(10));
     let busy = SimGuest::new("busy", class("silver"), 1024 * MIB, vec![hot]);
     let guests = vec![busy, full_of_cache("idle", "silver", 1024), leak("leak", "silver", 2048, 120, 1500, 10)];
     let sim = play(pool(3200, 512), &no_swap(), guests, 900);
@@ -122,11 +122,11 @@ fn gold_keeps_its_memory_until_silver_and_bronze_are_at_their_floors() {
     sim.run(balance::policy(&config).as_mut(), 900, |view, plan| {
         let room = |key: &str| {
             let guest = view.guests.iter().find(|guest| guest.key == key).unwrap();
-            ResizeRange::of(guest, &view.pool, &config).reclaimable_bytes()
+            ResizeRange::for_guest(guest, &view.pool, &config).reclaimable_bytes()
         };
         let takes_from = |wanted: &str| {
             plan.actions.iter().any(
-                |it| matches!(it, Action::Resize { key, from_bytes, to_bytes, .. } if key == wanted && to_bytes < from_bytes),
+                |it| matches!(it, BalanceAction::Resize { key, from_bytes, to_bytes, .. } if key == wanted && to_bytes < from_bytes),
             )
         };
         if takes_from("silver") {
@@ -144,7 +144,7 @@ fn gold_keeps_its_memory_until_silver_and_bronze_are_at_their_floors() {
 #[test]
 fn squeeze_converges_to_the_working_set_and_backs_off_under_pressure() {
     // 1 GiB with 1/16 kernel, 128 MiB of programs and 256 MiB that are read over and over.
-    let phase = Phase::idle(128 * MIB).with_hot(256 * MIB, Duration::from_secs(20)).reading(MIB);
+    let phase = DemandPhase::idle(128 * MIB).with_hot(256 * MIB, Duration::from_secs(20)).reading(MIB);
     let guest = SimGuest::new("a", class("silver"), 1024 * MIB, vec![phase]);
     let mut sim = SimPool::new(pool(8192, 0), squeeze(), vec![guest]);
     let mut policy = balance::policy(&squeeze());
@@ -154,7 +154,7 @@ fn squeeze_converges_to_the_working_set_and_backs_off_under_pressure() {
         backed_off += plan
             .actions
             .iter()
-            .filter(|it| matches!(it, Action::Resize { from_bytes, to_bytes, .. } if to_bytes > from_bytes))
+            .filter(|it| matches!(it, BalanceAction::Resize { from_bytes, to_bytes, .. } if to_bytes > from_bytes))
             .count();
         if view.now > Duration::from_secs(3600) {
             (least, most) = (least.min(view.guests[0].given_bytes), most.max(view.guests[0].given_bytes));
@@ -176,8 +176,9 @@ fn squeeze_converges_to_the_working_set_and_backs_off_under_pressure() {
 
 #[test]
 fn a_squeezed_guest_that_wakes_up_gets_its_memory_back() {
-    let sleepy = Phase::idle(64 * MIB);
-    let awake = Phase::idle(600 * MIB).at(7200).growing(20 * MIB).with_hot(200 * MIB, Duration::from_secs(10));
+    let sleepy = DemandPhase::idle(64 * MIB);
+    let awake =
+        DemandPhase::idle(600 * MIB).at(7200).growing(20 * MIB).with_hot(200 * MIB, Duration::from_secs(10));
     let guest = SimGuest::new("a", class("silver"), 1024 * MIB, vec![sleepy, awake]);
     let mut sim = SimPool::new(pool(8192, 0), squeeze(), vec![guest]);
     let mut policy = balance::policy(&squeeze());
@@ -191,10 +192,10 @@ fn a_squeezed_guest_that_wakes_up_gets_its_memory_back() {
 #[test]
 fn a_guest_that_lies_or_hangs_harms_no_other_and_gains_little() {
     for behaviour in [
-        Behaviour::ReportsShortage,
-        Behaviour::ReportsPlenty,
-        Behaviour::IgnoresBalloon,
-        Behaviour::HangsFrom(Duration::from_secs(100)),
+        GuestBehaviour::ReportsShortage,
+        GuestBehaviour::ReportsPlenty,
+        GuestBehaviour::IgnoresBalloon,
+        GuestBehaviour::HangsFrom(Duration::from_secs(100)),
     ] {
         let odd = full_of_cache("odd", "silver", 1024).behaving(behaviour);
         let guests = vec![
@@ -218,7 +219,7 @@ fn a_guest_that_lies_or_hangs_harms_no_other_and_gains_little() {
 
 #[test]
 fn a_guest_that_ignores_its_balloon_is_not_asked_for_ever() {
-    let odd = full_of_cache("odd", "silver", 1024).behaving(Behaviour::IgnoresBalloon);
+    let odd = full_of_cache("odd", "silver", 1024).behaving(GuestBehaviour::IgnoresBalloon);
     let sim = play(pool(1000, 4096), &no_swap(), vec![odd], 3600);
     assert!((3..20).contains(&sim.record().resizes), "{:?}", sim.record());
 }
@@ -231,7 +232,7 @@ fn a_wave_of_divergence_kills_no_guest_where_the_exposure_is_covered() {
     let mut without = SimPool::new(config, no_swap(), guests()).with_wave(600, 100 * MIB);
     without.advance(Duration::from_secs(700));
     assert!(without.record().host_kills > 0);
-    let balance = BalanceConfig { exposure: WhenExposed::Cover, ..no_swap() };
+    let balance = BalanceConfig { exposure: ExposureResponse::Cover, ..no_swap() };
     let mut sim = SimPool::new(config, balance.clone(), guests()).with_wave(600, 100 * MIB);
     sim.run(balance::policy(&balance).as_mut(), 700, |_, _| ());
     assert_eq!((sim.record().host_kills, oom_kills(&sim)), (0, 0), "{:?}", sim.record());
@@ -241,8 +242,8 @@ fn a_wave_of_divergence_kills_no_guest_where_the_exposure_is_covered() {
 fn twice_as_many_guests_fit_into_a_pool_before_it_swaps() {
     let fleet = |n: u64| -> Vec<SimGuest> {
         let phases = |start: u64| {
-            let boot = Phase::idle(24 * MIB).at(start).growing(20 * MIB).reading(40 * MIB);
-            vec![boot, Phase::idle(24 * MIB).at(start + 5)]
+            let boot = DemandPhase::idle(24 * MIB).at(start).growing(20 * MIB).reading(40 * MIB);
+            vec![boot, DemandPhase::idle(24 * MIB).at(start + 5)]
         };
         (0..n).map(|i| SimGuest::new(&format!("u{i:02}"), class("silver"), 256 * MIB, phases(i * 10))).collect()
     };
@@ -268,7 +269,7 @@ proptest! {
         let guests: Vec<SimGuest> = shapes.iter().enumerate().map(|(n, &(class_of, whole, used, reads, hot))| {
             let class = class(["gold", "silver", "bronze"][class_of as usize]);
             let part = |percent: u64| whole * MIB * percent / 100;
-            let phase = Phase::idle(part(used)).reading(reads * MIB).with_hot(part(hot / 4), Duration::from_secs(10));
+            let phase = DemandPhase::idle(part(used)).reading(reads * MIB).with_hot(part(hot / 4), Duration::from_secs(10));
             SimGuest::new(&format!("g{n}"), class, whole * MIB, vec![phase])
         }).collect();
         let whole: u64 = shapes.iter().map(|shape| shape.1 * MIB).sum();

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Decision, Policy, Preset, ReadFile, Reason, Settings, View, ground, settings};
+use super::{
+    DecisionReason, FixedPreset, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings,
+};
 use crate::kernel::AdvisorMode;
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 use crate::reading::Reading;
-use crate::units::Span;
+use crate::units::TimeSpan;
 
 /// The interval between two checks of the advisor. It acts once per pass, which takes minutes.
 const WATCH_EVERY: Duration = Duration::from_secs(10);
@@ -44,12 +46,12 @@ pub struct AdvisorConfig {
     pub target_scan_time_seconds: Option<u64>,
 }
 
-impl Settings for AdvisorConfig {
+impl PolicySettings for AdvisorConfig {
     const HELP: &'static str = "Leave it to the kernel's own advisor, and watch";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("advisor", "")];
 
     fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        Ok(Box::new(Advisor::new(self.clone())))
+        Ok(Box::new(AdvisorPolicy::new(self.clone())))
     }
 }
 
@@ -71,7 +73,7 @@ fn target<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
 
 impl AdvisorConfig {
     /// The parameters wanted, those held back by the limits included.
-    fn knobs(&self, view: &View<'_>) -> Knobs {
+    fn knobs(&self, view: &PolicyView<'_>) -> KnobSettings {
         let ksm = &view.now.ksm;
         let held = |knob: Knob, wanted: Option<u64>, most: Option<u64>| {
             let now = knob.current(ksm);
@@ -93,7 +95,7 @@ impl AdvisorConfig {
 }
 
 /// The limit on `advisor_max_cpu`. `None` where there is none.
-fn most_percent(view: &View<'_>) -> Option<u64> {
+fn most_percent(view: &PolicyView<'_>) -> Option<u64> {
     let part = view.limits.max_cpu.part();
     // 0.29 * 100.0 is a little under 29.
     (part < 1.0).then_some((part * 100.0 + 1e-9) as u64)
@@ -101,7 +103,7 @@ fn most_percent(view: &View<'_>) -> Option<u64> {
 
 /// The limit on the advisor's pages. The limit on CPU matters here only below the advisor's own floor. It is rounded
 /// down to a power of two, so that it does not move with every new measurement.
-fn most_pages(view: &View<'_>) -> Option<u64> {
+fn most_pages(view: &PolicyView<'_>) -> Option<u64> {
     let most = u64::from(view.limits.max_pages_to_scan);
     if most_percent(view).is_some_and(|percent| percent < FLOOR_PERCENT) {
         let sleep = view.now.ksm.sleep_millisecs.get().unwrap_or(DEFAULT_SLEEP_MS).min(u64::from(u32::MAX));
@@ -113,29 +115,29 @@ fn most_pages(view: &View<'_>) -> Option<u64> {
 
 /// The policy that hands over to the kernel's advisor and watches it.
 #[derive(Debug, Clone, Default)]
-pub struct Advisor {
+pub struct AdvisorPolicy {
     config: AdvisorConfig,
     /// `pages_to_scan` as last seen, and as it was before its last correction.
     pages: Option<(u64, u64)>,
 }
 
-impl Advisor {
+impl AdvisorPolicy {
     /// Creates the policy with these parameters.
     pub fn new(config: AdvisorConfig) -> Self {
         Self { config, pages: None }
     }
 
-    fn hand_over(&mut self, view: &View<'_>) -> Decision {
+    fn hand_over(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         self.pages = None;
         let knobs = self.config.knobs(view).with(Knob::AdvisorMode, 1).with(Knob::Run, 1);
         let start = knobs.get(Knob::AdvisorMinPagesToScan).or(Knob::AdvisorMinPagesToScan.current(&view.now.ksm));
         let from = start.map_or(String::new(), |pages| format!(" from {pages} pages a batch"));
         let target = target_text(&knobs, view);
         let text = format!("the kernel's advisor takes over{from}, for passes of {target}");
-        Decision::new(knobs, Reason::new("handing-over", text), WATCH_EVERY)
+        PolicyDecision::new(knobs, DecisionReason::new("handing-over", text), WATCH_EVERY)
     }
 
-    fn watch(&mut self, view: &View<'_>) -> Decision {
+    fn watch(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let knobs = self.config.knobs(view).with(Knob::AdvisorMode, 1).with(Knob::Run, 1);
         let mut parts = Vec::new();
         if let Some(now) = view.now.ksm.pages_to_scan.get() {
@@ -153,44 +155,46 @@ impl Advisor {
             None => format!("its first correction comes when a pass has ended, to take {target}"),
         });
         parts.extend(ground::ksmd_share(view.history));
-        Decision::new(knobs, Reason::new("watching", parts.join("; ")), WATCH_EVERY)
+        PolicyDecision::new(knobs, DecisionReason::new("watching", parts.join("; ")), WATCH_EVERY)
     }
 }
 
 /// `200 s`, or what else a pass should take.
-fn target_text(knobs: &Knobs, view: &View<'_>) -> String {
+fn target_text(knobs: &KnobSettings, view: &PolicyView<'_>) -> String {
     let seconds = knobs.get(Knob::AdvisorTargetScanTime).or(view.now.ksm.advisor_target_scan_time.get());
-    seconds.map_or("an unknown time".to_owned(), |seconds| Span(Duration::from_secs(seconds)).to_string())
+    seconds.map_or("an unknown time".to_owned(), |seconds| TimeSpan(Duration::from_secs(seconds)).to_string())
 }
 
-impl Policy for Advisor {
+impl Policy for AdvisorPolicy {
     fn name(&self) -> &'static str {
         "advisor"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let ksm = &view.now.ksm;
         match &ksm.advisor_mode {
             Reading::Value(AdvisorMode::None) => self.hand_over(view),
             Reading::Value(AdvisorMode::ScanTime) => self.watch(view),
             Reading::Absent => fall_back(view),
             fault => {
-                let reason =
-                    Reason::new("blind", format!("advisor_mode can't be read: {fault}; nothing is changed"));
-                Decision::new(Knobs::none(), reason, WATCH_EVERY)
+                let reason = DecisionReason::new(
+                    "blind",
+                    format!("advisor_mode can't be read: {fault}; nothing is changed"),
+                );
+                PolicyDecision::new(KnobSettings::none(), reason, WATCH_EVERY)
             }
         }
     }
 }
 
-fn fall_back(view: &View<'_>) -> Decision {
-    let mut knobs = Preset::KernelDefault.knobs();
+fn fall_back(view: &PolicyView<'_>) -> PolicyDecision {
+    let mut knobs = FixedPreset::KernelDefault.knobs();
     knobs.remove(Knob::AdvisorMode);
     let text = format!(
         "this kernel has no advisor (Linux 6.8 and later have): the kernel's default settings instead; {}",
         ground::last_pass(view.history)
     );
-    Decision::new(knobs, Reason::new("fallback", text), WATCH_EVERY)
+    PolicyDecision::new(knobs, DecisionReason::new("fallback", text), WATCH_EVERY)
 }
 
 #[cfg(test)]
@@ -198,18 +202,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decide::testing::{Host, any_samples, holds_for_any, run};
-    use crate::decide::{Limits, Share};
+    use crate::decide::testing::{PolicyTestHost, any_samples, holds_for_any, run};
+    use crate::decide::{CpuShare, PolicyLimits};
     use crate::kernel::Ksm;
 
-    fn policy() -> Advisor {
-        Advisor::new(AdvisorConfig::default())
+    fn policy() -> AdvisorPolicy {
+        AdvisorPolicy::new(AdvisorConfig::default())
     }
 
     #[test]
     fn the_kernel_takes_over_and_is_watched() {
         let mut policy = policy();
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         let first = host.decide(&mut policy);
         assert_eq!(first.knobs.to_string(), "advisor_mode=scan-time run=1");
         assert_eq!(
@@ -234,24 +238,24 @@ mod tests {
     #[test]
     fn parameters_are_there_before_it_is_switched_on() {
         let config = AdvisorConfig { min_pages_to_scan: Some(4000), ..AdvisorConfig::default() };
-        let mut host = Host::linux_6_18();
-        host.decide(&mut Advisor::new(config));
+        let mut host = PolicyTestHost::linux_6_18();
+        host.decide(&mut AdvisorPolicy::new(config));
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(4000));
     }
 
     #[test]
     fn an_advisor_that_another_program_switches_off_is_switched_on_again() {
         let mut policy = policy();
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         host.decide(&mut policy);
-        host.apply(&Knobs::none().with(Knob::AdvisorMode, 0));
+        host.apply(&KnobSettings::none().with(Knob::AdvisorMode, 0));
         assert_eq!(host.after(1).decide(&mut policy).reason.state, "handing-over");
         assert_eq!(host.after(1).decide(&mut policy).reason.state, "watching");
     }
 
     #[test]
     fn a_kernel_without_advisor_gets_its_default_settings_and_is_told() {
-        let mut host = Host::linux_6_1();
+        let mut host = PolicyTestHost::linux_6_1();
         host.sample.ksm.pages_to_scan = Reading::Value(5000);
         let decision = host.decide(&mut policy());
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(100));
@@ -265,28 +269,32 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_not_changed() {
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         host.sample.ksm.advisor_mode = Reading::Denied;
         let decision = host.decide(&mut policy());
         assert_eq!(decision.reason.to_string(), "blind: advisor_mode can't be read: denied; nothing is changed");
-        assert_eq!(decision.knobs, Knobs::none());
+        assert_eq!(decision.knobs, KnobSettings::none());
         host.sample.ksm = Ksm::default();
         assert_eq!(host.decide(&mut policy()).reason.state, "no-ksm");
     }
 
     #[test]
     fn the_limits_hold_for_the_kernel_too() {
-        let mut host = Host::linux_6_18();
-        host.limits = Limits { max_cpu: Share::new(0.25).unwrap(), max_pages_to_scan: 2000, ..Limits::default() };
+        let mut host = PolicyTestHost::linux_6_18();
+        host.limits = PolicyLimits {
+            max_cpu: CpuShare::new(0.25).unwrap(),
+            max_pages_to_scan: 2000,
+            ..PolicyLimits::default()
+        };
         let config = AdvisorConfig { max_cpu_percent: Some(60), ..AdvisorConfig::default() };
-        let decision = host.decide(&mut Advisor::new(config));
+        let decision = host.decide(&mut AdvisorPolicy::new(config));
         assert_eq!(
             decision.knobs.to_string(),
             "advisor_max_cpu=25 advisor_min_pages_to_scan=500 advisor_max_pages_to_scan=2000 \
              advisor_mode=scan-time run=1"
         );
         // Under its floor of 10 % only the pages bound it: 5 % of 20 ms at 4 us a page are 263.
-        host.limits.max_cpu = Share::new(0.05).unwrap();
+        host.limits.max_cpu = CpuShare::new(0.05).unwrap();
         let decision = host.decide(&mut policy());
         assert_eq!(decision.knobs.get(Knob::AdvisorMaxCpu), Some(5));
         assert_eq!(decision.knobs.get(Knob::AdvisorMinPagesToScan), Some(256));
@@ -311,7 +319,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_host_is_left_to_its_kernel(samples in any_samples()) {
-            for decision in holds_for_any(|| Box::<Advisor>::default(), &samples)? {
+            for decision in holds_for_any(|| Box::<AdvisorPolicy>::default(), &samples)? {
                 let fallback = decision.reason.state == "fallback";
                 prop_assert_eq!(decision.knobs.get(Knob::PagesToScan).is_some(), fallback);
             }
@@ -324,15 +332,15 @@ mod tests {
             max_pages_to_scan: u32,
             wanted in (prop::option::of(0_u64..=100), prop::option::of(0_u64..1 << 32), prop::option::of(0_u64..1 << 32)),
         ) {
-            let max_cpu = Share::new(f64::from(percent) / 100.0).unwrap();
-            let limits = Limits { max_cpu, max_pages_to_scan, ..Limits::default() };
+            let max_cpu = CpuShare::new(f64::from(percent) / 100.0).unwrap();
+            let limits = PolicyLimits { max_cpu, max_pages_to_scan, ..PolicyLimits::default() };
             let config = AdvisorConfig {
                 max_cpu_percent: wanted.0,
                 min_pages_to_scan: wanted.1,
                 max_pages_to_scan: wanted.2,
                 target_scan_time_seconds: None,
             };
-            for decision in run(&mut Advisor::new(config), &samples, &limits) {
+            for decision in run(&mut AdvisorPolicy::new(config), &samples, &limits) {
                 if decision.knobs.get(Knob::AdvisorMode) == Some(1) {
                     let cpu = decision.knobs.get(Knob::AdvisorMaxCpu);
                     prop_assert!(cpu.is_some_and(|cpu| cpu <= u64::from(percent)));

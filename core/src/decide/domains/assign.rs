@@ -10,8 +10,8 @@ use crate::guest::Guest;
 /// A process chooses its own command line. So a rule with name, UUID or metadata fits a verified guest only. User and
 /// cgroup are the kernel's word.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "Written")]
-pub struct Rule {
+#[serde(try_from = "RawDomainRule")]
+pub struct DomainRule {
     domain: String,
     name: Option<WildMatch>,
     uuid: Option<String>,
@@ -23,7 +23,7 @@ pub struct Rule {
 /// A rule as it is written.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
+struct RawDomainRule {
     domain: String,
     name: Option<String>,
     uuid: Option<String>,
@@ -51,11 +51,11 @@ pub enum BadRule {
     LooseCgroup,
 }
 
-impl TryFrom<Written> for Rule {
+impl TryFrom<RawDomainRule> for DomainRule {
     type Error = BadRule;
 
-    fn try_from(written: Written) -> Result<Self, BadRule> {
-        let Written { domain, name, uuid, metadata, cgroup, user } = written;
+    fn try_from(written: RawDomainRule) -> Result<Self, BadRule> {
+        let RawDomainRule { domain, name, uuid, metadata, cgroup, user } = written;
         if domain.is_empty() {
             return Err(BadRule::NoDomain);
         }
@@ -77,7 +77,7 @@ impl TryFrom<Written> for Rule {
     }
 }
 
-impl Rule {
+impl DomainRule {
     /// The domain that it assigns to.
     pub fn domain(&self) -> &str {
         &self.domain

@@ -24,7 +24,7 @@ impl PassBudget {
     }
 
     /// Records the kernel's count of passes. Returns the time for which ksmd must be parked; `None` if it may scan.
-    pub fn look(&mut self, now: Duration, full_scans: Option<u64>) -> Option<Duration> {
+    pub fn record_passes(&mut self, now: Duration, full_scans: Option<u64>) -> Option<Duration> {
         // Without a count the rate of passes is not known.
         let Some(count) = full_scans else { return Some(HOUR) };
         let before = self.full_scans.replace(count).unwrap_or(count);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::assign::Rule;
+use super::assign::DomainRule;
 use crate::contradiction::Contradiction;
 use crate::field::KernelVersion;
 use crate::guest::Guest;
@@ -31,7 +31,7 @@ pub struct DomainsConfig {
     /// The domain of verified guests that no rule fits. Without it they belong to none, and may not merge with others.
     pub default: Option<String>,
     /// The treatment of a guest outside that can't be switched off.
-    pub unswitchable: Unswitchable,
+    pub unswitchable: UnswitchableMode,
     /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
     /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
     #[serde(alias = "residue_mib")]
@@ -41,7 +41,7 @@ pub struct DomainsConfig {
     /// The most passes in any hour: merging is an attacker's clock, and this is how fast it ticks.
     pub max_passes_per_hour: Option<NonZeroU32>,
     /// Rules in their order.
-    pub rule: Vec<Rule>,
+    pub rule: Vec<DomainRule>,
 }
 
 /// The treatment of guests of different domains.
@@ -60,7 +60,7 @@ pub enum DomainMode {
 /// The treatment of a guest outside that can't be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unswitchable {
+pub enum UnswitchableMode {
     /// Keep ksmd parked as long as it is there.
     #[default]
     Park,
@@ -86,7 +86,7 @@ impl DomainsConfig {
     /// that a rule fits.
     pub fn domain_of(&self, guest: &Guest) -> Option<&str> {
         let rule = self.rule.iter().find(|rule| rule.fits(guest));
-        rule.map(Rule::domain).or(self.default.as_deref().filter(|_| guest.is_verified))
+        rule.map(DomainRule::domain).or(self.default.as_deref().filter(|_| guest.is_verified))
     }
 
     /// Sets the domain of each guest.
@@ -137,9 +137,10 @@ impl DomainsConfig {
     /// Either all verified guests and all users are of one domain, or all that is outside one domain may not merge.
     pub fn declares_one_domain(&self) -> bool {
         let is_of = |domain: &String| self.rule.iter().all(|rule| rule.domain() == domain);
-        let is_the_hosts = self.default.as_ref().is_some_and(is_of) && self.rule.iter().any(Rule::fits_all_users);
+        let is_the_hosts =
+            self.default.as_ref().is_some_and(is_of) && self.rule.iter().any(DomainRule::fits_all_users);
         let is_admitted = self.mode == DomainMode::One && self.admit.is_some();
-        is_the_hosts || is_admitted && self.unswitchable == Unswitchable::Park
+        is_the_hosts || is_admitted && self.unswitchable == UnswitchableMode::Park
     }
 
     /// Returns the contradictions in the settings.
@@ -164,7 +165,8 @@ impl DomainsConfig {
     /// Returns the settings that name a domain to which no rule and no default assigns a guest. That is no
     /// contradiction, since no guest may merge then, but a likely slip.
     pub fn unknown_domains(&self) -> Vec<Contradiction> {
-        let known: BTreeSet<&str> = self.rule.iter().map(Rule::domain).chain(self.default.as_deref()).collect();
+        let known: BTreeSet<&str> =
+            self.rule.iter().map(DomainRule::domain).chain(self.default.as_deref()).collect();
         let slip = |domain: &str, key: &[&str]| {
             let list: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
             let list = if list.is_empty() { "none".to_owned() } else { list.join(", ") };

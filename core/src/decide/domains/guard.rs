@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::config::{DomainMode, DomainsConfig, Unswitchable};
+use super::config::{DomainMode, DomainsConfig, UnswitchableMode};
 use crate::guest::GuestId;
 
 /// A switch that failed is tried again after this.
@@ -34,7 +34,7 @@ pub struct DomainGuest {
 
 /// A decision of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ruling {
+pub struct GuardRuling {
     /// The reason why ksmd must be parked; `None` if it may scan.
     pub park: Option<String>,
     /// Guests to be switched off.
@@ -47,7 +47,7 @@ pub struct Ruling {
 
 /// The last order to switch a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum SwitchOrder {
     /// Under way.
     Going { on: bool },
     /// Done: it was switched off then.
@@ -58,14 +58,14 @@ enum Order {
 
 /// The guard of the trust domains, which decides over time which guests may merge.
 #[derive(Debug, Clone)]
-pub struct Domains {
+pub struct TrustDomainGuard {
     config: DomainsConfig,
     admitted: Option<String>,
-    orders: BTreeMap<GuestId, Order>,
+    orders: BTreeMap<GuestId, SwitchOrder>,
     errors: BTreeMap<GuestId, String>,
 }
 
-impl Domains {
+impl TrustDomainGuard {
     /// Creates the guard before the first sample.
     pub fn new(config: DomainsConfig) -> Self {
         Self { config, admitted: None, orders: BTreeMap::new(), errors: BTreeMap::new() }
@@ -89,12 +89,12 @@ impl Domains {
 
     /// Returns true if an order of this guard has switched the guest off.
     pub fn is_switched_off(&self, id: GuestId) -> bool {
-        matches!(self.orders.get(&id), Some(Order::Off { .. }))
+        matches!(self.orders.get(&id), Some(SwitchOrder::Off { .. }))
     }
 
     /// Adopts a guest that an earlier guard switched off.
     pub fn adopt(&mut self, id: GuestId) {
-        self.orders.insert(id, Order::Off { at: Duration::ZERO });
+        self.orders.insert(id, SwitchOrder::Off { at: Duration::ZERO });
     }
 
     /// Decides on these guests, which are all guests but `hidden` processes that cannot be looked into.
@@ -104,11 +104,11 @@ impl Domains {
         guests: &[DomainGuest],
         hidden: u64,
         merge_across_nodes: Option<u64>,
-    ) -> Ruling {
+    ) -> GuardRuling {
         let is_there = |id: &GuestId| guests.iter().any(|guest| guest.id == *id);
         self.orders.retain(|id, _| is_there(id));
         self.errors.retain(|id, _| is_there(id));
-        let mut ruling = Ruling::default();
+        let mut ruling = GuardRuling::default();
         if !self.config.is_enforced() {
             return ruling;
         }
@@ -134,17 +134,17 @@ impl Domains {
     }
 
     /// Records the outcome of an order.
-    pub fn done(&mut self, id: GuestId, now: Duration, outcome: Result<(), String>) {
-        let Some(Order::Going { on }) = self.orders.get(&id).copied() else { return };
+    pub fn record_outcome(&mut self, id: GuestId, now: Duration, outcome: Result<(), String>) {
+        let Some(SwitchOrder::Going { on }) = self.orders.get(&id).copied() else { return };
         match outcome {
             Ok(()) if on => {
                 self.orders.remove(&id);
             }
             Ok(()) => {
-                self.orders.insert(id, Order::Off { at: now });
+                self.orders.insert(id, SwitchOrder::Off { at: now });
             }
             Err(why) => {
-                self.orders.insert(id, Order::Failed { at: now });
+                self.orders.insert(id, SwitchOrder::Failed { at: now });
                 self.errors.insert(id, why);
                 return;
             }
@@ -192,18 +192,18 @@ impl Domains {
         }
     }
 
-    fn judge(&mut self, now: Duration, guest: &DomainGuest, ruling: &mut Ruling, reasons: &mut Vec<String>) {
+    fn judge(&mut self, now: Duration, guest: &DomainGuest, ruling: &mut GuardRuling, reasons: &mut Vec<String>) {
         let order = self.orders.get(&guest.id).copied();
         if self.is_inside(guest) {
             match order {
-                Some(Order::Off { .. }) => {
-                    self.orders.insert(guest.id, Order::Going { on: true });
+                Some(SwitchOrder::Off { .. }) => {
+                    self.orders.insert(guest.id, SwitchOrder::Going { on: true });
                     ruling.on.push(guest.id);
                 }
-                Some(Order::Failed { .. }) => {
+                Some(SwitchOrder::Failed { .. }) => {
                     self.orders.remove(&guest.id);
                 }
-                Some(Order::Going { .. }) | None => {}
+                Some(SwitchOrder::Going { .. }) | None => {}
             }
             return;
         }
@@ -215,25 +215,25 @@ impl Domains {
         // The kernel's word counts; where it says nothing, what the switch reported, of a guest that can be switched.
         let is_off = match guest.mergeable {
             Some(mergeable) => !mergeable,
-            None => matches!(order, Some(Order::Off { .. })) && guest.unswitchable.is_none(),
+            None => matches!(order, Some(SwitchOrder::Off { .. })) && guest.unswitchable.is_none(),
         };
         if is_off {
             return;
         }
         if let Some(why) = &guest.unswitchable {
-            if self.config.unswitchable == Unswitchable::Park {
+            if self.config.unswitchable == UnswitchableMode::Park {
                 reasons.push(format!("{} and may merge: {why}", self.outside(guest)));
             }
             return;
         }
         let is_due = match order {
             None => true,
-            Some(Order::Going { .. }) => false,
+            Some(SwitchOrder::Going { .. }) => false,
             // It was reported off and still is mergeable: it was switched on again, or not all of it went off.
-            Some(Order::Off { at } | Order::Failed { at }) => now.saturating_sub(at) >= RETRY,
+            Some(SwitchOrder::Off { at } | SwitchOrder::Failed { at }) => now.saturating_sub(at) >= RETRY,
         };
         if is_due {
-            self.orders.insert(guest.id, Order::Going { on: false });
+            self.orders.insert(guest.id, SwitchOrder::Going { on: false });
             ruling.off.push(guest.id);
         }
         let state = match self.errors.get(&guest.id) {

@@ -18,10 +18,10 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use assign::{BadRule, Rule};
+pub use assign::{BadRule, DomainRule};
 pub use budget::PassBudget;
-pub use config::{DomainMode, DomainsConfig, MERGES_ON_SECOND_VISIT, OnExit, Unswitchable};
-pub use guard::{DomainGuest, Domains, Ruling};
+pub use config::{DomainMode, DomainsConfig, MERGES_ON_SECOND_VISIT, OnExit, UnswitchableMode};
+pub use guard::{DomainGuest, GuardRuling, TrustDomainGuard};
 pub use pace::{GUARD_LOOK, GUARD_SLEEP, GUARDED, paced, parked};
 pub use report::{DomainFigures, DomainsReport};
-pub use sharing::{DomainSharing, Held, PairSharing, Sharing};
+pub use sharing::{CrossDomainSharing, DomainSharing, FrameMapping, PairSharing};

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::decide::{Decision, Reason};
+use crate::decide::{DecisionReason, PolicyDecision};
 use crate::knobs::Knob;
 
 /// The state of a daemon that keeps ksmd parked because a guest outside may merge.
@@ -22,7 +22,7 @@ pub const GUARD_LOOK: Duration = Duration::from_millis(125);
 
 /// A decision at the guard's pace: longer sleeps and larger batches, for the same work per second.
 #[must_use]
-pub fn paced(mut decision: Decision) -> Decision {
+pub fn paced(mut decision: PolicyDecision) -> PolicyDecision {
     let guarded = GUARD_SLEEP.as_millis() as u64;
     let knobs = &mut decision.knobs;
     if let (Some(pages), Some(sleep)) = (knobs.get(Knob::PagesToScan), knobs.get(Knob::SleepMillisecs)) {
@@ -38,9 +38,14 @@ pub fn paced(mut decision: Decision) -> Decision {
 
 /// The decision to park ksmd instead of what a policy wanted.
 #[must_use]
-pub fn parked(mut decision: Decision, state: &'static str, why: String, look_again: Duration) -> Decision {
+pub fn parked(
+    mut decision: PolicyDecision,
+    state: &'static str,
+    why: String,
+    look_again: Duration,
+) -> PolicyDecision {
     decision.knobs.set(Knob::Run, 0);
-    decision.reason = Reason::new(state, why);
+    decision.reason = DecisionReason::new(state, why);
     decision.check_after = decision.check_after.min(look_again);
     decision
 }

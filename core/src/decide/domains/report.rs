@@ -40,7 +40,7 @@ const CHANNEL: &str = "a guest can time a write and so learn whether another gue
 
 impl DomainsReport {
     /// Creates the report. `admitted` is the domain that the guard admits, if there is a guard.
-    pub fn of(config: &DomainsConfig, guests: &[Guest], admitted: Option<&str>) -> Self {
+    pub fn from_guests(config: &DomainsConfig, guests: &[Guest], admitted: Option<&str>) -> Self {
         let mut sums: BTreeMap<Option<&str>, DomainFigures> = BTreeMap::new();
         for guest in guests {
             let domain = config.domain_of(guest);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Pages of one guest that lie in one merged frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Held {
+pub struct FrameMapping {
     /// The frame's number.
     pub frame: u64,
     /// The guest, by its place in the list of guests.
@@ -18,7 +18,7 @@ pub struct Held {
 /// The memory shared across domains at one moment. The kernel's zero page does not count: all processes map it, merging
 /// or not.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Sharing {
+pub struct CrossDomainSharing {
     /// Memory that more than one domain maps, each frame counted once.
     pub across_bytes: u64,
     /// Each domain with merged memory, and the part that others map too.
@@ -47,10 +47,10 @@ pub struct PairSharing {
     pub bytes: u64,
 }
 
-impl Sharing {
+impl CrossDomainSharing {
     /// Counts the shared memory. `domains` has each guest's domain.
-    pub fn of(domains: &[Option<&str>], mut held: Vec<Held>, page_size: u64) -> Self {
-        let domain_of = |held: &Held| domains.get(held.guest as usize).copied().flatten();
+    pub fn from_mappings(domains: &[Option<&str>], mut held: Vec<FrameMapping>, page_size: u64) -> Self {
+        let domain_of = |held: &FrameMapping| domains.get(held.guest as usize).copied().flatten();
         held.sort_unstable();
         let mut across = 0;
         let mut sums: BTreeMap<Option<&str>, [u64; 2]> = BTreeMap::new();
@@ -113,14 +113,14 @@ mod tests {
 
     use super::*;
 
-    fn held(frame: u64, guest: u32, pages: u32) -> Held {
-        Held { frame, guest, pages }
+    fn held(frame: u64, guest: u32, pages: u32) -> FrameMapping {
+        FrameMapping { frame, guest, pages }
     }
 
     #[test]
     fn only_frames_of_several_domains_count_as_shared_across() {
         let domains = [Some("a"), Some("a"), Some("b"), None, None];
-        let sharing = Sharing::of(
+        let sharing = CrossDomainSharing::from_mappings(
             &domains,
             vec![
                 // Within a.
@@ -170,7 +170,7 @@ mod tests {
                 parties.len() > 1
             });
             let all = pages.iter().map(|&(frame, guest, pages)| held(frame, guest, pages)).collect();
-            let sharing = Sharing::of(&domains, all, 1);
+            let sharing = CrossDomainSharing::from_mappings(&domains, all, 1);
             prop_assert_eq!(sharing.across_bytes, expected.count() as u64);
             let merged: u64 = sharing.domains.iter().map(|it| it.merged_bytes).sum();
             prop_assert_eq!(merged, pages.iter().map(|page| u64::from(page.2)).sum::<u64>());

@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::{Decision, Reason};
+use crate::decide::{DecisionReason, PolicyDecision};
 use crate::guest::{Guest, GuestId};
-use crate::knobs::{Knob, Knobs};
-use crate::sample::{Process, ProcessId, Sample};
+use crate::knobs::{Knob, KnobSettings};
+use crate::sample::{ProcessId, ProcessSample, Sample};
 
 fn config(text: &str) -> Result<DomainsConfig, String> {
     toml::from_str(text).map_err(|error| error.to_string())
@@ -21,14 +21,14 @@ fn one() -> DomainsConfig {
 }
 
 fn guest(name: &str) -> Guest {
-    let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, name.into(), true);
+    let process = ProcessSample::new(ProcessId { pid: 7, start_ticks: 1 }, name.into(), true);
     let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
     Guest { is_verified: true, uid: Some(1), ..crate::guest::group(&sample, |_| None).0.remove(0) }
 }
 
-fn of(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> DomainGuest {
+fn domain_guest(pid: u32, domain: Option<&str>, mergeable: Option<bool>) -> DomainGuest {
     DomainGuest {
-        id: GuestId::of(ProcessId { pid, start_ticks: 1 }),
+        id: GuestId::new(ProcessId { pid, start_ticks: 1 }),
         name: format!("g{pid}"),
         is_known: true,
         domain: domain.map(str::to_owned),
@@ -123,27 +123,27 @@ fn a_configuration_without_sense_is_refused() {
 #[test]
 fn without_rules_or_a_default_a_guest_belongs_to_none_and_is_outside() {
     assert_eq!(DomainsConfig::default().domain_of(&guest("x")), None);
-    let mut domains = Domains::new(one());
-    let ruling = domains.rule(NOW, &[of(1, None, Some(true))], 0, None);
+    let mut domains = TrustDomainGuard::new(one());
+    let ruling = domains.rule(NOW, &[domain_guest(1, None, Some(true))], 0, None);
     assert_eq!(ruling.park.unwrap(), "g1 (pid 1) belongs to no domain and is being switched off");
 }
 
 #[test]
 fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
-    let mut domains = Domains::new(one());
-    let mut guests = [of(1, Some("a"), Some(true)), of(2, Some("b"), Some(true))];
+    let mut domains = TrustDomainGuard::new(one());
+    let mut guests = [domain_guest(1, Some("a"), Some(true)), domain_guest(2, Some("b"), Some(true))];
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert_eq!(ruling.off, [guests[1].id]);
     assert_eq!(ruling.park.unwrap(), "g2 (pid 2) is of domain b, a is admitted and is being switched off");
     // Ordered once; and that the switch says so is not enough where the kernel can tell.
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert!(ruling.off.is_empty() && ruling.park.is_some());
-    domains.done(guests[1].id, NOW, Ok(()));
+    domains.record_outcome(guests[1].id, NOW, Ok(()));
     assert!(domains.rule(NOW, &guests, 0, None).park.is_some());
     guests[1].mergeable = Some(false);
-    domains.done(guests[1].id, NOW, Ok(()));
+    domains.record_outcome(guests[1].id, NOW, Ok(()));
     let outside = vec![guests[1].id];
-    assert_eq!(domains.rule(NOW, &guests, 0, None), Ruling { outside, ..Ruling::default() });
+    assert_eq!(domains.rule(NOW, &guests, 0, None), GuardRuling { outside, ..GuardRuling::default() });
     // Admitted now: it is switched on again, since it was off by our doing.
     domains.configure(DomainsConfig { admit: Some("b".to_owned()), ..one() });
     let ruling = domains.rule(NOW, &guests, 0, None);
@@ -152,10 +152,10 @@ fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
 
 #[test]
 fn a_switch_that_fails_is_told_and_tried_again_later() {
-    let mut domains = Domains::new(one());
-    let guests = [of(2, Some("b"), Some(true))];
+    let mut domains = TrustDomainGuard::new(one());
+    let guests = [domain_guest(2, Some("b"), Some(true))];
     domains.rule(NOW, &guests, 0, None);
-    domains.done(guests[0].id, NOW, Err("its monitor does not answer".to_owned()));
+    domains.record_outcome(guests[0].id, NOW, Err("its monitor does not answer".to_owned()));
     let ruling = domains.rule(NOW + Duration::from_secs(1), &guests, 0, None);
     assert!(ruling.off.is_empty());
     assert!(ruling.park.unwrap().ends_with("could not be switched off: its monitor does not answer"));
@@ -164,8 +164,8 @@ fn a_switch_that_fails_is_told_and_tried_again_later() {
 
 #[test]
 fn a_guest_that_is_not_known_yet_keeps_ksmd_parked_and_is_switched_once_it_is_known() {
-    let mut domains = Domains::new(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
-    let mut guests = [DomainGuest { is_known: false, ..of(2, None, Some(true)) }];
+    let mut domains = TrustDomainGuard::new(DomainsConfig { unswitchable: UnswitchableMode::Allow, ..one() });
+    let mut guests = [DomainGuest { is_known: false, ..domain_guest(2, None, Some(true)) }];
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert_eq!((ruling.park.unwrap().as_str(), ruling.off.len()), ("g2 (pid 2) is not known yet", 0));
     guests[0].is_known = true;
@@ -174,21 +174,23 @@ fn a_guest_that_is_not_known_yet_keeps_ksmd_parked_and_is_switched_once_it_is_kn
 
 #[test]
 fn a_guest_that_can_not_be_switched_keeps_ksmd_parked_unless_allowed() {
-    let guests =
-        [DomainGuest { unswitchable: Some("it offered its memory itself".to_owned()), ..of(2, Some("b"), None) }];
-    let mut domains = Domains::new(one());
+    let guests = [DomainGuest {
+        unswitchable: Some("it offered its memory itself".to_owned()),
+        ..domain_guest(2, Some("b"), None)
+    }];
+    let mut domains = TrustDomainGuard::new(one());
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert!(ruling.park.unwrap().ends_with("may merge: it offered its memory itself") && ruling.off.is_empty());
-    domains.configure(DomainsConfig { unswitchable: Unswitchable::Allow, ..one() });
+    domains.configure(DomainsConfig { unswitchable: UnswitchableMode::Allow, ..one() });
     let outside = vec![guests[0].id];
-    assert_eq!(domains.rule(NOW, &guests, 0, None), Ruling { outside, ..Ruling::default() });
+    assert_eq!(domains.rule(NOW, &guests, 0, None), GuardRuling { outside, ..GuardRuling::default() });
 }
 
 /// By a daemon that was there before.
 #[test]
 fn a_guest_that_an_earlier_guard_switched_off_is_switched_on_when_admitted() {
-    let mut domains = Domains::new(one());
-    let off = [of(1, Some("a"), Some(false)), of(2, Some("b"), Some(false))];
+    let mut domains = TrustDomainGuard::new(one());
+    let off = [domain_guest(1, Some("a"), Some(false)), domain_guest(2, Some("b"), Some(false))];
     assert!(domains.rule(NOW, &off, 0, None).on.is_empty(), "a guest that was not switched off here stays off");
     off.iter().for_each(|guest| domains.adopt(guest.id));
     assert_eq!(domains.rule(NOW, &off, 0, None).on, [off[0].id], "and a guest outside stays off");
@@ -196,18 +198,18 @@ fn a_guest_that_an_earlier_guard_switched_off_is_switched_on_when_admitted() {
 
 #[test]
 fn a_hidden_process_keeps_ksmd_parked() {
-    let ruling = Domains::new(one()).rule(NOW, &[], 3, None);
+    let ruling = TrustDomainGuard::new(one()).rule(NOW, &[], 3, None);
     assert!(ruling.park.unwrap().starts_with("3 processes hide"));
-    assert_eq!(Domains::new(DomainsConfig::default()).rule(NOW, &[], 3, None), Ruling::default());
+    assert_eq!(TrustDomainGuard::new(DomainsConfig::default()).rule(NOW, &[], 3, None), GuardRuling::default());
 }
 
 #[test]
 fn the_domain_that_gains_most_is_admitted_and_stays_so() {
-    let mut domains = Domains::new(DomainsConfig { admit: None, ..one() });
+    let mut domains = TrustDomainGuard::new(DomainsConfig { admit: None, ..one() });
     let gaining = |pid, domain, profit_bytes, rss_bytes| DomainGuest {
         profit_bytes,
         rss_bytes,
-        ..of(pid, Some(domain), Some(true))
+        ..domain_guest(pid, Some(domain), Some(true))
     };
     domains.rule(NOW, &[], 0, None);
     assert_eq!(domains.admitted(), None);
@@ -222,26 +224,30 @@ fn the_domain_that_gains_most_is_admitted_and_stays_so() {
 #[test]
 fn on_its_own_node_each_domain_may_merge() {
     let nodes = BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]);
-    let mut domains = Domains::new(DomainsConfig { mode: DomainMode::Node, nodes, ..DomainsConfig::default() });
+    let mut domains =
+        TrustDomainGuard::new(DomainsConfig { mode: DomainMode::Node, nodes, ..DomainsConfig::default() });
     let bound = |pid, domain, nodes: &[u32]| DomainGuest {
         nodes: Some(nodes.iter().copied().collect::<BTreeSet<_>>()),
-        ..of(pid, Some(domain), Some(true))
+        ..domain_guest(pid, Some(domain), Some(true))
     };
     let good = [bound(1, "a", &[0]), bound(2, "b", &[1])];
-    assert_eq!(domains.rule(NOW, &good, 0, Some(0)), Ruling::default());
+    assert_eq!(domains.rule(NOW, &good, 0, Some(0)), GuardRuling::default());
     assert!(domains.rule(NOW, &good, 0, Some(1)).park.unwrap().starts_with("merge_across_nodes is not 0"));
     assert!(domains.rule(NOW, &good, 0, None).park.is_some());
-    for bad in [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), of(3, Some("b"), Some(true))] {
+    for bad in
+        [bound(3, "b", &[0]), bound(3, "b", &[0, 1]), bound(3, "c", &[1]), domain_guest(3, Some("b"), Some(true))]
+    {
         let ruling = domains.rule(NOW, std::slice::from_ref(&bad), 0, Some(0));
         assert_eq!(ruling.off, [bad.id], "{bad:?}");
-        domains = Domains::new(domains.config().clone());
+        domains = TrustDomainGuard::new(domains.config().clone());
     }
 }
 
 #[test]
 fn the_guards_pace_keeps_the_work_per_second() {
-    let knobs = Knobs::none().with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
-    let decision = Decision::new(knobs, Reason::new("burst", "why"), Duration::from_secs(9));
+    let knobs =
+        KnobSettings::none().with(Knob::PagesToScan, 1000).with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
+    let decision = PolicyDecision::new(knobs, DecisionReason::new("burst", "why"), Duration::from_secs(9));
     let paced = paced(decision);
     assert_eq!(paced.knobs.to_string(), "pages_to_scan=25000 sleep_millisecs=500 run=1");
     assert_eq!(paced.check_after, GUARD_LOOK);
@@ -252,13 +258,13 @@ fn the_guards_pace_keeps_the_work_per_second() {
 #[test]
 fn a_clock_that_can_not_be_read_stands_still() {
     let mut budget = PassBudget::new(NonZeroU32::MIN);
-    assert!(budget.look(NOW, None).is_some());
-    assert_eq!(budget.look(NOW, Some(5)), None);
-    assert_eq!(budget.look(NOW, Some(6)), Some(Duration::from_secs(3600)));
-    assert_eq!(budget.look(NOW + Duration::from_secs(3599), Some(6)), Some(Duration::from_secs(1)));
-    assert_eq!(budget.look(NOW + Duration::from_secs(3600), Some(6)), None);
+    assert!(budget.record_passes(NOW, None).is_some());
+    assert_eq!(budget.record_passes(NOW, Some(5)), None);
+    assert_eq!(budget.record_passes(NOW, Some(6)), Some(Duration::from_secs(3600)));
+    assert_eq!(budget.record_passes(NOW + Duration::from_secs(3599), Some(6)), Some(Duration::from_secs(1)));
+    assert_eq!(budget.record_passes(NOW + Duration::from_secs(3600), Some(6)), None);
     // A reset of the counter is no gift.
-    assert!(budget.look(NOW + Duration::from_secs(3601), Some(1)).is_some());
+    assert!(budget.record_passes(NOW + Duration::from_secs(3601), Some(1)).is_some());
 }
 
 #[test]
@@ -270,7 +276,7 @@ fn the_report_says_which_domains_may_share_pages() {
             guest.mergeable = Some(!guest.name.ends_with("off"));
             guest.figures.merged_bytes = 10;
         }
-        DomainsReport::of(&config(text).unwrap(), &guests, admitted)
+        DomainsReport::from_guests(&config(text).unwrap(), &guests, admitted)
     };
     let none = meaning("", &["x", "y"], None);
     assert!(none.may_share_across && none.meaning.starts_with("no domains are configured, and all 2 guests"));
@@ -296,7 +302,7 @@ fn any_guest() -> impl Strategy<Value = DomainGuest> {
             unswitchable: (!can).then(|| "no".to_owned()),
             profit_bytes: profit.into(),
             nodes,
-            ..of(pid, domain.filter(|_| is_known), mergeable)
+            ..domain_guest(pid, domain.filter(|_| is_known), mergeable)
         },
     )
 }
@@ -315,7 +321,7 @@ proptest! {
         let mode = if is_node { DomainMode::Node } else { DomainMode::One };
         let nodes = BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 1)]);
         let config = DomainsConfig { mode, admit: admit.map(str::to_owned), nodes, ..DomainsConfig::default() };
-        let mut domains = Domains::new(config.clone());
+        let mut domains = TrustDomainGuard::new(config.clone());
         // Guests of kernels that say nothing, which were switched off.
         let mut told: BTreeSet<GuestId> = BTreeSet::new();
         for (step, (mut guests, hidden, across, outcome)) in steps.into_iter().enumerate() {
@@ -344,10 +350,10 @@ proptest! {
                 match outcome {
                     None => {}
                     Some(true) => {
-                        domains.done(*id, now, Ok(()));
+                        domains.record_outcome(*id, now, Ok(()));
                         if ruling.off.contains(id) { told.insert(*id); } else { told.remove(id); }
                     }
-                    Some(false) => domains.done(*id, now, Err("no".to_owned())),
+                    Some(false) => domains.record_outcome(*id, now, Err("no".to_owned())),
                 }
             }
             for id in &ruling.on {
@@ -364,7 +370,7 @@ proptest! {
     ) {
         let mut budget = PassBudget::new(NonZeroU32::new(most).unwrap());
         let (mut now, mut scans, mut ended) = (NOW, 0, Vec::new());
-        budget.look(now, Some(scans));
+        budget.record_passes(now, Some(scans));
         let mut may_scan = true;
         for (seconds, ends) in looks {
             now += Duration::from_secs(seconds);
@@ -372,7 +378,7 @@ proptest! {
                 scans += 1;
                 ended.push(now);
             }
-            may_scan = budget.look(now, Some(scans)).is_none();
+            may_scan = budget.record_passes(now, Some(scans)).is_none();
         }
         for (at, &end) in ended.iter().enumerate() {
             let in_hour = ended[..=at].iter().filter(|&&other| end - other < Duration::from_secs(3600)).count();
@@ -384,9 +390,9 @@ proptest! {
     #[test]
     fn a_full_hour_without_passes_frees_ksmd(most in 1_u32..20, scans in 1_u64..100) {
         let mut budget = PassBudget::new(NonZeroU32::new(most).unwrap());
-        budget.look(NOW, Some(0));
-        budget.look(NOW, Some(scans));
-        prop_assert_eq!(budget.look(NOW + Duration::from_secs(3600), Some(scans)), None);
+        budget.record_passes(NOW, Some(0));
+        budget.record_passes(NOW, Some(scans));
+        prop_assert_eq!(budget.record_passes(NOW + Duration::from_secs(3600), Some(scans)), None);
     }
 }
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 
-use super::{Decision, Policy, ReadFile, Reason, Settings, View, ground, settings};
+use super::{DecisionReason, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings};
 
 /// The interval between two checks of the settings when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Settings by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub enum Preset {
+pub enum FixedPreset {
     /// The settings that the kernel boots with, and `run` = 1.
     KernelDefault,
     /// 1000 pages every 10 ms.
@@ -34,7 +34,7 @@ pub enum Preset {
     Still,
 }
 
-impl Preset {
+impl FixedPreset {
     /// All presets.
     pub const ALL: [Self; 3] = [Self::KernelDefault, Self::Morfik, Self::Still];
 
@@ -48,8 +48,8 @@ impl Preset {
     }
 
     /// The settings of the preset.
-    pub fn knobs(self) -> Knobs {
-        let knobs = Knobs::none().with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
+    pub fn knobs(self) -> KnobSettings {
+        let knobs = KnobSettings::none().with(Knob::SleepMillisecs, 20).with(Knob::Run, 1);
         match self {
             Self::KernelDefault => knobs
                 .with(Knob::PagesToScan, 100)
@@ -63,7 +63,7 @@ impl Preset {
     }
 }
 
-impl fmt::Display for Preset {
+impl fmt::Display for FixedPreset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -71,10 +71,10 @@ impl fmt::Display for Preset {
 
 /// A name that is no preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no preset {0:?}; there are: {names}", names = Preset::ALL.map(Preset::name).join(", "))]
+#[error("there is no preset {0:?}; there are: {names}", names = FixedPreset::ALL.map(FixedPreset::name).join(", "))]
 pub struct UnknownPreset(pub String);
 
-impl FromStr for Preset {
+impl FromStr for FixedPreset {
     type Err = UnknownPreset;
 
     fn from_str(name: &str) -> Result<Self, UnknownPreset> {
@@ -85,7 +85,7 @@ impl FromStr for Preset {
     }
 }
 
-impl TryFrom<String> for Preset {
+impl TryFrom<String> for FixedPreset {
     type Error = UnknownPreset;
 
     fn try_from(name: String) -> Result<Self, UnknownPreset> {
@@ -98,13 +98,13 @@ impl TryFrom<String> for Preset {
 #[serde(default, deny_unknown_fields)]
 pub struct FixedConfig {
     /// `kernel-default`, `morfik` or `still`.
-    pub preset: Option<Preset>,
+    pub preset: Option<FixedPreset>,
     /// Settings by their kernel names, over those of the preset: `{ pages_to_scan = 1000, smart_scan = 0 }`.
     #[serde(deserialize_with = "settings::knobs")]
-    pub settings: Knobs,
+    pub settings: KnobSettings,
 }
 
-impl Settings for FixedConfig {
+impl PolicySettings for FixedConfig {
     const HELP: &'static str = "Hold settings that were chosen by hand";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[
         ("fixed:kernel-default", "preset = \"kernel-default\""),
@@ -113,19 +113,19 @@ impl Settings for FixedConfig {
     ];
 
     fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        Ok(Box::new(Fixed::from(self.clone())))
+        Ok(Box::new(FixedPolicy::from(self.clone())))
     }
 }
 
 /// Holds the same settings for ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fixed {
-    wanted: Knobs,
+pub struct FixedPolicy {
+    wanted: KnobSettings,
 }
 
-impl Fixed {
+impl FixedPolicy {
     /// Holds the settings `wanted`. If they name `pages_to_scan`, the kernel's advisor is switched off.
-    pub fn new(wanted: Knobs) -> Self {
+    pub fn new(wanted: KnobSettings) -> Self {
         Self { wanted }
     }
 
@@ -134,34 +134,34 @@ impl Fixed {
     /// # Errors
     /// There is none of that name.
     pub fn preset(name: &str) -> Result<Self, UnknownPreset> {
-        name.parse().map(|preset: Preset| Self::new(preset.knobs()))
+        name.parse().map(|preset: FixedPreset| Self::new(preset.knobs()))
     }
 }
 
-impl From<FixedConfig> for Fixed {
+impl From<FixedConfig> for FixedPolicy {
     fn from(config: FixedConfig) -> Self {
-        let preset = config.preset.map(Preset::knobs).unwrap_or_default();
+        let preset = config.preset.map(FixedPreset::knobs).unwrap_or_default();
         // Later settings replace earlier ones.
         Self::new(preset.iter().chain(config.settings.iter()).collect())
     }
 }
 
-impl Policy for Fixed {
+impl Policy for FixedPolicy {
     fn name(&self) -> &'static str {
         "fixed"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let knobs = ground::take_over(self.wanted.clone(), &view.now.ksm);
         let reason = self.reason(&knobs, view);
-        Decision::new(knobs, reason, LOOK_EVERY)
+        PolicyDecision::new(knobs, reason, LOOK_EVERY)
     }
 }
 
-impl Fixed {
-    fn reason(&self, knobs: &Knobs, view: &View<'_>) -> Reason {
+impl FixedPolicy {
+    fn reason(&self, knobs: &KnobSettings, view: &PolicyView<'_>) -> DecisionReason {
         if knobs.is_empty() {
-            return Reason::new("watching", format!("nothing to set; {}", ground::last_pass(view.history)));
+            return DecisionReason::new("watching", format!("nothing to set; {}", ground::last_pass(view.history)));
         }
         let ksm = &view.now.ksm;
         let change = knobs.differing_from(ksm);
@@ -170,7 +170,8 @@ impl Fixed {
             parts.extend(ground::ksmd_share(view.history));
             parts.join("; ")
         } else {
-            let before: Knobs = change.iter().filter_map(|(knob, _)| Some((knob, knob.current(ksm)?))).collect();
+            let before: KnobSettings =
+                change.iter().filter_map(|(knob, _)| Some((knob, knob.current(ksm)?))).collect();
             format!("{change} as configured (now {before})")
         };
         let unknown: Vec<_> =
@@ -178,7 +179,7 @@ impl Fixed {
         if !unknown.is_empty() {
             text.push_str(&format!("; not to be seen on this kernel: {}", unknown.join(", ")));
         }
-        Reason::new(if change.is_empty() { "holding" } else { "setting" }, text)
+        DecisionReason::new(if change.is_empty() { "holding" } else { "setting" }, text)
     }
 }
 
@@ -187,14 +188,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decide::testing::{Host, any_samples, holds_for_any};
+    use crate::decide::testing::{PolicyTestHost, any_samples, holds_for_any};
     use crate::kernel::{AdvisorMode, Ksm};
     use crate::reading::Reading;
 
     #[test]
     fn a_preset_is_set_and_then_held() {
-        let mut host = Host::linux_6_18();
-        let mut fixed = Fixed::preset("morfik").unwrap();
+        let mut host = PolicyTestHost::linux_6_18();
+        let mut fixed = FixedPolicy::preset("morfik").unwrap();
         let first = host.decide(&mut fixed);
         assert_eq!(
             first.reason.to_string(),
@@ -212,10 +213,10 @@ mod tests {
 
     #[test]
     fn what_another_program_changed_is_put_back() {
-        let mut host = Host::linux_6_18();
-        let mut fixed = Fixed::preset("still").unwrap();
+        let mut host = PolicyTestHost::linux_6_18();
+        let mut fixed = FixedPolicy::preset("still").unwrap();
         host.decide(&mut fixed);
-        host.apply(&Knobs::none().with(Knob::PagesToScan, 64));
+        host.apply(&KnobSettings::none().with(Knob::PagesToScan, 64));
         let decision = host.after(1).decide(&mut fixed);
         assert_eq!(decision.reason.text, "pages_to_scan=1000000000 as configured (now pages_to_scan=64)");
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(1_000_000_000));
@@ -223,24 +224,24 @@ mod tests {
 
     #[test]
     fn the_kernel_default_is_what_a_kernel_boots_with() {
-        let ksm = Host::linux_6_18().sample.ksm;
-        let change = Preset::KernelDefault.knobs().differing_from(&ksm);
-        assert_eq!(change, Knobs::none().with(Knob::Run, 1));
+        let ksm = PolicyTestHost::linux_6_18().sample.ksm;
+        let change = FixedPreset::KernelDefault.knobs().differing_from(&ksm);
+        assert_eq!(change, KnobSettings::none().with(Knob::Run, 1));
     }
 
     #[test]
     fn the_advisor_is_switched_off_for_pages_to_scan() {
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         host.sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
-        let decision = host.decide(&mut Fixed::preset("morfik").unwrap());
+        let decision = host.decide(&mut FixedPolicy::preset("morfik").unwrap());
         assert_eq!(decision.knobs.get(Knob::AdvisorMode), Some(0));
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(1000));
     }
 
     #[test]
     fn what_a_kernel_lacks_is_named_and_the_rest_is_set() {
-        let mut host = Host::linux_6_1();
-        let decision = host.decide(&mut Fixed::preset("kernel-default").unwrap());
+        let mut host = PolicyTestHost::linux_6_1();
+        let decision = host.decide(&mut FixedPolicy::preset("kernel-default").unwrap());
         assert_eq!(
             decision.reason.text,
             "run=1 as configured (now run=0); not to be seen on this kernel: advisor_mode, smart_scan"
@@ -250,17 +251,17 @@ mod tests {
 
     #[test]
     fn without_ksm_nothing_is_set() {
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         host.sample.ksm = Ksm::default();
-        let decision = host.decide(&mut Fixed::preset("still").unwrap());
-        assert_eq!((decision.knobs, decision.reason.state), (Knobs::none(), "no-ksm"));
+        let decision = host.decide(&mut FixedPolicy::preset("still").unwrap());
+        assert_eq!((decision.knobs, decision.reason.state), (KnobSettings::none(), "no-ksm"));
     }
 
     #[test]
     fn an_unknown_preset_is_answered_with_the_list() {
-        let error = Fixed::preset("fast").unwrap_err();
+        let error = FixedPolicy::preset("fast").unwrap_err();
         assert_eq!(error.to_string(), "there is no preset \"fast\"; there are: kernel-default, morfik, still");
-        assert!(Preset::ALL.iter().all(|preset| preset.name().parse() == Ok(*preset)));
+        assert!(FixedPreset::ALL.iter().all(|preset| preset.name().parse() == Ok(*preset)));
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
         let config: FixedConfig =
             toml::from_str("preset = \"morfik\"\nsettings = { sleep_millisecs = 5, smart_scan = 0 }").unwrap();
         assert_eq!(
-            Fixed::from(config).wanted.to_string(),
+            FixedPolicy::from(config).wanted.to_string(),
             "smart_scan=0 pages_to_scan=1000 sleep_millisecs=5 run=1"
         );
         let error = toml::from_str::<FixedConfig>("preset = \"fast\"").unwrap_err().to_string();
@@ -278,16 +279,16 @@ mod tests {
 
     #[test]
     fn with_nothing_configured_nothing_is_changed() {
-        let decision = Host::linux_6_18().decide(&mut Fixed::from(FixedConfig::default()));
-        assert_eq!(decision.knobs, Knobs::none());
+        let decision = PolicyTestHost::linux_6_18().decide(&mut FixedPolicy::from(FixedConfig::default()));
+        assert_eq!(decision.knobs, KnobSettings::none());
         assert_eq!(decision.reason.to_string(), "watching: nothing to set; no pass has ended yet");
     }
 
     proptest! {
         #[test]
         fn any_host_gets_the_same_settings(samples in any_samples(), preset in 0_usize..3) {
-            let preset = Preset::ALL[preset];
-            for decision in holds_for_any(|| Box::new(Fixed::new(preset.knobs())), &samples)? {
+            let preset = FixedPreset::ALL[preset];
+            for decision in holds_for_any(|| Box::new(FixedPolicy::new(preset.knobs())), &samples)? {
                 let wanted = decision.knobs.get(Knob::PagesToScan);
                 prop_assert!(decision.knobs.is_empty() || wanted == preset.knobs().get(Knob::PagesToScan));
             }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Ksmtuned, KsmtunedConfig};
-use crate::decide::{Policy, ReadFile, Settings};
+use super::{KsmtunedConfig, KsmtunedPolicy};
+use crate::decide::{Policy, PolicySettings, ReadFile};
 
 /// The table `[policy.ksmtuned]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -22,7 +22,7 @@ impl Default for KsmtunedFile {
     }
 }
 
-impl Settings for KsmtunedFile {
+impl PolicySettings for KsmtunedFile {
     const HELP: &'static str = "Do as the ksmtuned script does, with its configuration file";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("ksmtuned", "")];
     const HAS_FILE: bool = true;
@@ -34,6 +34,6 @@ impl Settings for KsmtunedFile {
             Err(error) if error.kind() == ErrorKind::NotFound => KsmtunedConfig::default(),
             Err(error) => return Err(format!("can't read the configuration {path}: {error}")),
         };
-        Ok(Box::new(Ksmtuned::new(config)))
+        Ok(Box::new(KsmtunedPolicy::new(config)))
     }
 }

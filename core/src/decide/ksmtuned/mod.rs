@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::kernel::Meminfo;
-use crate::knobs::{Knob, Knobs};
+use crate::knobs::{Knob, KnobSettings};
 use crate::reading::Reading;
 use crate::sample::{ProcessId, Sample};
-use crate::units::{Bytes, Span};
+use crate::units::{Bytes, TimeSpan};
 
-use super::{Decision, Policy, Reason, View, ground};
+use super::{DecisionReason, Policy, PolicyDecision, PolicyView, ground};
 
 pub use conf::BadConf;
 pub use file::KsmtunedFile;
@@ -75,15 +75,15 @@ impl KsmtunedConfig {
 
 /// The figures that the original computes once, from the host's memory in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Scale {
+struct HostScale {
     total: i64,
     sleep: i64,
     thres: i64,
 }
 
-impl Scale {
+impl HostScale {
     /// Computes the figures in 64-bit numbers that wrap, as the shell does.
-    fn of(config: &KsmtunedConfig, total: i64) -> Self {
+    fn from_total(config: &KsmtunedConfig, total: i64) -> Self {
         let sleep = i64::from(config.sleep_msec).wrapping_mul(16 << 20).wrapping_div(total).max(10);
         let thres = total.wrapping_mul(config.thres_coef.into()).wrapping_div(100).max(config.thres_const.into());
         Self { total, sleep, thres }
@@ -92,15 +92,15 @@ impl Scale {
 
 /// The host at one look, in KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Figures {
+struct MemoryFigures {
     total: i64,
     free: i64,
     committed: i64,
 }
 
-impl Figures {
+impl MemoryFigures {
     /// Derives the figures; `None` if `/proc/meminfo` lacks the total or the free memory.
-    fn of(sample: &Sample) -> Option<Self> {
+    fn from_sample(sample: &Sample) -> Option<Self> {
         let memory: &Meminfo = sample.memory.value()?;
         let kib = |bytes: u64| i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
         let total = kib(memory.total?);
@@ -113,22 +113,22 @@ impl Figures {
 
 /// A look at the host, and the decision after it.
 #[derive(Debug, Clone)]
-struct Look {
+struct HostLook {
     at: Duration,
     vms: Vec<ProcessId>,
-    decision: Decision,
+    decision: PolicyDecision,
 }
 
 /// Scans harder while memory is short, less hard when it is not, and not at all when guests leave enough free.
 #[derive(Debug, Clone)]
-pub struct Ksmtuned {
+pub struct KsmtunedPolicy {
     config: KsmtunedConfig,
-    scale: Option<Scale>,
+    scale: Option<HostScale>,
     npages: i64,
-    last: Option<Look>,
+    last: Option<HostLook>,
 }
 
-impl Ksmtuned {
+impl KsmtunedPolicy {
     /// Creates the policy with the original's settings.
     pub fn new(config: KsmtunedConfig) -> Self {
         Self { config, scale: None, npages: 0, last: None }
@@ -139,15 +139,15 @@ impl Ksmtuned {
     }
 
     /// Performs one iteration of the original's loop.
-    fn adjust(&mut self, figures: Figures) -> (Knobs, Reason) {
-        let Figures { free, committed, .. } = figures;
-        let scale = *self.scale.get_or_insert_with(|| Scale::of(&self.config, figures.total));
-        let Scale { total, sleep, thres } = scale;
+    fn adjust(&mut self, figures: MemoryFigures) -> (KnobSettings, DecisionReason) {
+        let MemoryFigures { free, committed, .. } = figures;
+        let scale = *self.scale.get_or_insert_with(|| HostScale::from_total(&self.config, figures.total));
+        let HostScale { total, sleep, thres } = scale;
         let (guests, host, spare, keep) = (kib(committed), kib(total), kib(free), kib(thres));
         if committed.wrapping_add(thres) < total && free > thres {
             let text =
                 format!("guests hold {guests} of {host} and {spare} is free, more than {keep}: no need to scan");
-            return (Knobs::none().with(Knob::Run, 0), Reason::new("stop", text));
+            return (KnobSettings::none().with(Knob::Run, 0), DecisionReason::new("stop", text));
         }
         let before = self.npages;
         let (state, why) = if free < thres {
@@ -159,9 +159,11 @@ impl Ksmtuned {
         };
         let pages = u64::try_from(self.npages).unwrap_or(0);
         let sleep = u64::try_from(sleep).unwrap_or(0).min(u64::from(u32::MAX));
-        let knobs =
-            Knobs::none().with(Knob::PagesToScan, pages).with(Knob::SleepMillisecs, sleep).with(Knob::Run, 1);
-        (knobs, Reason::new(state, format!("{why}: {pages} pages (before: {before}) every {sleep} ms")))
+        let knobs = KnobSettings::none()
+            .with(Knob::PagesToScan, pages)
+            .with(Knob::SleepMillisecs, sleep)
+            .with(Knob::Run, 1);
+        (knobs, DecisionReason::new(state, format!("{why}: {pages} pages (before: {before}) every {sleep} ms")))
     }
 
     /// `npages` moved by `delta`: the lower bound is looked at first, as in the original.
@@ -178,40 +180,40 @@ impl Ksmtuned {
     }
 }
 
-impl Policy for Ksmtuned {
+impl Policy for KsmtunedPolicy {
     fn name(&self) -> &'static str {
         "ksmtuned"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let interval = self.interval();
-        let nothing = |reason| Decision::new(Knobs::none(), reason, interval);
-        let Some(figures) = Figures::of(view.now) else { return nothing(blind(view.now)) };
+        let nothing = |reason| PolicyDecision::new(KnobSettings::none(), reason, interval);
+        let Some(figures) = MemoryFigures::from_sample(view.now) else { return nothing(blind(view.now)) };
         let at = view.now.at;
         let vms: Vec<ProcessId> = view.now.processes.iter().filter(|p| p.is_vm).map(|p| p.id).collect();
         if let Some(last) = &self.last {
             let passed = at.saturating_sub(last.at);
             if passed < interval && last.vms == vms {
-                return Decision { check_after: interval - passed, ..last.decision.clone() };
+                return PolicyDecision { check_after: interval - passed, ..last.decision.clone() };
             }
         }
         let (knobs, mut reason) = self.adjust(figures);
-        reason.text.push_str(&format!("; looks again in {}", Span(interval)));
+        reason.text.push_str(&format!("; looks again in {}", TimeSpan(interval)));
         let knobs = ground::take_over(knobs, &view.now.ksm);
-        let decision = Decision::new(knobs, reason, interval);
-        self.last = Some(Look { at, vms, decision: decision.clone() });
+        let decision = PolicyDecision::new(knobs, reason, interval);
+        self.last = Some(HostLook { at, vms, decision: decision.clone() });
         decision
     }
 }
 
-fn blind(sample: &Sample) -> Reason {
+fn blind(sample: &Sample) -> DecisionReason {
     let why = match &sample.memory {
         Reading::Value(_) => "it does not tell MemTotal and MemFree".to_owned(),
         Reading::Absent => "there is none".to_owned(),
         Reading::Denied => "it may not be read".to_owned(),
         Reading::Malformed(why) => why.to_string(),
     };
-    Reason::new("blind", format!("needs /proc/meminfo: {why}; nothing is changed"))
+    DecisionReason::new("blind", format!("needs /proc/meminfo: {why}; nothing is changed"))
 }
 
 fn kib(kib: i64) -> Bytes {

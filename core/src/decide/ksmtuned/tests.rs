@@ -1,40 +1,40 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::testing::{Host, any_samples, holds_for_any};
+use crate::decide::testing::{PolicyTestHost, any_samples, holds_for_any};
 use crate::kernel::{AdvisorMode, Ksm};
 
 const GIB: u64 = 1 << 20;
 
-fn policy() -> Ksmtuned {
-    Ksmtuned::new(KsmtunedConfig::default())
+fn policy() -> KsmtunedPolicy {
+    KsmtunedPolicy::new(KsmtunedConfig::default())
 }
 
 /// Returns the batch after another look at a host of 16 GiB, of which 3,355,443 KiB should be free.
-fn pages(host: &mut Host, policy: &mut Ksmtuned) -> Option<u64> {
+fn pages(host: &mut PolicyTestHost, policy: &mut KsmtunedPolicy) -> Option<u64> {
     host.after(60).decide(policy).knobs.get(Knob::PagesToScan)
 }
 
 #[test]
 fn sleep_and_threshold_follow_the_hosts_memory() {
     let config = KsmtunedConfig::default();
-    let gib = |gib: i64| Scale::of(&config, gib << 20);
-    assert_eq!(gib(16), Scale { total: 16 << 20, sleep: 10, thres: 3_355_443 });
+    let gib = |gib: i64| HostScale::from_total(&config, gib << 20);
+    assert_eq!(gib(16), HostScale { total: 16 << 20, sleep: 10, thres: 3_355_443 });
     assert_eq!(gib(64).sleep, 10);
     assert_eq!(gib(4).sleep, 40);
     assert_eq!(gib(3).sleep, 53);
     // The constant counts only on hosts under 10 MiB: the original's 2048 are KiB and not MiB.
-    assert_eq!(Scale::of(&config, 10_239).thres, 2048);
-    assert_eq!(Scale::of(&config, 10_245).thres, 2049);
+    assert_eq!(HostScale::from_total(&config, 10_239).thres, 2048);
+    assert_eq!(HostScale::from_total(&config, 10_245).thres, 2049);
     let proxmox = KsmtunedConfig { sleep_msec: 100, ..config };
-    assert_eq!(Scale::of(&proxmox, 64 << 20).sleep, 25);
+    assert_eq!(HostScale::from_total(&proxmox, 64 << 20).sleep, 25);
 }
 
 #[test]
 fn a_host_with_enough_memory_is_not_scanned() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let decision = host.vm(1, 4 * GIB).decide(&mut policy());
-    assert_eq!(decision.knobs, Knobs::none().with(Knob::Run, 0));
+    assert_eq!(decision.knobs, KnobSettings::none().with(Knob::Run, 0));
     assert_eq!(
         decision.reason.to_string(),
         "stop: guests hold 4.00 GiB of 16.0 GiB and 8.00 GiB is free, more than 3.20 GiB: no need to scan; \
@@ -45,7 +45,7 @@ fn a_host_with_enough_memory_is_not_scanned() {
 
 #[test]
 fn short_memory_boosts_and_ample_memory_decays_within_the_bounds() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let mut policy = policy();
     host.vm(1, 14 * GIB).memory(16 * GIB, 2 * GIB);
     let looks: Vec<_> = (0..6).map(|_| pages(&mut host, &mut policy).unwrap()).collect();
@@ -64,7 +64,7 @@ fn short_memory_boosts_and_ample_memory_decays_within_the_bounds() {
 
 #[test]
 fn a_stop_does_not_forget_the_speed() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let mut policy = policy();
     host.vm(1, 14 * GIB).memory(16 * GIB, 2 * GIB);
     assert_eq!(pages(&mut host, &mut policy), Some(300));
@@ -76,7 +76,7 @@ fn a_stop_does_not_forget_the_speed() {
 
 #[test]
 fn exactly_at_the_threshold_it_decays() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.memory(16 * GIB, 3_355_443);
     assert_eq!(host.decide(&mut policy()).reason.state, "decay");
     host.memory(16 * GIB, 3_355_442);
@@ -89,7 +89,7 @@ fn exactly_at_the_threshold_it_decays() {
 
 #[test]
 fn caches_count_as_free_and_programs_are_no_guests() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.program(7, 15 * GIB).memory(16 * GIB, GIB);
     if let Reading::Value(memory) = &mut host.sample.memory {
         memory.buffers = Some(GIB * 1024);
@@ -100,7 +100,7 @@ fn caches_count_as_free_and_programs_are_no_guests() {
 
 #[test]
 fn between_two_looks_nothing_moves_unless_a_vm_starts_or_ends() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let mut policy = policy();
     let first = host.vm(1, 14 * GIB).memory(16 * GIB, 2 * GIB).decide(&mut policy);
     let next = host.after(20).decide(&mut policy);
@@ -115,7 +115,7 @@ fn between_two_looks_nothing_moves_unless_a_vm_starts_or_ends() {
 
 #[test]
 fn without_memory_figures_it_says_so_and_changes_nothing() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let mut policy = policy();
     for (memory, why) in [
         (Reading::Absent, "there is none"),
@@ -125,7 +125,7 @@ fn without_memory_figures_it_says_so_and_changes_nothing() {
     ] {
         host.sample.memory = memory;
         let decision = host.decide(&mut policy);
-        assert_eq!((decision.knobs, decision.reason.state), (Knobs::none(), "blind"));
+        assert_eq!((decision.knobs, decision.reason.state), (KnobSettings::none(), "blind"));
         assert!(decision.reason.text.contains(why), "{}", decision.reason);
     }
     // And it goes on as if it had not looked.
@@ -135,7 +135,7 @@ fn without_memory_figures_it_says_so_and_changes_nothing() {
 
 #[test]
 fn the_kernels_advisor_is_switched_off_to_scan_and_left_alone_to_stop() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
     assert_eq!(host.decide(&mut policy()).knobs.get(Knob::AdvisorMode), None);
     host.memory(16 * GIB, 2 * GIB);
@@ -145,11 +145,11 @@ fn the_kernels_advisor_is_switched_off_to_scan_and_left_alone_to_stop() {
 
 #[test]
 fn an_old_kernel_is_enough_and_none_is_not() {
-    let mut host = Host::linux_6_1();
+    let mut host = PolicyTestHost::linux_6_1();
     assert_eq!(host.memory(16 * GIB, 2 * GIB).decide(&mut policy()).reason.state, "boost");
     host.sample.ksm = Ksm::default();
     let decision = host.decide(&mut policy());
-    assert_eq!((decision.knobs, decision.reason.state), (Knobs::none(), "no-ksm"));
+    assert_eq!((decision.knobs, decision.reason.state), (KnobSettings::none(), "no-ksm"));
 }
 
 #[test]
@@ -184,7 +184,7 @@ proptest! {
         samples in any_samples(),
         config in prop_oneof![Just(KsmtunedConfig::default()), any_config()],
     ) {
-        for decision in holds_for_any(|| Box::new(Ksmtuned::new(config.clone())), &samples)? {
+        for decision in holds_for_any(|| Box::new(KsmtunedPolicy::new(config.clone())), &samples)? {
             if let Some(pages) = decision.knobs.get(Knob::PagesToScan) {
                 prop_assert!((u64::from(config.npages_min)..=u64::from(config.npages_max)).contains(&pages));
                 prop_assert!(decision.knobs.get(Knob::SleepMillisecs).is_some_and(|ms| ms >= 10));

@@ -3,13 +3,13 @@
 
 use super::constants::{FEWEST_TRIED, NEARLY_ALL, STABLE_PART};
 use super::probability::MergeProbability;
-use super::situation::Situation;
+use super::situation::HostSituation;
 use crate::sample::PageSamples;
-use crate::scan::Outcome;
+use crate::scan::ScanOutcome;
 
 /// The belief about one class of pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Belief {
+pub struct ClassBelief {
     /// Bytes that a scan saves if all of them merge that are equal to others.
     pub bytes: f64,
     /// The probability that they merge.
@@ -18,7 +18,7 @@ pub struct Belief {
     pub lifetime_part: f64,
 }
 
-impl Belief {
+impl ClassBelief {
     /// Bytes that a scan is expected to save.
     pub fn expected(&self) -> f64 {
         self.bytes * self.probability.mean()
@@ -42,49 +42,49 @@ impl Belief {
 
 /// The beliefs about pages that ksmd has visited and that are not merged.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Beliefs {
+pub struct ScanBeliefs {
     /// Pages that are stable with contents that were merged before.
-    pub recurring: Belief,
+    pub recurring: ClassBelief,
     /// Pages that are stable with contents of which it is not known.
-    pub unknown: Belief,
+    pub unknown: ClassBelief,
     /// Recurring sampled pages that are to be merged.
     tried: u32,
 }
 
 /// The merge probabilities learned from scans, one for each class of pages.
 #[derive(Debug, Clone, Copy)]
-pub struct Experience {
+pub struct MergeExperience {
     recurring: MergeProbability,
     unknown: MergeProbability,
     /// Recurring sampled pages that are not learned from yet.
-    few_recurring: Few,
+    few_recurring: FewTrials,
     /// The same of unknown contents.
-    few_unknown: Few,
+    few_unknown: FewTrials,
 }
 
-impl Beliefs {
+impl ScanBeliefs {
     /// Derives the beliefs from page samples: `bytes * recurring_part * constants.recurring_part` are recurring, and
     /// `bytes * unknown_part * merged_part` unknown. Empty without page samples.
-    pub fn of_samples(now: &Situation, experience: &Experience) -> Self {
+    pub fn of_samples(now: &HostSituation, experience: &MergeExperience) -> Self {
         let Some(samples) = now.page_samples else { return Self::none(experience) };
         let pages = now.ksmd.tracked.saturating_add(now.ksmd.zero_pages);
         let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
         Self {
-            recurring: Belief {
+            recurring: ClassBelief {
                 bytes: bytes * samples.recurring_part() * now.constants.recurring_part,
                 probability: experience.recurring,
                 lifetime_part: samples.lifetime_part(),
             },
-            unknown: Belief {
+            unknown: ClassBelief {
                 bytes: bytes * samples.unknown_part() * now.merged_part,
-                ..Belief::none(experience.unknown)
+                ..ClassBelief::none(experience.unknown)
             },
             tried: samples.matches_merged.saturating_add(samples.matches_unmerged),
         }
     }
 
     /// Derives the beliefs without page samples: the pages that were in no tree may be stable by now.
-    pub fn of_changing(now: &Situation, experience: &Experience) -> Self {
+    pub fn of_changing(now: &HostSituation, experience: &MergeExperience) -> Self {
         let changing = now.ksmd.in_no_tree.unwrap_or(0).saturating_mul(now.ksmd.page_size) as f64;
         let mut beliefs = Self::none(experience);
         beliefs.unknown.bytes = changing * STABLE_PART * now.merged_part;
@@ -92,9 +92,9 @@ impl Beliefs {
     }
 
     /// Nothing is known of any page.
-    pub fn none(experience: &Experience) -> Self {
-        let Experience { recurring, unknown, .. } = *experience;
-        Self { recurring: Belief::none(recurring), unknown: Belief::none(unknown), tried: 0 }
+    pub fn none(experience: &MergeExperience) -> Self {
+        let MergeExperience { recurring, unknown, .. } = *experience;
+        Self { recurring: ClassBelief::none(recurring), unknown: ClassBelief::none(unknown), tried: 0 }
     }
 
     /// Bytes that a scan of all memory is expected to save.
@@ -122,24 +122,24 @@ pub fn expects_pairs(samples: &PageSamples) -> bool {
     f64::from(samples.matches_unmerged) > f64::from(samples.recurring) * (1.0 - NEARLY_ALL)
 }
 
-impl Experience {
+impl MergeExperience {
     /// Nothing was tried yet. Unknown contents are expected to merge with that probability.
     pub fn new(unknown: f64) -> Self {
         Self {
             recurring: MergeProbability::expecting(1.0),
             unknown: MergeProbability::expecting(unknown),
-            few_recurring: Few::default(),
-            few_unknown: Few::default(),
+            few_recurring: FewTrials::default(),
+            few_unknown: FewTrials::default(),
         }
     }
 
     /// Records a burst: new memory has yet to show whether it becomes stable.
-    pub fn note_burst(&mut self, now: &Situation) {
+    pub fn note_burst(&mut self, now: &HostSituation) {
         self.unknown.expect_at_least(now.constants.unknown_at_first);
     }
 
     /// Compares the sampled pages that were to be merged with those that are.
-    pub fn learn_recurring(&mut self, promised: &Beliefs, samples: &PageSamples) {
+    pub fn learn_recurring(&mut self, promised: &ScanBeliefs, samples: &PageSamples) {
         let tried = promised.tried.min(samples.recurring_tried);
         if let Some(part) = self.few_recurring.add(samples.recurring_merged, tried) {
             self.recurring.learn(part, 1.0);
@@ -151,7 +151,13 @@ impl Experience {
     /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is
     /// that of all pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd
     /// last visited them all.
-    pub fn learn_unknown(&mut self, promised: &Beliefs, outcome: &Outcome, copied_before: u64, now: &Situation) {
+    pub fn learn_unknown(
+        &mut self,
+        promised: &ScanBeliefs,
+        outcome: &ScanOutcome,
+        copied_before: u64,
+        now: &HostSituation,
+    ) {
         if let Some(samples) = now.page_samples {
             // What has changed again was promised too, and has not merged.
             let tried = samples.unknown_tried.saturating_add(samples.unknown_gone);
@@ -169,12 +175,12 @@ impl Experience {
 
 /// Sampled pages of past scans that were too few to learn from.
 #[derive(Debug, Clone, Copy, Default)]
-struct Few {
+struct FewTrials {
     merged: u32,
     tried: u32,
 }
 
-impl Few {
+impl FewTrials {
     /// Adds the pages of a scan. Returns the part that merged once they are [`FEWEST_TRIED`], and begins anew.
     fn add(&mut self, merged: u32, tried: u32) -> Option<f64> {
         let (merged, tried) = (self.merged.saturating_add(merged), self.tried.saturating_add(tried));
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn pages_of_several_scans_are_learned_from_once_they_are_enough() {
-        let mut few = Few::default();
+        let mut few = FewTrials::default();
         assert_eq!((few.add(3, FEWEST_TRIED - 3), few.add(1, 2)), (None, None));
         assert_eq!(few.add(0, 1), Some(0.5));
         assert_eq!(few.add(1, 1), None);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Profit;
+use super::ProfitPolicy;
 use super::constants::Constants;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
-use crate::decide::{Policy, ReadFile, Settings};
+use crate::decide::{Policy, PolicySettings, ReadFile};
 
 /// The `[policy.profit]` table.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -45,12 +45,12 @@ pub struct ProfitConfig {
     pub constants: Constants,
 }
 
-impl Settings for ProfitConfig {
+impl PolicySettings for ProfitConfig {
     const HELP: &'static str = "Spend ksmd's CPU where it pays";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("profit", "")];
 
     fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        Ok(Box::new(Profit::new(self.clone())))
+        Ok(Box::new(ProfitPolicy::new(self.clone())))
     }
 }
 

@@ -5,18 +5,18 @@
 
 use std::time::Duration;
 
-use crate::scan::Outcome;
+use crate::scan::ScanOutcome;
 
 /// The account and what it owes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Exploration {
+pub struct ExplorationAccount {
     /// CPU-seconds that are not paid off.
     unpaid: f64,
     /// The time of the last payment.
     at: Duration,
 }
 
-impl Exploration {
+impl ExplorationAccount {
     /// Pays off what `part` of a CPU has come to since.
     pub fn follow(&mut self, at: Duration, part: f64) {
         let seconds = at.saturating_sub(std::mem::replace(&mut self.at, at)).as_secs_f64();
@@ -24,7 +24,7 @@ impl Exploration {
     }
 
     /// Charges the cost of a scan beyond its gain: `cpu_seconds - saved_bytes / price`.
-    pub fn note(&mut self, outcome: &Outcome, price: f64) {
+    pub fn charge_scan(&mut self, outcome: &ScanOutcome, price: f64) {
         let brought = outcome.saved_bytes.max(0) as f64 / price.max(f64::MIN_POSITIVE);
         self.unpaid += (outcome.cpu_seconds - brought).max(0.0);
     }
@@ -41,12 +41,12 @@ mod tests {
 
     #[test]
     fn a_wasted_scan_is_paid_off_with_the_granted_part_of_a_cpu() {
-        let mut account = Exploration::default();
+        let mut account = ExplorationAccount::default();
         let second = Duration::from_secs;
         account.follow(second(100), 0.01);
-        account.note(&Outcome { saved_bytes: 100, cpu_seconds: 1.0 }, 100.0);
+        account.charge_scan(&ScanOutcome { saved_bytes: 100, cpu_seconds: 1.0 }, 100.0);
         assert!(account.is_settled(), "it has paid");
-        account.note(&Outcome { saved_bytes: 50, cpu_seconds: 1.0 }, 100.0);
+        account.charge_scan(&ScanOutcome { saved_bytes: 50, cpu_seconds: 1.0 }, 100.0);
         account.follow(second(149), 0.01);
         assert!(!account.is_settled());
         account.follow(second(151), 0.01);

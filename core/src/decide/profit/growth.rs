@@ -4,35 +4,35 @@
 //! until ksmd has visited it twice.
 
 use super::constants::MOST_GROWTH_PART;
-use super::guests::Changes;
+use super::guests::GuestChanges;
 use super::probability::MergeProbability;
-use crate::scan::Outcome;
+use crate::scan::ScanOutcome;
 
 /// The state learned from bursts for growth.
 #[derive(Debug, Clone, Copy)]
-pub struct Growth {
+pub struct GrowthModel {
     /// The probability that growth merges.
     probability: MergeProbability,
     /// True if the present burst is also for new guests: then it teaches nothing of growth.
     has_new_guests: bool,
     /// The outcome of the present burst when it had last paid.
-    paid_until: Outcome,
+    paid_until: ScanOutcome,
     /// True if the present burst was continued since without paying.
     is_wasted: bool,
 }
 
-impl Default for Growth {
+impl Default for GrowthModel {
     fn default() -> Self {
         let probability = MergeProbability::expecting(1.0);
-        Self { probability, has_new_guests: false, paid_until: Outcome::default(), is_wasted: false }
+        Self { probability, has_new_guests: false, paid_until: ScanOutcome::default(), is_wasted: false }
     }
 }
 
-impl Growth {
+impl GrowthModel {
     /// Returns the gain of a burst for new memory divided by `least`, the merging bytes that are worth a burst.
     ///
     /// `gain = grown_bytes * p`; `p` is 1 for new guests. Half of all memory is worth a burst in any case.
-    pub fn worth(self, changes: Changes, least: u64, held_bytes: u64) -> f64 {
+    pub fn worth(self, changes: GuestChanges, least: u64, held_bytes: u64) -> f64 {
         let grown = changes.grown_bytes as f64;
         let merging = if changes.new_guests > 0 { grown } else { grown * self.probability.mean() };
         let is_much = changes.grown_bytes >= least && grown >= held_bytes as f64 * MOST_GROWTH_PART;
@@ -40,7 +40,7 @@ impl Growth {
     }
 
     /// Records that a burst starts, or is continued, for these changes.
-    pub fn note_burst(&mut self, changes: Changes) {
+    pub fn note_burst(&mut self, changes: GuestChanges) {
         self.has_new_guests |= changes.new_guests > 0;
     }
 
@@ -48,12 +48,18 @@ impl Growth {
     ///
     /// It may cost a pass each time it has paid, and two passes for new guests of which nothing has merged yet. Memory
     /// that comes and goes would else keep ksmd busy for ever.
-    pub fn may_continue(&mut self, changes: Changes, so_far: &Outcome, pass_seconds: f64, price: f64) -> bool {
+    pub fn may_continue(
+        &mut self,
+        changes: GuestChanges,
+        so_far: &ScanOutcome,
+        pass_seconds: f64,
+        price: f64,
+    ) -> bool {
         if so_far.cpu_seconds < self.paid_until.cpu_seconds {
             // It is the outcome of a burst that was given up.
-            self.paid_until = Outcome::default();
+            self.paid_until = ScanOutcome::default();
         }
-        let since = Outcome {
+        let since = ScanOutcome {
             saved_bytes: so_far.saved_bytes.saturating_sub(self.paid_until.saved_bytes),
             cpu_seconds: so_far.cpu_seconds - self.paid_until.cpu_seconds,
         };
@@ -69,12 +75,12 @@ impl Growth {
     }
 
     /// Returns true if the burst is for new guests, or some have started since.
-    pub fn is_for_new_guests(&self, changes: Changes) -> bool {
+    pub fn is_for_new_guests(&self, changes: GuestChanges) -> bool {
         self.has_new_guests || changes.new_guests > 0
     }
 
     /// Returns true if the burst was for memory that comes and goes.
-    pub fn is_doubtful(&self, paid: bool, changes: Changes) -> bool {
+    pub fn is_doubtful(&self, paid: bool, changes: GuestChanges) -> bool {
         self.is_wasted || !paid && !self.is_for_new_guests(changes)
     }
 
@@ -97,35 +103,36 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn needs(growth: Growth, mib: u64) -> bool {
-        let is_worth_it =
-            |grown_bytes| growth.worth(Changes { grown_bytes, ..Changes::default() }, MIB, 100 * MIB) >= 1.0;
+    fn needs(growth: GrowthModel, mib: u64) -> bool {
+        let is_worth_it = |grown_bytes| {
+            growth.worth(GuestChanges { grown_bytes, ..GuestChanges::default() }, MIB, 100 * MIB) >= 1.0
+        };
         is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
     }
 
     #[test]
     fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
-        let mut growth = Growth::default();
+        let mut growth = GrowthModel::default();
         assert!(needs(growth, 1));
         growth.learn(false, 3.0);
         assert!(needs(growth, 8));
         growth.learn(false, 3.0);
         assert!(needs(growth, 50), "half of all memory is always enough");
         growth.learn(true, 3.0);
-        let grown = Changes { grown_bytes: 2 * MIB, ..Changes::default() };
+        let grown = GuestChanges { grown_bytes: 2 * MIB, ..GuestChanges::default() };
         assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
     }
 
     /// Returns true if a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
-    fn continues(growth: &mut Growth, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
-        let changes = Changes { new_guests, ..Changes::default() };
-        growth.may_continue(changes, &Outcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
+    fn continues(growth: &mut GrowthModel, new_guests: usize, saved_bytes: i64, cpu_seconds: f64) -> bool {
+        let changes = GuestChanges { new_guests, ..GuestChanges::default() };
+        growth.may_continue(changes, &ScanOutcome { saved_bytes, cpu_seconds }, 1.0, 100.0)
     }
 
     #[test]
     fn a_burst_for_growth_continues_as_long_as_it_pays() {
         let fresh = |new_guests, saved_bytes, cpu_seconds| {
-            continues(&mut Growth::default(), new_guests, saved_bytes, cpu_seconds)
+            continues(&mut GrowthModel::default(), new_guests, saved_bytes, cpu_seconds)
         };
         assert!(fresh(0, 0, 0.9), "nothing merges on a first visit");
         assert!(!fresh(0, 0, 1.1));
@@ -138,8 +145,8 @@ mod tests {
     /// As seen with Quantum ESPRESSO: what its ranks share merges at once, and then they free and allocate without end.
     #[test]
     fn new_guests_that_allocate_and_free_for_ever_are_left_alone_once_that_does_not_pay() {
-        let mut growth = Growth::default();
-        growth.note_burst(Changes { new_guests: 4, ..Changes::default() });
+        let mut growth = GrowthModel::default();
+        growth.note_burst(GuestChanges { new_guests: 4, ..GuestChanges::default() });
         assert!(continues(&mut growth, 0, 100, 0.5));
         assert!(continues(&mut growth, 0, 270, 1.0));
         assert!(continues(&mut growth, 0, 220, 1.9), "no pass since it paid");
@@ -151,10 +158,10 @@ mod tests {
 
     #[test]
     fn new_guests_have_a_fresh_start() {
-        let mut growth = Growth::default();
-        let new_guest = Changes { new_guests: 1, grown_bytes: MIB, ..Changes::default() };
+        let mut growth = GrowthModel::default();
+        let new_guest = GuestChanges { new_guests: 1, grown_bytes: MIB, ..GuestChanges::default() };
         growth.note_burst(new_guest);
-        growth.note_burst(Changes::default());
+        growth.note_burst(GuestChanges::default());
         growth.learn(false, 3.0);
         assert!(needs(growth, 1), "a burst for new_guests says nothing of growth");
         growth.learn(false, 3.0);

@@ -3,12 +3,12 @@
 use rustc_hash::FxHashMap;
 
 use super::constants::KNOWN_PART;
-use super::situation::Holding;
+use super::situation::ProcessHolding;
 use crate::sample::ProcessId;
 
 /// One process at the last complete scan.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct ProcessMark {
     /// Bytes when ksmd last started to visit all memory twice.
     bytes: u64,
     faults_before: u64,
@@ -23,15 +23,15 @@ struct Mark {
 
 /// The processes with mergeable memory, compared with the last complete scan.
 #[derive(Debug, Clone, Default)]
-pub struct Guests {
-    marks: FxHashMap<ProcessId, Mark>,
+pub struct GuestMarks {
+    marks: FxHashMap<ProcessId, ProcessMark>,
     /// Merged pages of processes that have ended since.
     ended_pages: u64,
 }
 
-/// The changes: new memory since the last [`Guests::mark`], everything else since the last [`Guests::rest`].
+/// The changes: new memory since the last [`GuestMarks::mark`], everything else since the last [`GuestMarks::rest`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct GuestChanges {
     /// Processes that have started.
     pub new_guests: usize,
     /// New bytes of mergeable memory, those of new guests included.
@@ -49,12 +49,12 @@ pub struct Changes {
     pub ended_pages: u64,
 }
 
-impl Guests {
+impl GuestMarks {
     /// Records the processes of the next sample, and returns the changes. A guest that shrinks lowers its mark, so that
     /// memory which returns counts as new.
-    pub fn follow(&mut self, processes: &[Holding]) -> Changes {
+    pub fn follow(&mut self, processes: &[ProcessHolding]) -> GuestChanges {
         let mut ended = std::mem::take(&mut self.marks);
-        let mut changes = Changes::default();
+        let mut changes = GuestChanges::default();
         for now in processes {
             let Some(mark) = ended.remove(&now.id) else {
                 changes.new_guests += 1;
@@ -62,7 +62,7 @@ impl Guests {
                 changes.grown_bytes = changes.grown_bytes.saturating_add(now.bytes);
                 continue;
             };
-            let mark = Mark { bytes: mark.bytes.min(now.bytes), merged_pages: now.merged_pages, ..mark };
+            let mark = ProcessMark { bytes: mark.bytes.min(now.bytes), merged_pages: now.merged_pages, ..mark };
             let grown_bytes = now.bytes - mark.bytes;
             changes.grown_bytes = changes.grown_bytes.saturating_add(grown_bytes);
             if !mark.is_filling {
@@ -74,26 +74,31 @@ impl Guests {
             self.marks.insert(now.id, mark);
         }
         self.ended_pages = ended.values().fold(self.ended_pages, |sum, mark| sum.saturating_add(mark.merged_pages));
-        Changes { ended_pages: self.ended_pages, ..changes }
+        GuestChanges { ended_pages: self.ended_pages, ..changes }
     }
 
     /// Marks all memory as old: ksmd starts to visit it twice.
-    pub fn mark(&mut self, processes: &[Holding]) {
-        let grew_much = |mark: &Mark, now: &Holding| (mark.bytes as f64) < now.bytes as f64 * KNOWN_PART;
+    pub fn mark(&mut self, processes: &[ProcessHolding]) {
+        let grew_much =
+            |mark: &ProcessMark, now: &ProcessHolding| (mark.bytes as f64) < now.bytes as f64 * KNOWN_PART;
         self.mark_all(processes, |before, now| before.is_none_or(|mark| mark.is_filling && grew_much(mark, now)));
     }
 
     /// Marks also as old what has grown since, which ksmd has yet to reach. A guest that is filling its memory still
     /// is.
-    pub fn mark_ahead(&mut self, processes: &[Holding]) {
+    pub fn mark_ahead(&mut self, processes: &[ProcessHolding]) {
         self.mark_all(processes, |before, _| before.is_none_or(|mark| mark.is_filling));
     }
 
-    fn mark_all(&mut self, processes: &[Holding], is_filling: impl Fn(Option<&Mark>, &Holding) -> bool) {
+    fn mark_all(
+        &mut self,
+        processes: &[ProcessHolding],
+        is_filling: impl Fn(Option<&ProcessMark>, &ProcessHolding) -> bool,
+    ) {
         let before = std::mem::take(&mut self.marks);
         self.marks.extend(processes.iter().map(|now| {
             let is_filling = is_filling(before.get(&now.id), now);
-            (now.id, Mark { is_filling, ..Mark::of(now) })
+            (now.id, ProcessMark { is_filling, ..ProcessMark::from_holding(now) })
         }));
         self.ended_pages = 0;
     }
@@ -109,20 +114,20 @@ impl Guests {
     }
 
     /// Begins to count activity anew: ksmd is parked, or starts a smaller scan. New memory stays new.
-    pub fn rest(&mut self, processes: &[Holding]) {
+    pub fn rest(&mut self, processes: &[ProcessHolding]) {
         for holding in processes {
             if let Some(mark) = self.marks.get_mut(&holding.id) {
-                let Mark { bytes, faults_before, is_filling, .. } = *mark;
-                *mark = Mark { bytes, faults_before, is_filling, ..Mark::of(holding) };
+                let ProcessMark { bytes, faults_before, is_filling, .. } = *mark;
+                *mark = ProcessMark { bytes, faults_before, is_filling, ..ProcessMark::from_holding(holding) };
             }
         }
         self.ended_pages = 0;
     }
 }
 
-impl Mark {
-    fn of(holding: &Holding) -> Self {
-        let Holding { bytes, cpu_ticks, minor_faults, merged_pages, .. } = *holding;
+impl ProcessMark {
+    fn from_holding(holding: &ProcessHolding) -> Self {
+        let ProcessHolding { bytes, cpu_ticks, minor_faults, merged_pages, .. } = *holding;
         Self { bytes, faults_before: minor_faults, is_filling: false, cpu_ticks, minor_faults, merged_pages }
     }
 }
@@ -131,13 +136,13 @@ impl Mark {
 mod tests {
     use super::*;
 
-    fn guest(pid: u32, bytes: u64) -> Holding {
+    fn guest(pid: u32, bytes: u64) -> ProcessHolding {
         let id = ProcessId { pid, start_ticks: 1 };
-        Holding { id, bytes, cpu_ticks: 0, minor_faults: 0, merged_pages: 0 }
+        ProcessHolding { id, bytes, cpu_ticks: 0, minor_faults: 0, merged_pages: 0 }
     }
 
-    fn marked(processes: &[Holding]) -> Guests {
-        let mut guests = Guests::default();
+    fn marked(processes: &[ProcessHolding]) -> GuestMarks {
+        let mut guests = GuestMarks::default();
         guests.mark(processes);
         guests
     }
@@ -149,22 +154,23 @@ mod tests {
         let changes = guests.follow(&later);
         assert_eq!((changes.new_guests, changes.grown_bytes), (1, 80));
         guests.mark(&later);
-        assert_eq!(guests.follow(&later), Changes::default());
+        assert_eq!(guests.follow(&later), GuestChanges::default());
     }
 
     #[test]
     fn memory_that_appeared_during_a_scan_is_new_when_ksmd_is_parked() {
         let mut guests = marked(&[guest(1, 100)]);
-        let later = [Holding { minor_faults: 5, cpu_ticks: 7, ..guest(1, 150) }, guest(2, 30)];
+        let later = [ProcessHolding { minor_faults: 5, cpu_ticks: 7, ..guest(1, 150) }, guest(2, 30)];
         guests.rest(&later);
-        let expected = Changes { new_guests: 1, grown_bytes: 80, has_faulted: true, ..Changes::default() };
+        let expected =
+            GuestChanges { new_guests: 1, grown_bytes: 80, has_faulted: true, ..GuestChanges::default() };
         assert_eq!(guests.follow(&later), expected, "its activity meanwhile has been looked at");
     }
 
     #[test]
     fn what_a_guest_grows_by_is_settled_once_it_has_filled_its_memory() {
         let mut guests = marked(&[guest(1, 100)]);
-        let growth = |guests: &mut Guests, bytes| {
+        let growth = |guests: &mut GuestMarks, bytes| {
             let changes = guests.follow(&[guest(1, bytes)]);
             (changes.grown_bytes, changes.settled_bytes)
         };
@@ -189,7 +195,7 @@ mod tests {
     #[test]
     fn merged_pages_of_ended_guests_are_noted() {
         let mut guests = marked(&[guest(1, 100), guest(2, 100)]);
-        guests.follow(&[guest(1, 100), Holding { merged_pages: 7, ..guest(2, 100) }]);
+        guests.follow(&[guest(1, 100), ProcessHolding { merged_pages: 7, ..guest(2, 100) }]);
         let after = [guest(1, 100)];
         assert_eq!(guests.follow(&after).ended_pages, 7);
         guests.mark(&after);
@@ -199,7 +205,7 @@ mod tests {
     #[test]
     fn a_reused_pid_is_a_new_guest() {
         let mut guests = marked(&[guest(1, 100)]);
-        let other = Holding { id: ProcessId { pid: 1, start_ticks: 2 }, ..guest(1, 100) };
+        let other = ProcessHolding { id: ProcessId { pid: 1, start_ticks: 2 }, ..guest(1, 100) };
         assert_eq!(guests.follow(&[other]).new_guests, 1);
     }
 }

@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Profit, ProfitConfig};
-use crate::controller::{Applied, Controller, Host, Tick};
-use crate::decide::{Decision, Limits, Policy, Share, View};
-use crate::knobs::{Knob, Knobs};
+use super::{ProfitConfig, ProfitPolicy};
+use crate::controller::{ApplyOutcome, KsmHost, PolicyController, TickOutcome};
+use crate::decide::{CpuShare, Policy, PolicyDecision, PolicyLimits, PolicyView};
+use crate::knobs::{Knob, KnobSettings};
 use crate::sample::Sample;
-use crate::scan::Ksmd;
-use crate::sim::{Config, Costs, GuestId, Machine, UNIQUE};
+use crate::scan::KsmdState;
+use crate::sim::{SimConfig, SimCosts, SimGuestId, SimMachine, UNIQUE};
 use crate::trial::SimHost;
 
 /// A guest: when it starts, the pages that it gets one after the other, and how long after each other.
 #[derive(Debug, Clone)]
-struct Arrival {
+struct GuestArrival {
     at_ms: u64,
     parts: Vec<(u32, u64)>,
 }
 
 /// The delays of one turn, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Delays {
+struct TurnDelays {
     /// Between looking at processes and at ksmd.
     seeing: u64,
     /// From looking to doing.
@@ -38,10 +38,10 @@ struct Delays {
 }
 
 #[derive(Debug, Clone)]
-struct Story {
-    guests: Vec<Arrival>,
+struct LateStory {
+    guests: Vec<GuestArrival>,
     /// Used in turn.
-    delays: Vec<Delays>,
+    delays: Vec<TurnDelays>,
     /// Milliseconds that ksmd ran before the first decision.
     before_ms: u64,
     share: f64,
@@ -62,16 +62,16 @@ fn delay() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0_u64..5, 3 => 0_u64..60, 1 => 0_u64..1000]
 }
 
-fn delays() -> impl Strategy<Value = Delays> {
-    (delay(), delay(), delay()).prop_map(|(seeing, acting, looking)| Delays { seeing, acting, looking })
+fn delays() -> impl Strategy<Value = TurnDelays> {
+    (delay(), delay(), delay()).prop_map(|(seeing, acting, looking)| TurnDelays { seeing, acting, looking })
 }
 
-fn arrival() -> impl Strategy<Value = Arrival> {
+fn arrival() -> impl Strategy<Value = GuestArrival> {
     let part = (1_u32..3000, prop_oneof![3 => 0_u64..20, 2 => 0_u64..400]);
-    (0_u64..4000, prop::collection::vec(part, 1..5)).prop_map(|(at_ms, parts)| Arrival { at_ms, parts })
+    (0_u64..4000, prop::collection::vec(part, 1..5)).prop_map(|(at_ms, parts)| GuestArrival { at_ms, parts })
 }
 
-fn story() -> impl Strategy<Value = Story> {
+fn story() -> impl Strategy<Value = LateStory> {
     (
         prop::collection::vec(arrival(), 2..5),
         prop::collection::vec(delays(), 1..40),
@@ -80,7 +80,7 @@ fn story() -> impl Strategy<Value = Story> {
         any::<bool>(),
         any::<bool>(),
     )
-        .prop_map(|(guests, delays, before_ms, share, has_page_samples, can_rest)| Story {
+        .prop_map(|(guests, delays, before_ms, share, has_page_samples, can_rest)| LateStory {
             guests,
             delays,
             before_ms,
@@ -92,13 +92,13 @@ fn story() -> impl Strategy<Value = Story> {
 
 /// The pages that guests get and the times at which they do, in order. Two pages of three are the same in all guests.
 #[derive(Debug)]
-struct Filling {
+struct GuestFilling {
     steps: VecDeque<(Duration, usize, u32, u32)>,
-    ids: Vec<Option<GuestId>>,
+    ids: Vec<Option<SimGuestId>>,
 }
 
-impl Filling {
-    fn of(guests: &[Arrival]) -> Self {
+impl GuestFilling {
+    fn from_arrivals(guests: &[GuestArrival]) -> Self {
         let mut steps = Vec::new();
         for (guest, arrival) in guests.iter().enumerate() {
             let (mut at, mut first) = (arrival.at_ms, 0);
@@ -113,7 +113,7 @@ impl Filling {
     }
 
     /// Advances time while guests fill their memory.
-    fn advance(&mut self, machine: &mut Machine, by: Duration) {
+    fn advance(&mut self, machine: &mut SimMachine, by: Duration) {
         let end = machine.now() + by;
         while let Some((at, guest, first, pages)) = self.steps.front().copied().filter(|step| step.0 <= end) {
             machine.advance(at.saturating_sub(machine.now()));
@@ -132,9 +132,9 @@ impl Filling {
 #[derive(Debug)]
 struct LateHost {
     host: SimHost,
-    filling: Filling,
+    filling: GuestFilling,
     /// The delay of this turn.
-    delays: Delays,
+    delays: TurnDelays,
     /// True if this turn has begun to act.
     acts: bool,
     /// True if ksmd stood between two passes when the sample was taken.
@@ -153,14 +153,14 @@ impl LateHost {
     }
 }
 
-impl Host for LateHost {
+impl KsmHost for LateHost {
     fn sample(&mut self) -> Sample {
-        let (first, took) = (self.host.look(), Duration::from_millis(self.delays.seeing));
+        let (first, took) = (self.host.sample_kernel(), Duration::from_millis(self.delays.seeing));
         self.advance(took);
         let mut sample = match first.ksm.run.get() {
             Some(1) => {
                 let Sample { rest, at, processes, .. } = first;
-                Sample { at, took, rest, processes, ..self.host.look() }
+                Sample { at, took, rest, processes, ..self.host.sample_kernel() }
             }
             _ => first,
         };
@@ -170,9 +170,9 @@ impl Host for LateHost {
         sample
     }
 
-    fn apply(&mut self, knobs: &Knobs) -> Applied {
+    fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         self.begin_to_act();
-        Host::apply(&mut self.host, knobs)
+        KsmHost::apply(&mut self.host, knobs)
     }
 
     fn enable_page_sampling(&mut self, wanted: bool) {
@@ -181,14 +181,14 @@ impl Host for LateHost {
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
         self.begin_to_act();
-        Host::hold(&mut self.host, until_next, rest_after)
+        KsmHost::hold(&mut self.host, until_next, rest_after)
     }
 }
 
 /// `profit`, which never takes a ksmd that stands in the middle of a pass for one that stands at its end.
 #[derive(Debug)]
 struct CheckedProfit {
-    profit: Profit,
+    profit: ProfitPolicy,
     is_between_passes: Arc<AtomicBool>,
 }
 
@@ -201,9 +201,9 @@ impl Policy for CheckedProfit {
         self.profit.wants_page_samples()
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let decision = self.profit.decide(view);
-        let ksmd = Ksmd::of(view.now, view.history, view.limits);
+        let ksmd = KsmdState::from_sample(view.now, view.history, view.limits);
         let stands = !ksmd.runs && self.profit.scanner.is_between_passes(&ksmd);
         assert!(!stands || self.is_between_passes.load(Relaxed), "ksmd stands in the middle of a pass");
         decision
@@ -211,9 +211,9 @@ impl Policy for CheckedProfit {
 }
 
 /// One look, decision and change, each as late as it may be.
-fn turn(controller: &mut Controller<LateHost>, delays: Delays) -> String {
+fn turn(controller: &mut PolicyController<LateHost>, delays: TurnDelays) -> String {
     controller.host_mut().delays = delays;
-    let Tick { sample, decision, applied, .. } = controller.tick();
+    let TickOutcome { sample, decision, applied, .. } = controller.tick();
     assert!(applied.is_complete(), "{applied:?}");
     controller.host_mut().advance(decision.check_after + Duration::from_millis(delays.looking));
     format!(
@@ -227,23 +227,23 @@ fn turn(controller: &mut Controller<LateHost>, delays: Delays) -> String {
 }
 
 /// Plays a story. Returns the pages that are not merged in the end, and the turns that led to it.
-fn tell(story: &Story, config: Config, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
-    let limits = Limits { max_cpu: Share::new(story.share).unwrap(), ..Limits::default() };
-    let host = SimHost::new(Machine::new(config)).without_sketches();
+fn play_late(story: &LateStory, config: SimConfig, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
+    let limits = PolicyLimits { max_cpu: CpuShare::new(story.share).unwrap(), ..PolicyLimits::default() };
+    let host = SimHost::new(SimMachine::new(config)).without_sketches();
     let host = if story.has_page_samples { host } else { host.without_page_samples() };
     let host = if story.can_rest { host } else { host.without_rest() };
     let is_between_passes = Arc::new(AtomicBool::new(false));
     let mut host = LateHost {
         host,
-        filling: Filling::of(&story.guests),
-        delays: Delays::default(),
+        filling: GuestFilling::from_arrivals(&story.guests),
+        delays: TurnDelays::default(),
         acts: false,
         is_between_passes: Arc::clone(&is_between_passes),
     };
     host.host.machine.write(Knob::Run, 1).unwrap();
     host.advance(Duration::from_millis(story.before_ms));
-    let policy = CheckedProfit { profit: Profit::new(policy), is_between_passes };
-    let mut controller = Controller::new(host, Box::new(policy), limits);
+    let policy = CheckedProfit { profit: ProfitPolicy::new(policy), is_between_passes };
+    let mut controller = PolicyController::new(host, Box::new(policy), limits);
     let mut delays = story.delays.iter().copied().cycle();
     let mut told = Vec::new();
     while !controller.host().filling.steps.is_empty() {
@@ -262,7 +262,7 @@ proptest! {
 
     #[test]
     fn what_is_equal_ends_up_merged_however_late_everything_is(story in story()) {
-        let (left, told) = tell(&story, Config::default(), ProfitConfig::default(), AFTER);
+        let (left, told) = play_late(&story, SimConfig::default(), ProfitConfig::default(), AFTER);
         prop_assert_eq!(left, 0, "{}", told.join("\n"));
     }
 }
@@ -272,8 +272,8 @@ proptest! {
 
     #[test]
     fn what_is_equal_ends_up_merged_where_clean_passes_are_dear(story in story()) {
-        let costs = Costs::default();
-        let costs = Costs {
+        let costs = SimCosts::default();
+        let costs = SimCosts {
             checksum: costs.checksum * DEAR,
             unshared: costs.unshared * DEAR,
             merge: costs.merge * DEAR,
@@ -286,8 +286,8 @@ proptest! {
             pressed_price_mib_per_cpu_second: usual.pressed_price_mib_per_cpu_second / DEAR as f64,
             ..usual
         };
-        let config = Config { costs, ..Config::default() };
-        let (left, told) = tell(&Story { share: 1.0, ..story }, config, policy, AFTER_DEAR);
+        let config = SimConfig { costs, ..SimConfig::default() };
+        let (left, told) = play_late(&LateStory { share: 1.0, ..story }, config, policy, AFTER_DEAR);
         let last = told.len().saturating_sub(400);
         prop_assert_eq!(left, 0, "{}", told[last..].join("\n"));
     }

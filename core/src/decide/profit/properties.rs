@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Profit, ProfitConfig};
-use crate::decide::Limits;
-use crate::sim::{Fleet, PAGE_SIZE};
-use crate::trial::{Outcome, SimHost, Trial};
+use super::{ProfitConfig, ProfitPolicy};
+use crate::decide::PolicyLimits;
+use crate::sim::{PAGE_SIZE, SimFleet};
+use crate::trial::{FleetOutcome, PolicyTrial, SimHost};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,11 +37,11 @@ fn writes() -> impl Strategy<Value = (f64, u64)> {
 
 /// Fleets of ten minutes on small hosts. In one of four no page equals another. Between two exchanges there is time for
 /// a scan.
-fn fleet() -> impl Strategy<Value = Fleet> {
+fn fleet() -> impl Strategy<Value = SimFleet> {
     let host = (128_u64..640, 1_u64..16);
     let life = (prop_oneof![1 => Just(0), 2 => 20_u64..300], prop_oneof![1 => Just(0.0), 1 => 0.0..0.2]);
     (host, parts(), writes(), writes(), life, any::<u64>()).prop_map(
-        |((host, start_every), (common, image, zero), rewritten, working, (exchange, growing), seed)| Fleet {
+        |((host, start_every), (common, image, zero), rewritten, working, (exchange, growing), seed)| SimFleet {
             host_bytes: host * MIB,
             images: 3,
             size_step: 16 * MIB,
@@ -61,29 +61,29 @@ fn fleet() -> impl Strategy<Value = Fleet> {
             exchange_every: Duration::from_secs(exchange),
             duration: Duration::from_secs(600),
             seed,
-            ..Fleet::default()
+            ..SimFleet::default()
         },
     )
 }
 
 /// The fleet under `profit` with these settings.
-fn trial(fleet: &Fleet, config: ProfitConfig, has_page_samples: bool) -> Trial {
+fn trial(fleet: &SimFleet, config: ProfitConfig, has_page_samples: bool) -> PolicyTrial {
     let host = SimHost::new(fleet.machine(RUN_PAGES));
     let host = if has_page_samples { host } else { host.without_page_samples() };
-    Trial::on(host, Box::new(Profit::new(config)), Limits::default())
+    PolicyTrial::with_host(host, Box::new(ProfitPolicy::new(config)), PolicyLimits::default())
 }
 
 /// CPU-seconds of ksmd that brought less than the price: for new memory, and for all other reasons.
 #[derive(Debug, Default)]
-struct Waste {
+struct CpuWaste {
     for_new: f64,
     others: f64,
 }
 
-impl Waste {
+impl CpuWaste {
     /// Plays a fleet's story and sums up its waste. A scan wastes what it costs beyond the bytes that it merges, at the
     /// price, which is the same whether memory is short or not: the policy is judged by what it decides by.
-    fn of(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Self {
+    fn from_fleet(fleet: &SimFleet, price_mib: f64, has_page_samples: bool) -> Self {
         const STEP: Duration = Duration::from_millis(50);
         let config = ProfitConfig {
             price_mib_per_cpu_second: price_mib,
@@ -113,8 +113,8 @@ impl Waste {
 }
 
 /// Asserts that scans for new memory waste no more than a trial of it, and all others no more than the budget.
-fn assert_bounded(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Result<(), TestCaseError> {
-    let waste = Waste::of(fleet, price_mib, has_page_samples);
+fn assert_bounded(fleet: &SimFleet, price_mib: f64, has_page_samples: bool) -> Result<(), TestCaseError> {
+    let waste = CpuWaste::from_fleet(fleet, price_mib, has_page_samples);
     let pages = fleet.host_bytes as f64 * fleet.full / PAGE_SIZE as f64;
     let two_passes = 2.0 * pages * VISIT_SECONDS;
     let budget = fleet.duration.as_secs_f64() * ProfitConfig::default().probe_cpu_percent / 100.0;
@@ -128,7 +128,7 @@ fn assert_bounded(fleet: &Fleet, price_mib: f64, has_page_samples: bool) -> Resu
 /// Each of its revisits tries fewer sampled pages than can be learned from.
 #[test]
 fn scans_of_few_sampled_pages_teach_together() {
-    let fleet = Fleet {
+    let fleet = SimFleet {
         host_bytes: 569 * MIB,
         images: 3,
         size_step: 16 * MIB,
@@ -146,7 +146,7 @@ fn scans_of_few_sampled_pages_teach_together() {
         exchange_every: Duration::ZERO,
         duration: Duration::from_secs(600),
         seed: 107_781_307_751_984_446,
-        ..Fleet::default()
+        ..SimFleet::default()
     };
     assert_bounded(&fleet, PRESSED, true).unwrap();
 }
@@ -171,8 +171,8 @@ proptest! {
     #[test]
     fn the_same_fleet_always_comes_to_the_same(fleet in fleet()) {
         let outcome = || {
-            let policy = Box::new(Profit::new(ProfitConfig::default()));
-            Outcome::of(&fleet, RUN_PAGES, policy, Limits::default(), |_| true)
+            let policy = Box::new(ProfitPolicy::new(ProfitConfig::default()));
+            FleetOutcome::from_fleet(&fleet, RUN_PAGES, policy, PolicyLimits::default(), |_| true)
         };
         prop_assert_eq!(outcome(), outcome());
     }
@@ -181,7 +181,7 @@ proptest! {
     /// no sign, and page samples see the rest with luck.
     #[test]
     fn no_guest_is_forgotten(fleet in fleet(), has_page_samples: bool) {
-        let fleet = Fleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };
+        let fleet = SimFleet { rewritten: 0.0, working: 0.0, booting: 0.0, ..fleet };
         let mut trial = trial(&fleet, ProfitConfig::default(), has_page_samples);
         trial.run_until(fleet.duration + Duration::from_secs(3 * 3600));
         let left = trial.machine().attainable_pages().abs_diff(trial.machine().truly_saved_pages());

@@ -31,7 +31,7 @@ impl ScanReason {
         }
     }
 
-    /// The word for it in a [`crate::decide::Reason`].
+    /// The word for it in a [`crate::decide::DecisionReason`].
     pub fn state(self) -> &'static str {
         match self {
             Self::Burst | Self::Finish | Self::Retry | Self::Meet => "burst",

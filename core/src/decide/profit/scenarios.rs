@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use super::tests::Run;
-use crate::decide::Limits;
-use crate::sim::{Config, Plan, UNIQUE};
+use super::tests::ProfitRun;
+use crate::decide::PolicyLimits;
+use crate::sim::{GuestPlan, SimConfig, UNIQUE};
 
 const MIB: u32 = 256;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Plays a run. Returns its savings as a part of what could be saved, and ksmd's CPU-seconds.
-fn play(plans: Vec<Plan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
-    let mut run = Run::sampled(has_page_samples);
+fn play(plans: Vec<GuestPlan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
+    let mut run = ProfitRun::sampled(has_page_samples);
     plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     let (mut saved, mut could) = (0.0, 1.0);
     for tick in 0..seconds * 4 {
@@ -24,7 +24,7 @@ fn play(plans: Vec<Plan>, seconds: u64, has_page_samples: bool) -> (f64, f64) {
     (saved / could, run.ksmd_seconds())
 }
 
-fn check(plans: impl Fn() -> Vec<Plan>, seconds: u64, least: f64, most: f64, most_without: f64) {
+fn check(plans: impl Fn() -> Vec<GuestPlan>, seconds: u64, least: f64, most: f64, most_without: f64) {
     for (has_page_samples, most) in [(true, most), (false, most_without)] {
         let (share, cpu) = play(plans(), seconds, has_page_samples);
         assert!(share >= least, "page samples {has_page_samples}: {:.1} %", share * 100.0);
@@ -32,8 +32,8 @@ fn check(plans: impl Fn() -> Vec<Plan>, seconds: u64, least: f64, most: f64, mos
     }
 }
 
-fn guest(name: &str, number: u32, at: u64) -> Plan {
-    Plan::new(format!("{name}-{number}")).starting_at(Duration::from_secs(at)).busy(50)
+fn guest(name: &str, number: u32, at: u64) -> GuestPlan {
+    GuestPlan::new(format!("{name}-{number}")).starting_at(Duration::from_secs(at)).busy(50)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn churn() {
 /// Two guests, a part of which is a build's own while it runs and the same in both once it is done.
 #[test]
 fn build() {
-    let mut run = Run::new(Config::default(), Limits::default());
+    let mut run = ProfitRun::new(SimConfig::default(), PolicyLimits::default());
     let part = || (1..=u64::from(64 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(128 * MIB)).chain((0..u64::from(192 * MIB)).map(|_| UNIQUE));
     let ids = [0, 1].map(|_| run.machine_mut().add_guest("vm", part().chain(rest())));
@@ -104,7 +104,7 @@ fn build() {
 /// saved of what could be, ksmd's CPU-seconds, and merged pages that were written to.
 fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
     const START: u64 = 10;
-    let mut run = Run::new(Config::default(), Limits::default());
+    let mut run = ProfitRun::new(SimConfig::default(), PolicyLimits::default());
     let part = || (1..=u64::from(32 * MIB)).map(|page| page << 20);
     let rest = || (1..=u64::from(64 * MIB)).chain((0..u64::from(64 * MIB)).map(|_| UNIQUE));
     let ids = [0; 4].map(|_| run.machine_mut().add_guest("clone", part().chain(rest())));

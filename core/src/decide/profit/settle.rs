@@ -1,25 +1,25 @@
 //! Judging a scan that has ended: what is learned from it, and what comes next.
 
-use super::arrivals::Arrivals;
-use super::beliefs::Beliefs;
+use super::arrivals::ArrivalModel;
+use super::beliefs::ScanBeliefs;
 use super::constants::SOONEST_LOOK;
-use super::guests::Changes;
+use super::guests::GuestChanges;
 use super::probability::MergeProbability;
 use super::scan_reason::ScanReason;
-use super::situation::Situation;
-use super::{Profit, Running, text};
-use crate::decide::Decision;
-use crate::scan::Report;
+use super::situation::HostSituation;
+use super::{ProfitPolicy, RunningScan, text};
+use crate::decide::PolicyDecision;
+use crate::scan::ScanReport;
 
-impl Profit {
+impl ProfitPolicy {
     /// Judges a scan that has ended, and parks, for a short while if a further scan is expected to pay.
     pub(super) fn settle(
         &mut self,
-        running: &Running,
-        report: &Report,
-        changes: Changes,
-        now: &Situation,
-    ) -> Decision {
+        running: &RunningScan,
+        report: &ScanReport,
+        changes: GuestChanges,
+        now: &HostSituation,
+    ) -> PolicyDecision {
         self.scanner.finish(&running.scan);
         let (reason, outcome, job) = (running.reason, &report.outcome, running.scan.job());
         let was_sampled = reason == ScanReason::Probe && now.has_page_samples();
@@ -42,7 +42,7 @@ impl Profit {
             self.copied_pages = now.copied_pages;
         }
         if matches!(reason, ScanReason::Burst | ScanReason::Meet) {
-            self.arrivals.look(&self.guests, now);
+            self.arrivals.estimate_unmet(&self.guests, now);
         }
         if reason == ScanReason::Meet {
             self.arrivals.learn(outcome);
@@ -66,9 +66,9 @@ impl Profit {
             ScanReason::Finish | ScanReason::Retry => {}
             ScanReason::Probe => {
                 self.probes.learn(worth, now.constants.trials_of_scan);
-                self.exploration.note(outcome, now.price);
+                self.exploration.charge_scan(outcome, now.price);
             }
-            _ => self.exploration.note(outcome, now.price),
+            _ => self.exploration.charge_scan(outcome, now.price),
         }
         let mut figures = text::outcome(reason, outcome, now.price);
         if reason == ScanReason::Burst
@@ -85,7 +85,7 @@ impl Profit {
         }
         if reason == ScanReason::Burst
             && awaited > 0
-            && !Arrivals::skips_old(changes, now)
+            && !ArrivalModel::skips_old(changes, now)
             && self.clean_burst_pays(awaited, now)
         {
             return self.park(ScanReason::Finish, now.constants.settle(), figures, now);
@@ -94,7 +94,7 @@ impl Profit {
             return self.park(ScanReason::Retry, now.constants.settle(), figures, now);
         }
         if !now.has_page_samples() {
-            self.promised = Beliefs::of_changing(now, &self.experience);
+            self.promised = ScanBeliefs::of_changing(now, &self.experience);
             let price = (now.ksmd.clean_pass_seconds * now.price).max(now.ksmd.page_size as f64);
             if job.coverage.is_clean() && self.at_best(self.promised.unknown) >= price {
                 return self.park(ScanReason::Sustain, now.constants.settle(), figures, now);

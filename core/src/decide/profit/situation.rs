@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::decide::View;
+use crate::decide::PolicyView;
 use crate::reading::Reading;
-use crate::sample::{PageSamples, Process, ProcessId, Sample, Sketches};
-use crate::scan::Ksmd;
+use crate::sample::{HostSketches, PageSamples, ProcessId, ProcessSample, Sample};
+use crate::scan::KsmdState;
 
 use super::config::ProfitConfig;
 use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
 
 /// The memory of one process, and its activity so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holding {
+pub struct ProcessHolding {
     pub id: ProcessId,
     /// Resident bytes and those of pages that are merged with the zero page. Such a page leaves RSS and is back in it
     /// once it is written to, but to ksmd it is not new.
@@ -25,10 +25,10 @@ pub struct Holding {
 
 /// The host at one sample, as far as `profit` is concerned.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Situation {
-    pub ksmd: Ksmd,
+pub struct HostSituation {
+    pub ksmd: KsmdState,
     /// The processes with mergeable memory.
-    pub processes: Vec<Holding>,
+    pub processes: Vec<ProcessHolding>,
     /// Bytes that these processes hold.
     pub held_bytes: u64,
     /// Growth in bytes that is worth a burst: `growth_mib` or an eighth of the held bytes, whichever is less.
@@ -38,7 +38,7 @@ pub struct Situation {
     /// `None` where no pages are sampled.
     pub page_samples: Option<PageSamples>,
     /// `None` where no sketches of guests are kept.
-    pub sketches: Option<Arc<Sketches>>,
+    pub sketches: Option<Arc<HostSketches>>,
     /// Pages that ksmd tracks and that are not merged.
     pub unmerged_pages: u64,
     /// The merged part of the pages that do not change.
@@ -54,18 +54,19 @@ pub struct Situation {
     pub constants: Constants,
 }
 
-impl Situation {
+impl HostSituation {
     /// Derives the situation from `view`.
-    pub fn of(view: &View<'_>, config: &ProfitConfig) -> Self {
+    pub fn from_view(view: &PolicyView<'_>, config: &ProfitConfig) -> Self {
         let (now, ksm) = (view.now, &view.now.ksm);
         let processes = now.processes.iter().filter(|process| process.may_merge());
-        let processes: Vec<_> = processes.map(|process| Holding::of(process, now.page_size)).collect();
+        let processes: Vec<_> =
+            processes.map(|process| ProcessHolding::from_process(process, now.page_size)).collect();
         let held_bytes = processes.iter().fold(0, |sum: u64, holding| sum.saturating_add(holding.bytes));
         let most = (config.growth_mib * f64::from(1 << 20)) as u64;
         let [shared, sharing] = [&ksm.pages_shared, &ksm.pages_sharing].map(|pages| pages.get().unwrap_or(0));
         let (saved, unmerged) = (ksm.saved_pages() as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
         Self {
-            ksmd: Ksmd::of(now, view.history, view.limits),
+            ksmd: KsmdState::from_sample(now, view.history, view.limits),
             held_bytes,
             processes,
             growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
@@ -84,10 +85,15 @@ impl Situation {
 
     /// For tests: a host with these processes at a time. Six tenths of the pages are unmerged.
     #[cfg(test)]
-    pub fn for_test(at: std::time::Duration, clean_pass_seconds: f64, price: f64, processes: Vec<Holding>) -> Self {
+    pub fn for_test(
+        at: std::time::Duration,
+        clean_pass_seconds: f64,
+        price: f64,
+        processes: Vec<ProcessHolding>,
+    ) -> Self {
         let (now, history, limits) =
             (Sample { at, page_size: 4096, ..Sample::default() }, Default::default(), Default::default());
-        let view = View { now: &now, history: &history, limits: &limits };
+        let view = PolicyView { now: &now, history: &history, limits: &limits };
         let held_bytes: u64 = processes.iter().map(|holding| holding.bytes).sum();
         let mut situation = Self {
             held_bytes,
@@ -95,7 +101,7 @@ impl Situation {
             price,
             unmerged_pages: held_bytes / 4096 / 10 * 6,
             processes,
-            ..Self::of(&view, &ProfitConfig::default())
+            ..Self::from_view(&view, &ProfitConfig::default())
         };
         situation.ksmd.clean_pass_seconds = clean_pass_seconds;
         situation.young_passes = 0;
@@ -135,13 +141,13 @@ impl Situation {
     }
 }
 
-impl Holding {
+impl ProcessHolding {
     /// Bytes that are merged.
     pub fn merged_bytes(&self, page_size: u64) -> f64 {
         self.merged_pages.saturating_mul(page_size) as f64
     }
 
-    fn of(process: &Process, page_size: u64) -> Self {
+    fn from_process(process: &ProcessSample, page_size: u64) -> Self {
         let zero_pages = process.zero_pages();
         Self {
             id: process.id,
@@ -176,7 +182,7 @@ fn price(config: &ProfitConfig, pressure: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{KsmStat, Meminfo, Psi, Stall};
+    use crate::kernel::{KsmStat, Meminfo, Psi, StallTimes};
 
     fn sample(available: u64) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
@@ -193,7 +199,11 @@ mod tests {
             let ksm = KsmStat { zero_pages: Some(zero_pages), ..KsmStat::default() };
             let id = ProcessId { pid: 1, start_ticks: 1 };
             let name = "guest".into();
-            Holding::of(&Process { id, name, is_vm: true, rss_bytes, cpu_ticks: 0, minor_faults: 0, ksm }, 10).bytes
+            ProcessHolding::from_process(
+                &ProcessSample { id, name, is_vm: true, rss_bytes, cpu_ticks: 0, minor_faults: 0, ksm },
+                10,
+            )
+            .bytes
         };
         assert_eq!((held(100, 0), held(30, 7), held(80, 2), held(130, 2)), (100, 100, 100, 150));
     }
@@ -214,7 +224,7 @@ mod tests {
     #[test]
     fn stalls_count_as_pressure_even_while_memory_seems_available() {
         let mut sample = sample(80);
-        let some = Stall { avg10: 5.0, ..Stall::default() };
+        let some = StallTimes { avg10: 5.0, ..StallTimes::default() };
         sample.memory_pressure = Reading::Value(Psi { some });
         assert_eq!(pressure(&sample), 0.5);
     }

@@ -4,31 +4,31 @@
 use rustc_hash::FxHashMap;
 
 use super::constants::{KNOWN_PART, KNOWN_PART_OF_OTHERS};
-use super::guests::Guests;
-use super::situation::{Holding, Situation};
-use crate::sample::{Estimate, Matches, ProcessId};
+use super::guests::GuestMarks;
+use super::situation::{HostSituation, ProcessHolding};
+use crate::sample::{ByteEstimate, ProcessId, SketchMatches};
 
 /// Guests that ksmd has not visited.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Arriving {
+pub struct ArrivingGuests {
     /// Bytes that merge: with merged contents, with each other, and with unmerged pages of others.
-    pub merging: Estimate,
+    pub merging: ByteEstimate,
     /// Bytes that they hold.
     pub bytes: f64,
 }
 
 /// The estimate for arriving guests by the newest sketches.
 #[derive(Debug, Clone, Default)]
-pub struct Sketched {
+pub struct ArrivalEstimate {
     /// The key of the estimate: the guests, the number of their sketches, and the passes of ksmd. Other guests'
     /// sketches that are renewed meanwhile say little else.
     of: (u64, usize, u64),
-    arriving: Option<Arriving>,
+    arriving: Option<ArrivingGuests>,
 }
 
-impl Sketched {
+impl ArrivalEstimate {
     /// Updates the estimate from the newest sketches.
-    pub fn follow(&mut self, guests: &Guests, now: &Situation) {
+    pub fn follow(&mut self, guests: &GuestMarks, now: &HostSituation) {
         let Some(sketches) = &now.sketches else {
             *self = Self::default();
             return;
@@ -40,27 +40,27 @@ impl Sketched {
         let of = (arriving, sketched, sketches.full_scans);
         if of != self.of {
             let found = matches(now, |holding| !guests.has_visited(holding.id), |_| true);
-            self.arriving = found.map(|(found, _)| Arriving { merging: found.all(), bytes: found.new_bytes });
+            self.arriving = found.map(|(found, _)| ArrivingGuests { merging: found.all(), bytes: found.new_bytes });
             self.of = of;
         }
     }
 
     /// Returns the estimate for guests that ksmd has not visited.
-    pub fn arriving(&self) -> Option<Arriving> {
+    pub fn arriving(&self) -> Option<ArrivingGuests> {
         self.arriving
     }
 }
 
 /// Estimates what visited guests hold that only a clean pass merges; `None` if sketches do not say. `met`: bytes of
 /// each guest when such a pass last visited it.
-pub fn unmet(guests: &Guests, met: &FxHashMap<ProcessId, u64>, now: &Situation) -> Option<Estimate> {
+pub fn unmet(guests: &GuestMarks, met: &FxHashMap<ProcessId, u64>, now: &HostSituation) -> Option<ByteEstimate> {
     now.sketches.as_ref().filter(|sketches| sketches.full_scans == now.ksmd.full_scans)?;
-    let is_met = |holding: &Holding| {
+    let is_met = |holding: &ProcessHolding| {
         met.get(&holding.id).is_some_and(|bytes| *bytes as f64 >= holding.bytes as f64 * KNOWN_PART)
     };
-    let is_visited = |holding: &Holding| guests.has_visited(holding.id);
+    let is_visited = |holding: &ProcessHolding| guests.has_visited(holding.id);
     let (found, scale) = matches(now, |holding| is_visited(holding) && !is_met(holding), is_visited)?;
-    Some(Estimate {
+    Some(ByteEstimate {
         bytes: found.unmerged.bytes * scale + found.new.bytes,
         error: (found.unmerged.error * scale).hypot(found.new.error),
     })
@@ -69,12 +69,13 @@ pub fn unmet(guests: &Guests, met: &FxHashMap<ProcessId, u64>, now: &Situation) 
 /// Estimates what new guests have in common with others, with the factor from the sketched ones of these to all; `None`
 /// if too few have a sketch.
 fn matches(
-    now: &Situation,
-    is_new: impl Fn(&Holding) -> bool,
-    is_other: impl Fn(&Holding) -> bool,
-) -> Option<(Matches, f64)> {
+    now: &HostSituation,
+    is_new: impl Fn(&ProcessHolding) -> bool,
+    is_other: impl Fn(&ProcessHolding) -> bool,
+) -> Option<(SketchMatches, f64)> {
     let sketches = now.sketches.as_ref()?;
-    let kind = |holding: &Holding| is_new(holding).then_some(true).or_else(|| is_other(holding).then_some(false));
+    let kind =
+        |holding: &ProcessHolding| is_new(holding).then_some(true).or_else(|| is_other(holding).then_some(false));
     let kinds: FxHashMap<ProcessId, bool> =
         now.processes.iter().filter_map(|holding| Some((holding.id, kind(holding)?))).collect();
     let bytes = |kind: bool| {

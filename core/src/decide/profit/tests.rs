@@ -4,60 +4,60 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Profit, ProfitConfig};
-use crate::controller::{Controller, Tick};
-use crate::decide::testing::{Host, holds_for_any};
-use crate::decide::{Decision, Limits, Share};
+use super::{ProfitConfig, ProfitPolicy};
+use crate::controller::{PolicyController, TickOutcome};
+use crate::decide::testing::{PolicyTestHost, holds_for_any};
+use crate::decide::{CpuShare, PolicyDecision, PolicyLimits};
 use crate::field::KernelVersion;
 use crate::knobs::Knob;
 use crate::reading::Reading;
-use crate::sim::{Config, GuestId, Machine, Plan, UNIQUE, clones};
+use crate::sim::{GuestPlan, SimConfig, SimGuestId, SimMachine, UNIQUE, clones};
 use crate::trial::SimHost;
 
 const MIB: u32 = 256;
 
 /// A simulated host under `profit`.
-pub(super) struct Run {
-    controller: Controller<SimHost>,
+pub(super) struct ProfitRun {
+    controller: PolicyController<SimHost>,
     /// The time, the state and ksmd's CPU time at each decision.
     log: Vec<(Duration, &'static str, u64)>,
 }
 
-impl Run {
-    pub(super) fn new(config: Config, limits: Limits) -> Self {
-        Self::on(SimHost::new(Machine::new(config)).without_sketches(), limits)
+impl ProfitRun {
+    pub(super) fn new(config: SimConfig, limits: PolicyLimits) -> Self {
+        Self::on(SimHost::new(SimMachine::new(config)).without_sketches(), limits)
     }
 
     /// A host after boot, with memory that may be read or not.
     pub(super) fn sampled(has_page_samples: bool) -> Self {
-        let host = SimHost::new(Machine::new(Config::default()));
+        let host = SimHost::new(SimMachine::new(SimConfig::default()));
         let host = if has_page_samples { host.without_sketches() } else { host.without_page_samples() };
-        Self::on(host, Limits::default())
+        Self::on(host, PolicyLimits::default())
     }
 
-    fn on(host: SimHost, limits: Limits) -> Self {
-        let policy = Box::new(Profit::new(ProfitConfig::default()));
-        Self { controller: Controller::new(host, policy, limits), log: Vec::new() }
+    fn on(host: SimHost, limits: PolicyLimits) -> Self {
+        let policy = Box::new(ProfitPolicy::new(ProfitConfig::default()));
+        Self { controller: PolicyController::new(host, policy, limits), log: Vec::new() }
     }
 
-    fn with(plans: Vec<Plan>) -> Self {
-        let mut run = Self::new(Config::default(), Limits::default());
+    fn with(plans: Vec<GuestPlan>) -> Self {
+        let mut run = Self::new(SimConfig::default(), PolicyLimits::default());
         plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
         run
     }
 
-    pub(super) fn machine(&self) -> &Machine {
+    pub(super) fn machine(&self) -> &SimMachine {
         &self.controller.host().machine
     }
 
-    pub(super) fn machine_mut(&mut self) -> &mut Machine {
+    pub(super) fn machine_mut(&mut self) -> &mut SimMachine {
         &mut self.controller.host_mut().machine
     }
 
     /// Runs the policy until `end`, or until `done` holds.
-    pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&Machine, &Decision) -> bool) {
+    pub(super) fn until(&mut self, end: Duration, mut done: impl FnMut(&SimMachine, &PolicyDecision) -> bool) {
         while self.machine().now() < end {
-            let Tick { sample, decision, applied, .. } = self.controller.tick();
+            let TickOutcome { sample, decision, applied, .. } = self.controller.tick();
             assert!(applied.is_complete(), "{applied:?}");
             self.log.push((sample.at, decision.reason.state, sample.ksmd_cpu_ns.get().unwrap()));
             if done(self.machine(), &decision) {
@@ -89,14 +89,14 @@ impl Run {
 }
 
 /// A guest like the prototype's: half equal, a tenth empty, a tenth rewritten, the rest unique.
-fn guest(plan: Plan, mib: u32) -> Plan {
+fn guest(plan: GuestPlan, mib: u32) -> GuestPlan {
     let part = |per_mille: u32| mib * MIB * per_mille / 1000;
     plan.equal(1, part(500)).zero(part(100)).rewritten(part(100), Duration::from_millis(500)).unique(part(300))
 }
 
 #[test]
 fn equal_guests_are_merged_within_seconds_and_then_cost_little() {
-    let mut run = Run::with(clones(4, "clone", |plan| guest(plan, 256)));
+    let mut run = ProfitRun::with(clones(4, "clone", |plan| guest(plan, 256)));
     run.until(Duration::from_secs(60), |machine, _| {
         machine.sample().ksm.saved_pages() * 100 >= machine.attainable_pages() * 99
     });
@@ -112,9 +112,9 @@ fn equal_guests_are_merged_within_seconds_and_then_cost_little() {
 fn a_late_clone_is_merged_at_once_however_old_the_others_are() {
     let mut plans = clones(2, "clone", |plan| guest(plan, 64));
     plans.extend(
-        (1..6).map(|n| guest(Plan::new(format!("late-{n}")), 64).starting_at(Duration::from_secs(150 * n))),
+        (1..6).map(|n| guest(GuestPlan::new(format!("late-{n}")), 64).starting_at(Duration::from_secs(150 * n))),
     );
-    let mut run = Run::with(plans);
+    let mut run = ProfitRun::with(plans);
     for n in 1..6 {
         run.until(Duration::from_secs(150 * n), |_, _| false);
         run.for_seconds(5);
@@ -124,8 +124,9 @@ fn a_late_clone_is_merged_at_once_however_old_the_others_are() {
 
 #[test]
 fn where_nothing_is_equal_ksmd_soon_sleeps() {
-    let mut run =
-        Run::with(clones(2, "odd", |plan| plan.unique(512 * MIB).rewritten(16 * MIB, Duration::from_secs(1))));
+    let mut run = ProfitRun::with(clones(2, "odd", |plan| {
+        plan.unique(512 * MIB).rewritten(16 * MIB, Duration::from_secs(1))
+    }));
     run.for_seconds(600);
     let learned = run.ksmd_seconds();
     run.for_seconds(3600);
@@ -135,7 +136,7 @@ fn where_nothing_is_equal_ksmd_soon_sleeps() {
 
 #[test]
 fn idle_guests_are_not_probed_at_all() {
-    let mut run = Run::with(clones(3, "idle", |plan| plan.equal(1, 64 * MIB).unique(64 * MIB)));
+    let mut run = ProfitRun::with(clones(3, "idle", |plan| plan.equal(1, 64 * MIB).unique(64 * MIB)));
     run.for_seconds(30);
     let settled = run.ksmd_seconds();
     run.for_seconds(24 * 3600);
@@ -147,7 +148,7 @@ fn idle_guests_are_not_probed_at_all() {
 fn pages_of_ended_guests_are_tidied_up() {
     let mut plans = clones(3, "clone", |plan| plan.equal(1, 64 * MIB));
     plans[2] = plans[2].clone().stopping_at(Duration::from_secs(60));
-    let mut run = Run::with(plans);
+    let mut run = ProfitRun::with(plans);
     run.for_seconds(50);
     assert_eq!(run.machine().sample().ksm.pages_sharing.get(), Some(2 * 64 * u64::from(MIB)));
     run.for_seconds(20);
@@ -156,7 +157,7 @@ fn pages_of_ended_guests_are_tidied_up() {
 }
 
 /// Two guests with equal stable memory, one of which is rewritten in place: no fault tells, and nothing grows.
-fn twins(run: &mut Run) -> [GuestId; 2] {
+fn twins(run: &mut ProfitRun) -> [SimGuestId; 2] {
     let pages = || (1..=u64::from(16 * MIB)).chain((0..u64::from(32 * MIB)).map(|_| UNIQUE));
     let ids = [run.machine_mut().add_guest("one", pages()), run.machine_mut().add_guest("two", pages())];
     run.for_seconds(30);
@@ -164,7 +165,7 @@ fn twins(run: &mut Run) -> [GuestId; 2] {
     ids
 }
 
-fn rewrite(run: &mut Run, guest: GuestId, content: impl Fn(u64) -> u64) {
+fn rewrite(run: &mut ProfitRun, guest: SimGuestId, content: impl Fn(u64) -> u64) {
     for page in 0..u64::from(16 * MIB) {
         assert!(run.machine_mut().write_page(guest, page as usize, content(page)));
     }
@@ -172,7 +173,7 @@ fn rewrite(run: &mut Run, guest: GuestId, content: impl Fn(u64) -> u64) {
 
 #[test]
 fn contents_that_revert_in_place_are_merged_within_seconds() {
-    let mut run = Run::with(Vec::new());
+    let mut run = ProfitRun::with(Vec::new());
     let [one, _] = twins(&mut run);
     rewrite(&mut run, one, |_| UNIQUE);
     run.for_seconds(60);
@@ -186,7 +187,7 @@ fn contents_that_revert_in_place_are_merged_within_seconds() {
 #[test]
 fn two_guests_that_revert_far_apart_are_merged_within_seconds_of_the_second() {
     for apart in [5, 40, 200] {
-        let mut run = Run::with(Vec::new());
+        let mut run = ProfitRun::with(Vec::new());
         let [one, two] = twins(&mut run);
         [one, two].into_iter().for_each(|guest| rewrite(&mut run, guest, |_| UNIQUE));
         run.for_seconds(30);
@@ -201,7 +202,7 @@ fn two_guests_that_revert_far_apart_are_merged_within_seconds_of_the_second() {
 /// The first twin's pages stay merged, each alone, when the second's are written to for good.
 #[test]
 fn free_partners_that_no_page_returns_to_do_not_keep_ksmd_busy() {
-    let mut run = Run::with(Vec::new());
+    let mut run = ProfitRun::with(Vec::new());
     let [one, two] = twins(&mut run);
     rewrite(&mut run, two, |_| UNIQUE);
     run.for_seconds(60);
@@ -222,7 +223,7 @@ fn free_partners_that_no_page_returns_to_do_not_keep_ksmd_busy() {
 
 #[test]
 fn contents_that_become_equal_in_place_for_the_first_time_are_merged_within_minutes() {
-    let mut run = Run::with(Vec::new());
+    let mut run = ProfitRun::with(Vec::new());
     for guest in twins(&mut run) {
         rewrite(&mut run, guest, |page| 1_000_000 + page);
     }
@@ -232,7 +233,7 @@ fn contents_that_become_equal_in_place_for_the_first_time_are_merged_within_minu
 
 #[test]
 fn guests_that_keep_changing_without_merging_are_soon_left_alone() {
-    let mut run = Run::with(Vec::new());
+    let mut run = ProfitRun::with(Vec::new());
     let [one, _] = twins(&mut run);
     let before = run.ksmd_seconds();
     for _ in 0..60 {
@@ -247,17 +248,17 @@ fn guests_that_keep_changing_without_merging_are_soon_left_alone() {
 #[test]
 fn a_new_guest_costs_one_visit_of_old_memory() {
     let mut plans = clones(4, "old", |plan| plan.equal(1, 16 * MIB).unique(112 * MIB));
-    plans.push(Plan::new("new").equal(1, 16 * MIB).unique(16 * MIB).starting_at(Duration::from_secs(60)));
-    let mut run = Run::with(plans);
+    plans.push(GuestPlan::new("new").equal(1, 16 * MIB).unique(16 * MIB).starting_at(Duration::from_secs(60)));
+    let mut run = ProfitRun::with(plans);
     // Three new guests have come and gone, the first in two smart passes: `smart_scan` skips memory when it meets it for the fifth time.
     for n in 0..3 {
         let starts = Duration::from_secs(10 + 10 * n);
-        let visitor = Plan::new(format!("visitor-{n}")).unique(8 * MIB).starting_at(starts);
+        let visitor = GuestPlan::new(format!("visitor-{n}")).unique(8 * MIB).starting_at(starts);
         run.machine_mut().start(visitor.stopping_at(starts + Duration::from_secs(5)));
     }
     run.for_seconds(59);
-    let visited = |run: &Run| run.machine().sample().ksm.pages_scanned.get().unwrap();
-    let skipped = |run: &Run| run.machine().sample().ksm.pages_skipped.get().unwrap();
+    let visited = |run: &ProfitRun| run.machine().sample().ksm.pages_scanned.get().unwrap();
+    let skipped = |run: &ProfitRun| run.machine().sample().ksm.pages_skipped.get().unwrap();
     let (before, skipped_before) = (visited(&run), skipped(&run));
     run.for_seconds(20);
     assert_eq!(run.saved_part(), 1.0);
@@ -268,16 +269,17 @@ fn a_new_guest_costs_one_visit_of_old_memory() {
 }
 
 /// Old guests of which a clean pass takes seconds: part of their memory is merged, and what `single` holds is not.
-fn dear_host() -> Run {
+fn dear_host() -> ProfitRun {
     let mut plans = clones(4, "old", |plan| plan.equal(1, 192 * MIB).unique(704 * MIB));
-    plans.push(Plan::new("single").equal(2, 192 * MIB).equal(1, 192 * MIB).unique(128 * MIB));
-    let mut run = Run::new(Config { cpus: 4, ..Config::default() }, Limits::default());
+    plans.push(GuestPlan::new("single").equal(2, 192 * MIB).equal(1, 192 * MIB).unique(128 * MIB));
+    let mut run = ProfitRun::new(SimConfig { cpus: 4, ..SimConfig::default() }, PolicyLimits::default());
     plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.for_seconds(60);
     // `smart_scan` skips what it has met four times. The passes for the first visitors cost as much as clean ones, and wait.
     for n in 0..4 {
         let starts = run.machine().now() + Duration::from_secs(1);
-        let visitor = Plan::new(format!("visitor-{n}")).equal(1, 256 * MIB).unique(64 * MIB).starting_at(starts);
+        let visitor =
+            GuestPlan::new(format!("visitor-{n}")).equal(1, 256 * MIB).unique(64 * MIB).starting_at(starts);
         run.machine_mut().start(visitor.stopping_at(starts + Duration::from_secs(300)));
         run.for_seconds(400);
     }
@@ -291,7 +293,7 @@ fn where_clean_passes_are_dear_a_new_guest_that_merges_with_merged_pages_costs_n
     let mut run = dear_host();
     let before = run.ksmd_seconds();
     let starts = run.machine().now() + Duration::from_secs(1);
-    run.machine_mut().start(Plan::new("new").equal(1, 192 * MIB).unique(192 * MIB).starting_at(starts));
+    run.machine_mut().start(GuestPlan::new("new").equal(1, 192 * MIB).unique(192 * MIB).starting_at(starts));
     run.for_seconds(120);
     assert_eq!(run.saved_part(), 1.0);
     // A clean pass takes 11 s, two smart passes 2.8 s, and the new pages 1.4 s.
@@ -303,7 +305,7 @@ fn where_clean_passes_are_dear_a_new_guest_that_merges_with_merged_pages_costs_n
 fn where_clean_passes_are_dear_a_new_guest_that_lacks_what_others_have_gets_one() {
     let mut run = dear_host();
     let starts = run.machine().now() + Duration::from_secs(1);
-    run.machine_mut().start(Plan::new("new").equal(2, 192 * MIB).unique(64 * MIB).starting_at(starts));
+    run.machine_mut().start(GuestPlan::new("new").equal(2, 192 * MIB).unique(64 * MIB).starting_at(starts));
     run.for_seconds(60);
     assert_eq!(run.saved_part(), 1.0);
 }
@@ -315,7 +317,7 @@ fn where_clean_passes_are_dear_guests_that_arrive_close_together_share_their_pas
         let before = run.machine().sample().ksm.full_scans.get().unwrap();
         for n in 0..30 {
             let starts = run.machine().now() + Duration::from_secs(1 + n * apart);
-            let plan = Plan::new(format!("new-{n}")).equal(1, 2 * MIB).unique(3 * MIB).starting_at(starts);
+            let plan = GuestPlan::new(format!("new-{n}")).equal(1, 2 * MIB).unique(3 * MIB).starting_at(starts);
             run.machine_mut().start(plan);
         }
         run.for_seconds(30 * apart + 400);
@@ -329,14 +331,14 @@ fn where_clean_passes_are_dear_guests_that_arrive_close_together_share_their_pas
 /// The number of pages that are left is too small by those of a guest that was visited in this pass and has ended.
 #[test]
 fn a_guest_that_ends_during_the_last_pass_does_not_slow_it_down() {
-    let mut run = Run::with(Vec::new());
+    let mut run = ProfitRun::with(Vec::new());
     let contents = || (1..=u64::from(16 * MIB)).chain((0..112 * MIB).map(|_| UNIQUE));
     let first = run.machine_mut().add_guest("first", contents());
     for _ in 0..5 {
         run.machine_mut().add_guest("other", contents());
     }
     let mut ends = false;
-    let second_pass = |machine: &Machine| machine.sample().ksm.full_scans.get() == Some(1);
+    let second_pass = |machine: &SimMachine| machine.sample().ksm.full_scans.get() == Some(1);
     run.until(Duration::from_secs(60), |machine, _| {
         ends = second_pass(machine) && machine.sample().ksm.pages_scanned.get().unwrap() > u64::from(9 * 128 * MIB);
         ends
@@ -351,9 +353,9 @@ fn a_guest_that_ends_during_the_last_pass_does_not_slow_it_down() {
 #[test]
 fn a_new_guest_is_merged_with_pages_that_were_unmerged_before() {
     for has_page_samples in [false, true] {
-        let mut run = Run::sampled(has_page_samples);
-        run.machine_mut().start(Plan::new("old").equal(1, 64 * MIB).unique(64 * MIB));
-        run.machine_mut().start(Plan::new("new").equal(1, 64 * MIB).starting_at(Duration::from_secs(30)));
+        let mut run = ProfitRun::sampled(has_page_samples);
+        run.machine_mut().start(GuestPlan::new("old").equal(1, 64 * MIB).unique(64 * MIB));
+        run.machine_mut().start(GuestPlan::new("new").equal(1, 64 * MIB).starting_at(Duration::from_secs(30)));
         run.for_seconds(36);
         assert_eq!(run.saved_part(), 1.0);
     }
@@ -363,10 +365,11 @@ fn a_new_guest_is_merged_with_pages_that_were_unmerged_before() {
 #[test]
 fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
     let states = |equal: u32, rewritten: u32, others: u16| {
-        let old = |n| Plan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
-        let mut run =
-            Run::with((0..others).map(|n| old(n).rewritten(rewritten * MIB, Duration::from_secs(1))).collect());
-        let new = Plan::new("new").equal(0, equal * MIB).unique((128 - equal) * MIB);
+        let old = |n| GuestPlan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
+        let mut run = ProfitRun::with(
+            (0..others).map(|n| old(n).rewritten(rewritten * MIB, Duration::from_secs(1))).collect(),
+        );
+        let new = GuestPlan::new("new").equal(0, equal * MIB).unique((128 - equal) * MIB);
         run.machine_mut()
             .start(new.rewritten(rewritten * MIB, Duration::from_secs(1)).starting_at(Duration::from_secs(30)));
         run.for_seconds(29);
@@ -384,9 +387,9 @@ fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
 #[test]
 fn a_burst_of_long_passes_ends_once_all_is_merged_although_pages_are_rewritten_all_the_time() {
     // The guests fill their memory while the first pass, which takes seconds, is in the first of them.
-    let limits = Limits { max_cpu: Share::new(0.05).unwrap(), ..Limits::default() };
-    let mut run = Run::new(Config::default(), limits);
-    let filling = |plan: Plan| plan.unique(200 * MIB).growing(1, 60 * MIB, Duration::from_millis(500));
+    let limits = PolicyLimits { max_cpu: CpuShare::new(0.05).unwrap(), ..PolicyLimits::default() };
+    let mut run = ProfitRun::new(SimConfig::default(), limits);
+    let filling = |plan: GuestPlan| plan.unique(200 * MIB).growing(1, 60 * MIB, Duration::from_millis(500));
     let plans = clones(4, "clone", |plan| filling(plan).rewritten(4 * MIB, Duration::from_millis(500)));
     plans.into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.until(Duration::from_secs(300), |machine, decision| {
@@ -397,8 +400,8 @@ fn a_burst_of_long_passes_ends_once_all_is_merged_although_pages_are_rewritten_a
 
 #[test]
 fn the_cpu_limit_holds_over_every_five_seconds_of_a_burst() {
-    let limits = Limits { max_cpu: Share::new(0.2).unwrap(), ..Limits::default() };
-    let mut run = Run::new(Config::default(), limits);
+    let limits = PolicyLimits { max_cpu: CpuShare::new(0.2).unwrap(), ..PolicyLimits::default() };
+    let mut run = ProfitRun::new(SimConfig::default(), limits);
     clones(4, "clone", |plan| guest(plan, 1024)).into_iter().for_each(|plan| run.machine_mut().start(plan));
     run.until(Duration::from_secs(300), |_, decision| decision.reason.state == "parked");
     let burst: Vec<_> = run.log.iter().filter(|(_, state, _)| *state == "burst").collect();
@@ -422,8 +425,8 @@ fn the_cpu_limit_holds_over_every_five_seconds_of_a_burst() {
 #[test]
 fn memory_that_keeps_growing_is_merged_when_it_is_there() {
     let plans =
-        (0..20).map(|n| Plan::new(format!("part-{n}")).equal(1, 16 * MIB).starting_at(Duration::from_secs(n)));
-    let mut run = Run::with(plans.collect());
+        (0..20).map(|n| GuestPlan::new(format!("part-{n}")).equal(1, 16 * MIB).starting_at(Duration::from_secs(n)));
+    let mut run = ProfitRun::with(plans.collect());
     run.for_seconds(23);
     assert!(run.saved_part() > 0.99, "{}", run.saved_part());
 }
@@ -434,9 +437,9 @@ fn memory_that_keeps_growing_is_merged_when_it_is_there() {
 fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
     let part = |n: u32| {
         let at = Duration::from_millis(100 * u64::from(n));
-        Plan::new(format!("part-{n}")).equal(1, 64 * MIB).unique(64 * MIB).starting_at(at)
+        GuestPlan::new(format!("part-{n}")).equal(1, 64 * MIB).unique(64 * MIB).starting_at(at)
     };
-    let mut run = Run::with((0..8).map(part).collect());
+    let mut run = ProfitRun::with((0..8).map(part).collect());
     run.for_seconds(60);
     assert_eq!(run.saved_part(), 1.0);
     assert_eq!(run.states(), ["burst", "parked"]);
@@ -449,9 +452,9 @@ fn a_burst_ends_with_the_first_whole_pass_that_leaves_nothing_to_another() {
 /// says nothing about theirs.
 #[test]
 fn new_guests_in_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twice() {
-    let vast = Plan::new("vast").unique(2048 * MIB);
-    let late = |n| Plan::new(format!("late-{n}")).equal(1, 50 * MIB).starting_at(Duration::from_millis(1000));
-    let mut run = Run::with(vec![vast, late(0), late(1)]);
+    let vast = GuestPlan::new("vast").unique(2048 * MIB);
+    let late = |n| GuestPlan::new(format!("late-{n}")).equal(1, 50 * MIB).starting_at(Duration::from_millis(1000));
+    let mut run = ProfitRun::with(vec![vast, late(0), late(1)]);
     run.for_seconds(60);
     assert_eq!(run.saved_part(), 1.0);
 }
@@ -459,8 +462,9 @@ fn new_guests_in_a_burst_for_vast_memory_of_which_nothing_merges_are_visited_twi
 #[test]
 fn small_guests_that_fill_slowly_are_merged_whole() {
     // Three MiB in all: less than what is worth a burst on a host with more.
-    let fill = |n: u64| Plan::new(format!("bit-{n}")).equal(1, MIB / 4).starting_at(Duration::from_millis(100 * n));
-    let mut run = Run::with((0..12).map(fill).collect());
+    let fill =
+        |n: u64| GuestPlan::new(format!("bit-{n}")).equal(1, MIB / 4).starting_at(Duration::from_millis(100 * n));
+    let mut run = ProfitRun::with((0..12).map(fill).collect());
     run.for_seconds(4);
     assert!(run.saved_part() > 0.9, "{}", run.saved_part());
 }
@@ -468,7 +472,7 @@ fn small_guests_that_fill_slowly_are_merged_whole() {
 #[test]
 fn kernels_without_newer_files_are_served_too() {
     for kernel in [KernelVersion::new(2, 6), KernelVersion::new(6, 1), KernelVersion::new(6, 6)] {
-        let mut run = Run::new(Config { kernel, ..Config::default() }, Limits::default());
+        let mut run = ProfitRun::new(SimConfig { kernel, ..SimConfig::default() }, PolicyLimits::default());
         clones(3, "clone", |plan| plan.equal(1, 32 * MIB))
             .into_iter()
             .for_each(|plan| run.machine_mut().start(plan));
@@ -481,9 +485,9 @@ fn kernels_without_newer_files_are_served_too() {
 #[test]
 fn where_no_process_offers_memory_a_scan_is_given_up() {
     // Linux 6.1 with a hypervisor: it is not known yet whether it offers memory, and ksmd finds that it does not.
-    let mut host = Host::linux_6_1();
+    let mut host = PolicyTestHost::linux_6_1();
     host.vm(1, 1 << 20);
-    let mut policy = Profit::new(ProfitConfig::default());
+    let mut policy = ProfitPolicy::new(ProfitConfig::default());
     let mut states = Vec::new();
     for _ in 0..30 {
         // ksmd wakes up, which takes time, and gets nowhere.
@@ -496,10 +500,10 @@ fn where_no_process_offers_memory_a_scan_is_given_up() {
 
 #[test]
 fn without_ksmds_cpu_time_rounds_are_judged_by_their_visits() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.vm(1, 1 << 20);
     host.sample.ksmd_cpu_ns = Reading::Absent;
-    let mut policy = Profit::new(ProfitConfig::default());
+    let mut policy = ProfitPolicy::new(ProfitConfig::default());
     assert_eq!(host.decide(&mut policy).reason.state, "burst");
     for _ in 0..20 {
         host.sample.ksm.pages_scanned = Reading::Value(host.sample.ksm.pages_scanned.get().unwrap() + 10_000);
@@ -513,19 +517,19 @@ fn without_ksmds_cpu_time_rounds_are_judged_by_their_visits() {
 
 #[test]
 fn zero_pages_are_left_alone_where_the_kernel_does_not_count_them() {
-    let mut host = Host::linux_6_1();
+    let mut host = PolicyTestHost::linux_6_1();
     host.vm(1, 1 << 20);
-    let decision = host.decide(&mut Profit::new(ProfitConfig::default()));
+    let decision = host.decide(&mut ProfitPolicy::new(ProfitConfig::default()));
     assert_eq!(decision.knobs.get(Knob::UseZeroPages), None);
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.vm(1, 1 << 20);
-    let decision = host.decide(&mut Profit::new(ProfitConfig::default()));
+    let decision = host.decide(&mut ProfitPolicy::new(ProfitConfig::default()));
     assert_eq!(decision.knobs.get(Knob::UseZeroPages), Some(1));
 }
 
 #[test]
 fn every_decision_names_its_reason_with_figures() {
-    let mut run = Run::with(clones(2, "clone", |plan| guest(plan, 32)));
+    let mut run = ProfitRun::with(clones(2, "clone", |plan| guest(plan, 32)));
     let mut parked = None;
     run.until(Duration::from_secs(10), |_, decision| {
         parked = Some(decision.reason.to_string());
@@ -540,7 +544,7 @@ proptest! {
 
     #[test]
     fn no_history_makes_it_panic_or_contradict_itself(samples in crate::decide::testing::any_samples()) {
-        for decision in holds_for_any(|| Box::new(Profit::new(ProfitConfig::default())), &samples)? {
+        for decision in holds_for_any(|| Box::new(ProfitPolicy::new(ProfitConfig::default())), &samples)? {
             prop_assert!(decision.check_after >= Duration::from_millis(5));
         }
     }

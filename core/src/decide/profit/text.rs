@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::constants::TICKS_PER_SECOND;
-use super::guests::Changes;
+use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
-use crate::sample::Estimate;
-use crate::scan::{Outcome, Settings};
-use crate::units::{Bytes, Span};
+use crate::sample::ByteEstimate;
+use crate::scan::{ScanOutcome, ScanSettings};
+use crate::units::{Bytes, TimeSpan};
 
 /// Describes the reason for a scan.
-pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String {
+pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> String {
     match reason {
         ScanReason::Burst | ScanReason::Finish => growth(changes),
         ScanReason::Retry => {
@@ -20,18 +20,18 @@ pub fn why(reason: ScanReason, changes: Changes, expected_bytes: f64) -> String 
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
-        ScanReason::Probe => format!("guests were active for {}", Span(cpu_time(changes))),
+        ScanReason::Probe => format!("guests were active for {}", TimeSpan(cpu_time(changes))),
     }
 }
 
 /// Describes the estimate by sketches for new guests after their smart passes.
-pub fn unmet(unmet: Estimate) -> String {
+pub fn unmet(unmet: ByteEstimate) -> String {
     let [bytes, error] = [unmet.bytes, unmet.error].map(|bytes| Bytes(bytes as i128));
     format!("by sketches only a clean pass merges {bytes} (± {error}) of new guests' memory")
 }
 
 /// Describes the amount of new memory.
-pub fn growth(changes: Changes) -> String {
+pub fn growth(changes: GuestChanges) -> String {
     match changes.new_guests {
         0 => format!("{} of new memory", Bytes::from(changes.grown_bytes)),
         1 => format!("{} of new memory, one new process", Bytes::from(changes.grown_bytes)),
@@ -40,13 +40,13 @@ pub fn growth(changes: Changes) -> String {
 }
 
 /// Describes a scan in progress.
-pub fn scanning(why: &str, settings: &Settings) -> String {
+pub fn scanning(why: &str, settings: &ScanSettings) -> String {
     let pages = if settings.visits_all { "every page" } else { "few old pages" };
     format!("{why}; {pages}, up to {:.0} % of a CPU", settings.share * 100.0)
 }
 
 /// Describes the savings and the cost of a scan that has ended.
-pub fn outcome(reason: ScanReason, outcome: &Outcome, price: f64) -> String {
+pub fn outcome(reason: ScanReason, outcome: &ScanOutcome, price: f64) -> String {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
         "{} saved {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1})",
@@ -59,10 +59,10 @@ pub fn outcome(reason: ScanReason, outcome: &Outcome, price: f64) -> String {
 }
 
 /// Describes why a probe that is due is not made.
-pub fn idle(changes: Changes) -> String {
-    format!("the guests are idle ({} of CPU since); a probe when they are not", Span(cpu_time(changes)))
+pub fn idle(changes: GuestChanges) -> String {
+    format!("the guests are idle ({} of CPU since); a probe when they are not", TimeSpan(cpu_time(changes)))
 }
 
-fn cpu_time(changes: Changes) -> Duration {
+fn cpu_time(changes: GuestChanges) -> Duration {
     Duration::from_secs_f64(changes.cpu_ticks as f64 / TICKS_PER_SECOND)
 }

@@ -2,24 +2,24 @@
 //! scan.
 
 use super::constants::FEW_PAGES;
-use super::guests::Changes;
+use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
-use super::situation::Situation;
-use super::{Profit, Running};
-use crate::scan::Report;
+use super::situation::HostSituation;
+use super::{ProfitPolicy, RunningScan};
+use crate::scan::ScanReport;
 
 /// The memory that scans are known to have left.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unfinished {
+pub struct UnfinishedMemory {
     /// True if there may be memory that was not visited twice.
     may_be_left: bool,
     /// New memory in bytes for which old memory was skipped: equal pages of both have not met.
     unmet_bytes: u64,
 }
 
-impl Unfinished {
+impl UnfinishedMemory {
     /// Returns true if there is memory that was not visited as often as it takes to merge.
-    pub fn has_new(&self, changes: Changes) -> bool {
+    pub fn has_new(&self, changes: GuestChanges) -> bool {
         self.may_be_left || changes.grown_bytes > 0 || self.unmet_bytes > 0
     }
 
@@ -35,20 +35,20 @@ impl Unfinished {
 }
 
 /// Returns true if a clean scan has left more than a few pages in no tree, since they were changing.
-fn leaves_some(running: &Running, report: &Report, now: &Situation) -> bool {
+fn leaves_some(running: &RunningScan, report: &ScanReport, now: &HostSituation) -> bool {
     running.scan.job().coverage.is_clean() && now.has_page_samples() && report.left_pages > FEW_PAGES
 }
 
-impl Profit {
+impl ProfitPolicy {
     /// Records what a scan that has ended may have left, and returns the bytes that are still new: those that appeared
     /// after the counting of passes began.
     pub(super) fn note_unfinished(
         &mut self,
-        running: &Running,
-        report: &Report,
+        running: &RunningScan,
+        report: &ScanReport,
         paid: bool,
-        changes: Changes,
-        now: &Situation,
+        changes: GuestChanges,
+        now: &HostSituation,
     ) -> u64 {
         let (reason, job, left) = (running.reason, running.scan.job(), &mut self.unfinished);
         if reason == ScanReason::Meet {
@@ -81,11 +81,11 @@ impl Profit {
     /// did. It is made, and made again if it paid. Pages that change until then are not put into the tree.
     pub(super) fn may_have_missed(
         &self,
-        running: &Running,
-        report: &Report,
+        running: &RunningScan,
+        report: &ScanReport,
         paid: bool,
-        changes: Changes,
-        now: &Situation,
+        changes: GuestChanges,
+        now: &HostSituation,
     ) -> bool {
         match running.reason {
             _ if !leaves_some(running, report, now) => false,

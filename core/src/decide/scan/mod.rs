@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Decision, Policy, ReadFile, Reason, Settings, View};
-use crate::knobs::{Knob, Knobs};
-use crate::scan::{self, Ksmd, Scan, ScanJob, Scanner, Status};
+use super::{DecisionReason, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile};
+use crate::knobs::{Knob, KnobSettings};
+use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus};
 
 /// The time to the next decision once the job has ended.
 const ENDED: Duration = Duration::from_secs(1);
@@ -20,12 +20,12 @@ pub struct ScanConfig {
     pub passes: Option<NonZeroU64>,
 }
 
-impl Settings for ScanConfig {
+impl PolicySettings for ScanConfig {
     const HELP: &'static str = "Visit every page so many times, or without end";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("reference", "")];
 
     fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        Ok(Box::new(OnDemand::new(
+        Ok(Box::new(OnDemandPolicy::new(
             self.passes.map_or(ScanJob::endless(), |passes| ScanJob::all_pages(passes.get())),
         )))
     }
@@ -36,14 +36,14 @@ impl Settings for ScanConfig {
 /// Two passes over all pages merge all pages that are equal and stable, since an unmerged page merges on the second
 /// visit that finds it unchanged.
 #[derive(Debug, Clone)]
-pub struct OnDemand {
+pub struct OnDemandPolicy {
     job: ScanJob,
-    scanner: Scanner,
-    scan: Option<Scan>,
-    ended: Option<Status>,
+    scanner: KsmScanner,
+    scan: Option<ScanProgress>,
+    ended: Option<ScanStatus>,
 }
 
-impl OnDemand {
+impl OnDemandPolicy {
     /// The state of its reason once the passes are made.
     pub const DONE: &str = "done";
 
@@ -52,61 +52,61 @@ impl OnDemand {
 
     /// Creates the policy for one job.
     pub fn new(job: ScanJob) -> Self {
-        Self { job, scanner: Scanner::default(), scan: None, ended: None }
+        Self { job, scanner: KsmScanner::default(), scan: None, ended: None }
     }
 }
 
-impl Policy for OnDemand {
+impl Policy for OnDemandPolicy {
     fn name(&self) -> &'static str {
         "scan"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
-        let ksmd = Ksmd::of(view.now, view.history, view.limits);
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
+        let ksmd = KsmdState::from_sample(view.now, view.history, view.limits);
         let mut scan = self.scan.unwrap_or_else(|| self.scanner.start(self.job, &ksmd));
         let report = scan.observe(&ksmd);
         self.scan = Some(scan);
-        if matches!(report.status, Status::Done | Status::Stalled) && !self.job.is_endless() {
+        if matches!(report.status, ScanStatus::Done | ScanStatus::Stalled) && !self.job.is_endless() {
             self.ended.get_or_insert(report.status);
         }
         let reason = match self.ended {
-            Some(Status::Stalled) => {
-                Reason::new(Self::STALLED, "ksmd makes no progress: does any process offer memory?")
+            Some(ScanStatus::Stalled) => {
+                DecisionReason::new(Self::STALLED, "ksmd makes no progress: does any process offer memory?")
             }
-            Some(_) => Reason::new(Self::DONE, report.outcome.so_far()),
+            Some(_) => DecisionReason::new(Self::DONE, report.outcome.so_far()),
             None => {
                 let settings = self.scanner.settings(&scan, &ksmd);
-                let reason = Reason::new("scan", report.outcome.so_far());
-                let scan::Settings { knobs, check_after, rest_after, .. } = settings;
-                return Decision { knobs, reason, check_after, rest_after };
+                let reason = DecisionReason::new("scan", report.outcome.so_far());
+                let scan::ScanSettings { knobs, check_after, rest_after, .. } = settings;
+                return PolicyDecision { knobs, reason, check_after, rest_after };
             }
         };
-        Decision::new(Knobs::none().with(Knob::Run, 0), reason, ENDED)
+        PolicyDecision::new(KnobSettings::none().with(Knob::Run, 0), reason, ENDED)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Host;
+    use super::super::testing::PolicyTestHost;
     use super::*;
     use crate::reading::Reading;
 
     #[test]
     fn a_scan_of_nothing_ends() {
-        for mut host in [Host::linux_6_18(), Host::linux_6_1()] {
-            let mut policy = OnDemand::new(ScanJob::all_pages(2));
+        for mut host in [PolicyTestHost::linux_6_18(), PolicyTestHost::linux_6_1()] {
+            let mut policy = OnDemandPolicy::new(ScanJob::all_pages(2));
             assert_eq!(host.decide(&mut policy).knobs.get(Knob::Run), Some(1));
             assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
             let decision = host.after(4).decide(&mut policy);
-            assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), (OnDemand::STALLED, Some(0)));
+            assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), (OnDemandPolicy::STALLED, Some(0)));
             host.pass(1, 10);
-            assert_eq!(host.decide(&mut policy).reason.state, OnDemand::STALLED, "ended is ended");
+            assert_eq!(host.decide(&mut policy).reason.state, OnDemandPolicy::STALLED, "ended is ended");
         }
     }
 
     #[test]
     fn a_scan_without_end_waits_for_memory() {
-        let mut host = Host::linux_6_18();
+        let mut host = PolicyTestHost::linux_6_18();
         let mut policy = ScanConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         for _ in 0..5 {
             let decision = host.after(4).decide(policy.as_mut());
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_slow_scan_goes_on() {
-        let mut host = Host::linux_6_18();
-        let mut policy = OnDemand::new(ScanJob::all_pages(2));
+        let mut host = PolicyTestHost::linux_6_18();
+        let mut policy = OnDemandPolicy::new(ScanJob::all_pages(2));
         for visited in 1..20 {
             host.sample.ksm.pages_scanned = Reading::Value(visited);
             assert_eq!(host.after(4).decide(&mut policy).reason.state, "scan");
@@ -130,10 +130,10 @@ mod tests {
         host.limits.min_sleep_milliseconds = 10_000;
         assert_eq!(host.after(1).decide(&mut policy).reason.state, "scan");
         assert_eq!(host.after(15).decide(&mut policy).reason.state, "scan");
-        assert_eq!(host.after(15).decide(&mut policy).reason.state, OnDemand::STALLED);
+        assert_eq!(host.after(15).decide(&mut policy).reason.state, OnDemandPolicy::STALLED);
 
-        let mut host = Host::linux_6_1();
-        let mut policy = OnDemand::new(ScanJob::all_pages(2));
+        let mut host = PolicyTestHost::linux_6_1();
+        let mut policy = OnDemandPolicy::new(ScanJob::all_pages(2));
         for _ in 0..20 {
             assert_eq!(host.after(4).ksmd_cpu_ms(1).decide(&mut policy).reason.state, "scan");
         }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-use super::Score;
-use crate::decide::{Policy, ReadFile, Settings};
+use super::ScorePolicy;
+use crate::decide::{Policy, PolicySettings, ReadFile};
 
 /// The table `[policy.score]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -40,13 +40,13 @@ pub struct ScoreConfig {
     pub idle_passes: NonZeroU32,
 }
 
-impl Settings for ScoreConfig {
+impl PolicySettings for ScoreConfig {
     const HELP: &'static str =
         "Scan by the three scores of Tagami and Shiba: VMs that start, pages that merge, time since the last try";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("score", "")];
 
     fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        Ok(Box::new(Score::new(self.clone())))
+        Ok(Box::new(ScorePolicy::new(self.clone())))
     }
 }
 

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 pub use config::ScoreConfig;
 
-use super::{Decision, Policy, Reason, View, ground};
+use super::{DecisionReason, Policy, PolicyDecision, PolicyView, ground};
 use crate::kernel::Ksm;
-use crate::knobs::{Knob, Knobs};
-use crate::sample::{Process, ProcessId, Sample};
-use crate::units::{Bytes, Span};
+use crate::knobs::{Knob, KnobSettings};
+use crate::sample::{ProcessId, ProcessSample, Sample};
+use crate::units::{Bytes, TimeSpan};
 
 /// The most that `pages_to_scan` becomes, and with it each of the three scores. From the paper.
 const FULL: u64 = 3000;
@@ -29,13 +29,13 @@ const THRESHOLD: u64 = 1000;
 
 /// The three scores, each from 0 to [`FULL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Scores {
+struct ScoreParts {
     vm_count: u64,
     pages_sharing: u64,
     idle_time: u64,
 }
 
-impl Scores {
+impl ScoreParts {
     fn pages_to_scan(self) -> u64 {
         let sum = self.vm_count + self.pages_sharing + self.idle_time;
         if sum < THRESHOLD { 0 } else { sum.min(FULL) }
@@ -44,14 +44,14 @@ impl Scores {
 
 /// `full_scans` and the pages that were saved when it last moved.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct FullScanMark {
     full_scans: u64,
     saved: u64,
 }
 
 /// The state of ksmd, from which KSMIdleTimeScore is computed.
 #[derive(Debug, Clone, Copy, Default)]
-enum Speed {
+enum ScanSpeed {
     /// Before the first decision.
     #[default]
     Unset,
@@ -63,21 +63,21 @@ enum Speed {
 
 /// The policy; see the module's documentation.
 #[derive(Debug, Clone)]
-pub struct Score {
+pub struct ScorePolicy {
     config: ScoreConfig,
     /// Everything that could be merged at the last look.
     known: Vec<ProcessId>,
     /// Passes that have ended since a VM started. `None` before the first.
     passes_since_start: Option<u64>,
-    mark: Option<Mark>,
+    mark: Option<FullScanMark>,
     /// Pages that the last pass newly saved; negative when more diverged than merged.
     gained: i64,
-    speed: Speed,
+    speed: ScanSpeed,
     /// The number of times that the speed became 0 since a VM started.
     stops: u64,
 }
 
-impl Score {
+impl ScorePolicy {
     /// Creates the policy with these constants.
     pub fn new(config: ScoreConfig) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Score {
             passes_since_start: None,
             mark: None,
             gained: 0,
-            speed: Speed::Unset,
+            speed: ScanSpeed::Unset,
             stops: 0,
         }
     }
@@ -94,7 +94,7 @@ impl Score {
     /// Records the passes that have ended, and returns their number.
     fn see_passes(&mut self, ksm: &Ksm) -> u64 {
         let Some(full_scans) = ksm.full_scans.get() else { return 0 };
-        let here = Mark { full_scans, saved: ksm.saved_pages() };
+        let here = FullScanMark { full_scans, saved: ksm.saved_pages() };
         let mark = *self.mark.get_or_insert(here);
         let passes = full_scans.saturating_sub(mark.full_scans);
         if passes > 0 {
@@ -140,9 +140,9 @@ impl Score {
 
     fn idle_time_score(&self, now: Duration) -> u64 {
         match self.speed {
-            Speed::Unset => 0,
-            Speed::Scanning { idle_time, .. } => idle_time,
-            Speed::Stopped(since) => {
+            ScanSpeed::Unset => 0,
+            ScanSpeed::Scanning { idle_time, .. } => idle_time,
+            ScanSpeed::Stopped(since) => {
                 let points = now.saturating_sub(since).as_millis() * u128::from(self.config.idle_growth_per_second);
                 let slowed =
                     100 + u128::from(self.config.idle_slowdown_percent) * u128::from(self.stops.max(1) - 1);
@@ -153,7 +153,7 @@ impl Score {
 
     /// Keeps the score that started ksmd until it has had its passes to show for it.
     fn spend_idle_time(&mut self, passes: u64) {
-        if let Speed::Scanning { idle_time, passes_left } = &mut self.speed {
+        if let ScanSpeed::Scanning { idle_time, passes_left } = &mut self.speed {
             *passes_left = passes_left.saturating_sub(passes);
             if *passes_left == 0 {
                 *idle_time = 0;
@@ -161,21 +161,22 @@ impl Score {
         }
     }
 
-    fn change_speed(&mut self, pages: u64, scores: Scores, now: Duration) {
+    fn change_speed(&mut self, pages: u64, scores: ScoreParts, now: Duration) {
         self.speed = match self.speed {
-            Speed::Unset | Speed::Scanning { .. } if pages == 0 => {
+            ScanSpeed::Unset | ScanSpeed::Scanning { .. } if pages == 0 => {
                 self.stops = self.stops.saturating_add(1);
-                Speed::Stopped(now)
+                ScanSpeed::Stopped(now)
             }
-            Speed::Unset | Speed::Stopped(_) if pages > 0 => {
-                Speed::Scanning { idle_time: scores.idle_time, passes_left: self.config.idle_passes.get().into() }
-            }
+            ScanSpeed::Unset | ScanSpeed::Stopped(_) if pages > 0 => ScanSpeed::Scanning {
+                idle_time: scores.idle_time,
+                passes_left: self.config.idle_passes.get().into(),
+            },
             unchanged => unchanged,
         };
     }
 
-    fn knobs(&self, pages: u64, ksm: &Ksm) -> Knobs {
-        let mut knobs = Knobs::none()
+    fn knobs(&self, pages: u64, ksm: &Ksm) -> KnobSettings {
+        let mut knobs = KnobSettings::none()
             .with(Knob::PagesToScan, pages)
             .with(Knob::SleepMillisecs, self.config.sleep_millisecs.get().into())
             .with(Knob::Run, 1);
@@ -185,8 +186,8 @@ impl Score {
         ground::take_over(knobs, ksm)
     }
 
-    fn reason(&self, scores: Scores, vms: usize, view: &View<'_>) -> Reason {
-        let Scores { vm_count, pages_sharing, idle_time } = scores;
+    fn reason(&self, scores: ScoreParts, vms: usize, view: &PolicyView<'_>) -> DecisionReason {
+        let ScoreParts { vm_count, pages_sharing, idle_time } = scores;
         let pages = scores.pages_to_scan();
         let sum = vm_count + pages_sharing + idle_time;
         let gained = Bytes(i128::from(self.gained) * i128::from(view.now.page_size));
@@ -195,51 +196,51 @@ impl Score {
              + idle {idle_time}"
         );
         match self.speed {
-            Speed::Stopped(since) => {
-                let idle = Span(view.now.at.saturating_sub(since));
+            ScanSpeed::Stopped(since) => {
+                let idle = TimeSpan(view.now.at.saturating_sub(since));
                 let text = format!("{figures}, under {THRESHOLD}; stopped for {idle}, stop {}", self.stops);
-                Reason::new("stopped", text)
+                DecisionReason::new("stopped", text)
             }
-            _ => Reason::new("scanning", format!("{figures}: {pages} pages a batch")),
+            _ => DecisionReason::new("scanning", format!("{figures}: {pages} pages a batch")),
         }
     }
 }
 
-impl Policy for Score {
+impl Policy for ScorePolicy {
     fn name(&self) -> &'static str {
         "score"
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Decision {
+    fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let check_after = Duration::from_secs(self.config.interval_seconds.get().into());
         let ksm = &view.now.ksm;
         if let Some(reason) = blind(ksm) {
-            return Decision::new(Knobs::none(), reason, check_after);
+            return PolicyDecision::new(KnobSettings::none(), reason, check_after);
         }
         let passes = self.see_passes(ksm);
         let vms = self.see_vms(view.now, passes);
         if vms == 0 && !view.now.has_unknown_figures() {
-            self.speed = Speed::Unset;
-            let reason = Reason::new("stopped", "nothing runs that could be merged: 0 pages a batch");
-            return Decision::new(self.knobs(0, ksm), reason, check_after);
+            self.speed = ScanSpeed::Unset;
+            let reason = DecisionReason::new("stopped", "nothing runs that could be merged: 0 pages a batch");
+            return PolicyDecision::new(self.knobs(0, ksm), reason, check_after);
         }
         self.spend_idle_time(passes);
-        let scores = Scores {
+        let scores = ScoreParts {
             vm_count: self.vm_count_score(),
             pages_sharing: self.pages_sharing_score(),
             idle_time: self.idle_time_score(view.now.at),
         };
         let pages = scores.pages_to_scan();
         self.change_speed(pages, scores, view.now.at);
-        Decision::new(self.knobs(pages, ksm), self.reason(scores, vms, view), check_after)
+        PolicyDecision::new(self.knobs(pages, ksm), self.reason(scores, vms, view), check_after)
     }
 }
 
 /// Returns the reason why the scores can't be computed; `None` if they can.
-fn blind(ksm: &Ksm) -> Option<Reason> {
+fn blind(ksm: &Ksm) -> Option<DecisionReason> {
     for (name, reading) in [("full_scans", &ksm.full_scans), ("pages_sharing", &ksm.pages_sharing)] {
         if reading.get().is_none() {
-            return Some(Reason::new(
+            return Some(DecisionReason::new(
                 "blind",
                 format!("needs {name}, its reading is {reading}; nothing is changed"),
             ));
@@ -249,7 +250,7 @@ fn blind(ksm: &Ksm) -> Option<Reason> {
 }
 
 /// The VMs, or on a host without any (a lab, a cluster) whatever has mergeable memory.
-fn vms(sample: &Sample) -> Vec<&Process> {
+fn vms(sample: &Sample) -> Vec<&ProcessSample> {
     let vms: Vec<_> = sample.processes.iter().filter(|process| process.is_vm).collect();
     if vms.is_empty() { sample.processes.iter().collect() } else { vms }
 }

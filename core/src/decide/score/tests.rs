@@ -3,21 +3,21 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::testing::{Host, any_samples, holds_for_any, run};
+use crate::decide::testing::{PolicyTestHost, any_samples, holds_for_any, run};
 use crate::kernel::AdvisorMode;
 use crate::reading::Reading;
 
-fn policy() -> Score {
-    Score::new(ScoreConfig::default())
+fn policy() -> ScorePolicy {
+    ScorePolicy::new(ScoreConfig::default())
 }
 
-fn pages(decision: &Decision) -> u64 {
+fn pages(decision: &PolicyDecision) -> u64 {
     decision.knobs.get(Knob::PagesToScan).unwrap()
 }
 
 /// A host with two VMs that have had their passes and merge nothing more: stopped just now.
-fn settled(policy: &mut Score) -> Host {
-    let mut host = Host::linux_6_18();
+fn settled(policy: &mut ScorePolicy) -> PolicyTestHost {
+    let mut host = PolicyTestHost::linux_6_18();
     host.vm(1, 4 << 20).vm(2, 4 << 20).decide(policy);
     for _ in 0..3 {
         host.pass(30, 0).decide(policy);
@@ -27,14 +27,14 @@ fn settled(policy: &mut Score) -> Host {
 }
 
 /// Seconds until `host` is scanned again.
-fn seconds_stopped(host: &mut Host, policy: &mut Score) -> u64 {
+fn seconds_stopped(host: &mut PolicyTestHost, policy: &mut ScorePolicy) -> u64 {
     (1..100_000).find(|_| pages(&host.after(1).decide(policy)) > 0).unwrap()
 }
 
 #[test]
 fn a_vm_that_starts_has_two_passes_at_full_speed_and_one_at_half() {
     let mut policy = policy();
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     let first = host.vm(1, 4 << 20).decide(&mut policy);
     assert_eq!(first.knobs.to_string(), "smart_scan=0 pages_to_scan=3000 sleep_millisecs=20 run=1");
     assert_eq!(
@@ -49,7 +49,7 @@ fn a_vm_that_starts_has_two_passes_at_full_speed_and_one_at_half() {
 #[test]
 fn speed_stays_while_a_pass_goes_on() {
     let mut policy = policy();
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.vm(1, 4 << 20).decide(&mut policy);
     assert!((0..1000).all(|_| pages(&host.after(1).decide(&mut policy)) == 3000));
 }
@@ -123,7 +123,7 @@ fn a_vm_that_starts_makes_earlier_stops_forgotten() {
 #[test]
 fn without_vms_programs_count_and_do_not_start_when_the_last_vm_ends() {
     let mut policy = policy();
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     assert_eq!(pages(&host.program(8, 1 << 20).decide(&mut policy)), 3000);
     let mut host = settled(&mut policy);
     assert_eq!(pages(&host.program(8, 1 << 20).after(1).decide(&mut policy)), 0);
@@ -134,7 +134,7 @@ fn without_vms_programs_count_and_do_not_start_when_the_last_vm_ends() {
 #[test]
 fn an_empty_host_is_not_scanned_and_not_tried() {
     let mut policy = policy();
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     assert!((0..500).all(|_| pages(&host.after(1).decide(&mut policy)) == 0));
     assert_eq!(
         host.decide(&mut policy).reason.to_string(),
@@ -160,12 +160,12 @@ fn an_unmerge_forgets_what_passes_gained() {
 #[test]
 fn old_kernels_do_and_unreadable_counters_do_not() {
     let mut policy = policy();
-    let mut host = Host::linux_6_1();
+    let mut host = PolicyTestHost::linux_6_1();
     assert_eq!(pages(&host.vm(1, 4 << 20).decide(&mut policy)), 3000);
     assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(3000));
     host.sample.ksm.full_scans = Reading::Denied;
     let decision = host.decide(&mut policy);
-    assert_eq!(decision.knobs, Knobs::none());
+    assert_eq!(decision.knobs, KnobSettings::none());
     assert_eq!(decision.reason.to_string(), "blind: needs full_scans, its reading is denied; nothing is changed");
     host.sample.ksm = Ksm::default();
     assert_eq!(host.decide(&mut policy).reason.state, "no-ksm");
@@ -173,7 +173,7 @@ fn old_kernels_do_and_unreadable_counters_do_not() {
 
 #[test]
 fn the_kernels_advisor_is_switched_off() {
-    let mut host = Host::linux_6_18();
+    let mut host = PolicyTestHost::linux_6_18();
     host.sample.ksm.advisor_mode = Reading::Value(AdvisorMode::ScanTime);
     let decision = host.vm(1, 4 << 20).decide(&mut policy());
     assert_eq!(decision.knobs.get(Knob::AdvisorMode), Some(0));
@@ -183,7 +183,7 @@ fn the_kernels_advisor_is_switched_off() {
 #[test]
 fn smart_scan_is_left_alone_if_so_configured() {
     let config: ScoreConfig = toml::from_str("smart_scan = true\ninterval_seconds = 5").unwrap();
-    let decision = Host::linux_6_18().vm(1, 4 << 20).decide(&mut Score::new(config));
+    let decision = PolicyTestHost::linux_6_18().vm(1, 4 << 20).decide(&mut ScorePolicy::new(config));
     assert_eq!(decision.knobs.get(Knob::SmartScan), None);
     assert_eq!(decision.check_after, Duration::from_secs(5));
 }
@@ -222,7 +222,7 @@ proptest! {
         samples in any_samples(),
         config in prop_oneof![Just(ScoreConfig::default()), any_config()],
     ) {
-        for decision in holds_for_any(|| Box::new(Score::new(config.clone())), &samples)? {
+        for decision in holds_for_any(|| Box::new(ScorePolicy::new(config.clone())), &samples)? {
             if let Some(pages) = decision.knobs.get(Knob::PagesToScan) {
                 prop_assert!(pages == 0 || (THRESHOLD..=FULL).contains(&pages), "{}", pages);
             }

@@ -1,16 +1,16 @@
 //! Guests that share pages, or must not.
 
-use super::{Circumstances, Finding, Severity, finding};
+use super::{Finding, HostCircumstances, Severity, finding};
 use crate::units::Bytes;
 
-pub(super) fn side_channel(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn side_channel(circumstances: &HostCircumstances) -> Option<Finding> {
     let meaning = circumstances.side_channel.as_ref()?;
     let remedy = "if their owners do not trust each other: [domains] with mode = \"one\" or \"node\" in \
                   /etc/ksmith.toml (/usr/share/doc/ksmith/docs/how-to/domains.md)";
     Some(finding("side-channel", Severity::Note, meaning, remedy))
 }
 
-pub(super) fn shared_across(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn shared_across(circumstances: &HostCircumstances) -> Option<Finding> {
     let bytes = Some(circumstances.shared_across_bytes).filter(|bytes| *bytes > 0)?;
     Some(finding(
         "shared-across-domains",
@@ -21,7 +21,7 @@ pub(super) fn shared_across(circumstances: &Circumstances) -> Option<Finding> {
     ))
 }
 
-pub(super) fn remaining_mergeable(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn remaining_mergeable(circumstances: &HostCircumstances) -> Option<Finding> {
     let guests = &circumstances.remaining_mergeable;
     (!guests.is_empty()).then(|| {
         finding(
@@ -37,7 +37,7 @@ pub(super) fn remaining_mergeable(circumstances: &Circumstances) -> Option<Findi
     })
 }
 
-pub(super) fn guarded(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn guarded(circumstances: &HostCircumstances) -> Option<Finding> {
     let why = circumstances.guarded.as_ref()?;
     Some(finding(
         "guarded",
@@ -47,7 +47,7 @@ pub(super) fn guarded(circumstances: &Circumstances) -> Option<Finding> {
     ))
 }
 
-pub(super) fn refused(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn refused(circumstances: &HostCircumstances) -> Option<Finding> {
     let why = circumstances.domains_refused.as_ref()?;
     Some(finding(
         "domains-refused",

@@ -1,8 +1,8 @@
 //! State that an earlier ksmith left behind.
 
-use super::{Circumstances, Daemon, Finding, Severity, finding};
+use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
 
-pub(super) fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn unrestored(circumstances: &HostCircumstances) -> Option<Finding> {
     circumstances.unrestored.then(|| {
         finding(
             "unrestored",
@@ -13,9 +13,9 @@ pub(super) fn unrestored(circumstances: &Circumstances) -> Option<Finding> {
     })
 }
 
-pub(super) fn unreturned(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn unreturned(circumstances: &HostCircumstances) -> Option<Finding> {
     let guests = circumstances.unreturned_guests;
-    (guests > 0 && circumstances.daemon != Daemon::Present).then(|| {
+    (guests > 0 && circumstances.daemon != DaemonPresence::Present).then(|| {
         finding(
             "unreturned",
             Severity::Warning,
@@ -25,7 +25,7 @@ pub(super) fn unreturned(circumstances: &Circumstances) -> Option<Finding> {
     })
 }
 
-pub(super) fn damaged_journal(circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn damaged_journal(circumstances: &HostCircumstances) -> Option<Finding> {
     let why = circumstances.damaged_journal.as_ref()?;
     Some(finding(
         "damaged-journal",

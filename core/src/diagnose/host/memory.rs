@@ -1,12 +1,12 @@
 //! Savings, costs and exposure of merging.
 
-use super::{Circumstances, Daemon, Finding, Severity, finding};
-use crate::account::Totals;
+use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
+use crate::account::HostTotals;
 use crate::sample::Sample;
 use crate::units::Bytes;
 
 pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
-    let totals = Totals::of(sample);
+    let totals = HostTotals::from_sample(sample);
     totals.is_overexposed().then(|| {
         finding(
             "exposure",
@@ -22,8 +22,8 @@ pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
     })
 }
 
-pub(super) fn metadata(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
-    let totals = Totals::of(sample);
+pub(super) fn metadata(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
+    let totals = HostTotals::from_sample(sample);
     (totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
         finding(
             "loss",
@@ -34,7 +34,7 @@ pub(super) fn metadata(sample: &Sample, circumstances: &Circumstances) -> Option
                 Bytes::from(totals.overhead_bytes)
             ),
             match circumstances.daemon {
-                Daemon::Present => {
+                DaemonPresence::Present => {
                     "`ksmith scan` shows whether more would merge; if not, end the daemon (`systemctl stop ksmith`), \
                      and `ksmith unmerge` frees the metadata"
                 }
@@ -63,7 +63,7 @@ const WORTH_FOLDING: u64 = 64 << 20;
 
 /// Most of what merging saves are empty pages, which need no ksmd.
 pub(super) fn folding(sample: &Sample) -> Option<Finding> {
-    let saved = Totals::of(sample).saved_bytes;
+    let saved = HostTotals::from_sample(sample).saved_bytes;
     let zero = sample.ksm.zero_pages().saturating_mul(sample.page_size);
     (zero >= WORTH_FOLDING && zero >= saved / 2).then(|| {
         finding(

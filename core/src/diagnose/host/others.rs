@@ -1,34 +1,34 @@
 //! Other controllers of KSM, and the commands to hand over.
 
-use super::{Daemon, Finding, Severity, finding};
-use crate::other_controllers::{Conflict, FoundController, HandOver, name::ADVISOR};
+use super::{DaemonPresence, Finding, Severity, finding};
+use crate::other_controllers::{ControllerConflict, FoundController, HandOver, name::ADVISOR};
 
 /// Returns the finding about a controller; `None` if it neither runs nor starts at boot.
-pub(super) fn finding_of(found: &FoundController, daemon: Daemon) -> Option<Finding> {
+pub(super) fn finding_of(found: &FoundController, daemon: DaemonPresence) -> Option<Finding> {
     if !found.matters() {
         return None;
     }
     let row = found.controller;
     // A daemon that runs has taken over what it can.
-    if row.conflict == Conflict::None && daemon != Daemon::Absent {
+    if row.conflict == ControllerConflict::None && daemon != DaemonPresence::Absent {
         return None;
     }
     let (code, severity) = match (row.conflict, found.runs()) {
-        (Conflict::Certain, true) => ("controller", Severity::Warning),
-        (Conflict::Certain, false) => ("controller-at-boot", Severity::Warning),
-        (Conflict::Possible, _) => ("controller-perhaps", Severity::Note),
-        (Conflict::AtStart, _) => ("controller-at-start", Severity::Note),
-        (Conflict::InPlaceOfKsm, _) => ("uksm", Severity::Note),
-        (Conflict::None, _) if row.name == ADVISOR => ("advisor", Severity::Note),
-        (Conflict::None, _) => ("controller-at-start", Severity::Note),
+        (ControllerConflict::Certain, true) => ("controller", Severity::Warning),
+        (ControllerConflict::Certain, false) => ("controller-at-boot", Severity::Warning),
+        (ControllerConflict::Possible, _) => ("controller-perhaps", Severity::Note),
+        (ControllerConflict::AtStart, _) => ("controller-at-start", Severity::Note),
+        (ControllerConflict::InPlaceOfKsm, _) => ("uksm", Severity::Note),
+        (ControllerConflict::None, _) if row.name == ADVISOR => ("advisor", Severity::Note),
+        (ControllerConflict::None, _) => ("controller-at-start", Severity::Note),
     };
     let meaning = match (row.conflict, found.runs()) {
-        (Conflict::Certain, true) => "also controls KSM: two controllers undo each other's settings",
-        (Conflict::Certain, false) => "does not run now, and controls KSM after the next boot",
-        (Conflict::Possible, _) => "may control KSM too",
-        (Conflict::AtStart, _) => "switches KSM at boot",
-        (Conflict::InPlaceOfKsm, _) => "merges pages here",
-        (Conflict::None, _) => "controls KSM",
+        (ControllerConflict::Certain, true) => "also controls KSM: two controllers undo each other's settings",
+        (ControllerConflict::Certain, false) => "does not run now, and controls KSM after the next boot",
+        (ControllerConflict::Possible, _) => "may control KSM too",
+        (ControllerConflict::AtStart, _) => "switches KSM at boot",
+        (ControllerConflict::InPlaceOfKsm, _) => "merges pages here",
+        (ControllerConflict::None, _) => "controls KSM",
     };
     let settings = match row.settings {
         [] => String::new(),
@@ -64,6 +64,6 @@ fn remedy(found: &FoundController) -> String {
     if row.can_be_paused && !found.pids.is_empty() {
         said.push("to pause it while ksmith runs: `ksmith daemon --take-over`".to_owned());
     }
-    said.extend(found.note().map(str::to_owned));
+    said.extend(found.hand_over_note().map(str::to_owned));
     said.join("; ")
 }

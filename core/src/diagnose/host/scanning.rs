@@ -2,33 +2,33 @@
 
 use std::time::Duration;
 
-use super::{Circumstances, Daemon, Finding, Severity, finding};
-use crate::account::Totals;
+use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
+use crate::account::HostTotals;
 use crate::field::KernelVersion;
-use crate::kernel::Run;
+use crate::kernel::RunState;
 use crate::lease;
-use crate::sample::{Process, Sample};
-use crate::units::{Bytes, Span};
+use crate::sample::{ProcessSample, Sample};
+use crate::units::{Bytes, TimeSpan};
 
-pub(super) fn run_state(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn run_state(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     match (sample.ksm.run_state()?, circumstances.daemon) {
-        (Run::Running, _) | (_, Daemon::Present) => None,
-        (_, Daemon::Hidden) => Some(finding(
+        (RunState::Running, _) | (_, DaemonPresence::Present) => None,
+        (_, DaemonPresence::Hidden) => Some(finding(
             "perhaps-parked",
             Severity::Note,
             "ksmd does not scan now, and this user can't see whether a ksmith daemon has parked it",
             "ask as root: `sudo ksmith doctor`",
         )),
-        (Run::Stopped, Daemon::Absent) => Some(finding(
+        (RunState::Stopped, DaemonPresence::Absent) => Some(finding(
             "switched-off",
             Severity::Problem,
             format!(
                 "KSM is switched off (run=0): ksmd does not scan; {} stays merged",
-                Bytes::from(Totals::of(sample).saved_bytes)
+                Bytes::from(HostTotals::from_sample(sample).saved_bytes)
             ),
             "`ksmith daemon` to let ksmith decide, `ksmith scan` for one good look, `ksmith enable` to switch it on",
         )),
-        (Run::Unmerged, Daemon::Absent) => Some(finding(
+        (RunState::Unmerged, DaemonPresence::Absent) => Some(finding(
             "unmerged",
             Severity::Problem,
             "KSM is switched off and everything was unmerged (run=2)",
@@ -38,7 +38,7 @@ pub(super) fn run_state(sample: &Sample, circumstances: &Circumstances) -> Optio
 }
 
 pub(super) fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
-    if sample.processes.iter().any(Process::may_merge) || sample.ksm.tracked_pages() > 0 {
+    if sample.processes.iter().any(ProcessSample::may_merge) || sample.ksm.tracked_pages() > 0 {
         return None;
     }
     if sample.hidden_processes > 0 {
@@ -66,10 +66,10 @@ pub(super) fn nothing_mergeable(sample: &Sample) -> Option<Finding> {
 }
 
 /// Checks the pace of ksmd at the present settings: paused, asleep, or slow. Only its sleep counts.
-pub(super) fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn pace(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let ksm = &sample.ksm;
     let (pages, sleep) = (ksm.pages_to_scan.get()?, ksm.sleep_millisecs.get()?);
-    if circumstances.daemon != Daemon::Absent || ksm.run_state() != Some(Run::Running) {
+    if circumstances.daemon != DaemonPresence::Absent || ksm.run_state() != Some(RunState::Running) {
         return None;
     }
     if pages == 0 {
@@ -107,17 +107,17 @@ pub(super) fn pace(sample: &Sample, circumstances: &Circumstances) -> Option<Fin
             format!(
                 "a pass over {} takes at least {} at {pages} pages every {sleep} ms, and a page merges on the second",
                 Bytes::from(tracked.saturating_mul(sample.page_size)),
-                Span(pass),
+                TimeSpan(pass),
             ),
             "`ksmith daemon` spends ksmd's CPU where it pays; by hand, `ksmith set pages_to_scan=…`",
         )
     })
 }
 
-pub(super) fn smart_scan(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn smart_scan(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let ksm = &sample.ksm;
     let skipped = ksm.pages_skipped.get().unwrap_or(0);
-    if ksm.smart_scan.get()? == 0 || skipped == 0 || ksm.run_state() != Some(Run::Running) {
+    if ksm.smart_scan.get()? == 0 || skipped == 0 || ksm.run_state() != Some(RunState::Running) {
         return None;
     }
     Some(finding(
@@ -128,14 +128,14 @@ pub(super) fn smart_scan(sample: &Sample, circumstances: &Circumstances) -> Opti
              and two equal ones that are never visited in one pass never merge"
         ),
         match circumstances.daemon {
-            Daemon::Present => "`ksmith scan` asks the daemon for passes that visit every page",
+            DaemonPresence::Present => "`ksmith scan` asks the daemon for passes that visit every page",
             _ => "`ksmith scan` makes passes that visit every page; `ksmith daemon` does so when it pays",
         },
     ))
 }
 
 /// Sparse mappings of terabytes kept ksmd busy for hours before the fix of November 2025, in Linux 6.18.
-pub(super) fn sparse_giants(sample: &Sample, circumstances: &Circumstances) -> Option<Finding> {
+pub(super) fn sparse_giants(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let kernel = circumstances.kernel.filter(|&kernel| kernel < KernelVersion::new(6, 18))?;
     let opted_in = sample.processes.iter().filter(|process| process.ksm.merge_any == Some(true)).count();
     (opted_in > 0).then(|| {

@@ -4,8 +4,8 @@ use super::*;
 use crate::kernel::Meminfo;
 use crate::lease;
 use crate::other_controllers::name::{ADVISOR, UKSM};
-use crate::other_controllers::{AtBoot, ServiceState, row};
-use crate::sample::{Process, ProcessId};
+use crate::other_controllers::{BootState, ServiceState, row};
+use crate::sample::{ProcessId, ProcessSample};
 
 fn healthy() -> Sample {
     let mut sample = Sample { page_size: 4096, ..Sample::default() };
@@ -15,34 +15,34 @@ fn healthy() -> Sample {
     sample.ksm.smart_scan = Reading::Value(0);
     sample.ksm.pages_sharing = Reading::Value(1000);
     sample.memory = Reading::Value(Meminfo { available: Some(1 << 30), ..Meminfo::default() });
-    sample.processes.push(Process {
+    sample.processes.push(ProcessSample {
         rss_bytes: 1 << 20,
-        ..Process::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
+        ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
 }
 
-fn codes(sample: &Sample, circumstances: &Circumstances) -> Vec<&'static str> {
+fn codes(sample: &Sample, circumstances: &HostCircumstances) -> Vec<&'static str> {
     diagnose(sample, circumstances).into_iter().map(|finding| finding.code).collect()
 }
 
 /// Returns the codes of the findings after `change` is made to a healthy host.
-fn found(change: impl FnOnce(&mut Sample, &mut Circumstances)) -> Vec<&'static str> {
-    let (mut sample, mut circumstances) = (healthy(), Circumstances::default());
+fn found(change: impl FnOnce(&mut Sample, &mut HostCircumstances)) -> Vec<&'static str> {
+    let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
     change(&mut sample, &mut circumstances);
     codes(&sample, &circumstances)
 }
 
 /// A controller that runs, or one that only starts at boot.
 fn controller(name: &str, runs: bool) -> FoundController {
-    let states = vec![ServiceState { service: "x.service", is_active: runs, at_boot: AtBoot::Enabled }];
+    let states = vec![ServiceState { service: "x.service", is_active: runs, at_boot: BootState::Enabled }];
     FoundController { controller: row(name).unwrap(), pids: Vec::new(), profile: None, states, is_on: runs }
 }
 
 #[test]
 fn another_controller_is_told_with_what_it_does_and_both_ways() {
     let others = vec![FoundController { pids: vec![812], ..controller("ksmtuned", true) }];
-    let findings = diagnose(&healthy(), &Circumstances { others, ..Circumstances::default() });
+    let findings = diagnose(&healthy(), &HostCircumstances { others, ..HostCircumstances::default() });
     for part in ["ksmtuned (pid 812)", "pages_to_scan, sleep_millisecs", "it runs now, and starts at boot"] {
         assert!(findings[0].what.contains(part), "{part}: {}", findings[0].what);
     }
@@ -59,7 +59,7 @@ fn another_controller_is_told_with_what_it_does_and_both_ways() {
 #[test]
 fn uksm_is_named_where_there_is_no_ksm() {
     let sample = Sample::default();
-    let circumstances = Circumstances { others: vec![controller(UKSM, true)], ..Circumstances::default() };
+    let circumstances = HostCircumstances { others: vec![controller(UKSM, true)], ..HostCircumstances::default() };
     assert_eq!(codes(&sample, &circumstances), ["no-ksm", "uksm"]);
 }
 
@@ -90,7 +90,7 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|s, _| s.ksm.run = Reading::Value(2)), ["unmerged"]);
     assert_eq!(found(|s, _| s.ksm.pages_to_scan = Reading::Value(0)), ["paused"]);
     assert_eq!(found(|s, _| s.processes[0].rss_bytes = 64 << 30), ["slow"]);
-    assert_eq!(found(|s, _| s.ksm.sleep_millisecs = Reading::Value(lease::next(20))), ["asleep"]);
+    assert_eq!(found(|s, _| s.ksm.sleep_millisecs = Reading::Value(lease::next_value(20))), ["asleep"]);
     assert_eq!(found(|_, c| c.others = vec![controller(ADVISOR, true)]), ["advisor"]);
     assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);
     assert_eq!(found(|_, c| c.unrestored = true), ["unrestored"]);
@@ -147,9 +147,9 @@ fn a_daemon_that_parked_ksmd_is_no_fault() {
             c.daemon = daemon;
         })
     };
-    assert_eq!(beside(Daemon::Present), [""; 0]);
-    assert_eq!(beside(Daemon::Hidden), ["perhaps-parked"]);
-    assert_eq!(beside(Daemon::Absent), ["switched-off", "advisor"]);
+    assert_eq!(beside(DaemonPresence::Present), [""; 0]);
+    assert_eq!(beside(DaemonPresence::Hidden), ["perhaps-parked"]);
+    assert_eq!(beside(DaemonPresence::Absent), ["switched-off", "advisor"]);
 }
 
 #[test]
@@ -158,12 +158,12 @@ fn a_running_daemon_allows_every_remedy() {
     sample.ksm.pages_unshared = Reading::Value(100_000);
     sample.ksm.full_scans = Reading::Value(3);
     let remedy = |daemon| {
-        let findings = diagnose(&sample, &Circumstances { daemon, ..Circumstances::default() });
+        let findings = diagnose(&sample, &HostCircumstances { daemon, ..HostCircumstances::default() });
         assert_eq!(findings[0].code, "loss");
         findings[0].remedy.clone()
     };
-    assert!(remedy(Daemon::Absent).starts_with("`ksmith unmerge`"));
-    assert!(remedy(Daemon::Present).contains("`systemctl stop ksmith`), and `ksmith unmerge`"));
+    assert!(remedy(DaemonPresence::Absent).starts_with("`ksmith unmerge`"));
+    assert!(remedy(DaemonPresence::Present).contains("`systemctl stop ksmith`), and `ksmith unmerge`"));
 }
 
 #[test]
@@ -171,6 +171,6 @@ fn problems_come_first() {
     let mut sample = healthy();
     sample.ksm.run = Reading::Value(0);
     let others = vec![controller(ADVISOR, true)];
-    let findings = diagnose(&sample, &Circumstances { others, ..Circumstances::default() });
+    let findings = diagnose(&sample, &HostCircumstances { others, ..HostCircumstances::default() });
     assert_eq!(findings.iter().map(|f| f.code).collect::<Vec<_>>(), ["switched-off", "advisor"]);
 }

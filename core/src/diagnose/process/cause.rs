@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::kernel::Ineligible;
+use crate::kernel::IneligibleReason;
 
 /// The state of a part of a process's memory, and its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -169,17 +169,17 @@ impl Cause {
     }
 }
 
-impl From<Ineligible> for Cause {
-    fn from(reason: Ineligible) -> Self {
+impl From<IneligibleReason> for Cause {
+    fn from(reason: IneligibleReason) -> Self {
         match reason {
-            Ineligible::Shared => Self::Shared,
+            IneligibleReason::Shared => Self::Shared,
             // Forked processes map one frame, which has no equal.
-            Ineligible::Forked => Self::Unique,
-            Ineligible::Hugetlb => Self::Hugetlb,
-            Ineligible::File => Self::File,
-            Ineligible::Device => Self::Device,
-            Ineligible::Vfio => Self::Vfio,
-            Ineligible::NotMergeable => Self::NotMarked,
+            IneligibleReason::Forked => Self::Unique,
+            IneligibleReason::Hugetlb => Self::Hugetlb,
+            IneligibleReason::File => Self::File,
+            IneligibleReason::Device => Self::Device,
+            IneligibleReason::Vfio => Self::Vfio,
+            IneligibleReason::NotMergeable => Self::NotMarked,
         }
     }
 }

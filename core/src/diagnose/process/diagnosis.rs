@@ -8,7 +8,7 @@ use super::cause::Cause;
 
 /// The causes of a process's memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Diagnosis {
+pub struct ProcessDiagnosis {
     /// The main cause: the largest notable loss, else the cause of most memory.
     pub main: Option<Cause>,
     /// All causes, the one with most memory first.
@@ -46,19 +46,19 @@ pub struct MappingDiagnosis {
     /// True if it is marked mergeable.
     pub is_marked: bool,
     /// Its memory by cause, in bytes, most first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CausePart>,
 }
 
 /// Some memory and its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct CausePart {
     /// The cause of this memory.
     pub cause: Cause,
     /// The memory with this cause.
     pub bytes: u64,
 }
 
-impl Diagnosis {
+impl ProcessDiagnosis {
     /// Returns the memory of a cause.
     pub fn bytes(&self, cause: Cause) -> u64 {
         self.causes.iter().find(|total| total.cause == cause).map_or(0, |total| total.bytes)

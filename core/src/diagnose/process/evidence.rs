@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::cause::Cause;
-use super::examination::{Equals, Examination, Look, PASSES_FOR_TWO_VISITS, Then};
-use crate::units::Span;
+use super::examination::{EqualPages, LaterState, PASSES_FOR_TWO_VISITS, ProcessExamination, WatchedPage};
+use crate::units::TimeSpan;
 
 /// Returns the evidence of a cause, if it says more than the cause itself.
-pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
+pub(super) fn evidence(cause: Cause, seen: &ProcessExamination) -> Option<String> {
     let host = &seen.host;
     let watch = &seen.watch;
-    let watched = Span(Duration::try_from_secs_f64(watch.seconds.max(0.0)).unwrap_or_default());
+    let watched = TimeSpan(Duration::try_from_secs_f64(watch.seconds.max(0.0)).unwrap_or_default());
     Some(match cause {
         Cause::OptInLost if watch.lost_opt_in => "ksm_merge_any went from yes to no while ksmith looked".to_owned(),
         Cause::OptInLost => {
@@ -34,7 +34,7 @@ pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
                 seen.present_pages(),
                 watch.passes,
                 host.full_scans,
-                Span(Duration::from_millis(host.pass_milliseconds)),
+                TimeSpan(Duration::from_millis(host.pass_milliseconds)),
             )
         }
         Cause::SmartScan if watch.passes >= PASSES_FOR_TWO_VISITS => format!(
@@ -53,7 +53,7 @@ pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
             watch.passes
         ),
         Cause::Changing => {
-            let changed = looks(seen).filter(|look| look.then == Then::Changed).count();
+            let changed = looks(seen).filter(|look| look.then == LaterState::Changed).count();
             format!("{changed} of {} sampled pages had other content {watched} later", looks(seen).count())
         }
         Cause::Unique => format!(
@@ -67,13 +67,13 @@ pub(super) fn evidence(cause: Cause, seen: &Examination) -> Option<String> {
         Cause::ChainLimit => {
             let merged = seen.mappings.iter().flat_map(|examined| &examined.merged_looks);
             let apart = looks(seen).filter_map(|look| look.equals.as_ref());
-            let most = merged.chain(apart).map(|equals: &Equals| equals.copies + 1).max().unwrap_or(0);
+            let most = merged.chain(apart).map(|equals: &EqualPages| equals.copies + 1).max().unwrap_or(0);
             format!("one content has {most} copies, and max_page_sharing is {}", host.max_page_sharing)
         }
         _ => return None,
     })
 }
 
-fn looks(seen: &Examination) -> impl Iterator<Item = &Look> {
+fn looks(seen: &ProcessExamination) -> impl Iterator<Item = &WatchedPage> {
     seen.mappings.iter().flat_map(|examined| &examined.looks)
 }

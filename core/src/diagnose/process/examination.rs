@@ -1,6 +1,6 @@
 //! The examination of a process: the input of [`super::judge`].
 
-use crate::kernel::{KsmStat, Mapping};
+use crate::kernel::{KsmStat, ProcessMapping};
 
 /// The number of passes that must end between two looks for two certain visits of each page: the first may have been
 /// half done at the first look.
@@ -8,7 +8,7 @@ pub(super) const PASSES_FOR_TWO_VISITS: u64 = 3;
 
 /// The examination of a process.
 #[derive(Debug, Clone, Default)]
-pub struct Examination {
+pub struct ProcessExamination {
     /// Bytes in a page.
     pub page_size: u64,
     /// KSM's figures of the process, when the examination began.
@@ -20,11 +20,11 @@ pub struct Examination {
     /// The reason why its memory is not offered, by its command line: `QEMU was started with mem-merge=off`.
     pub kept_out: Option<String>,
     /// The mappings of the process.
-    pub mappings: Vec<Examined>,
+    pub mappings: Vec<MappingExamination>,
     /// KSM's settings and state.
     pub host: HostState,
     /// The work of ksmd between the first and the last look.
-    pub watch: Watch,
+    pub watch: ScanWatch,
     /// The number of mergeable pages, of all processes, that were searched for equals of the sampled ones.
     pub searched_pages: u64,
     /// The number of all mergeable pages.
@@ -33,13 +33,13 @@ pub struct Examination {
     pub age_seconds: Option<f64>,
 }
 
-impl Examination {
+impl ProcessExamination {
     /// The number of anonymous pages in memory, in marked mappings.
     pub(super) fn present_pages(&self) -> u64 {
         let marked = self.mappings.iter().filter(|examined| {
             examined.mapping.is_mergeable() == Some(true) && examined.mapping.ineligible().is_none()
         });
-        let pages = |examined: &Examined| match (examined.pages, &examined.mapping.figures) {
+        let pages = |examined: &MappingExamination| match (examined.pages, &examined.mapping.figures) {
             (Some(pages), _) => pages.merged + pages.unmerged,
             (None, Some(figures)) => figures.anonymous / self.page_size.max(1),
             (None, None) => 0,
@@ -69,7 +69,7 @@ pub struct HostState {
 
 /// The work of ksmd while the process was watched.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Watch {
+pub struct ScanWatch {
     /// The duration in seconds.
     pub seconds: f64,
     /// Passes that ended.
@@ -82,20 +82,20 @@ pub struct Watch {
 
 /// The examination of one mapping.
 #[derive(Debug, Clone, Default)]
-pub struct Examined {
+pub struct MappingExamination {
     /// Its lines in `smaps`.
-    pub mapping: Mapping,
+    pub mapping: ProcessMapping,
     /// Its page tables. `None`: unreadable, or not read because nothing there can merge.
-    pub pages: Option<Pages>,
+    pub pages: Option<AnonymousPages>,
     /// Some of its pages that are not merged.
-    pub looks: Vec<Look>,
+    pub looks: Vec<WatchedPage>,
     /// Some of its merged pages.
-    pub merged_looks: Vec<Equals>,
+    pub merged_looks: Vec<EqualPages>,
 }
 
 /// The anonymous pages of a mapping that are in memory, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pages {
+pub struct AnonymousPages {
     /// Merged by KSM.
     pub merged: u64,
     /// On the kernel's zero page.
@@ -106,20 +106,20 @@ pub struct Pages {
 
 /// A sampled page that was not merged at the first look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct WatchedPage {
     /// Its state at the last look.
-    pub then: Then,
+    pub then: LaterState,
     /// True if it is in a huge page at the last look.
     pub is_huge: bool,
     /// True if it holds only zeros.
     pub is_zero: bool,
     /// Its equals, if they were searched for.
-    pub equals: Option<Equals>,
+    pub equals: Option<EqualPages>,
 }
 
 /// The state of a page at the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum LaterState {
     /// Still there, with the same content.
     Same,
     /// The page was written to.
@@ -132,7 +132,7 @@ pub enum Then {
 
 /// Other pages of the same content in mergeable memory, this process's own included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Equals {
+pub struct EqualPages {
     /// The number of such pages.
     pub copies: u64,
     /// The number of merged ones.

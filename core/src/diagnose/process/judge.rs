@@ -4,16 +4,18 @@
 //! to all pages that were not merged.
 
 use super::cause::Cause;
-use super::diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part, totals};
-use super::examination::{Equals, Examination, Examined, Look, PASSES_FOR_TWO_VISITS, Then};
+use super::diagnosis::{CausePart, CauseTotal, MappingDiagnosis, ProcessDiagnosis, totals};
+use super::examination::{
+    EqualPages, LaterState, MappingExamination, PASSES_FOR_TWO_VISITS, ProcessExamination, WatchedPage,
+};
 use crate::account::apportion;
-use crate::kernel::{Figures, Ineligible};
+use crate::kernel::{IneligibleReason, SmapsFigures};
 
 /// The least part of the memory that the main cause must have if it is a loss.
 const NOTABLE: f64 = 0.05;
 
 /// Judges a process.
-pub fn judge(seen: &Examination) -> Diagnosis {
+pub fn judge(seen: &ProcessExamination) -> ProcessDiagnosis {
     let diagnoses: Vec<_> = seen.mappings.iter().filter_map(|mapping| of_mapping(seen, mapping)).collect();
     let sums = totals(&diagnoses);
     let causes = sums.iter().map(|&(cause, bytes)| CauseTotal {
@@ -23,7 +25,12 @@ pub fn judge(seen: &Examination) -> Diagnosis {
         evidence: super::evidence::evidence(cause, seen),
         remedy: cause.remedy(),
     });
-    Diagnosis { main: main(&sums), causes: causes.collect(), mappings: diagnoses, huge_bytes: huge_bytes(seen) }
+    ProcessDiagnosis {
+        main: main(&sums),
+        causes: causes.collect(),
+        mappings: diagnoses,
+        huge_bytes: huge_bytes(seen),
+    }
 }
 
 /// Chooses the cause to name first: the largest loss if it is notable, else the cause of most memory.
@@ -37,20 +44,20 @@ fn main(sums: &[(Cause, u64)]) -> Option<Cause> {
     loss.or(most).map(|&(cause, _)| cause)
 }
 
-fn huge_bytes(seen: &Examination) -> u64 {
+fn huge_bytes(seen: &ProcessExamination) -> u64 {
     let marked = seen.mappings.iter().filter(|examined| examined.mapping.is_mergeable() == Some(true));
     marked.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.huge)).sum()
 }
 
 /// Judges a mapping. `None`: no memory is in it.
-fn of_mapping(seen: &Examination, examined: &Examined) -> Option<MappingDiagnosis> {
+fn of_mapping(seen: &ProcessExamination, examined: &MappingExamination) -> Option<MappingDiagnosis> {
     let mapping = &examined.mapping;
     let figures = mapping.figures.as_ref()?;
     let is_marked = mapping.is_mergeable() == Some(true);
     let mut parts = match mapping.ineligible() {
         Some(reason) => {
-            let bytes = if reason == Ineligible::Hugetlb { figures.hugetlb } else { figures.rss };
-            vec![Part { cause: reason.into(), bytes }]
+            let bytes = if reason == IneligibleReason::Hugetlb { figures.hugetlb } else { figures.rss };
+            vec![CausePart { cause: reason.into(), bytes }]
         }
         None => private(seen, examined, figures, is_marked),
     };
@@ -66,12 +73,18 @@ fn of_mapping(seen: &Examination, examined: &Examined) -> Option<MappingDiagnosi
 }
 
 /// Judges a private mapping: pages of a file that were not written to, and anonymous pages.
-fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked: bool) -> Vec<Part> {
+fn private(
+    seen: &ProcessExamination,
+    examined: &MappingExamination,
+    figures: &SmapsFigures,
+    is_marked: bool,
+) -> Vec<CausePart> {
     let page = seen.page_size.max(1);
     let zero = examined.pages.map_or(0, |pages| pages.zero) * page;
     // The kernel's zero page does not count as resident.
     let of_file = figures.rss.saturating_sub(figures.anonymous);
-    let mut parts = vec![Part { cause: Cause::File, bytes: of_file }, Part { cause: Cause::ZeroPage, bytes: zero }];
+    let mut parts =
+        vec![CausePart { cause: Cause::File, bytes: of_file }, CausePart { cause: Cause::ZeroPage, bytes: zero }];
     let (merged, rest) = match examined.pages {
         Some(pages) => (pages.merged * page, pages.unmerged * page),
         None => {
@@ -82,12 +95,12 @@ fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked
     parts.extend(merged_parts(seen, examined, merged));
     if !is_marked {
         let cause = if is_lost(seen) { Cause::OptInLost } else { Cause::NotMarked };
-        parts.push(Part { cause, bytes: rest + figures.swap });
+        parts.push(CausePart { cause, bytes: rest + figures.swap });
         return parts;
     }
-    parts.push(Part { cause: Cause::Swapped, bytes: figures.swap });
+    parts.push(CausePart { cause: Cause::Swapped, bytes: figures.swap });
     if seen.drives_device == Some(true) {
-        parts.push(Part { cause: Cause::Vfio, bytes: rest });
+        parts.push(CausePart { cause: Cause::Vfio, bytes: rest });
         return parts;
     }
     parts.extend(sampled(seen, &examined.looks, rest));
@@ -95,23 +108,23 @@ fn private(seen: &Examination, examined: &Examined, figures: &Figures, is_marked
 }
 
 /// Returns true if the process should have opted in as a whole, and has not.
-fn is_lost(seen: &Examination) -> bool {
+fn is_lost(seen: &ProcessExamination) -> bool {
     let was_meant = seen.meant_to_opt_in.is_some() || seen.watch.lost_opt_in;
     was_meant && seen.ksm.merge_any.is_none_or(|merge_any| !merge_any || seen.watch.lost_opt_in)
 }
 
 /// Divides merged memory into what is saved and surplus frames.
-fn merged_parts(seen: &Examination, examined: &Examined, merged: u64) -> [Part; 2] {
+fn merged_parts(seen: &ProcessExamination, examined: &MappingExamination, merged: u64) -> [CausePart; 2] {
     let looks = &examined.merged_looks;
     let surplus: f64 = looks.iter().map(|equals| surplus_share(seen, equals)).sum();
     let share = surplus / looks.len().max(1) as f64;
     let surplus = (merged as f64 * share).round() as u64;
     let cause = Cause::ChainLimit;
-    [Part { cause: Cause::Merged, bytes: merged - surplus }, Part { cause, bytes: surplus }]
+    [CausePart { cause: Cause::Merged, bytes: merged - surplus }, CausePart { cause, bytes: surplus }]
 }
 
 /// Returns the part of a merged page that is lost because its content has more than one frame.
-fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
+fn surplus_share(seen: &ProcessExamination, equals: &EqualPages) -> f64 {
     let pages = equals.merged + 1;
     if equals.frames < 2 || pages <= seen.host.max_page_sharing {
         return 0.0;
@@ -120,7 +133,7 @@ fn surplus_share(seen: &Examination, equals: &Equals) -> f64 {
 }
 
 /// Splits `bytes` that are not merged in proportion to the causes of the sampled pages.
-fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
+fn sampled(seen: &ProcessExamination, looks: &[WatchedPage], bytes: u64) -> Vec<CausePart> {
     let causes = looks.iter().filter_map(|look| cause_of(seen, look));
     let mut counts = [0_u64; Cause::ALL.len()];
     for cause in causes {
@@ -130,19 +143,19 @@ fn sampled(seen: &Examination, looks: &[Look], bytes: u64) -> Vec<Part> {
     }
     let pages = bytes / seen.page_size.max(1);
     let (shares, rest) = apportion(pages, &counts, 0);
-    let part = |(cause, pages): (Cause, u64)| Part { cause, bytes: pages * seen.page_size };
-    let mut parts: Vec<Part> = Cause::ALL.into_iter().zip(shares).map(part).collect();
+    let part = |(cause, pages): (Cause, u64)| CausePart { cause, bytes: pages * seen.page_size };
+    let mut parts: Vec<CausePart> = Cause::ALL.into_iter().zip(shares).map(part).collect();
     parts.push(part((Cause::Unseen, rest)));
     parts
 }
 
 /// Returns the cause of a sampled page; `None` if it is not in memory any more.
-fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
+fn cause_of(seen: &ProcessExamination, look: &WatchedPage) -> Option<Cause> {
     match look.then {
-        Then::Gone => return None,
-        Then::Merged => return Some(Cause::Merged),
-        Then::Changed => return Some(Cause::Changing),
-        Then::Same => {}
+        LaterState::Gone => return None,
+        LaterState::Merged => return Some(Cause::Merged),
+        LaterState::Changed => return Some(Cause::Changing),
+        LaterState::Same => {}
     }
     let Some(equals) = look.equals else { return Some(Cause::Unseen) };
     let merges_alone = look.is_zero && seen.host.use_zero_pages;
@@ -154,7 +167,7 @@ fn cause_of(seen: &Examination, look: &Look) -> Option<Cause> {
 }
 
 /// Returns the cause of a page that stays the same and has an equal.
-fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
+fn why_apart(seen: &ProcessExamination, look: &WatchedPage, equals: &EqualPages) -> Cause {
     let host = &seen.host;
     // All its equals are merged and their frames are full, so that this page has no free partner.
     let is_odd_one = equals.merged >= host.max_page_sharing && equals.merged == equals.copies;
@@ -174,14 +187,14 @@ fn why_apart(seen: &Examination, look: &Look, equals: &Equals) -> Cause {
 }
 
 /// Returns true if ksmd tracks fewer pages of the process than are present, less 2 % for pages that come and go.
-fn has_unvisited(seen: &Examination) -> bool {
+fn has_unvisited(seen: &ProcessExamination) -> bool {
     let Some(tracked) = seen.ksm.rmap_items else { return false };
     let present = seen.present_pages();
     tracked.saturating_add(present / 50) < present
 }
 
 /// Returns true if the process is older than several passes at the present settings.
-fn has_seen_passes(seen: &Examination) -> bool {
+fn has_seen_passes(seen: &ProcessExamination) -> bool {
     let several = seen.host.pass_milliseconds as f64 / 1000.0 * PASSES_FOR_TWO_VISITS as f64;
     seen.age_seconds.is_some_and(|age| age > several)
 }

@@ -9,6 +9,9 @@ mod judge;
 mod tests;
 
 pub use cause::Cause;
-pub use diagnosis::{CauseTotal, Diagnosis, MappingDiagnosis, Part};
-pub use examination::{Equals, Examination, Examined, HostState, Look, Pages, Then, Watch};
+pub use diagnosis::{CausePart, CauseTotal, MappingDiagnosis, ProcessDiagnosis};
+pub use examination::{
+    AnonymousPages, EqualPages, HostState, LaterState, MappingExamination, ProcessExamination, ScanWatch,
+    WatchedPage,
+};
 pub use judge::judge;

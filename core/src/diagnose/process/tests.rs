@@ -3,21 +3,22 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::kernel::{Figures, KsmStat, Mapping};
+use crate::kernel::{KsmStat, ProcessMapping, SmapsFigures};
 
 const PAGE: u64 = 4096;
 
 /// 1,000 marked pages none of them merged and four sampled, on a host where ksmd has made many passes.
-fn patient(look: Look) -> Examination {
+fn patient(look: WatchedPage) -> ProcessExamination {
     let flags = vec![*b"rd", *b"wr", *b"mg"];
-    let figures = Figures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, flags, ..Figures::default() };
-    let mapping = Mapping { start: 0x1000, end: 0x40_0000, figures: Some(figures), ..Mapping::default() };
-    let pages = Some(Pages { unmerged: 1000, ..Pages::default() });
-    Examination {
+    let figures = SmapsFigures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, flags, ..SmapsFigures::default() };
+    let mapping =
+        ProcessMapping { start: 0x1000, end: 0x40_0000, figures: Some(figures), ..ProcessMapping::default() };
+    let pages = Some(AnonymousPages { unmerged: 1000, ..AnonymousPages::default() });
+    ProcessExamination {
         page_size: PAGE,
         ksm: KsmStat { rmap_items: Some(1000), ..KsmStat::default() },
         drives_device: Some(false),
-        mappings: vec![Examined { mapping, pages, looks: vec![look; 4], merged_looks: Vec::new() }],
+        mappings: vec![MappingExamination { mapping, pages, looks: vec![look; 4], merged_looks: Vec::new() }],
         host: HostState {
             is_scanning: true,
             max_page_sharing: 256,
@@ -25,27 +26,27 @@ fn patient(look: Look) -> Examination {
             pass_milliseconds: 1000,
             ..HostState::default()
         },
-        watch: Watch { seconds: 5.0, passes: 3, skipped: 0, lost_opt_in: false },
+        watch: ScanWatch { seconds: 5.0, passes: 3, skipped: 0, lost_opt_in: false },
         searched_pages: 5000,
         searchable_pages: 5000,
         age_seconds: Some(100.0),
-        ..Examination::default()
+        ..ProcessExamination::default()
     }
 }
 
-const EQUAL: Look = Look {
-    then: Then::Same,
+const EQUAL: WatchedPage = WatchedPage {
+    then: LaterState::Same,
     is_huge: false,
     is_zero: false,
-    equals: Some(Equals { copies: 1, merged: 0, frames: 0 }),
+    equals: Some(EqualPages { copies: 1, merged: 0, frames: 0 }),
 };
 
-fn alone() -> Look {
-    Look { equals: Some(Equals::default()), ..EQUAL }
+fn alone() -> WatchedPage {
+    WatchedPage { equals: Some(EqualPages::default()), ..EQUAL }
 }
 
 /// The main cause after `change`, which must be the only one.
-fn cause(look: Look, change: impl FnOnce(&mut Examination)) -> Cause {
+fn cause(look: WatchedPage, change: impl FnOnce(&mut ProcessExamination)) -> Cause {
     let mut seen = patient(look);
     change(&mut seen);
     let diagnosis = judge(&seen);
@@ -54,48 +55,48 @@ fn cause(look: Look, change: impl FnOnce(&mut Examination)) -> Cause {
     diagnosis.main.unwrap()
 }
 
-fn figures(seen: &mut Examination) -> &mut Figures {
+fn figures(seen: &mut ProcessExamination) -> &mut SmapsFigures {
     seen.mappings[0].mapping.figures.as_mut().unwrap()
 }
 
 #[test]
 fn each_cause_is_told_from_the_others() {
     assert_eq!(cause(EQUAL, |_| ()), Cause::Held);
-    assert_eq!(cause(Look { is_huge: true, ..EQUAL }, |_| ()), Cause::HugePage);
+    assert_eq!(cause(WatchedPage { is_huge: true, ..EQUAL }, |_| ()), Cause::HugePage);
     assert_eq!(cause(EQUAL, |seen| seen.host.is_scanning = false), Cause::Stopped);
     assert_eq!(cause(alone(), |_| ()), Cause::Unique);
     assert_eq!(cause(alone(), |seen| seen.searched_pages = 4999), Cause::NoEqualSeen);
-    assert_eq!(cause(Look { then: Then::Changed, ..EQUAL }, |_| ()), Cause::Changing);
-    assert_eq!(cause(Look { then: Then::Merged, ..EQUAL }, |_| ()), Cause::Merged);
-    assert_eq!(cause(Look { equals: None, ..EQUAL }, |_| ()), Cause::Unseen);
+    assert_eq!(cause(WatchedPage { then: LaterState::Changed, ..EQUAL }, |_| ()), Cause::Changing);
+    assert_eq!(cause(WatchedPage { then: LaterState::Merged, ..EQUAL }, |_| ()), Cause::Merged);
+    assert_eq!(cause(WatchedPage { equals: None, ..EQUAL }, |_| ()), Cause::Unseen);
     assert_eq!(cause(EQUAL, |seen| seen.drives_device = Some(true)), Cause::Vfio);
     assert_eq!(cause(EQUAL, |seen| figures(seen).flags = vec![*b"rd"]), Cause::NotMarked);
     assert_eq!(cause(EQUAL, |seen| seen.mappings[0].mapping.is_shared = true), Cause::Shared);
-    let hugetlb = |seen: &mut Examination| {
-        *figures(seen) = Figures { hugetlb: 1000 * PAGE, flags: vec![*b"ht"], ..Figures::default() };
+    let hugetlb = |seen: &mut ProcessExamination| {
+        *figures(seen) = SmapsFigures { hugetlb: 1000 * PAGE, flags: vec![*b"ht"], ..SmapsFigures::default() };
     };
     assert_eq!(cause(EQUAL, hugetlb), Cause::Hugetlb);
     assert_eq!(cause(EQUAL, |seen| figures(seen).flags.push(*b"pf")), Cause::Device);
-    let of_file = |seen: &mut Examination| {
+    let of_file = |seen: &mut ProcessExamination| {
         figures(seen).anonymous = 0;
-        seen.mappings[0].pages = Some(Pages::default());
+        seen.mappings[0].pages = Some(AnonymousPages::default());
     };
     assert_eq!(cause(EQUAL, of_file), Cause::File);
-    let zero = |seen: &mut Examination| {
+    let zero = |seen: &mut ProcessExamination| {
         (figures(seen).rss, figures(seen).anonymous) = (0, 0);
-        seen.mappings[0].pages = Some(Pages { zero: 1000, ..Pages::default() });
+        seen.mappings[0].pages = Some(AnonymousPages { zero: 1000, ..AnonymousPages::default() });
     };
     assert_eq!(cause(EQUAL, zero), Cause::ZeroPage);
-    let swapped = |seen: &mut Examination| {
-        *figures(seen) = Figures { swap: 1000 * PAGE, flags: vec![*b"mg"], ..Figures::default() };
-        seen.mappings[0].pages = Some(Pages::default());
+    let swapped = |seen: &mut ProcessExamination| {
+        *figures(seen) = SmapsFigures { swap: 1000 * PAGE, flags: vec![*b"mg"], ..SmapsFigures::default() };
+        seen.mappings[0].pages = Some(AnonymousPages::default());
     };
     assert_eq!(cause(EQUAL, swapped), Cause::Swapped);
 }
 
 #[test]
 fn smart_scan_is_blamed_only_where_it_passed_over_pages() {
-    let trapped = |seen: &mut Examination| {
+    let trapped = |seen: &mut ProcessExamination| {
         seen.host.smart_scan = true;
         seen.watch.skipped = 500;
     };
@@ -116,7 +117,7 @@ fn smart_scan_is_blamed_only_where_it_passed_over_pages() {
 
 #[test]
 fn a_process_that_ksmd_does_not_track_yet_was_not_visited() {
-    let unvisited = |seen: &mut Examination| {
+    let unvisited = |seen: &mut ProcessExamination| {
         seen.watch.passes = 0;
         seen.ksm.rmap_items = Some(100);
     };
@@ -126,7 +127,7 @@ fn a_process_that_ksmd_does_not_track_yet_was_not_visited() {
 
 #[test]
 fn an_opt_in_is_lost_only_if_there_was_one() {
-    let lost = |seen: &mut Examination| {
+    let lost = |seen: &mut ProcessExamination| {
         figures(seen).flags.clear();
         seen.ksm.merge_any = Some(false);
         seen.meant_to_opt_in = Some("its service has MemoryKSM=yes".to_owned());
@@ -143,8 +144,8 @@ fn an_opt_in_is_lost_only_if_there_was_one() {
 #[test]
 fn a_chain_costs_its_frames_but_the_first_and_leaves_one_page_over() {
     let mut seen = patient(EQUAL);
-    let equals = Equals { copies: 999, merged: 999, frames: 4 };
-    seen.mappings[0].pages = Some(Pages { merged: 1000, ..Pages::default() });
+    let equals = EqualPages { copies: 999, merged: 999, frames: 4 };
+    seen.mappings[0].pages = Some(AnonymousPages { merged: 1000, ..AnonymousPages::default() });
     seen.mappings[0].merged_looks = vec![equals; 10];
     let diagnosis = judge(&seen);
     assert_eq!(diagnosis.bytes(Cause::ChainLimit), 3 * PAGE);
@@ -152,14 +153,14 @@ fn a_chain_costs_its_frames_but_the_first_and_leaves_one_page_over() {
     let evidence = diagnosis.causes[1].evidence.as_deref();
     assert_eq!(evidence, Some("one content has 1000 copies, and max_page_sharing is 256"));
     // 256 merged copies and one that finds no partner.
-    let odd = Look { equals: Some(Equals { copies: 256, merged: 256, frames: 1 }), ..EQUAL };
+    let odd = WatchedPage { equals: Some(EqualPages { copies: 256, merged: 256, frames: 1 }), ..EQUAL };
     assert_eq!(cause(odd, |_| ()), Cause::ChainLimit);
     assert_eq!(cause(odd, |seen| seen.host.max_page_sharing = 300), Cause::Held);
 }
 
 #[test]
 fn zeros_need_no_equal_where_the_kernel_has_a_page_for_them() {
-    let zero = Look { is_zero: true, ..alone() };
+    let zero = WatchedPage { is_zero: true, ..alone() };
     assert_eq!(cause(zero, |_| ()), Cause::Unique);
     assert_eq!(cause(zero, |seen| seen.host.use_zero_pages = true), Cause::Held);
 }
@@ -173,12 +174,14 @@ fn a_notable_loss_comes_before_the_bulk() {
     assert_eq!(judge(&seen).main, Some(Cause::Unique));
 }
 
-fn any_look() -> impl Strategy<Value = Look> {
-    let then = prop::sample::select(vec![Then::Same, Then::Changed, Then::Merged, Then::Gone]);
+fn any_look() -> impl Strategy<Value = WatchedPage> {
+    let then =
+        prop::sample::select(vec![LaterState::Same, LaterState::Changed, LaterState::Merged, LaterState::Gone]);
     let equals = prop::option::of((0_u64..600, 0_u64..600, 0_u64..5));
     (then, any::<bool>(), any::<bool>(), equals).prop_map(|(then, is_huge, is_zero, equals)| {
-        let equals = equals.map(|(copies, merged, frames)| Equals { copies, merged: merged.min(copies), frames });
-        Look { then, is_huge, is_zero, equals }
+        let equals =
+            equals.map(|(copies, merged, frames)| EqualPages { copies, merged: merged.min(copies), frames });
+        WatchedPage { then, is_huge, is_zero, equals }
     })
 }
 
@@ -192,11 +195,11 @@ proptest! {
     ) {
         let mut seen = patient(EQUAL);
         seen.mappings[0].looks = looks;
-        seen.mappings[0].pages = Some(Pages { merged, zero, unmerged });
+        seen.mappings[0].pages = Some(AnonymousPages { merged, zero, unmerged });
         let flags = if marked { vec![*b"mg"] } else { Vec::new() };
         let rss = (merged + unmerged + of_file) * PAGE;
         let anonymous = (merged + unmerged) * PAGE;
-        *figures(&mut seen) = Figures { rss, anonymous, swap: swap * PAGE, flags, ..Figures::default() };
+        *figures(&mut seen) = SmapsFigures { rss, anonymous, swap: swap * PAGE, flags, ..SmapsFigures::default() };
         seen.drives_device = Some(vfio);
         seen.host.is_scanning = scanning;
         seen.host.smart_scan = smart;

@@ -2,20 +2,20 @@
 //!
 //! Source: `ksm_scan_thread`, `ksm_do_scan` and `scan_get_next_rmap_item` in `mm/ksm.c`.
 
-use super::super::counters::{Change, Inside, Own, Step, Totals};
-use super::super::guest::State;
-use super::super::ksmd::{Activity, Cursor};
-use super::super::memory::Rules;
-use super::super::search::Trees;
-use super::super::settings::Refused;
-use super::Machine;
+use super::super::counters::{GuestCounters, MachineCounters, ScanStep, UnfinishedRun, VisitChange};
+use super::super::guest::SimPageState;
+use super::super::ksmd::{KsmdActivity, WalkCursor};
+use super::super::memory::VisitRules;
+use super::super::search::TreeSizes;
+use super::super::settings::KnobRefusal;
+use super::SimMachine;
 use crate::field::KernelVersion;
-use crate::sample::Rest;
+use crate::sample::BoundaryPause;
 
 /// Kernels from this one on count each visit as it is made.
 const COUNTS_AT_ONCE: KernelVersion = KernelVersion::new(6, 10);
 
-impl Machine {
+impl SimMachine {
     /// Returns true if ksmd may run and has guests to scan.
     fn ksmd_should_run(&self) -> bool {
         self.settings.run == 1 && !self.ksmd.order.is_empty()
@@ -24,15 +24,15 @@ impl Machine {
     /// Returns true if ksmd sleeps: between two batches, or because it has nothing to do.
     pub fn is_asleep(&self) -> bool {
         match self.ksmd.activity {
-            Activity::Waiting => !self.ksmd_should_run(),
-            Activity::Sleeping { until_ns } => until_ns > self.now_ns,
-            Activity::Scanning { .. } => false,
+            KsmdActivity::Waiting => !self.ksmd_should_run(),
+            KsmdActivity::Sleeping { until_ns } => until_ns > self.now_ns,
+            KsmdActivity::Scanning { .. } => false,
         }
     }
 
     /// Wakes ksmd, as a changed `sleep_millisecs` does.
     pub(in super::super) fn wake_ksmd(&mut self) {
-        if let Activity::Sleeping { until_ns } = &mut self.ksmd.activity {
+        if let KsmdActivity::Sleeping { until_ns } = &mut self.ksmd.activity {
             *until_ns = (*until_ns).min(self.now_ns);
         }
     }
@@ -41,28 +41,28 @@ impl Machine {
     pub(in super::super) fn run_ksmd(&mut self, until_ns: u64, only_batch: bool) {
         loop {
             match self.ksmd.activity {
-                Activity::Waiting if self.ksmd_should_run() && !only_batch => {
+                KsmdActivity::Waiting if self.ksmd_should_run() && !only_batch => {
                     self.ksmd.clock_ns = self.ksmd.clock_ns.max(self.now_ns);
                     if self.ksmd.clock_ns >= until_ns {
                         return;
                     }
                     self.begin_batch();
                 }
-                Activity::Waiting => return,
-                Activity::Sleeping { until_ns: wake } => {
+                KsmdActivity::Waiting => return,
+                KsmdActivity::Sleeping { until_ns: wake } => {
                     if only_batch || wake >= until_ns {
                         return;
                     }
                     self.ksmd.clock_ns = self.ksmd.clock_ns.max(wake);
                     if !self.ksmd_should_run() {
-                        self.ksmd.activity = Activity::Waiting;
+                        self.ksmd.activity = KsmdActivity::Waiting;
                     } else if self.settings.pages_to_scan == 0 {
                         self.idle_batches(until_ns);
                     } else {
                         self.begin_batch();
                     }
                 }
-                Activity::Scanning { left } => {
+                KsmdActivity::Scanning { left } => {
                     if !self.scan(left, until_ns) {
                         return;
                     }
@@ -74,7 +74,7 @@ impl Machine {
 
     /// Runs ksmd to the end of its batch. Time passes meanwhile.
     pub(in super::super) fn finish_batch(&mut self) {
-        while matches!(self.ksmd.activity, Activity::Scanning { .. }) {
+        while matches!(self.ksmd.activity, KsmdActivity::Scanning { .. }) {
             let event = self.next_event_ns().unwrap_or(u64::MAX);
             self.run_ksmd(event, true);
             self.now_ns = self.now_ns.max(self.ksmd.clock_ns.min(event));
@@ -84,7 +84,7 @@ impl Machine {
 
     fn begin_batch(&mut self) {
         self.ksmd.batch_visits = 0;
-        self.ksmd.activity = Activity::Scanning { left: self.settings.pages_to_scan };
+        self.ksmd.activity = KsmdActivity::Scanning { left: self.settings.pages_to_scan };
         self.ksmd.spend(self.config.costs.batch);
     }
 
@@ -92,13 +92,13 @@ impl Machine {
         let comes_to_rest =
             self.ksmd.is_between_passes() && self.rest_after.take_if(|at| *at == self.ksmd.full_scans).is_some();
         self.ksmd.activity = if self.ksmd_should_run() && comes_to_rest {
-            self.rest = Rest::Resting;
-            Activity::Sleeping { until_ns: u64::MAX }
+            self.rest = BoundaryPause::Resting;
+            KsmdActivity::Sleeping { until_ns: u64::MAX }
         } else if self.ksmd_should_run() {
             let sleep_ns = self.settings.sleep_millisecs * 1_000_000;
-            Activity::Sleeping { until_ns: self.ksmd.clock_ns.saturating_add(sleep_ns) }
+            KsmdActivity::Sleeping { until_ns: self.ksmd.clock_ns.saturating_add(sleep_ns) }
         } else {
-            Activity::Waiting
+            KsmdActivity::Waiting
         };
     }
 
@@ -114,7 +114,7 @@ impl Machine {
 
     /// Continues a batch until `until_ns`, and returns true if the batch is over.
     fn scan(&mut self, mut left: u64, until_ns: u64) -> bool {
-        let mut rules = Rules {
+        let mut rules = VisitRules {
             pass: self.ksmd.pass,
             now_ns: self.ksmd.clock_ns,
             prune_ns: self.settings.stable_node_chains_prune_millisecs * 1_000_000,
@@ -124,7 +124,7 @@ impl Machine {
         };
         while left > 0 {
             if self.ksmd.clock_ns >= until_ns {
-                self.ksmd.activity = Activity::Scanning { left };
+                self.ksmd.activity = KsmdActivity::Scanning { left };
                 return false;
             }
             if let Some(inside) = self.ksmd.inside.take() {
@@ -151,20 +151,21 @@ impl Machine {
             }
             if let Some((step, cost_ns)) = unchanged {
                 let (run, pages) = (cursor.run, self.config.run_pages);
-                let inside = Inside { guest, run, left: pages, cost_ns, step, change: None };
+                let inside = UnfinishedRun { guest, run, left: pages, cost_ns, step, change: None };
                 left -= self.go_through(inside, left, until_ns);
                 continue;
             }
-            let (before, own) = (Totals::of(&self.memory), Own::of(&self.memory, guest));
+            let (before, own) =
+                (MachineCounters::from_memory(&self.memory), GuestCounters::from_memory(&self.memory, guest));
             self.memory.partner = None;
             if let Some((step, cost_ns)) = self.step(guest, cursor, &rules) {
-                let change = Change {
-                    totals: Totals::of(&self.memory).with(before, |after, before| after - before),
-                    own: Own::of(&self.memory, guest).with(own, |after, before| after - before),
+                let change = VisitChange {
+                    totals: MachineCounters::from_memory(&self.memory).with(before, |after, before| after - before),
+                    own: GuestCounters::from_memory(&self.memory, guest).with(own, |after, before| after - before),
                     partner: self.memory.partner.filter(|&other| other != guest),
                 };
                 let (run, pages) = (cursor.run, self.config.run_pages);
-                let inside = Inside { guest, run, left: pages, cost_ns, step, change: Some(change) };
+                let inside = UnfinishedRun { guest, run, left: pages, cost_ns, step, change: Some(change) };
                 left -= self.go_through(inside, left, until_ns);
             }
         }
@@ -176,35 +177,35 @@ impl Machine {
     }
 
     /// Goes through the pages of a run that are left, and returns the visits. The batch or the time may end inside it.
-    fn go_through(&mut self, inside: Inside, left: u64, until_ns: u64) -> u64 {
+    fn go_through(&mut self, inside: UnfinishedRun, left: u64, until_ns: u64) -> u64 {
         let time = until_ns.saturating_sub(self.ksmd.clock_ns);
         let by_time = if inside.cost_ns == 0 { u64::MAX } else { time.div_ceil(inside.cost_ns) };
-        let by_batch = if inside.step == Step::Visited { left } else { u64::MAX };
+        let by_batch = if inside.step == ScanStep::Visited { left } else { u64::MAX };
         let pages = u64::from(inside.left).min(by_time).min(by_batch) as u32;
         self.ksmd.spend(inside.cost_ns * u64::from(pages));
-        self.ksmd.inside = (pages < inside.left).then(|| Inside { left: inside.left - pages, ..inside });
+        self.ksmd.inside = (pages < inside.left).then(|| UnfinishedRun { left: inside.left - pages, ..inside });
         self.count(inside.step, pages.into())
     }
 
     /// Counts steps over `pages` pages, and returns the visits.
-    fn count(&mut self, step: Step, pages: u64) -> u64 {
+    fn count(&mut self, step: ScanStep, pages: u64) -> u64 {
         match step {
-            Step::Visited => {
+            ScanStep::Visited => {
                 self.ksmd.batch_visits += pages;
                 self.ksmd.scanned += if self.config.kernel >= COUNTS_AT_ONCE { pages } else { 0 };
                 pages
             }
-            Step::Skipped => {
+            ScanStep::Skipped => {
                 self.ksmd.skipped += pages;
                 0
             }
-            Step::Passed => 0,
+            ScanStep::Passed => 0,
         }
     }
 
     fn begin_pass(&mut self) {
         self.ksmd.pass = self.ksmd.pass.wrapping_add(1);
-        self.ksmd.cursor = Some(Cursor { guest: 0, run: 0 });
+        self.ksmd.cursor = Some(WalkCursor { guest: 0, run: 0 });
         self.memory.in_unstable = 0;
         self.advisor.start(self.ksmd.clock_ns);
         self.ksmd.spend(self.config.costs.pass);
@@ -221,57 +222,57 @@ impl Machine {
 
     /// Passes the page at the cursor if it is as it was afterwards, and advances the cursor. `None`: that takes a
     /// [`Self::step`].
-    fn step_without_change(&mut self, guest: u32, cursor: Cursor) -> Option<(Step, u64)> {
+    fn step_without_change(&mut self, guest: u32, cursor: WalkCursor) -> Option<(ScanStep, u64)> {
         let page =
             self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.get(cursor.run as usize)?;
         let done = match page.state {
-            State::Zero | State::Absent => (Step::Passed, self.config.costs.walk),
-            State::Merged => (Step::Visited, self.config.costs.merged),
+            SimPageState::Zero | SimPageState::Absent => (ScanStep::Passed, self.config.costs.walk),
+            SimPageState::Merged => (ScanStep::Visited, self.config.costs.merged),
             _ => return None,
         };
-        self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
+        self.ksmd.cursor = Some(WalkCursor { run: cursor.run + 1, ..cursor });
         Some(done)
     }
 
     /// Handles the page at the cursor where [`Self::step_without_change`] does not, and advances the cursor. Returns
     /// the kind of step and its cost.
-    fn step(&mut self, guest: u32, cursor: Cursor, rules: &Rules) -> Option<(Step, u64)> {
+    fn step(&mut self, guest: u32, cursor: WalkCursor, rules: &VisitRules) -> Option<(ScanStep, u64)> {
         let costs = &self.config.costs;
         let entry = &mut self.memory.guests[guest as usize];
         if entry.ended {
             self.ksmd.spend(costs.free * entry.rmap_items * u64::from(self.config.run_pages));
             self.memory.bury(guest);
             self.ksmd.order.remove(cursor.guest);
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest, run: 0 });
+            self.ksmd.cursor = Some(WalkCursor { guest: cursor.guest, run: 0 });
             return None;
         }
         let Some(page) = entry.pages.get_mut(cursor.run as usize) else {
-            self.ksmd.cursor = Some(Cursor { guest: cursor.guest + 1, run: 0 });
+            self.ksmd.cursor = Some(WalkCursor { guest: cursor.guest + 1, run: 0 });
             return None;
         };
-        self.ksmd.cursor = Some(Cursor { run: cursor.run + 1, ..cursor });
-        if matches!(page.state, State::ZeroTracked | State::Taken | State::TakenMerged) {
+        self.ksmd.cursor = Some(WalkCursor { run: cursor.run + 1, ..cursor });
+        if matches!(page.state, SimPageState::ZeroTracked | SimPageState::Taken | SimPageState::TakenMerged) {
             self.memory.untrack(guest, cursor.run);
-            return Some((Step::Passed, costs.free));
+            return Some((ScanStep::Passed, costs.free));
         }
         if self.settings.smart_scan == 1 && page.is_skipped() {
             self.memory.leave_tree(guest, cursor.run);
-            return Some((Step::Skipped, costs.skip));
+            return Some((ScanStep::Skipped, costs.skip));
         }
         let slot = page.slot;
         self.memory.track(guest, cursor.run);
         let trees = if costs.depend_on_trees() {
-            Trees::of(&mut self.memory, self.config.run_pages, rules.max_page_sharing)
+            TreeSizes::from_memory(&mut self.memory, self.config.run_pages, rules.max_page_sharing)
         } else {
-            Trees::default()
+            TreeSizes::default()
         };
         let visit = self.memory.visit(guest, cursor.run, rules);
-        Some((Step::Visited, trees.cost(visit, slot, costs)))
+        Some((ScanStep::Visited, trees.cost(visit, slot, costs)))
     }
 
     /// Unmerges all pages and frees all `rmap_item`s: the next pass is the first.
     /// Source: `unmerge_and_remove_all_rmap_items`.
-    pub(in super::super) fn unmerge(&mut self) -> Result<(), Refused> {
+    pub(in super::super) fn unmerge(&mut self) -> Result<(), KnobRefusal> {
         self.ksmd.inside = None;
         let breaks_zero_pages = self.config.kernel >= KernelVersion::new(6, 6);
         for guest in self.ksmd.order.clone() {
@@ -282,10 +283,11 @@ impl Machine {
             }
             for page in 0..self.memory.guests[guest as usize].pages.len() {
                 let state = self.memory.guests[guest as usize].pages[page].state;
-                if !state.is_private() && !state.is_absent() && (state == State::Merged || breaks_zero_pages) {
+                if !state.is_private() && !state.is_absent() && (state == SimPageState::Merged || breaks_zero_pages)
+                {
                     if !self.has_room() {
                         self.ksmd.cursor = None;
-                        return Err(Refused::NoMemory);
+                        return Err(KnobRefusal::NoMemory);
                     }
                     self.memory.unshare(guest, page as u32);
                 }

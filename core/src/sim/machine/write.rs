@@ -1,12 +1,12 @@
 //! Writes to the machine's files, with the kernel's rules of when which value is accepted.
 
-use super::super::advisor::Advisor;
-use super::super::settings::{Refused, has};
-use super::Machine;
-use crate::knobs::{Knob, Knobs};
-use crate::sample::Rest;
+use super::super::advisor::SimAdvisor;
+use super::super::settings::{KnobRefusal, has};
+use super::SimMachine;
+use crate::knobs::{Knob, KnobSettings};
+use crate::sample::BoundaryPause;
 
-impl Machine {
+impl SimMachine {
     /// The value of a setting. `None` where the kernel lacks it.
     pub fn knob(&self, knob: Knob) -> Option<u64> {
         if has(self.config.kernel, knob.name()) { self.settings.get(knob) } else { None }
@@ -15,31 +15,31 @@ impl Machine {
     /// Writes one file, as root.
     ///
     /// A write that stops ksmd ends its rest, as it ends a lease. Writing `run`, `merge_across_nodes` or
-    /// `max_page_sharing` in the middle of a batch waits for the batch's end: [`now`](Machine::now) may be later
+    /// `max_page_sharing` in the middle of a batch waits for the batch's end: [`now`](SimMachine::now) may be later
     /// afterwards.
     ///
     /// # Errors
     /// The kernel would refuse the value.
-    pub fn write(&mut self, knob: Knob, value: u64) -> Result<(), Refused> {
+    pub fn write(&mut self, knob: Knob, value: u64) -> Result<(), KnobRefusal> {
         if !has(self.config.kernel, knob.name()) {
-            return Err(Refused::Absent(knob));
+            return Err(KnobRefusal::Absent(knob));
         }
         if !knob.range().contains(&value) {
-            return Err(Refused::Invalid { knob, value });
+            return Err(KnobRefusal::Invalid { knob, value });
         }
-        let Some(before) = self.settings.get_mut(knob) else { return Err(Refused::Absent(knob)) };
+        let Some(before) = self.settings.get_mut(knob) else { return Err(KnobRefusal::Absent(knob)) };
         let changed = *before != value;
         match knob {
-            Knob::PagesToScan if self.settings.advisor_mode != 0 => return Err(Refused::Advisor),
+            Knob::PagesToScan if self.settings.advisor_mode != 0 => return Err(KnobRefusal::Advisor),
             Knob::AdvisorMode if changed => {
-                self.advisor = Advisor::default();
+                self.advisor = SimAdvisor::default();
                 self.settings.pages_to_scan =
                     if value == 0 { 100 } else { self.settings.advisor_min_pages_to_scan };
             }
             Knob::MergeAcrossNodes | Knob::MaxPageSharing if changed => {
                 self.finish_batch();
                 if self.memory.stable.shared > 0 {
-                    return Err(Refused::Merged(knob));
+                    return Err(KnobRefusal::Merged(knob));
                 }
             }
             Knob::SleepMillisecs if changed => self.wake_ksmd(),
@@ -47,7 +47,7 @@ impl Machine {
                 self.finish_batch();
                 if value != 1 {
                     self.rest_after = None;
-                    if std::mem::replace(&mut self.rest, Rest::Unavailable) == Rest::Resting {
+                    if std::mem::replace(&mut self.rest, BoundaryPause::Unavailable) == BoundaryPause::Resting {
                         self.wake_ksmd();
                     }
                 }
@@ -71,7 +71,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first refusal. The files before it are written, and those after it are not.
-    pub fn write_all(&mut self, knobs: &Knobs) -> Result<(), Refused> {
+    pub fn write_all(&mut self, knobs: &KnobSettings) -> Result<(), KnobRefusal> {
         knobs.writes().try_for_each(|(knob, value)| self.write(knob, value))
     }
 }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::kernel::AdvisorMode;
-use crate::knobs::Knobs;
+use crate::knobs::KnobSettings;
 
 #[test]
 fn a_booted_kernel_has_the_kernels_defaults() {
-    let ksm = Machine::new(Config::default()).sample().ksm;
-    let defaults = Knobs::none()
+    let ksm = SimMachine::new(SimConfig::default()).sample().ksm;
+    let defaults = KnobSettings::none()
         .with(Knob::AdvisorMode, 0)
         .with(Knob::AdvisorMaxCpu, 70)
         .with(Knob::AdvisorMinPagesToScan, 500)
@@ -21,7 +21,7 @@ fn a_booted_kernel_has_the_kernels_defaults() {
         .with(Knob::PagesToScan, 100)
         .with(Knob::SleepMillisecs, 20)
         .with(Knob::Run, 0);
-    assert_eq!(Knobs::current(&ksm), defaults);
+    assert_eq!(KnobSettings::current(&ksm), defaults);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn an_old_kernel_lacks_files_and_refuses_to_write_them() {
     }
     let stat = sample.processes[0].ksm;
     assert_eq!((stat.rmap_items, stat.zero_pages, stat.process_profit), (Some(4), None, None));
-    assert_eq!(machine.write(Knob::SmartScan, 0), Err(Refused::Absent(Knob::SmartScan)));
+    assert_eq!(machine.write(Knob::SmartScan, 0), Err(KnobRefusal::Absent(Knob::SmartScan)));
     // It also skips nothing.
     assert_eq!(machine.ksmd.skipped, 0);
 }
@@ -57,7 +57,7 @@ fn pages_scanned_of_6_6_misses_the_batch_in_which_a_pass_ends() {
 fn values_out_of_range_are_invalid() {
     let mut machine = today();
     for (knob, value) in [(Knob::Run, 3), (Knob::MaxPageSharing, 1), (Knob::PagesToScan, 1 << 32)] {
-        assert_eq!(machine.write(knob, value), Err(Refused::Invalid { knob, value }));
+        assert_eq!(machine.write(knob, value), Err(KnobRefusal::Invalid { knob, value }));
     }
     assert_eq!(machine.sample().ksm.run.get(), Some(1));
 }
@@ -72,8 +72,8 @@ fn some_knobs_are_busy_until_all_is_unmerged() {
         let now = knob.current(&machine.sample().ksm).unwrap();
         assert_eq!(machine.write(knob, now), Ok(()), "the value it has already is no change");
     }
-    assert_eq!(machine.write(Knob::MaxPageSharing, 9), Err(Refused::Merged(Knob::MaxPageSharing)));
-    assert_eq!(machine.write(Knob::MergeAcrossNodes, 0), Err(Refused::Merged(Knob::MergeAcrossNodes)));
+    assert_eq!(machine.write(Knob::MaxPageSharing, 9), Err(KnobRefusal::Merged(Knob::MaxPageSharing)));
+    assert_eq!(machine.write(Knob::MergeAcrossNodes, 0), Err(KnobRefusal::Merged(Knob::MergeAcrossNodes)));
     machine.write(Knob::Run, 2).unwrap();
     assert_eq!(gauges(&machine), [0, 0, 0, 0]);
     assert_eq!(machine.sample().ksm.full_scans.get(), Some(0));
@@ -91,14 +91,14 @@ fn some_knobs_are_busy_until_all_is_unmerged() {
 
 #[test]
 fn unmerging_without_memory_stops_half_way_with_run_0() {
-    let config = Config { total_bytes: 1 << 20, other_bytes: 0, ..Config::default() };
-    let mut machine = Machine::new(config);
-    machine.write_all(&Knobs::none().with(Knob::PagesToScan, 10_000).with(Knob::Run, 1)).unwrap();
+    let config = SimConfig { total_bytes: 1 << 20, other_bytes: 0, ..SimConfig::default() };
+    let mut machine = SimMachine::new(config);
+    machine.write_all(&KnobSettings::none().with(Knob::PagesToScan, 10_000).with(Knob::Run, 1)).unwrap();
     machine.add_guest("a", 1..=120);
     machine.add_guest("b", 1..=120);
     passes(&mut machine, 3);
     machine.add_guest("c", [UNIQUE; 100]);
-    assert_eq!(machine.write(Knob::Run, 2), Err(Refused::NoMemory));
+    assert_eq!(machine.write(Knob::Run, 2), Err(KnobRefusal::NoMemory));
     assert_eq!(machine.sample().ksm.run.get(), Some(0));
     let broken = cow(&machine.sample());
     assert!((1..120).contains(&broken), "{broken}");
@@ -111,7 +111,7 @@ fn pages_to_scan_is_the_advisors_while_it_is_on() {
     machine.write(Knob::AdvisorMode, 1).unwrap();
     let ksm = machine.sample().ksm;
     assert_eq!((ksm.advisor_mode.get(), ksm.pages_to_scan.get()), (Some(AdvisorMode::ScanTime), Some(500)));
-    assert_eq!(machine.write(Knob::PagesToScan, 7), Err(Refused::Advisor));
+    assert_eq!(machine.write(Knob::PagesToScan, 7), Err(KnobRefusal::Advisor));
     machine.write(Knob::AdvisorMode, 1).unwrap();
     machine.write(Knob::AdvisorMode, 0).unwrap();
     assert_eq!(machine.sample().ksm.pages_to_scan.get(), Some(100));
@@ -122,7 +122,7 @@ fn pages_to_scan_is_the_advisors_while_it_is_on() {
 
 #[test]
 fn the_advisor_steers_a_pass_to_its_target_time() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = SimMachine::new(SimConfig::default());
     machine.write(Knob::SmartScan, 0).unwrap();
     machine.write(Knob::AdvisorMode, 1).unwrap();
     machine.write(Knob::AdvisorTargetScanTime, 10).unwrap();
@@ -140,7 +140,7 @@ fn the_advisor_steers_a_pass_to_its_target_time() {
 
 #[test]
 fn the_advisor_leaves_an_idle_host_a_tenth_of_a_cpu_to_pay() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = SimMachine::new(SimConfig::default());
     machine.write(Knob::SmartScan, 0).unwrap();
     machine.write(Knob::AdvisorMode, 1).unwrap();
     machine.write(Knob::Run, 1).unwrap();

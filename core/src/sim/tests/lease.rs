@@ -1,50 +1,50 @@
 //! A ksmd under a lease: its sleep is a day, and each new value of `sleep_millisecs` has it make one batch.
 
 use super::*;
-use crate::lease::{Asleep, Pacer, Parts, Step, next};
-use crate::sample::Rest;
+use crate::lease::{BatchParts, PacerStep, SleepingKsmd, WakePacer, next_value};
+use crate::sample::BoundaryPause;
 
 /// A machine with ksmd under a lease, and with settings that let ksmd use a whole CPU.
-fn leased() -> Machine {
+fn leased() -> SimMachine {
     let mut machine = today();
     machine.add_guest("a", repeat_n(UNIQUE, 400_000));
     machine.write(Knob::SmartScan, 0).unwrap();
     machine.write(Knob::PagesToScan, 1250).unwrap();
-    machine.write(Knob::SleepMillisecs, next(20)).unwrap();
+    machine.write(Knob::SleepMillisecs, next_value(20)).unwrap();
     machine.write(Knob::Run, 1).unwrap();
     machine
 }
 
-fn sleep_ms(machine: &Machine) -> u64 {
+fn sleep_ms(machine: &SimMachine) -> u64 {
     machine.sample().ksm.sleep_millisecs.get().unwrap()
 }
 
-fn scanned(machine: &Machine) -> u64 {
+fn scanned(machine: &SimMachine) -> u64 {
     machine.sample().ksm.pages_scanned.get().unwrap()
 }
 
-fn cpu_ns(machine: &Machine) -> u64 {
+fn cpu_ns(machine: &SimMachine) -> u64 {
     machine.sample().ksmd_cpu_ns.get().unwrap()
 }
 
-fn full_scans(machine: &Machine) -> u64 {
+fn full_scans(machine: &SimMachine) -> u64 {
     machine.sample().ksm.full_scans.get().unwrap()
 }
 
-fn pacer(sleep_ms: u64) -> Pacer {
-    Pacer::new(Duration::from_millis(sleep_ms), 1)
+fn pacer(sleep_ms: u64) -> WakePacer {
+    WakePacer::new(Duration::from_millis(sleep_ms), 1)
 }
 
 /// Wakes ksmd as the pacer says, for as long as `time`.
-fn wake(machine: &mut Machine, pacer: &mut Pacer, time: Duration) {
+fn wake(machine: &mut SimMachine, pacer: &mut WakePacer, time: Duration) {
     let end = machine.now() + time;
     while machine.now() < end {
         let asleep =
-            machine.is_asleep().then(|| Asleep { cpu_ns: cpu_ns(machine), full_scans: full_scans(machine) });
-        let after = match pacer.look(machine.now(), asleep) {
-            Step::Look(after) => after,
-            Step::Wake(after) => {
-                machine.write(Knob::SleepMillisecs, next(sleep_ms(machine))).unwrap();
+            machine.is_asleep().then(|| SleepingKsmd { cpu_ns: cpu_ns(machine), full_scans: full_scans(machine) });
+        let after = match pacer.record_look(machine.now(), asleep) {
+            PacerStep::Look(after) => after,
+            PacerStep::Wake(after) => {
+                machine.write(Knob::SleepMillisecs, next_value(sleep_ms(machine))).unwrap();
                 after
             }
         };
@@ -59,7 +59,7 @@ fn each_new_value_has_ksmd_make_one_batch() {
         machine.advance(Duration::from_secs(60));
         assert_eq!(scanned(&machine), batches * 1250);
         assert!(machine.is_asleep());
-        let value = next(sleep_ms(&machine));
+        let value = next_value(sleep_ms(&machine));
         machine.write(Knob::SleepMillisecs, value).unwrap();
     }
 }
@@ -69,7 +69,7 @@ fn a_value_that_comes_while_ksmd_scans_is_not_heard() {
     let mut machine = leased();
     machine.advance(Duration::from_micros(500));
     assert!(!machine.is_asleep());
-    let value = next(sleep_ms(&machine));
+    let value = next_value(sleep_ms(&machine));
     machine.write(Knob::SleepMillisecs, value).unwrap();
     machine.advance(Duration::from_secs(60));
     assert_eq!(scanned(&machine), 1250);
@@ -119,14 +119,14 @@ fn ksmd_stops_when_nothing_wakes_it_at_whatever_moment() {
 #[test]
 fn a_long_batch_is_made_in_parts_and_no_sleep_between_two_passes_is_left_out() {
     let (sleep, pages) = (Duration::from_millis(500), 60_000);
-    let parts = Parts::of(pages);
+    let parts = BatchParts::from_batch(pages);
     let mut machine = today();
     machine.add_guest("a", repeat_n(UNIQUE, 100_000));
     machine.write(Knob::SmartScan, 0).unwrap();
     machine.write(Knob::PagesToScan, parts.pages).unwrap();
-    machine.write(Knob::SleepMillisecs, next(20)).unwrap();
+    machine.write(Knob::SleepMillisecs, next_value(20)).unwrap();
     machine.write(Knob::Run, 1).unwrap();
-    let mut pacer = Pacer::new(sleep, parts.count);
+    let mut pacer = WakePacer::new(sleep, parts.count);
     let (mut passes, mut slept) = (full_scans(&machine), Duration::ZERO);
     for _ in 0..20_000 {
         let before = (machine.now(), cpu_ns(&machine));
@@ -143,7 +143,7 @@ fn a_long_batch_is_made_in_parts_and_no_sleep_between_two_passes_is_left_out() {
 }
 
 /// A ksmd that rests at the end of a pass has visited each page of it, and none of the next.
-fn assert_rests_at_its_end(machine: &mut Machine, passes: u64) {
+fn assert_rests_at_its_end(machine: &mut SimMachine, passes: u64) {
     assert_eq!(full_scans(machine), passes);
     assert!(machine.is_between_passes());
     let visited = scanned(machine);
@@ -152,7 +152,7 @@ fn assert_rests_at_its_end(machine: &mut Machine, passes: u64) {
     assert_eq!((scanned(machine), full_scans(machine)), (visited, passes));
 }
 
-fn small() -> Machine {
+fn small() -> SimMachine {
     let mut machine = today();
     machine.add_guest("a", repeat_n(UNIQUE, 30_000));
     machine.write(Knob::SmartScan, 0).unwrap();
@@ -163,7 +163,7 @@ fn small() -> Machine {
 fn under_a_lease_ksmd_rests_between_two_passes() {
     let mut machine = small();
     machine.write(Knob::PagesToScan, 1250).unwrap();
-    machine.write(Knob::SleepMillisecs, next(20)).unwrap();
+    machine.write(Knob::SleepMillisecs, next_value(20)).unwrap();
     let mut pacer = pacer(0).since(Some(0));
     pacer.rest_after(Some(1));
     machine.write(Knob::Run, 1).unwrap();
@@ -180,14 +180,14 @@ fn a_simulated_ksmd_rests_as_under_a_lease() {
     let mut machine = small();
     machine.write(Knob::PagesToScan, 1250).unwrap();
     machine.write(Knob::SleepMillisecs, 1).unwrap();
-    assert_eq!(machine.rest(), Rest::Unavailable);
+    assert_eq!(machine.rest(), BoundaryPause::Unavailable);
     machine.write(Knob::Run, 1).unwrap();
     for passes in [1, 3, 4] {
         machine.rest_after(Some(passes));
-        assert_eq!(machine.rest(), Rest::Possible);
+        assert_eq!(machine.rest(), BoundaryPause::Possible);
         let before = machine.now();
         machine.advance_to_rest(Duration::from_secs(60));
-        assert_eq!(machine.rest(), Rest::Resting);
+        assert_eq!(machine.rest(), BoundaryPause::Resting);
         assert!(machine.now() - before < Duration::from_secs(2), "time stops where the rest begins");
         assert_rests_at_its_end(&mut machine, passes);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn pair() -> (Machine, [GuestId; 2]) {
+fn pair() -> (SimMachine, [SimGuestId; 2]) {
     let mut machine = today();
     let guests = ["a", "b"].map(|name| machine.add_guest(name, 1..=10));
     passes(&mut machine, 2);
@@ -10,7 +10,7 @@ fn pair() -> (Machine, [GuestId; 2]) {
     (machine, guests)
 }
 
-fn available(machine: &Machine) -> u64 {
+fn available(machine: &SimMachine) -> u64 {
     machine.sample().memory.value().unwrap().available.unwrap()
 }
 
@@ -100,7 +100,7 @@ fn a_guest_that_starts_in_the_middle_of_a_pass_waits_for_the_next() {
     machine.advance(Duration::from_millis(1));
     machine.add_guest("b", 1..=10);
     passes(&mut machine, 1);
-    let tracked = |machine: &Machine| -> Vec<_> {
+    let tracked = |machine: &SimMachine| -> Vec<_> {
         machine.sample().processes.iter().map(|process| process.ksm.rmap_items.unwrap()).collect()
     };
     assert_eq!(tracked(&machine), [10, 0]);
@@ -128,8 +128,8 @@ fn processes_show_what_the_kernel_shows_and_their_pages_add_up() {
 fn plans_start_rewrite_and_stop_on_time() {
     let mut machine = today();
     let second = Duration::from_secs(1);
-    machine.start(Plan::new("a").unique(100).rewritten(50, second).busy(250));
-    machine.start(Plan::new("b").equal(0, 10).starting_at(5 * second).stopping_at(8 * second));
+    machine.start(GuestPlan::new("a").unique(100).rewritten(50, second).busy(250));
+    machine.start(GuestPlan::new("b").equal(0, 10).starting_at(5 * second).stopping_at(8 * second));
     machine.advance(4 * second);
     assert_eq!(machine.sample().processes.len(), 1);
     // ksmd visits a page far more often than it is rewritten: it becomes unshared in between.
@@ -150,19 +150,19 @@ fn plans_start_rewrite_and_stop_on_time() {
 fn rewriting_merged_pages_shows_as_faults_and_cow() {
     let mut machine = today();
     machine.write(Knob::Run, 0).unwrap();
-    machine.start(Plan::new("a").rewritten(10, Duration::from_millis(200)).zero(10));
+    machine.start(GuestPlan::new("a").rewritten(10, Duration::from_millis(200)).zero(10));
     machine.write(Knob::UseZeroPages, 1).unwrap();
     machine.write(Knob::Run, 1).unwrap();
     machine.advance(Duration::from_millis(100));
     assert_eq!(machine.sample().ksm.ksm_zero_pages.get(), Some(10));
     let faults = machine.sample().processes[0].minor_faults;
     for page in 10..20 {
-        machine.write_page(GuestId(0), page, 5);
+        machine.write_page(SimGuestId(0), page, 5);
     }
     assert_eq!(machine.sample().processes[0].minor_faults, faults + 10);
     passes(&mut machine, 2);
     for page in 10..20 {
-        machine.write_page(GuestId(0), page, 6);
+        machine.write_page(SimGuestId(0), page, 6);
     }
     let sample = machine.sample();
     assert_eq!((cow(&sample), sample.processes[0].minor_faults), (10, faults + 20));

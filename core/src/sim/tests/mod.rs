@@ -14,7 +14,7 @@ use std::iter::repeat_n;
 use std::time::Duration;
 
 use super::content::{NONE, is_unique};
-use super::guest::State;
+use super::guest::SimPageState;
 use super::*;
 use crate::field::KernelVersion;
 use crate::kernel::Ksm;
@@ -23,8 +23,8 @@ use crate::sample::Sample;
 
 /// A machine of this kernel with a batch larger than any pass and smart_scan off: a clean pass per millisecond of
 /// sleep.
-fn running(kernel: KernelVersion) -> Machine {
-    let mut machine = Machine::new(Config { kernel, ..Config::default() });
+fn running(kernel: KernelVersion) -> SimMachine {
+    let mut machine = SimMachine::new(SimConfig { kernel, ..SimConfig::default() });
     let _ = machine.write(Knob::SmartScan, 0);
     machine.write(Knob::PagesToScan, 1_000_000).unwrap();
     machine.write(Knob::SleepMillisecs, 1).unwrap();
@@ -33,12 +33,12 @@ fn running(kernel: KernelVersion) -> Machine {
 }
 
 /// The same with today's kernel.
-fn today() -> Machine {
+fn today() -> SimMachine {
     running(KernelVersion::new(6, 18))
 }
 
 /// Runs until `count` more passes have ended.
-fn passes(machine: &mut Machine, count: u64) {
+fn passes(machine: &mut SimMachine, count: u64) {
     let end = machine.ksmd.full_scans + count;
     for _ in 0..10_000_000 {
         if machine.ksmd.full_scans >= end {
@@ -50,7 +50,7 @@ fn passes(machine: &mut Machine, count: u64) {
 }
 
 /// The counters shared, sharing, unshared and volatile.
-fn gauges(machine: &Machine) -> [u64; 4] {
+fn gauges(machine: &SimMachine) -> [u64; 4] {
     let Ksm { pages_shared, pages_sharing, pages_unshared, pages_volatile, .. } = machine.sample().ksm;
     [pages_shared, pages_sharing, pages_unshared, pages_volatile].map(|reading| reading.get().unwrap())
 }
@@ -60,7 +60,7 @@ fn cow(sample: &Sample) -> u64 {
 }
 
 /// Recounts all pages, and compares the result with the counters.
-fn audit(machine: &Machine) -> Result<(), String> {
+fn audit(machine: &SimMachine) -> Result<(), String> {
     let memory = &machine.memory;
     let mut states: HashMap<&str, u64> = HashMap::new();
     let mut items: HashMap<u32, u32> = HashMap::new();
@@ -72,17 +72,22 @@ fn audit(machine: &Machine) -> Result<(), String> {
             own[0] += u64::from(page.state.is_tracked());
             let mut count = |name| *states.entry(name).or_default() += 1;
             match page.state {
-                State::Tracked => count("volatile"),
-                State::Unstable => count("unshared"),
-                State::ZeroTracked => count("volatile"),
-                State::Taken => count("volatile"),
-                State::Merged | State::Diverged | State::TakenMerged => *items.entry(page.node).or_default() += 1,
-                State::New | State::Zero | State::Absent => {}
+                SimPageState::Tracked => count("volatile"),
+                SimPageState::Unstable => count("unshared"),
+                SimPageState::ZeroTracked => count("volatile"),
+                SimPageState::Taken => count("volatile"),
+                SimPageState::Merged | SimPageState::Diverged | SimPageState::TakenMerged => {
+                    *items.entry(page.node).or_default() += 1
+                }
+                SimPageState::New | SimPageState::Zero | SimPageState::Absent => {}
             }
-            own[1] += u64::from(matches!(page.state, State::Merged | State::Diverged | State::TakenMerged));
-            own[2] += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
+            own[1] += u64::from(matches!(
+                page.state,
+                SimPageState::Merged | SimPageState::Diverged | SimPageState::TakenMerged
+            ));
+            own[2] += u64::from(matches!(page.state, SimPageState::Zero | SimPageState::ZeroTracked));
             if guest.ended {
-                if page.state == State::Merged || own[2] > 0 {
+                if page.state == SimPageState::Merged || own[2] > 0 {
                     return Err("a guest that ended maps something".into());
                 }
                 continue;
@@ -90,11 +95,12 @@ fn audit(machine: &Machine) -> Result<(), String> {
             if page.state.is_private() {
                 *states.entry("private").or_default() += 1;
             }
-            *states.entry("zero").or_default() += u64::from(matches!(page.state, State::Zero | State::ZeroTracked));
+            *states.entry("zero").or_default() +=
+                u64::from(matches!(page.state, SimPageState::Zero | SimPageState::ZeroTracked));
             if !is_unique(page.slot) {
                 *refs.entry(page.slot).or_default() += 1;
             }
-            if page.state == State::Merged {
+            if page.state == SimPageState::Merged {
                 *mapped.entry(page.node).or_default() += 1;
                 if memory.stable.node(page.node).slot != page.slot {
                     return Err("a page is merged with another content".into());

@@ -6,7 +6,7 @@ use super::*;
 
 /// An event of a machine.
 #[derive(Debug, Clone)]
-enum Happening {
+enum RandomEvent {
     Advance(u64),
     Add(Vec<u64>),
     Start(u16, u32, u32, u32, u64),
@@ -27,49 +27,49 @@ fn value() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..4, 0_u64..100, any::<u64>()]
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn happening() -> impl Strategy<Value = RandomEvent> {
     prop_oneof![
-        4 => (0_u64..20_000_000).prop_map(Happening::Advance),
-        1 => prop::collection::vec(content(), 0..40).prop_map(Happening::Add),
+        4 => (0_u64..20_000_000).prop_map(RandomEvent::Advance),
+        1 => prop::collection::vec(content(), 0..40).prop_map(RandomEvent::Add),
         1 => (0_u16..3, 0_u32..9, 0_u32..9, 0_u32..9, 0_u64..40_000)
-            .prop_map(|(a, b, c, d, e)| Happening::Start(a, b, c, d, e)),
-        1 => (0_u32..12).prop_map(Happening::Remove),
-        4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
-        1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| Happening::Reserve(g, pages)),
-        3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| Happening::Take(g, p)),
-        2 => (0_usize..13, value()).prop_map(|(k, v)| Happening::Write(k, v)),
+            .prop_map(|(a, b, c, d, e)| RandomEvent::Start(a, b, c, d, e)),
+        1 => (0_u32..12).prop_map(RandomEvent::Remove),
+        4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| RandomEvent::Rewrite(g, p, c)),
+        1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| RandomEvent::Reserve(g, pages)),
+        3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| RandomEvent::Take(g, p)),
+        2 => (0_usize..13, value()).prop_map(|(k, v)| RandomEvent::Write(k, v)),
         // ksmd would else be off most of the time.
-        2 => Just(Happening::Write(12, 1)),
+        2 => Just(RandomEvent::Write(12, 1)),
     ]
 }
 
-fn happen(machine: &mut Machine, happening: &Happening) {
+fn happen(machine: &mut SimMachine, happening: &RandomEvent) {
     match happening {
-        Happening::Advance(ns) => machine.advance(Duration::from_nanos(*ns)),
-        Happening::Add(pages) => {
+        RandomEvent::Advance(ns) => machine.advance(Duration::from_nanos(*ns)),
+        RandomEvent::Add(pages) => {
             machine.add_guest("added", pages.iter().copied());
         }
-        Happening::Start(label, equal, zero, rewritten, us) => machine.start(
-            Plan::new("planned")
+        RandomEvent::Start(label, equal, zero, rewritten, us) => machine.start(
+            GuestPlan::new("planned")
                 .equal(*label, *equal)
                 .zero(*zero)
                 .rewritten(*rewritten, Duration::from_micros(*us))
                 .starting_at(machine.now() + Duration::from_micros(*us))
                 .stopping_at(machine.now() + Duration::from_micros(us * 7)),
         ),
-        Happening::Remove(guest) => {
-            machine.remove_guest(GuestId(*guest));
+        RandomEvent::Remove(guest) => {
+            machine.remove_guest(SimGuestId(*guest));
         }
-        Happening::Rewrite(guest, page, content) => {
-            machine.write_page(GuestId(*guest), *page, *content);
+        RandomEvent::Rewrite(guest, page, content) => {
+            machine.write_page(SimGuestId(*guest), *page, *content);
         }
-        Happening::Reserve(guest, pages) => {
-            machine.reserve_pages(GuestId(*guest), *pages);
+        RandomEvent::Reserve(guest, pages) => {
+            machine.reserve_pages(SimGuestId(*guest), *pages);
         }
-        Happening::Take(guest, page) => {
-            machine.take_page(GuestId(*guest), *page);
+        RandomEvent::Take(guest, page) => {
+            machine.take_page(SimGuestId(*guest), *page);
         }
-        Happening::Write(knob, value) => {
+        RandomEvent::Write(knob, value) => {
             let _ = machine.write(Knob::ALL[*knob], *value);
         }
     }
@@ -136,10 +136,10 @@ proptest! {
         }
         prop_assume!(guests.iter().any(|pages| !pages.is_empty()));
         machine.advance(Duration::from_micros(before));
-        let saved = |machine: &Machine| machine.sample().ksm.saved_pages();
+        let saved = |machine: &SimMachine| machine.sample().ksm.saved_pages();
         prop_assert!(saved(&machine) <= machine.attainable_pages());
         for &(guest, page, content) in &writes {
-            machine.write_page(GuestId(guest), page, content);
+            machine.write_page(SimGuestId(guest), page, content);
         }
         // The pass that is under way, then two from start to end.
         passes(&mut machine, 3);

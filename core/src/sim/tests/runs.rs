@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Debug, Clone)]
-enum Happening {
+enum PairEvent {
     Advance(u64),
     Add(Vec<u64>),
     Remove(u32),
@@ -20,31 +20,31 @@ fn content() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 1_u64..6, 1 => Just(ZERO), 1 => Just(UNIQUE)]
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn happening() -> impl Strategy<Value = PairEvent> {
     prop_oneof![
-        5 => (0_u64..5_000_000).prop_map(Happening::Advance),
-        1 => prop::collection::vec(content(), 0..30).prop_map(Happening::Add),
-        1 => (0_u32..8).prop_map(Happening::Remove),
-        4 => (0_u32..8, 0_usize..30, content()).prop_map(|(g, p, c)| Happening::Rewrite(g, p, c)),
-        1 => (0_u32..8, 0_usize..9).prop_map(|(g, runs)| Happening::Reserve(g, runs)),
-        2 => (0_u32..8, 0_usize..30).prop_map(|(g, p)| Happening::Take(g, p)),
-        1 => (1_u64..200).prop_map(|pages| Happening::Write(Knob::PagesToScan, pages)),
-        1 => (0_u64..2).prop_map(|smart| Happening::Write(Knob::SmartScan, smart)),
-        1 => prop_oneof![1 => Just(2), 1 => Just(0), 4 => Just(1)].prop_map(|run| Happening::Write(Knob::Run, run)),
+        5 => (0_u64..5_000_000).prop_map(PairEvent::Advance),
+        1 => prop::collection::vec(content(), 0..30).prop_map(PairEvent::Add),
+        1 => (0_u32..8).prop_map(PairEvent::Remove),
+        4 => (0_u32..8, 0_usize..30, content()).prop_map(|(g, p, c)| PairEvent::Rewrite(g, p, c)),
+        1 => (0_u32..8, 0_usize..9).prop_map(|(g, runs)| PairEvent::Reserve(g, runs)),
+        2 => (0_u32..8, 0_usize..30).prop_map(|(g, p)| PairEvent::Take(g, p)),
+        1 => (1_u64..200).prop_map(|pages| PairEvent::Write(Knob::PagesToScan, pages)),
+        1 => (0_u64..2).prop_map(|smart| PairEvent::Write(Knob::SmartScan, smart)),
+        1 => prop_oneof![1 => Just(2), 1 => Just(0), 4 => Just(1)].prop_map(|run| PairEvent::Write(Knob::Run, run)),
     ]
 }
 
 /// Two machines with the same pages: one keeps each page, the other runs of them.
-struct Pair {
-    pages: Machine,
-    runs: Machine,
+struct MachinePair {
+    pages: SimMachine,
+    runs: SimMachine,
     length: u32,
 }
 
-impl Pair {
+impl MachinePair {
     fn new(kernel: KernelVersion, length: u32) -> Self {
         let machine = |run_pages| {
-            let mut machine = Machine::new(Config { kernel, run_pages, ..Config::default() });
+            let mut machine = SimMachine::new(SimConfig { kernel, run_pages, ..SimConfig::default() });
             // Chains of nodes are pruned at a time, which may fall between two pages of a run.
             let _ = machine.write(Knob::StableNodeChainsPruneMillisecs, 0);
             let _ = machine.write(Knob::MaxPageSharing, 3);
@@ -81,50 +81,50 @@ impl Pair {
         self.runs.ksmd.inside.is_some()
     }
 
-    fn happen(&mut self, happening: &Happening) {
+    fn happen(&mut self, happening: &PairEvent) {
         match happening {
-            Happening::Advance(ns) => self.advance(*ns),
-            Happening::Add(contents) => {
+            PairEvent::Advance(ns) => self.advance(*ns),
+            PairEvent::Add(contents) => {
                 let spread: Vec<_> = contents.iter().flat_map(|&content| self.spread(content)).collect();
                 self.pages.add_guest("a", spread);
                 self.runs.add_guest("a", contents.iter().copied());
             }
-            Happening::Remove(guest) => {
+            PairEvent::Remove(guest) => {
                 self.leave_run();
                 if !self.is_inside() {
-                    self.pages.remove_guest(GuestId(*guest));
-                    self.runs.remove_guest(GuestId(*guest));
+                    self.pages.remove_guest(SimGuestId(*guest));
+                    self.runs.remove_guest(SimGuestId(*guest));
                 }
             }
-            Happening::Rewrite(guest, run, content) => {
+            PairEvent::Rewrite(guest, run, content) => {
                 self.leave_run();
                 if !self.is_inside() {
                     for (page, content) in self.spread(*content).enumerate() {
-                        self.pages.write_page(GuestId(*guest), run * self.length as usize + page, content);
+                        self.pages.write_page(SimGuestId(*guest), run * self.length as usize + page, content);
                     }
-                    self.runs.write_page(GuestId(*guest), *run, *content);
+                    self.runs.write_page(SimGuestId(*guest), *run, *content);
                 }
             }
-            Happening::Reserve(guest, runs) => {
-                self.pages.reserve_pages(GuestId(*guest), runs * self.length as usize);
-                self.runs.reserve_pages(GuestId(*guest), *runs);
+            PairEvent::Reserve(guest, runs) => {
+                self.pages.reserve_pages(SimGuestId(*guest), runs * self.length as usize);
+                self.runs.reserve_pages(SimGuestId(*guest), *runs);
             }
-            Happening::Take(guest, run) => {
+            PairEvent::Take(guest, run) => {
                 self.leave_run();
                 if !self.is_inside() {
                     for page in 0..self.length as usize {
-                        self.pages.take_page(GuestId(*guest), run * self.length as usize + page);
+                        self.pages.take_page(SimGuestId(*guest), run * self.length as usize + page);
                     }
-                    self.runs.take_page(GuestId(*guest), *run);
+                    self.runs.take_page(SimGuestId(*guest), *run);
                 }
             }
-            Happening::Write(Knob::Run, 2) => {
+            PairEvent::Write(Knob::Run, 2) => {
                 self.leave_run();
                 if !self.is_inside() {
                     assert_eq!(self.pages.write(Knob::Run, 2), self.runs.write(Knob::Run, 2));
                 }
             }
-            Happening::Write(knob, value) => {
+            PairEvent::Write(knob, value) => {
                 assert_eq!(self.pages.write(*knob, *value), self.runs.write(*knob, *value));
             }
         }
@@ -138,7 +138,7 @@ proptest! {
         length in prop_oneof![Just(2_u32), Just(7), Just(64)],
         story in prop::collection::vec(happening(), 0..60),
     ) {
-        let mut pair = Pair::new(KernelVersion::new(version.0, version.1), length);
+        let mut pair = MachinePair::new(KernelVersion::new(version.0, version.1), length);
         for step in &story {
             pair.happen(step);
             prop_assert_eq!(format!("{:?}", pair.pages.sample()), format!("{:?}", pair.runs.sample()), "{:?}", step);

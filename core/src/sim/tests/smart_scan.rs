@@ -3,7 +3,7 @@
 use super::*;
 
 /// Two guests with `pages` equal pages, the second one `distance` passes behind the first, and smart_scan on.
-fn late(distance: u64, pages: u64) -> Machine {
+fn late(distance: u64, pages: u64) -> SimMachine {
     let mut machine = today();
     machine.write(Knob::SmartScan, 1).unwrap();
     machine.add_guest("early", 1..=pages);

@@ -3,8 +3,8 @@
 use super::*;
 
 /// A machine in which a visit takes a microsecond, and all else takes no time.
-fn microseconds() -> Machine {
-    let costs = Costs {
+fn microseconds() -> SimMachine {
+    let costs = SimCosts {
         checksum: 1000,
         unshared: 1000,
         merge: 1000,
@@ -21,7 +21,7 @@ fn microseconds() -> Machine {
         unstable_level: 0,
         chain: 0,
     };
-    let mut machine = Machine::new(Config { costs, ..Config::default() });
+    let mut machine = SimMachine::new(SimConfig { costs, ..SimConfig::default() });
     machine.write(Knob::SmartScan, 0).unwrap();
     machine.write(Knob::SleepMillisecs, 9).unwrap();
     machine.write(Knob::PagesToScan, 1000).unwrap();
@@ -29,11 +29,11 @@ fn microseconds() -> Machine {
     machine
 }
 
-fn scanned(machine: &Machine) -> u64 {
+fn scanned(machine: &SimMachine) -> u64 {
     machine.sample().ksm.pages_scanned.get().unwrap()
 }
 
-fn cpu(machine: &Machine) -> Duration {
+fn cpu(machine: &SimMachine) -> Duration {
     Duration::from_nanos(machine.sample().ksmd_cpu_ns.get().unwrap())
 }
 
@@ -56,8 +56,8 @@ fn how_time_is_cut_changes_nothing() {
     let run = |steps: u32| {
         let mut machine = today();
         machine.write(Knob::PagesToScan, 77).unwrap();
-        machine.start(Plan::new("a").equal(0, 300).rewritten(30, Duration::from_millis(70)));
-        machine.start(Plan::new("b").equal(0, 300).zero(5).starting_at(Duration::from_millis(300)));
+        machine.start(GuestPlan::new("a").equal(0, 300).rewritten(30, Duration::from_millis(70)));
+        machine.start(GuestPlan::new("b").equal(0, 300).zero(5).starting_at(Duration::from_millis(300)));
         for _ in 0..steps {
             machine.advance(Duration::from_secs(1) / steps);
         }
@@ -125,7 +125,7 @@ fn writing_run_waits_for_the_end_of_the_batch() {
 
 #[test]
 fn an_empty_batch_costs_a_wake_up_and_without_sleep_a_whole_cpu() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = SimMachine::new(SimConfig::default());
     machine.add_guest("a", repeat_n(UNIQUE, 100));
     machine.write(Knob::PagesToScan, 0).unwrap();
     machine.write(Knob::Run, 1).unwrap();
@@ -156,7 +156,7 @@ fn ksmd_waits_without_guests() {
 #[test]
 fn a_ksmd_that_gets_half_a_cpu_takes_twice_the_time() {
     let machine = |ksmd_share_permille| {
-        let mut machine = Machine::new(Config { ksmd_share_permille, ..Config::default() });
+        let mut machine = SimMachine::new(SimConfig { ksmd_share_permille, ..SimConfig::default() });
         machine.add_guest("a", repeat_n(UNIQUE, 10_000));
         for (knob, value) in [(Knob::SmartScan, 0), (Knob::SleepMillisecs, 0), (Knob::Run, 1)] {
             machine.write(knob, value).unwrap();
@@ -174,7 +174,8 @@ fn a_ksmd_that_gets_half_a_cpu_takes_twice_the_time() {
 #[test]
 fn full_frames_of_empty_pages_make_each_visit_dearer() {
     let second_passes = |chain, empty: usize| {
-        let mut machine = Machine::new(Config { costs: Costs { chain, ..Costs::default() }, ..Config::default() });
+        let mut machine =
+            SimMachine::new(SimConfig { costs: SimCosts { chain, ..SimCosts::default() }, ..SimConfig::default() });
         machine.add_guest("a", repeat_n(ZERO, empty).chain(repeat_n(UNIQUE, 1000)));
         for (knob, value) in [(Knob::SmartScan, 0), (Knob::PagesToScan, 100_000), (Knob::Run, 1)] {
             machine.write(knob, value).unwrap();

@@ -106,7 +106,7 @@ fn a_full_frame_takes_no_more_and_two_further_pages_make_another() {
     passes(&mut machine, 3);
     // Two full frames, and the ninth page waits for an equal.
     assert_eq!(gauges(&machine), [2, 6, 1, 0]);
-    let chains = |machine: &Machine| {
+    let chains = |machine: &SimMachine| {
         let ksm = machine.sample().ksm;
         (ksm.stable_node_chains.get().unwrap(), ksm.stable_node_dups.get().unwrap())
     };

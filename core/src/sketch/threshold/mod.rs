@@ -16,23 +16,23 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use self::table::{Entry, Table};
-use super::group::{Counted, Sums};
-use super::outcome::Outcome;
+use self::table::{CopyEntry, CopyTable};
+use super::group::{ContentSums, GuestPageCount};
+use super::outcome::SavingsOutcome;
 use super::rules::MergeRules;
 use super::{SKIPPED, ZERO};
 
 /// A content sketch of guests, numbered from 0.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(into = "Portable", from = "Portable")]
-pub struct Sketch {
+pub struct ContentSketch {
     salt_tag: u64,
     /// Contents at or above 2^64 / 2^halvings are dropped.
     halvings: u32,
-    table: Table,
+    table: CopyTable,
     /// The heavy contents, which stay even above the threshold, with the number of halvings when they became heavy.
-    pinned: HashMap<u64, u32, BuildHasherDefault<Plain>>,
-    guests: Vec<Counted>,
+    pinned: HashMap<u64, u32, BuildHasherDefault<FingerprintHasher>>,
+    guests: Vec<GuestPageCount>,
 }
 
 /// A sketch in the form in which it is sent to another host. With the salt of its fingerprints guesses of pages can be
@@ -41,13 +41,13 @@ pub struct Sketch {
 struct Portable {
     salt_tag: u64,
     halvings: u32,
-    entries: Vec<Entry>,
+    entries: Vec<CopyEntry>,
     pinned: Vec<(u64, u32)>,
-    guests: Vec<Counted>,
+    guests: Vec<GuestPageCount>,
 }
 
-impl From<Sketch> for Portable {
-    fn from(sketch: Sketch) -> Self {
+impl From<ContentSketch> for Portable {
+    fn from(sketch: ContentSketch) -> Self {
         Self {
             salt_tag: sketch.salt_tag,
             halvings: sketch.halvings,
@@ -58,13 +58,14 @@ impl From<Sketch> for Portable {
     }
 }
 
-impl From<Portable> for Sketch {
+impl From<Portable> for ContentSketch {
     /// Parts that do not fit the rest are left out, since this is input from outside.
     fn from(portable: Portable) -> Self {
         let mut sketch = Self::new(portable.guests.len(), Self::SLOTS, portable.salt_tag);
         sketch.halvings = portable.halvings.min(63);
         sketch.pinned = portable.pinned.into_iter().filter(|(_, halvings)| *halvings < sketch.halvings).collect();
-        let zero_is_counted = |guest: &Counted| Counted { zero: guest.zero.min(guest.pages), ..*guest };
+        let zero_is_counted =
+            |guest: &GuestPageCount| GuestPageCount { zero: guest.zero.min(guest.pages), ..*guest };
         sketch.guests = portable.guests.iter().map(zero_is_counted).collect();
         for entry in portable.entries {
             if entry.count > 0 && (entry.guest as usize) < sketch.guests.len() {
@@ -82,9 +83,9 @@ pub struct JoinError;
 
 /// The identity hash: a fingerprint is a hash already.
 #[derive(Debug, Clone, Copy, Default)]
-struct Plain(u64);
+struct FingerprintHasher(u64);
 
-impl Hasher for Plain {
+impl Hasher for FingerprintHasher {
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 << 8) ^ u64::from(byte);
@@ -100,7 +101,7 @@ impl Hasher for Plain {
     }
 }
 
-impl Sketch {
+impl ContentSketch {
     /// The number of slots that keeps the program's growth within 32 MiB: 12 MiB, and 9 MiB more while the table
     /// halves.
     pub const SLOTS: usize = 800_000;
@@ -117,9 +118,9 @@ impl Sketch {
         Self {
             salt_tag,
             halvings: 0,
-            table: Table::new(slots),
+            table: CopyTable::new(slots),
             pinned: HashMap::default(),
-            guests: vec![Counted::default(); guests],
+            guests: vec![GuestPageCount::default(); guests],
         }
     }
 
@@ -131,7 +132,7 @@ impl Sketch {
     /// Returns the bytes held, with the working copy while the table halves.
     pub fn peak_bytes(&self) -> usize {
         let pinned = self.pinned.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        let working = self.table.len() * size_of::<Entry>();
+        let working = self.table.len() * size_of::<CopyEntry>();
         self.table.bytes() + working + pinned
     }
 
@@ -141,14 +142,14 @@ impl Sketch {
         counted.pages += pages.iter().filter(|&&page| page != SKIPPED).count() as u64;
         counted.zero += pages.iter().filter(|&&page| page == ZERO).count() as u64;
         for &fingerprint in pages.iter().filter(|&&page| page > SKIPPED) {
-            self.count(Entry { fingerprint, guest, count: 1 });
+            self.count(CopyEntry { fingerprint, guest, count: 1 });
         }
     }
 
     /// Removes a guest's pages, as if they had never been added.
     pub fn forget(&mut self, guest: u32) {
         if let Some(counted) = self.guests.get_mut(guest as usize).filter(|counted| counted.pages > 0) {
-            *counted = Counted::default();
+            *counted = GuestPageCount::default();
             let others = self.table.sorted();
             self.table.keep(others.into_iter().filter(|entry| entry.guest != guest));
         }
@@ -188,14 +189,14 @@ impl Sketch {
         let kept = entries.into_iter().filter(|entry| self.keeps(entry.fingerprint)).collect::<Vec<_>>();
         self.table.keep(kept.into_iter());
         for entry in other.table.sorted() {
-            self.count(Entry { guest: entry.guest.saturating_add(first), ..entry });
+            self.count(CopyEntry { guest: entry.guest.saturating_add(first), ..entry });
         }
         Ok(())
     }
 
     /// Computes the savings of all pages that were added.
-    pub fn outcome(&self, rules: &MergeRules, with_pairs: bool) -> Outcome {
-        let mut sums = Sums::new(self.guests.len(), with_pairs);
+    pub fn outcome(&self, rules: &MergeRules, with_pairs: bool) -> SavingsOutcome {
+        let mut sums = ContentSums::new(self.guests.len(), with_pairs);
         let mut holders = Vec::new();
         for content in self.table.sorted().chunk_by(|a, b| a.fingerprint == b.fingerprint) {
             holders.clear();
@@ -206,7 +207,7 @@ impl Sketch {
         sums.outcome(&self.guests, rules)
     }
 
-    fn count(&mut self, entry: Entry) {
+    fn count(&mut self, entry: CopyEntry) {
         while self.keeps(entry.fingerprint) {
             match self.table.add(entry) {
                 Ok(()) => return,
@@ -218,12 +219,12 @@ impl Sketch {
 
     fn halve(&mut self) {
         let entries = self.table.sorted();
-        let copies = |content: &[Entry]| content.iter().map(|entry| u64::from(entry.count)).sum::<u64>();
+        let copies = |content: &[CopyEntry]| content.iter().map(|entry| u64::from(entry.count)).sum::<u64>();
         let contents = || entries.chunk_by(|a, b| a.fingerprint == b.fingerprint);
         // A higher limit, instead of the first contents found, makes the choice depend on counts alone.
         let mut least = Self::HEAVY;
         let heavy = |least| contents().filter(move |content| copies(content) > least);
-        while heavy(least).map(<[Entry]>::len).sum::<usize>() > entries.len() / Self::PINNED_PART {
+        while heavy(least).map(<[CopyEntry]>::len).sum::<usize>() > entries.len() / Self::PINNED_PART {
             least = least.saturating_mul(2);
         }
         let before = std::mem::take(&mut self.pinned);
@@ -232,7 +233,7 @@ impl Sketch {
             self.pinned.insert(fingerprint, before.get(&fingerprint).copied().unwrap_or(self.halvings));
         }
         self.halvings += 1;
-        let mut table = std::mem::replace(&mut self.table, Table::new(1));
+        let mut table = std::mem::replace(&mut self.table, CopyTable::new(1));
         table.keep(entries.into_iter().filter(|entry| self.keeps(entry.fingerprint)));
         self.table = table;
     }

@@ -6,7 +6,7 @@ use crate::sketch::mix;
 
 /// The number of copies of one content in one guest. A count of 0 is a free slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Entry {
+pub struct CopyEntry {
     pub fingerprint: u64,
     pub guest: u32,
     pub count: u32,
@@ -14,26 +14,26 @@ pub struct Entry {
 
 /// Entries by (fingerprint, guest), with linear probing at a load of at most three quarters.
 #[derive(Debug, Clone)]
-pub struct Table {
-    slots: Vec<Entry>,
+pub struct CopyTable {
+    slots: Vec<CopyEntry>,
     used: usize,
     most_slots: usize,
 }
 
-impl Table {
+impl CopyTable {
     const FEWEST_SLOTS: usize = 1 << 10;
 
     /// Creates an empty table that doubles up to `most_slots`.
     pub fn new(most_slots: usize) -> Self {
         Self {
-            slots: vec![Entry::default(); Self::FEWEST_SLOTS],
+            slots: vec![CopyEntry::default(); Self::FEWEST_SLOTS],
             used: 0,
             most_slots: most_slots.max(Self::FEWEST_SLOTS),
         }
     }
 
     /// Counts `entry.count` more copies. Returns the entry if it is new and the table is full.
-    pub fn add(&mut self, entry: Entry) -> Result<(), Entry> {
+    pub fn add(&mut self, entry: CopyEntry) -> Result<(), CopyEntry> {
         loop {
             let slots = self.slots.len();
             let mut at = Self::home(&entry, slots);
@@ -61,16 +61,16 @@ impl Table {
     }
 
     /// Returns all entries: those of a content side by side, and its guests in order.
-    pub fn sorted(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::with_capacity(self.used);
+    pub fn sorted(&self) -> Vec<CopyEntry> {
+        let mut entries: Vec<CopyEntry> = Vec::with_capacity(self.used);
         entries.extend(self.slots.iter().filter(|slot| slot.count > 0));
         entries.sort_unstable_by_key(|entry| (entry.fingerprint, entry.guest));
         entries
     }
 
     /// Drops all but these entries.
-    pub fn keep(&mut self, entries: impl Iterator<Item = Entry>) {
-        self.slots.fill(Entry::default());
+    pub fn keep(&mut self, entries: impl Iterator<Item = CopyEntry>) {
+        self.slots.fill(CopyEntry::default());
         self.used = 0;
         for entry in entries {
             // The entries fitted before.
@@ -85,11 +85,11 @@ impl Table {
 
     /// Returns the bytes held.
     pub fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Entry>()
+        self.slots.capacity() * size_of::<CopyEntry>()
     }
 
     fn grow(&mut self) {
-        let slots = vec![Entry::default(); (self.slots.len() * 2).min(self.most_slots)];
+        let slots = vec![CopyEntry::default(); (self.slots.len() * 2).min(self.most_slots)];
         let old = std::mem::replace(&mut self.slots, slots);
         self.used = 0;
         for entry in old.into_iter().filter(|entry| entry.count > 0) {
@@ -98,7 +98,7 @@ impl Table {
     }
 
     /// Returns the home slot of an entry, by the lower bits: the upper ones are all small once the threshold is.
-    fn home(entry: &Entry, slots: usize) -> usize {
+    fn home(entry: &CopyEntry, slots: usize) -> usize {
         let bits = (entry.fingerprint ^ mix(u64::from(entry.guest))) as u32;
         ((u64::from(bits) * slots as u64) >> 32) as usize
     }
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn it_counts_grows_and_says_when_it_is_full() {
-        let mut table = Table::new(4096);
-        let entry = |i: u64| Entry { fingerprint: mix(i), guest: (i % 3) as u32, count: 1 };
+        let mut table = CopyTable::new(4096);
+        let entry = |i: u64| CopyEntry { fingerprint: mix(i), guest: (i % 3) as u32, count: 1 };
         for i in (0..3072).chain(0..3072) {
             table.add(entry(i)).unwrap();
         }

@@ -9,15 +9,15 @@ use crate::sketch::{fingerprint, mix};
 
 const PAGES: usize = 40_000;
 
-fn sketch(guests: &[Vec<u64>], slots: usize) -> Sketch {
-    let mut sketch = Sketch::new(guests.len(), slots, 7);
+fn sketch(guests: &[Vec<u64>], slots: usize) -> ContentSketch {
+    let mut sketch = ContentSketch::new(guests.len(), slots, 7);
     for (guest, pages) in (0..).zip(guests) {
         sketch.add(guest, pages);
     }
     sketch
 }
 
-fn truth(guests: &[Vec<u64>]) -> Outcome {
+fn truth(guests: &[Vec<u64>]) -> SavingsOutcome {
     let pages: Vec<_> = guests.iter().map(|guest| GuestPages { pieces: vec![guest] }).collect();
     exact::outcome(&pages, &MergeRules::default(), true)
 }
@@ -73,12 +73,12 @@ fn contents_that_are_heavy_by_the_time_of_halving_are_counted_exactly() {
 
 #[test]
 fn memory_stays_within_its_bound() {
-    let mut sketch = Sketch::new(1, Sketch::SLOTS, 0);
+    let mut sketch = ContentSketch::new(1, ContentSketch::SLOTS, 0);
     let pages: Vec<u64> = (0..3_000_000).map(|i| fingerprint(mix(i))).collect();
     sketch.add(0, &pages);
     assert!(sketch.rate() < 1.0);
     assert!(sketch.peak_bytes() <= 24 << 20, "{}", sketch.peak_bytes());
-    assert_eq!(sketch.table.bytes(), Sketch::SLOTS * 16);
+    assert_eq!(sketch.table.bytes(), ContentSketch::SLOTS * 16);
 }
 
 #[test]
@@ -98,20 +98,20 @@ fn a_guest_that_is_forgotten_was_never_there() {
 fn a_sketch_arrives_as_it_was_sent_and_nonsense_does_no_harm() {
     let sketch = sketch(&POPULATIONS[1].guests(PAGES), 2048);
     let text = serde_json::to_string(&sketch).unwrap();
-    let arrived: Sketch = serde_json::from_str(&text).unwrap();
+    let arrived: ContentSketch = serde_json::from_str(&text).unwrap();
     let rules = MergeRules::default();
     assert_eq!(arrived.outcome(&rules, true), sketch.outcome(&rules, true));
     let nonsense = r#"{"salt_tag":1,"halvings":4000000000,"entries":[{"fingerprint":5,"guest":9,"count":0},
         {"fingerprint":5,"guest":9,"count":3}],"pinned":[[5,4000000000]],"guests":[{"pages":1,"zero":7}]}"#;
-    let arrived: Sketch = serde_json::from_str(nonsense).unwrap();
+    let arrived: ContentSketch = serde_json::from_str(nonsense).unwrap();
     let total = arrived.outcome(&rules, true).total;
     assert_eq!((total.pages, total.zero, total.saved.expected), (1, 1.0, 0.0));
 }
 
 #[test]
 fn hosts_with_different_salts_are_not_joined() {
-    let mut one = Sketch::new(1, 1024, 1);
-    assert_eq!(one.join(&Sketch::new(1, 1024, 2)), Err(JoinError));
+    let mut one = ContentSketch::new(1, 1024, 1);
+    assert_eq!(one.join(&ContentSketch::new(1, 1024, 2)), Err(JoinError));
 }
 
 proptest! {

@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::mirror::{Mirror, plan_bytes};
-use crate::balance::sim::{Phase, SimGuest};
-use crate::balance::{Backoff, BalanceConfig, GuestView};
-use crate::sim::{Demand, GuestId, Machine, PAGE_SIZE, Plan};
+use super::mirror::{PageMirror, plan_bytes};
+use crate::balance::sim::{DemandPhase, SimGuest};
+use crate::balance::{BalanceConfig, GuestView, ResizeBackoff};
+use crate::sim::{GuestDemand, GuestPlan, PAGE_SIZE, SimGuestId, SimMachine};
 
 /// One guest that runs.
 #[derive(Debug)]
-struct Running {
-    id: GuestId,
+struct RunningGuest {
+    id: SimGuestId,
     stops: Option<Duration>,
     whole_bytes: u64,
     kernel: SimGuest,
-    mirror: Mirror,
+    mirror: PageMirror,
 }
 
 /// All guests, those to come included.
 #[derive(Debug)]
-pub(super) struct Guests {
+pub(super) struct FleetGuests {
     /// In the order of their starts.
-    waiting: VecDeque<(Plan, Demand)>,
+    waiting: VecDeque<(GuestPlan, GuestDemand)>,
     /// By key.
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningGuest>,
     run_bytes: u64,
     /// The end of the story.
     duration: Duration,
@@ -33,8 +33,8 @@ pub(super) struct Guests {
     ended: (u64, Duration, u64),
 }
 
-impl Guests {
-    pub fn new(mut guests: Vec<(Plan, Demand)>, run_bytes: u64, duration: Duration) -> Self {
+impl FleetGuests {
+    pub fn new(mut guests: Vec<(GuestPlan, GuestDemand)>, run_bytes: u64, duration: Duration) -> Self {
         guests.sort_by_key(|(plan, _)| plan.starts());
         Self {
             waiting: guests.into(),
@@ -47,7 +47,7 @@ impl Guests {
     }
 
     /// Ends and starts guests that are due, and lets the others live for `span`.
-    pub fn live(&mut self, machine: &mut Machine, now: Duration, span: Duration) {
+    pub fn live(&mut self, machine: &mut SimMachine, now: Duration, span: Duration) {
         let ended = &mut self.ended;
         self.running.retain(|_, guest| {
             let stays = guest.stops.is_none_or(|stops| stops > now);
@@ -70,7 +70,7 @@ impl Guests {
         }
     }
 
-    fn start(&mut self, machine: &mut Machine, now: Duration, plan: &Plan, demand: &Demand) {
+    fn start(&mut self, machine: &mut SimMachine, now: Duration, plan: &GuestPlan, demand: &GuestDemand) {
         let id = machine.start_now(plan);
         let pinned = plan_bytes(plan.pages());
         self.started += 1;
@@ -81,31 +81,31 @@ impl Guests {
             SimGuest::new(&key, class, demand.whole_bytes, phases(demand, now, self.duration)).with_kernel(pinned);
         // What the plan has is there from the first moment on.
         kernel.live(now, Duration::from_nanos(1));
-        let mut mirror = Mirror::new(machine, id, demand, pinned, self.run_bytes);
+        let mut mirror = PageMirror::new(machine, id, demand, pinned, self.run_bytes);
         mirror.follow(machine, kernel.uses());
-        let running = Running { id, stops: plan.stops(), whole_bytes: demand.whole_bytes, kernel, mirror };
+        let running = RunningGuest { id, stops: plan.stops(), whole_bytes: demand.whole_bytes, kernel, mirror };
         self.running.insert(key, running);
     }
 
     /// Returns the guests as a balance policy may see them, in the order of their keys.
     pub fn views(
         &mut self,
-        machine: &Machine,
+        machine: &SimMachine,
         now: Duration,
         config: &BalanceConfig,
-        backoff: &Backoff,
+        backoff: &ResizeBackoff,
     ) -> Vec<GuestView> {
         let views = self.running.iter_mut().filter_map(|(key, guest)| {
             guest.kernel.note_merged(machine.merged_pages(guest.id) * PAGE_SIZE);
             let terms = config.terms(key, None, true);
-            let view = guest.kernel.look(now)?;
+            let view = guest.kernel.view(now)?;
             Some(GuestView { class: terms.class, trouble: backoff.trouble(key, now), ..view })
         });
         views.collect()
     }
 
     /// Resizes a guest, and returns what it has then.
-    pub fn resize(&mut self, machine: &mut Machine, key: &str, to_bytes: u64) -> Option<u64> {
+    pub fn resize(&mut self, machine: &mut SimMachine, key: &str, to_bytes: u64) -> Option<u64> {
         let guest = self.running.get_mut(key)?;
         let got = guest.kernel.resize(to_bytes);
         guest.mirror.follow(machine, guest.kernel.uses());
@@ -142,7 +142,7 @@ impl Guests {
 }
 
 /// The phases of a guest from `start` to `end`.
-fn phases(demand: &Demand, start: Duration, end: Duration) -> Vec<Phase> {
+fn phases(demand: &GuestDemand, start: Duration, end: Duration) -> Vec<DemandPhase> {
     let files = demand.image_files_bytes + demand.own_files_bytes;
     let reads_until = start + demand.files_over;
     let per_second = |bytes: u64, over: Duration| (bytes as f64 / over.as_secs_f64().max(1.0)) as u64;
@@ -150,7 +150,7 @@ fn phases(demand: &Demand, start: Duration, end: Duration) -> Vec<Phase> {
     let phase = |from: Duration, bursts: bool| {
         let programs = if bursts { demand.bursting_bytes } else { 0 };
         let reads = if from < reads_until { per_second(files, demand.files_over) } else { 0 };
-        let phase = Phase { from, ..Phase::idle(programs).growing(growth).reading(reads) };
+        let phase = DemandPhase { from, ..DemandPhase::idle(programs).growing(growth).reading(reads) };
         if demand.hot_bytes > 0 { phase.with_hot(demand.hot_bytes, demand.hot_every) } else { phase }
     };
     let mut phases = vec![phase(start, false)];

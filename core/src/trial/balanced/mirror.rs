@@ -1,12 +1,12 @@
 //! A guest's memory on the machine, page by page, following what the guest's kernel does with it.
 
-use crate::balance::sim::Uses;
-use crate::sim::{Demand, GuestId, Machine, PAGE_SIZE, UNIQUE, equal_content};
+use crate::balance::sim::GuestMemoryUse;
+use crate::sim::{GuestDemand, PAGE_SIZE, SimGuestId, SimMachine, UNIQUE, equal_content};
 
 /// The pages of one guest that come and go, by number.
 #[derive(Debug)]
-pub(super) struct Mirror {
-    id: GuestId,
+pub(super) struct PageMirror {
+    id: SimGuestId,
     /// Bytes in a page of the machine, or a run of them.
     run_bytes: u64,
     /// The memory that the guest can't do without, in bytes. Those pages are always there.
@@ -23,9 +23,15 @@ pub(super) struct Mirror {
     absent: Vec<u32>,
 }
 
-impl Mirror {
+impl PageMirror {
     /// Reserves the pages of a guest that has started.
-    pub fn new(machine: &mut Machine, id: GuestId, demand: &Demand, pinned_bytes: u64, run_bytes: u64) -> Self {
+    pub fn new(
+        machine: &mut SimMachine,
+        id: SimGuestId,
+        demand: &GuestDemand,
+        pinned_bytes: u64,
+        run_bytes: u64,
+    ) -> Self {
         let runs = demand.whole_bytes.saturating_sub(pinned_bytes) / run_bytes;
         let first = machine.reserve_pages(id, runs as usize).unwrap_or(0) as u64;
         // The last is taken first.
@@ -55,7 +61,7 @@ impl Mirror {
     }
 
     /// Makes the machine's pages what the guest has now. What it has freed stays there until it is taken.
-    pub fn follow(&mut self, machine: &mut Machine, uses: Uses) {
+    pub fn follow(&mut self, machine: &mut SimMachine, uses: GuestMemoryUse) {
         let runs = |bytes: u64| (bytes / self.run_bytes) as usize;
         let (anonymous, hot, cold) = (runs(uses.anonymous), runs(uses.hot), runs(uses.cold));
         let touched = uses.touched.saturating_sub(self.pinned_bytes) / self.run_bytes;

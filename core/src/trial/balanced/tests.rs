@@ -3,16 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::balance::{BalanceKind, ResizeRange, WhenExposed};
-use crate::decide::{Limits, PolicyConfig};
-use crate::sim::Fleet;
-use crate::trial::Trial;
+use crate::balance::{BalanceKind, ExposureResponse, ResizeRange};
+use crate::decide::{PolicyConfig, PolicyLimits};
+use crate::sim::SimFleet;
+use crate::trial::PolicyTrial;
 
 const MIB: u64 = 1 << 20;
 
 /// Guests of 16 to 64 MiB, with over twice as much memory as the host has.
-fn fleet() -> Fleet {
-    Fleet {
+fn fleet() -> SimFleet {
+    SimFleet {
         host_bytes: 1 << 30,
         size_step: 16 * MIB,
         full: 2.2,
@@ -27,7 +27,7 @@ fn fleet() -> Fleet {
         burst_for: Duration::from_secs(60),
         exchange_from: Duration::from_secs(300),
         duration: Duration::from_secs(600),
-        ..Fleet::default()
+        ..SimFleet::default()
     }
 }
 
@@ -41,16 +41,16 @@ fn squeeze() -> BalanceConfig {
 
 /// Plays a fleet, and shows each step to `check`.
 fn play(
-    fleet: &Fleet,
+    fleet: &SimFleet,
     run_pages: u32,
     balance: Option<BalanceConfig>,
-    mut check: impl FnMut(&Balanced, &Machine),
-) -> (Balanced, Machine) {
+    mut check: impl FnMut(&BalancedGuests, &SimMachine),
+) -> (BalancedGuests, SimMachine) {
     // What others use is not what these tests are about.
-    let config = crate::sim::Config { other_bytes: 16 * MIB, ..fleet.config(run_pages) };
+    let config = crate::sim::SimConfig { other_bytes: 16 * MIB, ..fleet.config(run_pages) };
     let policy = PolicyConfig::default().policy(&|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-    let mut trial = Trial::new(Machine::new(config), policy, Limits::default());
-    let mut balanced = Balanced::new(fleet.guests(), run_pages, balance, fleet.duration);
+    let mut trial = PolicyTrial::new(SimMachine::new(config), policy, PolicyLimits::default());
+    let mut balanced = BalancedGuests::new(fleet.guests(), run_pages, balance, fleet.duration);
     while balanced.next() < fleet.duration {
         trial.run_until(balanced.next());
         balanced.step(trial.machine_mut());
@@ -78,14 +78,14 @@ fn a_host_with_too_little_memory_overflows_less_under_a_balance_policy() {
 
 #[test]
 fn a_host_that_runs_short_merges_before_it_takes() {
-    let config = BalanceConfig { exposure: WhenExposed::Report, ..no_swap() };
+    let config = BalanceConfig { exposure: ExposureResponse::Report, ..no_swap() };
     let record = play(&fleet(), 16, Some(config), |_, _| ()).0.record();
     assert!(record.merges_asked > 0 && record.taken_bytes > 0, "{record:?}");
 }
 
 #[test]
 fn guests_that_are_there_in_full_are_those_of_the_plans() {
-    let fleet = Fleet { full: 0.5, ..fleet() };
+    let fleet = SimFleet { full: 0.5, ..fleet() };
     let (balanced, machine) = play(&fleet, 16, None, |_, _| ());
     let present: u64 = balanced.guests.each().map(|(_, _, present)| present).sum();
     let whole: u64 = balanced.guests.each().map(|(_, kernel, _)| kernel.uses().given).sum();
@@ -96,7 +96,7 @@ fn guests_that_are_there_in_full_are_those_of_the_plans() {
 
 #[test]
 fn page_cache_of_one_image_merges_and_need_not_be_taken() {
-    let merged = Fleet {
+    let merged = SimFleet {
         images: 1,
         hot: 0.0,
         cold: 0.0,
@@ -110,7 +110,7 @@ fn page_cache_of_one_image_merges_and_need_not_be_taken() {
         ..fleet()
     };
     let record = play(&merged, 16, Some(no_swap()), |_, _| ()).0.record();
-    let apart = Fleet { cold: 0.4, growing: 0.0, ..merged };
+    let apart = SimFleet { cold: 0.4, growing: 0.0, ..merged };
     let own = play(&apart, 16, Some(no_swap()), |_, _| ()).0.record();
     assert!(own.taken_bytes > record.taken_bytes, "{record:?} {own:?}");
     assert!(own.away_gib_seconds > record.away_gib_seconds * 4.0, "{record:?} {own:?}");
@@ -126,7 +126,7 @@ proptest! {
         squeezes: bool,
         run_pages in prop_oneof![Just(1_u32), Just(16), Just(64)],
     ) {
-        let fleet = Fleet { host_bytes: 256 * MIB, full, hot, cold, bursting, seed, duration: Duration::from_secs(200), ..fleet() };
+        let fleet = SimFleet { host_bytes: 256 * MIB, full, hot, cold, bursting, seed, duration: Duration::from_secs(200), ..fleet() };
         let config = if squeezes { squeeze() } else { no_swap() };
         let mut before: std::collections::BTreeMap<String, u64> = Default::default();
         let mut fault = None;
@@ -136,13 +136,13 @@ proptest! {
             let now = machine.now();
             for (key, kernel, present) in balanced.guests.each() {
                 let uses = kernel.uses();
-                let Some(view) = kernel.look(now) else { continue };
+                let Some(view) = kernel.view(now) else { continue };
                 let least = (view.whole_bytes as f64 * config.floor_percent / 100.0) as u64;
                 let run = u64::from(run_pages) * PAGE_SIZE;
                 let last = before.insert(key.to_owned(), uses.given).unwrap_or(uses.given);
                 // The largest step there is.
                 let step = (view.whole_bytes as f64 * config.urgent_step_percent / 100.0) as u64 + view.step_bytes;
-                let range = ResizeRange::of(&view, &pool, &config);
+                let range = ResizeRange::for_guest(&view, &pool, &config);
                 if uses.given < least
                     || uses.given.abs_diff(last) > step
                     || range.ceiling_bytes > view.whole_bytes
@@ -164,7 +164,7 @@ proptest! {
 
     #[test]
     fn the_same_story_gives_the_same_figures(seed: u64, squeezes: bool) {
-        let fleet = Fleet { host_bytes: 256 * MIB, seed, duration: Duration::from_secs(120), ..fleet() };
+        let fleet = SimFleet { host_bytes: 256 * MIB, seed, duration: Duration::from_secs(120), ..fleet() };
         let config = || Some(if squeezes { squeeze() } else { no_swap() });
         let tell = || {
             let (balanced, machine) = play(&fleet, 16, config(), |_, _| ());

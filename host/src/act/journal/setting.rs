@@ -3,12 +3,12 @@
 use ksmith_core::knobs::{Knob, UnknownKnob};
 use serde::{Deserialize, Serialize};
 
-use crate::undo::{Entry, Kind};
+use crate::undo::{EntryKind, UndoEntry};
 
 /// A changed setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Text", into = "Text")]
-pub(super) struct Setting {
+pub(super) struct JournaledSetting {
     pub(super) knob: Knob,
     /// The original value, as the kernel showed it.
     pub(super) original: u64,
@@ -17,8 +17,8 @@ pub(super) struct Setting {
     pub(super) written: Option<Vec<u64>>,
 }
 
-impl Entry for Setting {
-    const KIND: Kind = Kind::Setting;
+impl UndoEntry for JournaledSetting {
+    const KIND: EntryKind = EntryKind::Setting;
 }
 
 /// The serialized form, with values as the kernel's files show them.
@@ -31,7 +31,7 @@ struct Text {
     written: Option<Vec<String>>,
 }
 
-impl TryFrom<Text> for Setting {
+impl TryFrom<Text> for JournaledSetting {
     type Error = String;
 
     fn try_from(text: Text) -> Result<Self, String> {
@@ -49,8 +49,8 @@ impl TryFrom<Text> for Setting {
     }
 }
 
-impl From<Setting> for Text {
-    fn from(Setting { knob, original, written }: Setting) -> Self {
+impl From<JournaledSetting> for Text {
+    fn from(JournaledSetting { knob, original, written }: JournaledSetting) -> Self {
         let text = |value: &u64| knob.text(*value);
         Self {
             knob: knob.name().to_owned(),
@@ -64,23 +64,23 @@ impl From<Setting> for Text {
 mod tests {
     use super::*;
 
-    fn of(knob: &str, original: &str, written: Option<&str>) -> Result<Setting, String> {
+    fn parse_setting(knob: &str, original: &str, written: Option<&str>) -> Result<JournaledSetting, String> {
         let written = written.map(|value| vec![value.to_owned()]);
-        Setting::try_from(Text { knob: knob.to_owned(), original: original.to_owned(), written })
+        JournaledSetting::try_from(Text { knob: knob.to_owned(), original: original.to_owned(), written })
     }
 
     #[test]
     fn knobs_and_values_that_do_not_exist_are_refused() {
-        assert!(of("run", "1", None).is_ok() && of("run", "1", Some("0")).is_ok());
+        assert!(parse_setting("run", "1", None).is_ok() && parse_setting("run", "1", Some("0")).is_ok());
         for (knob, original) in [("../run", "1"), ("run", "-1"), ("advisor_mode", "9"), ("run", "")] {
-            assert!(of(knob, original, None).is_err(), "{knob} {original}");
+            assert!(parse_setting(knob, original, None).is_err(), "{knob} {original}");
         }
-        assert!(of("advisor_mode", "none", Some("on")).is_err());
+        assert!(parse_setting("advisor_mode", "none", Some("on")).is_err());
     }
 
     #[test]
     fn an_entry_of_an_older_build_says_nothing_of_what_was_written() {
-        let old: Setting = serde_json::from_str(r#"{"knob":"run","original":"1"}"#).unwrap();
-        assert_eq!(old, Setting { knob: Knob::Run, original: 1, written: None });
+        let old: JournaledSetting = serde_json::from_str(r#"{"knob":"run","original":"1"}"#).unwrap();
+        assert_eq!(old, JournaledSetting { knob: Knob::Run, original: 1, written: None });
     }
 }

@@ -1,10 +1,10 @@
 //! The hypervisor cloud-hypervisor. Its guests have no names: the stem of `--api-socket [path=]FILE` serves.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::{field, size, uuid_text};
-use super::{Hypervisor, Looks, Program};
+use super::{Hypervisor, ClaimedIdentity, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: CloudHypervisor = CloudHypervisor;
@@ -14,21 +14,21 @@ pub(super) const HYPERVISOR: CloudHypervisor = CloudHypervisor;
 pub(super) struct CloudHypervisor;
 
 impl Hypervisor for CloudHypervisor {
-    fn kind(&self) -> Kind {
-        Kind::new("cloud-hypervisor")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("cloud-hypervisor")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("cloud-hypervisor")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let memory = line.option("--memory").and_then(|options| field(options, "size"));
-        Some(Looks {
+        Some(ClaimedIdentity {
             name: line.option("--api-socket").and_then(stem),
             uuid: line.option("--platform").and_then(|options| field(options, "uuid")).and_then(uuid_text),
             memory_bytes: memory.and_then(|text| size(text, 1)),
-            ..Looks::default()
+            ..ClaimedIdentity::default()
         })
     }
 

@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::super::Called;
+use super::super::ManagerName;
 use super::pods::{MANAGER, container_in, pod_of};
 use super::{ID, ID_PREFIXES, is_id, short};
 use crate::root::Root;
 
 /// Returns the name of the container with this cgroup path, if a manager has a file about it.
-pub(super) fn called(root: &Root, path: &str) -> Option<Called> {
+pub(super) fn called(root: &Root, path: &str) -> Option<ManagerName> {
     let part = path.rsplit('/').next()?;
-    let called = |name: String, manager| Some(Called { name, manager, number: None });
+    let called = |name: String, manager| Some(ManagerName { name, manager, number: None });
     let Some(id) = id(part) else { return of_lxc(root, part) };
     if let Some(pod) = pod_of(root, path) {
         let container = container_in(root, &pod, id).unwrap_or_else(|| short(id));
@@ -49,13 +49,13 @@ fn of_docker(root: &Root, id: &str) -> Option<String> {
 /// Returns the number and host name of a container of Proxmox VE. It calls its LXC containers by number, and has their
 /// host names in the files that it writes for LXC at each start. Source: pve-container, `src/PVE/LXC.pm`
 /// (`update_lxc_config`).
-fn of_lxc(root: &Root, part: &str) -> Option<Called> {
+fn of_lxc(root: &Root, part: &str) -> Option<ManagerName> {
     let number = part.parse().ok()?;
     let text = root.text(format!("var/lib/lxc/{number}/config"));
     let name =
         |line: &str| Some(line.strip_prefix("lxc.uts.name")?.trim_start().strip_prefix('=')?.trim().to_owned());
     let name = text.value()?.lines().find_map(name)?;
-    Some(Called { name, manager: "proxmox", number: Some(number) })
+    Some(ManagerName { name, manager: "proxmox", number: Some(number) })
 }
 
 #[cfg(test)]

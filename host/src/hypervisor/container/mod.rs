@@ -3,18 +3,18 @@
 mod called;
 pub(crate) mod pods;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 
 use super::cgroup::unescape;
-use super::{Called, Hypervisor, Resize};
+use super::{ManagerName, Hypervisor, ResizeMethod};
 use crate::root::Root;
 
 /// The entry of the registry.
-pub(super) const HYPERVISOR: Container = Container;
+pub(super) const HYPERVISOR: ContainerGuest = ContainerGuest;
 
 /// A container with all its processes.
 #[derive(Debug)]
-pub(super) struct Container;
+pub(super) struct ContainerGuest;
 
 /// Digits of a container id; people use the first 12 of 64.
 const ID: usize = 64;
@@ -23,9 +23,9 @@ const SHORT_ID: usize = 12;
 /// Scopes that container managers make: `docker-ID.scope`, `cri-containerd-ID.scope`.
 const ID_PREFIXES: [&str; 6] = ["docker-", "libpod-", "cri-containerd-", "crio-", "nerdctl-", "buildah-"];
 
-impl Hypervisor for Container {
-    fn kind(&self) -> Kind {
-        Kind::new("container")
+impl Hypervisor for ContainerGuest {
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("container")
     }
 
     fn is_machine(&self) -> bool {
@@ -52,12 +52,12 @@ impl Hypervisor for Container {
         of_lxc.map(str::to_owned).or_else(nspawn)
     }
 
-    fn called(&self, root: &Root, unit: &str) -> Option<Called> {
+    fn called(&self, root: &Root, unit: &str) -> Option<ManagerName> {
         called::called(root, unit)
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Cgroup
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Cgroup
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) const MANAGER: &str = "kubernetes";
 
 /// The pod of a container, from the kubelet's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::hypervisor) struct Pod {
+pub(in crate::hypervisor) struct PodName {
     /// Namespace of the pod.
     pub namespace: String,
     /// Name of the pod.
@@ -29,7 +29,7 @@ const MOST_ENTRIES: usize = 100_000;
 
 /// Returns the pod of the container with this cgroup path; `None` if it is no container of a pod, or the kubelet has no
 /// such pod.
-pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
+pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<PodName> {
     let mut parts = path.rsplit('/');
     parts.next()?;
     let uid = uid(parts.next()?)?;
@@ -37,12 +37,12 @@ pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<Pod> {
         let rest = entry.strip_suffix(uid.as_str())?.strip_suffix('_')?;
         // Neither a namespace nor a pod may have `_` in its name.
         let (namespace, name) = rest.split_once('_')?;
-        Some(Pod { namespace: namespace.to_owned(), name: name.to_owned() })
+        Some(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
     })
 }
 
 /// Returns the name of the container with this ID in its pod.
-pub(super) fn container_in(root: &Root, pod: &Pod, id: &str) -> Option<String> {
+pub(super) fn container_in(root: &Root, pod: &PodName, id: &str) -> Option<String> {
     names(root, "var/log/containers", |entry| {
         let rest = entry.strip_prefix(pod.name.as_str())?.strip_prefix('_')?;
         let rest = rest.strip_prefix(pod.namespace.as_str())?.strip_prefix('_')?;
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn a_container_is_known_by_its_pod_and_id() {
         let (_tree, root) = node();
-        let pod = Pod { namespace: "shop".to_owned(), name: "web-0".to_owned() };
+        let pod = PodName { namespace: "shop".to_owned(), name: "web-0".to_owned() };
         assert_eq!(container_in(&root, &pod, ID).as_deref(), Some("nginx"));
         assert_eq!(container_in(&root, &pod, &ID.replace('0', "1")), None);
-        let other = Pod { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let other = PodName { namespace: "shop".to_owned(), name: "web".to_owned() };
         assert_eq!(container_in(&root, &other, ID), None);
     }
 }

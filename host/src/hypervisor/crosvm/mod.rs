@@ -1,10 +1,10 @@
 //! The hypervisor crosvm.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::memory_in_mib;
-use super::{Hypervisor, Looks, Program};
+use super::{Hypervisor, ClaimedIdentity, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Crosvm = Crosvm;
@@ -14,17 +14,17 @@ pub(super) const HYPERVISOR: Crosvm = Crosvm;
 pub(super) struct Crosvm;
 
 impl Hypervisor for Crosvm {
-    fn kind(&self) -> Kind {
-        Kind::new("crosvm")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("crosvm")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("crosvm")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let name = line.option("--name").map(str::to_owned);
         let memory = line.option("--mem").or_else(|| line.option("-m"));
-        Some(Looks { name, memory_bytes: memory.and_then(memory_in_mib), ..Looks::default() })
+        Some(ClaimedIdentity { name, memory_bytes: memory.and_then(memory_in_mib), ..ClaimedIdentity::default() })
     }
 }

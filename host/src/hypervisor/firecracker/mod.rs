@@ -1,9 +1,9 @@
 //! The hypervisor Firecracker. An API that the command line does not tell configures its memory and monitor.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
-use super::{Hypervisor, Looks, Program};
+use super::{Hypervisor, ClaimedIdentity, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Firecracker = Firecracker;
@@ -13,15 +13,15 @@ pub(super) const HYPERVISOR: Firecracker = Firecracker;
 pub(super) struct Firecracker;
 
 impl Hypervisor for Firecracker {
-    fn kind(&self) -> Kind {
-        Kind::new("firecracker")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("firecracker")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("firecracker")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
-        Some(Looks { name: line.option("--id").map(str::to_owned), ..Looks::default() })
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
+        Some(ClaimedIdentity { name: line.option("--id").map(str::to_owned), ..ClaimedIdentity::default() })
     }
 }

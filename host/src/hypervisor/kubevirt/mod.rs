@@ -5,11 +5,11 @@
 //!
 //! Source: kubevirt, `pkg/virt-launcher/virtwrap/api/defaults.go`, `pkg/virt-controller/services/template.go`.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::container::pods::pod_of;
-use super::{Cgroup, Hypervisor, Looks, Managed, Place, Program, Resize, Uri, qemu};
+use super::{CgroupPath, Hypervisor, ClaimedIdentity, ManagerRecord, MonitorSocket, ProgramName, ResizeMethod, LibvirtUri, qemu};
 use crate::root::Root;
 
 /// The entry of the registry.
@@ -24,7 +24,7 @@ const LONGEST_BEGINNING: usize = 58;
 const ADDED: usize = 5;
 
 impl Hypervisor for KubeVirt {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> GuestKind {
         qemu::KIND
     }
 
@@ -32,16 +32,16 @@ impl Hypervisor for KubeVirt {
         Some("kubevirt")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         qemu::is_program(program)
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let is_its = |word: &String| word.contains("manufacturer=KubeVirt") || word.contains("/var/run/kubevirt");
-        let is_in_pod = qemu::monitors(line).contains(&Place::Inherited) && line.arguments().iter().any(is_its);
+        let is_in_pod = qemu::monitors(line).contains(&MonitorSocket::Inherited) && line.arguments().iter().any(is_its);
         let looks = qemu::looks(line);
         let name = looks.name.as_ref().filter(|_| is_in_pod)?.replacen('_', "/", 1);
-        Some(Looks { name: Some(name), ..looks })
+        Some(ClaimedIdentity { name: Some(name), ..looks })
     }
 
     fn kept_out(&self, line: &CommandLine) -> Option<String> {
@@ -55,14 +55,14 @@ impl Hypervisor for KubeVirt {
 
     /// Returns a record if the kubelet lists the pod that the process is in under this name. It verifies namespace and
     /// name, and no UUID.
-    fn record(&self, root: &Root, _libvirt: &Uri, name: &str, pid: u32) -> Option<Managed> {
+    fn record(&self, root: &Root, _libvirt: &LibvirtUri, name: &str, pid: u32) -> Option<ManagerRecord> {
         let text = root.text(format!("proc/{pid}/cgroup"));
-        let cgroup = Cgroup::parse(text.value()?)?;
+        let cgroup = CgroupPath::parse(text.value()?)?;
         let pod = pod_of(root, cgroup.container()?)?;
         let (namespace, machine) = name.split_once('/')?;
         let beginning: String = format!("virt-launcher-{machine}-").chars().take(LONGEST_BEGINNING).collect();
         let added = pod.name.strip_prefix(beginning.as_str())?;
-        (pod.namespace == namespace && added.len() == ADDED).then(Managed::default)
+        (pod.namespace == namespace && added.len() == ADDED).then(ManagerRecord::default)
     }
 
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
@@ -72,14 +72,14 @@ impl Hypervisor for KubeVirt {
         )
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Unable("the libvirt in its pod has its balloon".to_owned())
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Unable("the libvirt in its pod has its balloon".to_owned())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::hypervisor::{Cgroup, Recognised, recognise};
+    use crate::hypervisor::{CgroupPath, RecognisedProcess, recognise};
     use crate::root::Root;
     use ksmith_core::kernel::CommandLine;
 
@@ -92,9 +92,9 @@ mod tests {
         -uuid 0e44be5a-ff12-52fb-9413-07b52f3593c3 -smbios type=1,manufacturer=KubeVirt,product=None,family=KubeVirt \
         -chardev socket,id=charmonitor,fd=19,server=on,wait=off -mon chardev=charmonitor,id=monitor,mode=control";
 
-    fn found(line: &str) -> Recognised {
+    fn found(line: &str) -> RecognisedProcess {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let cgroup = Cgroup(path());
+        let cgroup = CgroupPath(path());
         recognise("qemu-kvm", &CommandLine::parse(words.join("\0").as_bytes()), Some(&cgroup), 1, None)
     }
 
@@ -128,7 +128,7 @@ mod tests {
         std::fs::create_dir_all(tree.path().join(format!("var/log/pods/{pod}_{UID}"))).unwrap();
         std::fs::create_dir_all(tree.path().join("proc/7")).unwrap();
         std::fs::write(tree.path().join("proc/7/cgroup"), format!("0::{cgroup}\n")).unwrap();
-        KubeVirt.record(&Root::at(tree.path()), &Uri::default(), name, 7).is_some()
+        KubeVirt.record(&Root::at(tree.path()), &LibvirtUri::default(), name, 7).is_some()
     }
 
     #[test]

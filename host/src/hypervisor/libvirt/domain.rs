@@ -14,16 +14,16 @@ use roxmltree::Document;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-use super::Uri;
-use crate::hypervisor::Managed;
-use crate::hypervisor::cgroup::{Cgroup, unescape};
+use super::LibvirtUri;
+use crate::hypervisor::ManagerRecord;
+use crate::hypervisor::cgroup::{CgroupPath, unescape};
 use crate::root::Root;
 
 /// The largest accepted status file, in bytes; usual ones have some ten kilobytes.
 const LONGEST: u64 = 4 << 20;
 
 /// Returns libvirt's record of the domain `name`, if the process `pid` is that domain.
-pub(super) fn record(root: &Root, uri: &Uri, name: &str, pid: u32) -> Option<Managed> {
+pub(super) fn record(root: &Root, uri: &LibvirtUri, name: &str, pid: u32) -> Option<ManagerRecord> {
     // libvirt refuses such names; a command line may hold anything.
     if name.contains('/') || name.starts_with('.') {
         return None;
@@ -60,20 +60,20 @@ fn is_locked_by(file: impl AsFd, pid: u32) -> bool {
 /// Returns true if a process is in the scope of the domain with this number: systemd makes it for libvirt, at the top.
 fn is_in_machine(root: &Root, driver: &str, id: &str, pid: u32) -> bool {
     let text = root.text(format!("proc/{pid}/cgroup"));
-    let Some(Cgroup(path)) = text.value().and_then(|text| Cgroup::parse(text)) else { return false };
+    let Some(CgroupPath(path)) = text.value().and_then(|text| CgroupPath::parse(text)) else { return false };
     let scope = path.strip_prefix("/machine.slice/").and_then(|rest| rest.split('/').next());
     scope.map(unescape).is_some_and(|scope| scope.starts_with(&format!("machine-{driver}-{id}-")))
 }
 
 /// The fields of a status file that are used.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct DomainStatus {
     /// Number of the running domain.
     id: String,
-    managed: Managed,
+    managed: ManagerRecord,
 }
 
-pub(super) fn parse(text: &str, name: &str, pid: u32) -> Option<Status> {
+pub(super) fn parse(text: &str, name: &str, pid: u32) -> Option<DomainStatus> {
     let document = Document::parse(text).ok()?;
     let root = document.root_element();
     if !root.has_tag_name("domstatus") || root.attribute("pid")?.parse::<u32>() != Ok(pid) {
@@ -88,8 +88,8 @@ pub(super) fn parse(text: &str, name: &str, pid: u32) -> Option<Status> {
     if child("name").and_then(|node| node.text()) != Some(name) {
         return None;
     }
-    let managed = Managed { uuid: child("uuid").and_then(|node| node.text()).map(str::to_owned), metadata };
-    Some(Status { id: domain.attribute("id").unwrap_or_default().to_owned(), managed })
+    let managed = ManagerRecord { uuid: child("uuid").and_then(|node| node.text()).map(str::to_owned), metadata };
+    Some(DomainStatus { id: domain.attribute("id").unwrap_or_default().to_owned(), managed })
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn uuid(tree: &tempfile::TempDir, name: &str, pid: u32) -> Option<String> {
-        record(&Root::at(tree.path()), &Uri::default(), name, pid)?.uuid
+        record(&Root::at(tree.path()), &LibvirtUri::default(), name, pid)?.uuid
     }
 
     #[test]

@@ -16,14 +16,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 use serde_json::{Value, json};
 
-use self::rpc::Libvirt as Connection;
-pub use self::uri::{BadUri, Uri};
+use self::rpc::LibvirtConnection as Connection;
+pub use self::uri::{BadUri, LibvirtUri};
 use super::{
-    Answer, Hypervisor, Looks, Managed, Monitor, MonitorError, Place, Program, Resize, Switched, Target, qemu, qmp,
+    HypervisorReply, Hypervisor, ClaimedIdentity, ManagerRecord, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qemu, qmp,
 };
 use crate::root::Root;
 
@@ -35,7 +35,7 @@ pub(super) const HYPERVISOR: Libvirt = Libvirt;
 pub(super) struct Libvirt;
 
 impl Hypervisor for Libvirt {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> GuestKind {
         qemu::KIND
     }
 
@@ -43,12 +43,12 @@ impl Hypervisor for Libvirt {
         Some("libvirt")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         qemu::is_program(program)
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
-        qemu::monitors(line).contains(&Place::Inherited).then(|| qemu::looks(line))
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
+        qemu::monitors(line).contains(&MonitorSocket::Inherited).then(|| qemu::looks(line))
     }
 
     fn kept_out(&self, line: &CommandLine) -> Option<String> {
@@ -57,7 +57,7 @@ impl Hypervisor for Libvirt {
         })
     }
 
-    fn monitors(&self, line: &CommandLine) -> Vec<Place> {
+    fn monitors(&self, line: &CommandLine) -> Vec<MonitorSocket> {
         qemu::monitors(line)
     }
 
@@ -65,20 +65,20 @@ impl Hypervisor for Libvirt {
         true
     }
 
-    fn record(&self, root: &Root, libvirt: &Uri, name: &str, pid: u32) -> Option<Managed> {
+    fn record(&self, root: &Root, libvirt: &LibvirtUri, name: &str, pid: u32) -> Option<ManagerRecord> {
         domain::record(root, libvirt, name, pid)
     }
 
-    fn can_be_asked(&self, target: &Target) -> bool {
+    fn can_be_asked(&self, target: &GuestTarget) -> bool {
         qemu::has_own_socket(target)
     }
 
-    fn ask(&self, root: &Root, target: &Target) -> Answer {
+    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
         qmp::answer(self.monitor(root, target))
     }
 
     /// Tries the guest's own socket first, since libvirt marks a guest as tainted that was queried through it.
-    fn monitor(&self, root: &Root, target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
+    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         let error = match qmp::connect(root, target.id.pid(), &target.monitors) {
             Ok(monitor) => return Ok(monitor),
             Err(error) => error,
@@ -101,22 +101,22 @@ impl Hypervisor for Libvirt {
         None
     }
 
-    fn switch(&self, root: &Root, target: &Target, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
         qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
-    fn make_permanent(&self, target: &Target, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {
+    fn make_permanent(&self, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {
         let Some(uuid) = &target.managed_uuid else { return Ok(None) };
         Ok(Some(define(&target.libvirt, uuid, on, dry_run)?))
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Balloon
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Balloon
     }
 }
 
 /// Changes the domain's persistent definition. Returns true if a change was needed.
-fn define(uri: &Uri, uuid: &str, on: bool, dry_run: bool) -> Result<bool, LibvirtError> {
+fn define(uri: &LibvirtUri, uuid: &str, on: bool, dry_run: bool) -> Result<bool, LibvirtError> {
     let mut libvirt = Connection::connect(uri)?;
     let domain = libvirt.domain(uuid)?;
     let definition = libvirt.definition(&domain)?;
@@ -162,12 +162,12 @@ pub enum LibvirtError {
 #[derive(Debug)]
 struct PassThrough {
     libvirt: Connection,
-    domain: rpc::Domain,
+    domain: rpc::RemoteDomain,
 }
 
 impl PassThrough {
     /// Connects to the running domain with this UUID, if the process `pid` is that domain.
-    fn connect(root: &Root, uri: &Uri, uuid: &str, pid: u32) -> Result<Self, MonitorError> {
+    fn connect(root: &Root, uri: &LibvirtUri, uuid: &str, pid: u32) -> Result<Self, MonitorError> {
         let mut libvirt = Connection::connect(uri)?;
         let domain = libvirt.domain(uuid)?;
         let mut passed = Self { libvirt, domain };
@@ -188,7 +188,7 @@ fn are_threads_of(root: &Root, cpus: &Value, pid: u32) -> bool {
     cpus.as_array().is_some_and(|cpus| !cpus.is_empty() && cpus.iter().all(is_its))
 }
 
-impl Monitor for PassThrough {
+impl QmpMonitor for PassThrough {
     fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError> {
         let line = json!({ "execute": command, "arguments": arguments }).to_string();
         let answer = self.libvirt.monitor_command(&self.domain, &line, patience)?;

@@ -8,8 +8,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::xdr::{Reader, Short, Writer};
-use super::{LibvirtError, Uri};
+use super::xdr::{XdrDecoder, ShortMessage, XdrEncoder};
+use super::{LibvirtError, LibvirtUri};
 use crate::hypervisor::stream::TimedStream;
 
 const REMOTE: u32 = 0x2000_8086;
@@ -46,7 +46,7 @@ const MOST_OTHERS: usize = 1000;
 
 /// A connection to a libvirt daemon.
 #[derive(Debug)]
-pub(in crate::hypervisor) struct Libvirt {
+pub(in crate::hypervisor) struct LibvirtConnection {
     path: PathBuf,
     stream: TimedStream,
     serial: u32,
@@ -54,25 +54,25 @@ pub(in crate::hypervisor) struct Libvirt {
 
 /// A domain as it is identified in calls (`remote_nonnull_domain`).
 #[derive(Debug, Clone)]
-pub(in crate::hypervisor) struct Domain {
+pub(in crate::hypervisor) struct RemoteDomain {
     name: String,
     uuid: Vec<u8>,
     id: u32,
 }
 
-impl From<Short> for LibvirtError {
-    fn from(short: Short) -> Self {
+impl From<ShortMessage> for LibvirtError {
+    fn from(short: ShortMessage) -> Self {
         Self::Garbage(short.to_string())
     }
 }
 
-impl Libvirt {
+impl LibvirtConnection {
     /// Connects to the first daemon of the URI that is reachable.
-    pub(in crate::hypervisor) fn connect(uri: &Uri) -> Result<Self, LibvirtError> {
+    pub(in crate::hypervisor) fn connect(uri: &LibvirtUri) -> Result<Self, LibvirtError> {
         Self::connect_within(uri, PATIENCE)
     }
 
-    fn connect_within(uri: &Uri, patience: Duration) -> Result<Self, LibvirtError> {
+    fn connect_within(uri: &LibvirtUri, patience: Duration) -> Result<Self, LibvirtError> {
         let mut last = None;
         for path in uri.sockets() {
             match TimedStream::connect(&path, patience) {
@@ -89,73 +89,73 @@ impl Libvirt {
         Err(last.unwrap_or_else(|| LibvirtError::Refused(format!("{uri} has no socket"))))
     }
 
-    fn open(&mut self, uri: &Uri, patience: Duration) -> Result<(), LibvirtError> {
-        let answer = self.call(REMOTE, AUTH_LIST, Writer::default(), patience)?;
-        let mut ways = Reader(&answer);
+    fn open(&mut self, uri: &LibvirtUri, patience: Duration) -> Result<(), LibvirtError> {
+        let answer = self.call(REMOTE, AUTH_LIST, XdrEncoder::default(), patience)?;
+        let mut ways = XdrDecoder(&answer);
         let count = ways.number()?;
         let is_open = count == 0 || (0..count.min(16)).any(|_| ways.number() == Ok(AUTH_NONE));
         if !is_open {
             return Err(LibvirtError::Authentication);
         }
-        let arguments = Writer::default().some_string(&uri.to_string()).number(0);
+        let arguments = XdrEncoder::default().some_string(&uri.to_string()).number(0);
         self.call(REMOTE, CONNECT_OPEN, arguments, patience)?;
         Ok(())
     }
 
     /// Looks up the domain with this UUID.
-    pub(in crate::hypervisor) fn domain(&mut self, uuid: &str) -> Result<Domain, LibvirtError> {
+    pub(in crate::hypervisor) fn domain(&mut self, uuid: &str) -> Result<RemoteDomain, LibvirtError> {
         let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is no UUID")))?;
-        let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, Writer::default().fixed(&bytes), PATIENCE)?;
-        let mut answer = Reader(&answer);
-        Ok(Domain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? })
+        let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, XdrEncoder::default().fixed(&bytes), PATIENCE)?;
+        let mut answer = XdrDecoder(&answer);
+        Ok(RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? })
     }
 
     /// Sends a line to QEMU's monitor and returns QEMU's reply.
     pub(in crate::hypervisor) fn monitor_command(
         &mut self,
-        domain: &Domain,
+        domain: &RemoteDomain,
         line: &str,
         patience: Duration,
     ) -> Result<String, LibvirtError> {
         let arguments = domain.write().string(line).number(0);
         let answer = self.call(QEMU, QEMU_MONITOR_COMMAND, arguments, patience)?;
-        Ok(Reader(&answer).string()?)
+        Ok(XdrDecoder(&answer).string()?)
     }
 
     /// Returns the persistent definition.
-    pub(in crate::hypervisor) fn definition(&mut self, domain: &Domain) -> Result<String, LibvirtError> {
+    pub(in crate::hypervisor) fn definition(&mut self, domain: &RemoteDomain) -> Result<String, LibvirtError> {
         let arguments = domain.write().number(WHOLE_DEFINITION);
         let answer = self.call(REMOTE, DOMAIN_GET_XML_DESC, arguments, PATIENCE)?;
-        Ok(Reader(&answer).string()?)
+        Ok(XdrDecoder(&answer).string()?)
     }
 
     /// Replaces the persistent definition of the domain that it names.
     pub(in crate::hypervisor) fn define(&mut self, xml: &str) -> Result<(), LibvirtError> {
-        self.call(REMOTE, DOMAIN_DEFINE_XML, Writer::default().string(xml), PATIENCE_TO_DEFINE).map(|_| ())
+        self.call(REMOTE, DOMAIN_DEFINE_XML, XdrEncoder::default().string(xml), PATIENCE_TO_DEFINE).map(|_| ())
     }
 
     fn call(
         &mut self,
         program: u32,
         procedure: u32,
-        arguments: Writer,
+        arguments: XdrEncoder,
         patience: Duration,
     ) -> Result<Vec<u8>, LibvirtError> {
         self.serial += 1;
-        let length = u32::try_from(HEADER + arguments.0.len()).map_err(|_| Short)?;
+        let length = u32::try_from(HEADER + arguments.0.len()).map_err(|_| ShortMessage)?;
         let header = [length, program, VERSION, procedure, CALL, self.serial, OK];
-        let mut message = header.into_iter().fold(Writer::default(), Writer::number).0;
+        let mut message = header.into_iter().fold(XdrEncoder::default(), XdrEncoder::number).0;
         message.extend_from_slice(&arguments.0);
         let broken = |path: &PathBuf, source| LibvirtError::Socket { path: path.clone(), source };
         self.stream.allow(patience);
         self.stream.send(&message).map_err(|source| broken(&self.path, source))?;
         for _ in 0..MOST_OTHERS {
             let length = self.stream.exactly(4).map_err(|source| broken(&self.path, source))?;
-            let length = Reader(&length).number()? as usize;
+            let length = XdrDecoder(&length).number()? as usize;
             let rest = length.checked_sub(4).filter(|rest| *rest >= HEADER - 4);
             let rest = rest.ok_or_else(|| LibvirtError::Garbage(format!("a message of {length} bytes")))?;
             let rest = self.stream.exactly(rest).map_err(|source| broken(&self.path, source))?;
-            let mut reader = Reader(&rest);
+            let mut reader = XdrDecoder(&rest);
             let mut header = [0; 6];
             for number in &mut header {
                 *number = reader.number()?;
@@ -171,14 +171,14 @@ impl Libvirt {
     }
 }
 
-impl Domain {
-    fn write(&self) -> Writer {
-        Writer::default().string(&self.name).fixed(&self.uuid).number(self.id)
+impl RemoteDomain {
+    fn write(&self) -> XdrEncoder {
+        XdrEncoder::default().string(&self.name).fixed(&self.uuid).number(self.id)
     }
 }
 
 /// Parses `struct remote_error`: a code, a domain, then its message.
-fn refusal(mut reader: Reader<'_>) -> LibvirtError {
+fn refusal(mut reader: XdrDecoder<'_>) -> LibvirtError {
     let mut sentence = || {
         reader.number().ok()?;
         reader.number().ok()?;
@@ -201,29 +201,29 @@ mod tests {
     use super::*;
 
     /// Listens on a socket for one peer, which `act` serves.
-    fn daemon(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, Uri) {
+    fn daemon(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, LibvirtUri) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || act(listener.accept().unwrap().0));
-        let uri = Uri::try_from(format!("qemu:///system?socket={}", path.display())).unwrap();
+        let uri = LibvirtUri::try_from(format!("qemu:///system?socket={}", path.display())).unwrap();
         (directory, uri)
     }
 
     /// Answers each call with the reply that `answer` gives for its procedure.
-    fn serve(mut stream: UnixStream, answer: impl Fn(u32) -> (u32, Writer)) {
+    fn serve(mut stream: UnixStream, answer: impl Fn(u32) -> (u32, XdrEncoder)) {
         let mut length = [0; 4];
         while stream.read_exact(&mut length).is_ok() {
             let mut call = vec![0; u32::from_be_bytes(length) as usize - 4];
             stream.read_exact(&mut call).unwrap();
-            let mut reader = Reader(&call);
+            let mut reader = XdrDecoder(&call);
             let header: Vec<u32> = (0..6).map(|_| reader.number().unwrap()).collect();
             let (status, body) = answer(header[2]);
             let numbers = [28 + body.0.len() as u32, header[0], 1, header[2], 1, header[4], status];
-            let mut message = numbers.into_iter().fold(Writer::default(), Writer::number).0;
+            let mut message = numbers.into_iter().fold(XdrEncoder::default(), XdrEncoder::number).0;
             message.extend_from_slice(&body.0);
             // First an event that was not asked for.
-            let event = [28, 0x2000_8086, 1, 107, 2, 0, 0].into_iter().fold(Writer::default(), Writer::number);
+            let event = [28, 0x2000_8086, 1, 107, 2, 0, 0].into_iter().fold(XdrEncoder::default(), XdrEncoder::number);
             stream.write_all(&event.0).unwrap();
             stream.write_all(&message).unwrap();
         }
@@ -233,12 +233,12 @@ mod tests {
     fn a_refusal_comes_in_libvirts_own_words() {
         let (_directory, uri) = daemon(|stream| {
             serve(stream, |procedure| match procedure {
-                66 => (0, Writer::default().number(1).number(0)),
-                1 => (0, Writer::default()),
-                _ => (1, Writer::default().number(42).number(10).some_string("Domain not found")),
+                66 => (0, XdrEncoder::default().number(1).number(0)),
+                1 => (0, XdrEncoder::default()),
+                _ => (1, XdrEncoder::default().number(42).number(10).some_string("Domain not found")),
             });
         });
-        let mut libvirt = Libvirt::connect(&uri).unwrap();
+        let mut libvirt = LibvirtConnection::connect(&uri).unwrap();
         let error = libvirt.domain("00000000-1111-2222-3333-444444444444").unwrap_err();
         assert_eq!(error.to_string(), "libvirt refuses: Domain not found");
         assert!(libvirt.domain("nonsense").is_err());
@@ -246,15 +246,15 @@ mod tests {
 
     #[test]
     fn a_daemon_that_wants_a_password_hangs_or_talks_nonsense_is_an_error() {
-        let (_directory, uri) = daemon(|stream| serve(stream, |_| (0, Writer::default().number(1).number(2))));
-        assert!(matches!(Libvirt::connect(&uri), Err(LibvirtError::Authentication)));
+        let (_directory, uri) = daemon(|stream| serve(stream, |_| (0, XdrEncoder::default().number(1).number(2))));
+        assert!(matches!(LibvirtConnection::connect(&uri), Err(LibvirtError::Authentication)));
         let (_directory, uri) = daemon(|_stream| std::thread::sleep(Duration::from_secs(60)));
-        let error = Libvirt::connect_within(&uri, Duration::from_millis(50)).unwrap_err();
+        let error = LibvirtConnection::connect_within(&uri, Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("does not answer in time"), "{error}");
         let (_directory, uri) = daemon(|mut stream| stream.write_all(b"HTTP/1.1 400 no\r\n").unwrap());
-        assert!(Libvirt::connect(&uri).is_err());
+        assert!(LibvirtConnection::connect(&uri).is_err());
         let (_directory, uri) = daemon(drop);
-        assert!(Libvirt::connect(&uri).is_err());
+        assert!(LibvirtConnection::connect(&uri).is_err());
     }
 
     #[test]

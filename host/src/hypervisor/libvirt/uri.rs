@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A connection URI: `qemu:///system`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Uri {
+pub struct LibvirtUri {
     /// The operator's text, with the socket.
     whole: String,
     text: String,
@@ -25,7 +25,7 @@ pub struct Uri {
 )]
 pub struct BadUri(String);
 
-impl Default for Uri {
+impl Default for LibvirtUri {
     fn default() -> Self {
         Self {
             whole: "qemu:///system".to_owned(),
@@ -37,7 +37,7 @@ impl Default for Uri {
     }
 }
 
-impl TryFrom<String> for Uri {
+impl TryFrom<String> for LibvirtUri {
     type Error = BadUri;
 
     fn try_from(text: String) -> Result<Self, BadUri> {
@@ -57,13 +57,13 @@ impl TryFrom<String> for Uri {
     }
 }
 
-impl From<Uri> for String {
-    fn from(uri: Uri) -> Self {
+impl From<LibvirtUri> for String {
+    fn from(uri: LibvirtUri) -> Self {
         uri.whole
     }
 }
 
-impl Uri {
+impl LibvirtUri {
     /// Returns the sockets to try, in this order: the driver's own daemon, then the one for all drivers.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         if let Some(socket) = &self.socket {
@@ -93,7 +93,7 @@ impl Uri {
     }
 }
 
-impl fmt::Display for Uri {
+impl fmt::Display for LibvirtUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -103,14 +103,14 @@ impl fmt::Display for Uri {
 mod tests {
     use super::*;
 
-    fn uri(text: &str) -> Result<Uri, BadUri> {
-        Uri::try_from(text.to_owned())
+    fn uri(text: &str) -> Result<LibvirtUri, BadUri> {
+        LibvirtUri::try_from(text.to_owned())
     }
 
     #[test]
     fn local_uris_of_any_driver_are_taken() {
         let system = uri("qemu:///system").unwrap();
-        assert_eq!(system, Uri::default());
+        assert_eq!(system, LibvirtUri::default());
         assert_eq!(system.sockets()[1], PathBuf::from("/run/libvirt/libvirt-sock"));
         assert!(uri("qemu:///session").unwrap().sockets()[0].ends_with("libvirt/virtqemud-sock"));
         let other = uri("xen+unix:///system?socket=/tmp/s").unwrap();

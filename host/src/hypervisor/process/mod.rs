@@ -1,28 +1,28 @@
 //! Plain processes, which belong to no larger guest.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 
-use super::{Hypervisor, Resize};
+use super::{Hypervisor, ResizeMethod};
 
 /// The entry of the registry.
-pub(super) const HYPERVISOR: Process = Process;
+pub(super) const HYPERVISOR: PlainProcess = PlainProcess;
 
 /// A process that belongs to no larger guest.
 #[derive(Debug)]
-pub(super) struct Process;
+pub(super) struct PlainProcess;
 
-impl Hypervisor for Process {
-    fn kind(&self) -> Kind {
-        Kind::PROCESS
+impl Hypervisor for PlainProcess {
+    fn kind(&self) -> GuestKind {
+        GuestKind::PROCESS
     }
 
     fn is_machine(&self) -> bool {
         false
     }
 
-    fn resize(&self) -> Resize {
+    fn resize(&self) -> ResizeMethod {
         let why =
             "a process by itself can't be: start it in a cgroup of its own (`systemd-run --scope`), and name that";
-        Resize::Unable(why.to_owned())
+        ResizeMethod::Unable(why.to_owned())
     }
 }

@@ -12,12 +12,12 @@
 
 mod balloon;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub use self::balloon::balloon_of_proxmox;
 use super::{
-    Answer, Hypervisor, Looks, Monitor, MonitorError, Place, Program, Resize, Switched, Target, qemu, qmp,
+    HypervisorReply, Hypervisor, ClaimedIdentity, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qemu, qmp,
 };
 use crate::root::Root;
 
@@ -32,7 +32,7 @@ pub(super) const HYPERVISOR: Proxmox = Proxmox;
 pub(super) struct Proxmox;
 
 impl Hypervisor for Proxmox {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> GuestKind {
         qemu::KIND
     }
 
@@ -40,13 +40,13 @@ impl Hypervisor for Proxmox {
         Some(MANAGER)
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         qemu::is_program(program)
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let number = vmid(line)?;
-        Some(Looks { number: Some(number), ..qemu::looks(line) })
+        Some(ClaimedIdentity { number: Some(number), ..qemu::looks(line) })
     }
 
     fn kept_out(&self, line: &CommandLine) -> Option<String> {
@@ -57,19 +57,19 @@ impl Hypervisor for Proxmox {
         ))
     }
 
-    fn monitors(&self, line: &CommandLine) -> Vec<Place> {
+    fn monitors(&self, line: &CommandLine) -> Vec<MonitorSocket> {
         qemu::monitors(line)
     }
 
-    fn can_be_asked(&self, target: &Target) -> bool {
+    fn can_be_asked(&self, target: &GuestTarget) -> bool {
         qemu::has_own_socket(target)
     }
 
-    fn ask(&self, root: &Root, target: &Target) -> Answer {
+    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
         qmp::answer(self.monitor(root, target))
     }
 
-    fn monitor(&self, root: &Root, target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
+    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         qmp::connect(root, target.id.pid(), &target.monitors)
     }
 
@@ -77,25 +77,25 @@ impl Hypervisor for Proxmox {
         None
     }
 
-    fn switch(&self, root: &Root, target: &Target, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
         qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
-    fn permanently(&self, target: &Target, on: bool) -> String {
+    fn permanently(&self, target: &GuestTarget, on: bool) -> String {
         let id = target.identity.number.map_or_else(|| "VMID".to_owned(), |number| number.to_string());
         format!("Proxmox VE manages it: `qm set {id} --allow-ksm {}` holds from its next start on", u8::from(on))
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Balloon
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Balloon
     }
 }
 
 /// Returns the VMID, if the guest's monitor has Proxmox VE's path. Only Proxmox VE's own QEMU has the option `-id`.
 fn vmid(line: &CommandLine) -> Option<u32> {
-    let of_place = |place: &Place| match place {
-        Place::Path(path) => path.strip_prefix("/var/run/qemu-server/")?.strip_suffix(".qmp")?.parse().ok(),
-        Place::Inherited => None,
+    let of_place = |place: &MonitorSocket| match place {
+        MonitorSocket::Path(path) => path.strip_prefix("/var/run/qemu-server/")?.strip_suffix(".qmp")?.parse().ok(),
+        MonitorSocket::Inherited => None,
     };
     let id = qemu::monitors(line).iter().find_map(of_place)?;
     line.option("-id").is_none_or(|option| option.parse() == Ok(id)).then_some(id)
@@ -103,7 +103,7 @@ fn vmid(line: &CommandLine) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use crate::hypervisor::{Place, recognise};
+    use crate::hypervisor::{MonitorSocket, recognise};
     use ksmith_core::kernel::CommandLine;
 
     /// The beginning of the command line of qemu-server 9.2, `src/test/cfg2cmd/simple1.conf.cmd`.
@@ -113,7 +113,7 @@ mod tests {
         -pidfile /var/run/qemu-server/8006.pid -daemonize -smbios type=1,uuid=7b10d7af-b932-4c66-b2c3-3996152ec465 \
         -smp 3,sockets=1,cores=3,maxcpus=3 -nodefaults -m 768 -machine hpet=off,type=pc+pve0";
 
-    fn found(text: &str) -> crate::hypervisor::Recognised {
+    fn found(text: &str) -> crate::hypervisor::RecognisedProcess {
         let words: Vec<&str> = text.split_whitespace().collect();
         recognise("kvm", &CommandLine::parse(words.join("\0").as_bytes()), None, 1, None)
     }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn only_the_socket_that_qemu_serves_is_a_monitor() {
-        assert_eq!(found(LINE).monitors, [Place::Path("/var/run/qemu-server/8006.qmp".to_owned())]);
+        assert_eq!(found(LINE).monitors, [MonitorSocket::Path("/var/run/qemu-server/8006.qmp".to_owned())]);
     }
 
     #[test]

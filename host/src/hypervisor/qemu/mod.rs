@@ -4,12 +4,12 @@ mod monitors;
 mod name;
 mod obstacle;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub(super) use self::monitors::monitors;
 use super::options::{MIB, field, memory_in_mib, uuid_text};
-use super::{Answer, Hypervisor, Looks, Monitor, MonitorError, Place, Program, Resize, Switched, Target, qmp};
+use super::{HypervisorReply, Hypervisor, ClaimedIdentity, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qmp};
 use crate::root::Root;
 
 /// The entry of the registry.
@@ -20,18 +20,18 @@ pub(super) const HYPERVISOR: Qemu = Qemu;
 pub(super) struct Qemu;
 
 /// The kind of QEMU's guests, whatever manages them.
-pub(super) const KIND: Kind = Kind::new("qemu");
+pub(super) const KIND: GuestKind = GuestKind::new("qemu");
 
 impl Hypervisor for Qemu {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> GuestKind {
         KIND
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         is_program(program)
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         Some(looks(line))
     }
 
@@ -39,19 +39,19 @@ impl Hypervisor for Qemu {
         is_kept_out(line).then(|| format!("{KEPT_OUT}; start it with -machine mem-merge=on"))
     }
 
-    fn monitors(&self, line: &CommandLine) -> Vec<Place> {
+    fn monitors(&self, line: &CommandLine) -> Vec<MonitorSocket> {
         monitors(line)
     }
 
-    fn can_be_asked(&self, target: &Target) -> bool {
+    fn can_be_asked(&self, target: &GuestTarget) -> bool {
         has_own_socket(target)
     }
 
-    fn ask(&self, root: &Root, target: &Target) -> Answer {
+    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
         qmp::answer(self.monitor(root, target))
     }
 
-    fn monitor(&self, root: &Root, target: &Target) -> Result<Box<dyn Monitor>, MonitorError> {
+    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         qmp::connect(root, target.id.pid(), &target.monitors)
     }
 
@@ -59,23 +59,23 @@ impl Hypervisor for Qemu {
         None
     }
 
-    fn switch(&self, root: &Root, target: &Target, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
         switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Balloon
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Balloon
     }
 }
 
-pub(super) fn is_program(program: Program<'_>) -> bool {
+pub(super) fn is_program(program: ProgramName<'_>) -> bool {
     program.starts_with("qemu-system-") || program.is("qemu-kvm") || program.is("kvm")
 }
 
 /// Parses the description of the guest on QEMU's command line.
-pub(super) fn looks(line: &CommandLine) -> Looks {
+pub(super) fn looks(line: &CommandLine) -> ClaimedIdentity {
     let either = |one: &str| line.option(one).or_else(|| line.option(&format!("-{one}")));
-    Looks {
+    ClaimedIdentity {
         name: either("-name").and_then(name::name),
         uuid: either("-uuid").and_then(uuid_text).or_else(|| either("-smbios").and_then(smbios_uuid)),
         number: None,
@@ -109,12 +109,12 @@ fn smbios_uuid(options: &str) -> Option<String> {
 
 /// Returns true if its monitor can be reached without libvirt, which marks a guest as tainted that was queried through
 /// it.
-pub(super) fn has_own_socket(target: &Target) -> bool {
-    target.monitors.iter().any(|place| matches!(place, Place::Path(_)))
+pub(super) fn has_own_socket(target: &GuestTarget) -> bool {
+    target.monitors.iter().any(|place| matches!(place, MonitorSocket::Path(_)))
 }
 
 /// Switches merging of all memory backends that differ from the wanted state.
-pub(super) fn switch(monitor: &mut dyn Monitor, on: bool, dry_run: bool) -> Result<Vec<Switched>, MonitorError> {
+pub(super) fn switch(monitor: &mut dyn QmpMonitor, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
     let backends = qmp::backends(monitor)?;
     // Only off: whether memory that is plugged in later is offered is for the operator to choose when plugging it in.
     if !on && !dry_run {
@@ -126,7 +126,7 @@ pub(super) fn switch(monitor: &mut dyn Monitor, on: bool, dry_run: bool) -> Resu
         if !dry_run {
             qmp::set_merge(monitor, &id, on)?;
         }
-        switched.push(Switched { backend: id, bytes: backend.size });
+        switched.push(SwitchedBackend { backend: id, bytes: backend.size });
     }
     Ok(switched)
 }

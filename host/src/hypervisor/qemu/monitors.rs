@@ -4,10 +4,10 @@
 use ksmith_core::kernel::CommandLine;
 
 use crate::hypervisor::options::{field, first};
-use crate::hypervisor::qmp::Place;
+use crate::hypervisor::qmp::MonitorSocket;
 
 /// Parses the QMP monitors, in the order of the command line. Those on TCP or a terminal are left out.
-pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<Place> {
+pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<MonitorSocket> {
     let mut found = Vec::new();
     let arguments = line.arguments();
     for (option, value) in arguments.iter().zip(arguments.iter().skip(1)) {
@@ -24,7 +24,7 @@ pub(in crate::hypervisor) fn monitors(line: &CommandLine) -> Vec<Place> {
 }
 
 /// Parses `unix:PATH,server=on`, `unix:path=PATH`, or `chardev:ID`.
-fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
+fn of_device(value: &str, arguments: &[String]) -> Option<MonitorSocket> {
     if let Some(id) = value.strip_prefix("chardev:") {
         return of_chardev(id, arguments);
     }
@@ -33,13 +33,13 @@ fn of_device(value: &str, arguments: &[String]) -> Option<Place> {
 }
 
 /// Finds the socket of `-chardev socket,id=ID,path=PATH` (or `fd=N`).
-fn of_chardev(id: &str, arguments: &[String]) -> Option<Place> {
+fn of_chardev(id: &str, arguments: &[String]) -> Option<MonitorSocket> {
     let chardevs = arguments.iter().zip(arguments.iter().skip(1)).filter(|(option, value)| {
         option.trim_start_matches('-') == "chardev" && first(value) == "socket" && field(value, "id") == Some(id)
     });
     chardevs.into_iter().find_map(|(_, value)| match (field(value, "path"), field(value, "fd")) {
         (Some(at), _) => path(at).filter(|_| is_server(value)),
-        (None, Some(_)) => Some(Place::Inherited),
+        (None, Some(_)) => Some(MonitorSocket::Inherited),
         (None, None) => None,
     })
 }
@@ -50,8 +50,8 @@ fn is_server(options: &str) -> bool {
     options.split(',').any(|option| option == "server" || option.strip_prefix("server=").is_some_and(is_on))
 }
 
-fn path(text: &str) -> Option<Place> {
-    (!text.is_empty()).then(|| Place::Path(text.to_owned()))
+fn path(text: &str) -> Option<MonitorSocket> {
+    (!text.is_empty()).then(|| MonitorSocket::Path(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -62,13 +62,13 @@ mod tests {
         CommandLine::parse(text.replace(' ', "\0").as_bytes())
     }
 
-    fn path_of(text: &str) -> Vec<Place> {
+    fn path_of(text: &str) -> Vec<MonitorSocket> {
         monitors(&line(&format!("qemu-system-x86_64 {text}")))
     }
 
     #[test]
     fn every_way_to_a_qmp_socket_is_known() {
-        let expected = [Place::Path("/run/q.sock".to_owned())];
+        let expected = [MonitorSocket::Path("/run/q.sock".to_owned())];
         for text in [
             "-qmp unix:/run/q.sock,server=on,wait=off",
             "--qmp unix:/run/q.sock,server",
@@ -80,7 +80,7 @@ mod tests {
             assert_eq!(path_of(text), expected, "{text}");
         }
         let libvirt = "-chardev socket,id=charmonitor,fd=33,server=on -mon chardev=charmonitor,id=m,mode=control";
-        assert_eq!(path_of(libvirt), [Place::Inherited]);
+        assert_eq!(path_of(libvirt), [MonitorSocket::Inherited]);
         assert_eq!(path_of("-qmp unix:a,server -qmp unix:b,server=yes").len(), 2);
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub use self::place::{Place, connect};
-use super::Answer;
+pub use self::place::{MonitorSocket, connect};
+use super::HypervisorReply;
 
 /// Deadline of a query; QEMU answers within a millisecond unless its main loop is busy.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
@@ -85,7 +85,7 @@ pub enum MonitorError {
 }
 
 /// A connection to one guest's monitor.
-pub trait Monitor {
+pub trait QmpMonitor {
     /// Executes a QMP command and returns its result.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ pub trait Monitor {
 
 /// A memory backend of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Backend {
+pub struct MemoryBackend {
     /// Its id: `pc.ram`.
     #[serde(default)]
     pub id: Option<String>,
@@ -110,7 +110,7 @@ pub struct Backend {
 
 /// The monitor's data on a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct MonitorReply {
     /// Name of the guest.
     pub name: Option<String>,
     /// UUID of the guest; all zeros counts as none.
@@ -118,23 +118,23 @@ pub struct Told {
     /// `running`, `paused` and so on.
     pub status: Option<String>,
     /// The backends of its memory.
-    pub backends: Vec<Backend>,
+    pub backends: Vec<MemoryBackend>,
 }
 
 /// Queries a monitor, if there is one. A guest without a monitor gives an empty reply and no error.
-pub(super) fn answer(monitor: Result<Box<dyn Monitor>, MonitorError>) -> Answer {
-    match monitor.and_then(|mut monitor| ask(monitor.as_mut())) {
-        Ok(told) => Answer { told: Some(told), ..Answer::default() },
-        Err(MonitorError::NoMonitor) => Answer::default(),
-        Err(error) => Answer { error: Some(error.to_string()), ..Answer::default() },
+pub(super) fn answer(monitor: Result<Box<dyn QmpMonitor>, MonitorError>) -> HypervisorReply {
+    match monitor.and_then(|mut monitor| query_monitor(monitor.as_mut())) {
+        Ok(told) => HypervisorReply { told: Some(told), ..HypervisorReply::default() },
+        Err(MonitorError::NoMonitor) => HypervisorReply::default(),
+        Err(error) => HypervisorReply { error: Some(error.to_string()), ..HypervisorReply::default() },
     }
 }
 
 /// Queries name, UUID, status and memory backends.
 ///
 /// # Errors
-/// As [`Monitor::execute`].
-pub fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
+/// As [`QmpMonitor::execute`].
+pub fn query_monitor(monitor: &mut dyn QmpMonitor) -> Result<MonitorReply, MonitorError> {
     let mut text = |command: &str, key: &str| -> Result<Option<String>, MonitorError> {
         let answer = monitor.execute(command, json!({}), PATIENCE)?;
         Ok(answer.get(key).and_then(Value::as_str).map(str::to_owned))
@@ -142,18 +142,18 @@ pub fn ask(monitor: &mut dyn Monitor) -> Result<Told, MonitorError> {
     let name = text("query-name", "name")?;
     let uuid = text("query-uuid", "UUID")?.filter(|uuid| uuid.chars().any(|c| c != '0' && c != '-'));
     let status = text("query-status", "status")?;
-    Ok(Told { name, uuid, status, backends: backends(monitor)? })
+    Ok(MonitorReply { name, uuid, status, backends: backends(monitor)? })
 }
 
 /// Queries the memory backends.
-pub(super) fn backends(monitor: &mut dyn Monitor) -> Result<Vec<Backend>, MonitorError> {
+pub(super) fn backends(monitor: &mut dyn QmpMonitor) -> Result<Vec<MemoryBackend>, MonitorError> {
     let answer = monitor.execute("query-memdev", json!({}), PATIENCE)?;
     serde_json::from_value(answer)
         .map_err(|why| MonitorError::Refused { command: "query-memdev".to_owned(), why: why.to_string() })
 }
 
 /// Offers a backend to KSM or withdraws it. Withdrawing un-merges it before this returns.
-pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result<(), MonitorError> {
+pub(super) fn set_merge(monitor: &mut dyn QmpMonitor, id: &str, on: bool) -> Result<(), MonitorError> {
     let arguments = json!({ "path": format!("/objects/{id}"), "property": "merge", "value": on });
     let patience = if on { PATIENCE_TO_SWITCH_ON } else { PATIENCE_TO_SWITCH };
     monitor.execute("qom-set", arguments, patience).map(|_| ())
@@ -161,7 +161,7 @@ pub(super) fn set_merge(monitor: &mut dyn Monitor, id: &str, on: bool) -> Result
 
 /// Sets the default for memory that QEMU allocates from now on, such as that of a hot-plugged device. A refusal of an
 /// old QEMU is no error: the guest's offer is queried periodically.
-pub(super) fn set_default(monitor: &mut dyn Monitor, on: bool) {
+pub(super) fn set_default(monitor: &mut dyn QmpMonitor, on: bool) {
     let arguments = json!({ "path": "/machine", "property": "mem-merge", "value": on });
     let _ = monitor.execute("qom-set", arguments, PATIENCE);
 }

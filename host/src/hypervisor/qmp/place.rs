@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::socket::Qmp;
-use super::{Monitor, MonitorError};
-use crate::owner::Owner;
+use super::socket::QmpConnection;
+use super::{MonitorError, QmpMonitor};
+use crate::owner::ProcessOwner;
 use crate::root::Root;
 
 /// A monitor that speaks QMP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum MonitorSocket {
     /// A unix socket by its path, relative to the process's working directory unless it begins with a slash.
     Path(String),
     /// A socket that the process inherited from a manager: it can be reached through that one only (libvirt).
@@ -20,12 +20,12 @@ pub enum Place {
 ///
 /// # Errors
 /// The error of the first; [`MonitorError::NoMonitor`] if there is none.
-pub fn connect(root: &Root, pid: u32, places: &[Place]) -> Result<Box<dyn Monitor>, MonitorError> {
+pub fn connect(root: &Root, pid: u32, places: &[MonitorSocket]) -> Result<Box<dyn QmpMonitor>, MonitorError> {
     let mut first = None;
     for place in places {
-        let Place::Path(path) = place else { continue };
-        let Some(owner) = Owner::of(root, pid) else { continue };
-        match Qmp::connect(&seen_from_here(root, pid, path), pid, owner.effective()) {
+        let MonitorSocket::Path(path) = place else { continue };
+        let Some(owner) = ProcessOwner::from_pid(root, pid) else { continue };
+        match QmpConnection::connect(&seen_from_here(root, pid, path), pid, owner.effective()) {
             Ok(monitor) => return Ok(Box::new(monitor)),
             Err(error) => first = first.or(Some(error)),
         }

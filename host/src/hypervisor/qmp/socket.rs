@@ -11,12 +11,12 @@ use std::time::Duration;
 use ksmith_core::reading::Malformed;
 use serde_json::{Value, json};
 
-use super::{Monitor, MonitorError, PATIENCE};
+use super::{MonitorError, PATIENCE, QmpMonitor};
 use crate::hypervisor::stream::TimedStream;
 
 /// A QMP connection to one guest.
 #[derive(Debug)]
-pub(super) struct Qmp {
+pub(super) struct QmpConnection {
     path: PathBuf,
     stream: TimedStream,
     next: u64,
@@ -25,7 +25,7 @@ pub(super) struct Qmp {
 /// Maximum events before a reply; QEMU sends a handful a second at most.
 const MOST_EVENTS: usize = 1000;
 
-impl Qmp {
+impl QmpConnection {
     /// Connects to the guest `pid` of the user `uid` on its socket.
     ///
     /// The user counts too: a socket that was made by a process that has ended, and handed on, still shows the PID of
@@ -61,7 +61,7 @@ impl Qmp {
     }
 }
 
-impl Monitor for Qmp {
+impl QmpMonitor for QmpConnection {
     fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError> {
         self.next += 1;
         let id = self.next;
@@ -91,7 +91,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::time::Instant;
 
-    use super::super::ask;
+    use super::super::query_monitor;
     use super::*;
 
     type Act = fn(UnixStream);
@@ -105,8 +105,8 @@ mod tests {
         (directory, path)
     }
 
-    fn connect(path: &Path) -> Result<Qmp, MonitorError> {
-        Qmp::connect(path, std::process::id(), rustix::process::geteuid().as_raw())
+    fn connect(path: &Path) -> Result<QmpConnection, MonitorError> {
+        QmpConnection::connect(path, std::process::id(), rustix::process::geteuid().as_raw())
     }
 
     /// Answers as QEMU does, with events and an answer to another peer in between.
@@ -137,7 +137,7 @@ mod tests {
     fn a_guest_tells_its_name_and_memory() {
         let (_directory, path) = socket(qemu);
         let mut qmp = connect(&path).unwrap();
-        let told = ask(&mut qmp).unwrap();
+        let told = query_monitor(&mut qmp).unwrap();
         assert_eq!((told.name.as_deref(), told.uuid, told.status.as_deref()), (Some("web"), None, Some("running")));
         assert_eq!(
             (told.backends[0].id.as_deref(), told.backends[0].merge, told.backends[0].share),
@@ -195,7 +195,7 @@ mod tests {
                 let _ = BufReader::new(stream).read_line(&mut line);
                 sender.send(line).unwrap();
             });
-            let error = Qmp::connect(&path, pid, uid).unwrap_err();
+            let error = QmpConnection::connect(&path, pid, uid).unwrap_err();
             assert!(matches!(error, MonitorError::Foreign { .. }), "{error}");
             assert_eq!(heard.recv().unwrap(), "");
         }

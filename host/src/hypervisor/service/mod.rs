@@ -1,20 +1,20 @@
 //! Services of systemd, by their cgroups.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 
 use super::cgroup::unescape;
-use super::{Hypervisor, Resize};
+use super::{Hypervisor, ResizeMethod};
 
 /// The entry of the registry.
-pub(super) const HYPERVISOR: Service = Service;
+pub(super) const HYPERVISOR: SystemdService = SystemdService;
 
 /// A systemd service with all its processes.
 #[derive(Debug)]
-pub(super) struct Service;
+pub(super) struct SystemdService;
 
-impl Hypervisor for Service {
-    fn kind(&self) -> Kind {
-        Kind::new("service")
+impl Hypervisor for SystemdService {
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("service")
     }
 
     fn is_machine(&self) -> bool {
@@ -34,7 +34,7 @@ impl Hypervisor for Service {
         ))
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Cgroup
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Cgroup
     }
 }

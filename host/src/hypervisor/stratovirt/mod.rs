@@ -1,10 +1,10 @@
 //! StratoVirt of openEuler. Its options are like QEMU's. Source: `docs/config_guidebook.md` of StratoVirt.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::{MIB, first, memory_in_mib, uuid_text};
-use super::{Hypervisor, Looks, Program};
+use super::{Hypervisor, ClaimedIdentity, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: StratoVirt = StratoVirt;
@@ -14,16 +14,16 @@ pub(super) const HYPERVISOR: StratoVirt = StratoVirt;
 pub(super) struct StratoVirt;
 
 impl Hypervisor for StratoVirt {
-    fn kind(&self) -> Kind {
-        Kind::new("stratovirt")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("stratovirt")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("stratovirt")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
-        Some(Looks {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
+        Some(ClaimedIdentity {
             name: line.option("-name").map(|options| first(options).to_owned()),
             number: None,
             uuid: line.option("-uuid").and_then(uuid_text),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::hypervisor::recognise;
 
-    fn identity(arguments: &str) -> ksmith_core::guest::Identity {
+    fn identity(arguments: &str) -> ksmith_core::guest::ProcessIdentity {
         let line = CommandLine::parse(format!("/usr/bin/stratovirt {arguments}").replace(' ', "\0").as_bytes());
         recognise("stratovirt", &line, None, 1, None).identity
     }

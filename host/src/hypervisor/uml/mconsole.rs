@@ -66,7 +66,7 @@ pub struct Mconsole {
 
 impl Mconsole {
     /// Finds the console of the guest with this first process; `None` if no directory names its PID.
-    pub fn of(root: &Root, pid: u32) -> Option<Self> {
+    pub fn find_by_pid(root: &Root, pid: u32) -> Option<Self> {
         let read = |file: &str| root.text(format!("proc/{pid}/{file}"));
         let line = CommandLine::parse(read("cmdline").value()?.as_bytes());
         let environment = read("environ");
@@ -106,15 +106,15 @@ impl Mconsole {
     ///
     /// # Errors
     /// It does not answer in time, or refuses.
-    pub fn tell(&self, command: &str) -> Result<String, MconsoleError> {
-        self.tell_within(command, PATIENCE)
+    pub fn send_command(&self, command: &str) -> Result<String, MconsoleError> {
+        self.send_command_within(command, PATIENCE)
     }
 
-    /// Does the same as [`tell`](Self::tell), with a deadline for each part of the reply.
+    /// Does the same as [`tell`](Self::send_command), with a deadline for each part of the reply.
     ///
     /// # Errors
     /// As there.
-    pub fn tell_within(&self, command: &str, patience: Duration) -> Result<String, MconsoleError> {
+    pub fn send_command_within(&self, command: &str, patience: Duration) -> Result<String, MconsoleError> {
         let (refused, text) = self
             .exchange(command, patience)
             .map_err(|source| MconsoleError::Socket { path: self.path.clone(), source })?;
@@ -127,9 +127,9 @@ impl Mconsole {
     /// Returns the memory size as the guest sees it, in bytes.
     ///
     /// # Errors
-    /// As [`tell`](Self::tell).
+    /// As [`tell`](Self::send_command).
     pub fn memory_bytes(&self) -> Result<Option<u64>, MconsoleError> {
-        let text = self.tell("proc meminfo")?;
+        let text = self.send_command("proc meminfo")?;
         Ok(Reading::from(Meminfo::parse(&text)).value().and_then(|memory| memory.total))
     }
 
@@ -258,20 +258,20 @@ mod tests {
 
     #[test]
     fn a_console_that_refuses_is_silent_or_answers_nonsense_is_an_error() {
-        let error = |replies| console(replies).1.tell("x").unwrap_err().to_string();
+        let error = |replies| console(replies).1.send_command("x").unwrap_err().to_string();
         let (_directory, refusing) = console(vec![reply(1, 0, "Unknown command\n")]);
         assert_eq!(
-            refusing.tell("dance").unwrap_err().to_string(),
+            refusing.send_command("dance").unwrap_err().to_string(),
             "user-mode Linux refuses \"dance\": Unknown command"
         );
         let (_directory, silent) = console(vec![]);
-        assert!(silent.tell("x").unwrap_err().to_string().contains("does not answer in time"));
+        assert!(silent.send_command("x").unwrap_err().to_string().contains("does not answer in time"));
         let (_directory, odd) = console(vec![b"short".to_vec()]);
-        assert!(odd.tell("x").unwrap_err().to_string().contains("nonsense"));
+        assert!(odd.send_command("x").unwrap_err().to_string().contains("nonsense"));
         let (_directory, endless) = console(vec![reply(0, 1, "x"); 100]);
-        assert!(endless.tell("x").is_err());
+        assert!(endless.send_command("x").is_err());
         assert!(error(vec![]).contains("fails"), "the directory is gone");
-        assert!(endless.tell(&"x".repeat(600)).is_err());
+        assert!(endless.send_command(&"x".repeat(600)).is_err());
     }
 
     /// Adds a file with this text to a tree, or a socket if there is no text.
@@ -294,15 +294,15 @@ mod tests {
         place("home/a/.uml/u1/mconsole", None);
         place("x/aBcD/mconsole", None);
         let root = Root::at(tree.path());
-        assert!(Mconsole::of(&root, 7).is_none(), "another process's directory");
+        assert!(Mconsole::find_by_pid(&root, 7).is_none(), "another process's directory");
         place("home/a/.uml/u1/pid", Some("7\n"));
-        assert_eq!(Mconsole::of(&root, 7).unwrap().path(), Path::new("/home/a/.uml/u1/mconsole"));
+        assert_eq!(Mconsole::find_by_pid(&root, 7).unwrap().path(), Path::new("/home/a/.uml/u1/mconsole"));
         place("proc/9/cmdline", Some("linux\0uml_dir=/x\0mem=1M\0"));
         place("x/aBcD/pid", Some("9\n"));
-        assert_eq!(Mconsole::of(&root, 9).unwrap().name(), Some("aBcD"));
+        assert_eq!(Mconsole::find_by_pid(&root, 9).unwrap().name(), Some("aBcD"));
         std::fs::remove_file(tree.path().join("x/aBcD/mconsole")).unwrap();
         std::os::unix::fs::symlink("/dev/log", tree.path().join("x/aBcD/mconsole")).unwrap();
-        assert!(Mconsole::of(&root, 9).is_none(), "a link to another socket");
+        assert!(Mconsole::find_by_pid(&root, 9).is_none(), "a link to another socket");
     }
 
     #[test]
@@ -321,19 +321,19 @@ mod tests {
             guest.send_to_addr(&reply(0, 0, "heard"), &from).unwrap();
         });
         let root = Root::at(tree.path());
-        let console = Mconsole::of(&root, 9).unwrap();
+        let console = Mconsole::find_by_pid(&root, 9).unwrap();
         // Its user has put a link there since it was found.
         std::fs::rename(&path, tree.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
-        assert_eq!(console.tell("version").unwrap(), "heard");
+        assert_eq!(console.send_command("version").unwrap(), "heard");
         answering.join().unwrap();
-        assert!(Mconsole::of(&root, 9).is_none(), "a link");
+        assert!(Mconsole::find_by_pid(&root, 9).is_none(), "a link");
         std::fs::remove_file(&path).unwrap();
         std::fs::rename(&other, &path).unwrap();
-        assert!(Mconsole::of(&root, 9).is_some());
+        assert!(Mconsole::find_by_pid(&root, 9).is_some());
         if rustix::process::geteuid().is_root() {
             chown(&path, Some(Uid::from_raw(65534)), None::<Gid>).unwrap();
-            assert!(Mconsole::of(&root, 9).is_none(), "another user's");
+            assert!(Mconsole::find_by_pid(&root, 9).is_none(), "another user's");
         }
         let heard = not_the_guest.recv(&mut [0; 1024]).unwrap_err();
         assert_eq!(heard.kind(), io::ErrorKind::WouldBlock, "nothing was sent to it");
@@ -351,7 +351,7 @@ mod tests {
         place(tree.path(), "x/u/mconsole", None);
         let root = Root::at(tree.path());
         let pid = at("x/u/pid");
-        let finds = || Mconsole::of(&root, 9).is_some();
+        let finds = || Mconsole::find_by_pid(&root, 9).is_some();
         mknodat(CWD, &pid, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(!finds(), "a FIFO that is never written to");
         std::fs::remove_file(&pid).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let path = directory.path().join("mconsole");
         let guest = UnixDatagram::bind(&path).unwrap();
         let console = Mconsole::at(path).unwrap();
-        let asked = std::thread::spawn(move || console.tell("version"));
+        let asked = std::thread::spawn(move || console.send_command("version"));
         let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
         let name = from.as_abstract_name().unwrap().to_owned();
         assert!(name.len() == 5 && name.iter().all(u8::is_ascii_hexdigit), "{name:?}");

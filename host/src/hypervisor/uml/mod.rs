@@ -4,12 +4,12 @@
 pub mod fuzzing;
 mod mconsole;
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub use self::mconsole::{Mconsole, MconsoleError};
 use super::options::size;
-use super::{Answer, Hypervisor, Looks, Program, Resize, Target};
+use super::{HypervisorReply, Hypervisor, ClaimedIdentity, ProgramName, ResizeMethod, GuestTarget};
 use crate::root::Root;
 
 /// The entry of the registry.
@@ -23,17 +23,17 @@ pub(super) struct Uml;
 const ARGUMENTS: [&str; 4] = ["umid=", "ubd", "con0=", "initrd="];
 
 impl Hypervisor for Uml {
-    fn kind(&self) -> Kind {
-        Kind::new("uml")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("uml")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("linux") || program.is("linux.uml") || program.is("vmlinux")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let is_its = |argument: &String| ARGUMENTS.iter().any(|known| argument.starts_with(known));
-        line.arguments().iter().skip(1).any(is_its).then(|| Looks {
+        line.arguments().iter().skip(1).any(is_its).then(|| ClaimedIdentity {
             name: line.option("umid").map(str::to_owned),
             number: None,
             uuid: None,
@@ -44,16 +44,16 @@ impl Hypervisor for Uml {
         })
     }
 
-    fn can_be_asked(&self, _target: &Target) -> bool {
+    fn can_be_asked(&self, _target: &GuestTarget) -> bool {
         true
     }
 
-    fn ask(&self, root: &Root, target: &Target) -> Answer {
-        let Some(console) = Mconsole::of(root, target.id.pid()) else { return Answer::default() };
+    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
+        let Some(console) = Mconsole::find_by_pid(root, target.id.pid()) else { return HypervisorReply::default() };
         let name = console.name().map(str::to_owned);
         match console.memory_bytes() {
-            Ok(memory_bytes) => Answer { memory_bytes, name, ..Answer::default() },
-            Err(error) => Answer { name, error: Some(error.to_string()), ..Answer::default() },
+            Ok(memory_bytes) => HypervisorReply { memory_bytes, name, ..HypervisorReply::default() },
+            Err(error) => HypervisorReply { name, error: Some(error.to_string()), ..HypervisorReply::default() },
         }
     }
 
@@ -63,7 +63,7 @@ impl Hypervisor for Uml {
         Some(why.to_owned())
     }
 
-    fn resize(&self) -> Resize {
-        Resize::Console
+    fn resize(&self) -> ResizeMethod {
+        ResizeMethod::Console
     }
 }

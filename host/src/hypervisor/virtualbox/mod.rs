@@ -1,11 +1,11 @@
 //! VirtualBox of Oracle. Source: its manual, chapter "VBoxHeadless", and the command lines of guests that `VBoxSVC`
 //! starts.
 
-use ksmith_core::guest::Kind;
+use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::uuid_text;
-use super::{Hypervisor, Looks, Program};
+use super::{Hypervisor, ClaimedIdentity, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: VirtualBox = VirtualBox;
@@ -15,20 +15,20 @@ pub(super) const HYPERVISOR: VirtualBox = VirtualBox;
 pub(super) struct VirtualBox;
 
 impl Hypervisor for VirtualBox {
-    fn kind(&self) -> Kind {
-        Kind::new("virtualbox")
+    fn kind(&self) -> GuestKind {
+        GuestKind::new("virtualbox")
     }
 
-    fn is_program(&self, program: Program<'_>) -> bool {
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
         program.is("VBoxHeadless") || program.is("VirtualBoxVM")
     }
 
-    fn recognise(&self, line: &CommandLine) -> Option<Looks> {
+    fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         // Started by hand, a guest is named by `--startvm` alone, which takes a name or a UUID.
         let started = ["--startvm", "-startvm", "-s"].into_iter().find_map(|option| line.option(option))?;
         let uuid = uuid_text(started);
         let name = line.option("--comment").or_else(|| uuid.is_none().then_some(started));
-        Some(Looks {
+        Some(ClaimedIdentity {
             name: name.map(str::to_owned),
             number: None,
             uuid,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::hypervisor::recognise;
 
-    fn identity(line: &[&str]) -> ksmith_core::guest::Identity {
+    fn identity(line: &[&str]) -> ksmith_core::guest::ProcessIdentity {
         let line: String = line.iter().map(|argument| format!("{argument}\0")).collect();
         recognise("VBoxHeadless", &CommandLine::parse(line.as_bytes()), None, 1, None).identity
     }

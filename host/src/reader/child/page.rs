@@ -42,12 +42,12 @@ impl SampledPage {
 }
 
 /// The open files of a process for reading its pages.
-pub(super) struct Files {
+pub(super) struct PageFiles {
     pagemap: OwnedFd,
     memory: OwnedFd,
 }
 
-impl Files {
+impl PageFiles {
     /// Opens the files of the process with this directory under `/proc`.
     pub(super) fn open(proc: BorrowedFd<'_>, directory: &CStr) -> Result<Self, Errno> {
         const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);

@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::page::{self, ADDRESSES};
-use super::{FIXED, Form, HEAD, REQUEST};
+use super::{FIXED, HEAD, REQUEST, RequestForm};
 
 /// The longest piece of a reply.
 const PIECE: usize = 32 << 10;
@@ -23,11 +23,11 @@ pub(super) const ROOM: usize = HEAD + PIECE + HEAD;
 pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &mut [u8], page: &mut [u8]) {
     let mut request = [0; REQUEST];
     let mut addresses = [0; ADDRESSES * 8];
-    while take(requests, &mut request) {
-        let listens = if request.get(16) == Some(&(Form::Pages as u8)) {
+    while receive_bytes(requests, &mut request) {
+        let listens = if request.get(16) == Some(&(RequestForm::Pages as u8)) {
             let count = usize::try_from(word(&request, 8)).unwrap_or(usize::MAX).saturating_mul(8);
             let Some(addresses) = addresses.get_mut(..count) else { return };
-            take(requests, addresses) && tell_pages(answers, proc, &request, addresses, buffer, page)
+            receive_bytes(requests, addresses) && tell_pages(answers, proc, &request, addresses, buffer, page)
         } else {
             tell_file(answers, proc, &request, buffer)
         };
@@ -38,7 +38,7 @@ pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &
 }
 
 /// Fills `bytes` from the socket. Returns false on its end or an error.
-fn take(requests: BorrowedFd<'_>, bytes: &mut [u8]) -> bool {
+fn receive_bytes(requests: BorrowedFd<'_>, bytes: &mut [u8]) -> bool {
     let mut got = 0;
     while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
         match retry_on_intr(|| rustix::io::read(requests, &mut *rest)) {
@@ -67,7 +67,7 @@ fn tell_pages(
     page: &mut [u8],
 ) -> bool {
     let fail = |error: Errno| say(answers, &(-error.raw_os_error()).to_ne_bytes());
-    let files = match page::Files::open(proc, path(request)) {
+    let files = match page::PageFiles::open(proc, path(request)) {
         Ok(files) => files,
         Err(error) => return fail(error),
     };
@@ -88,7 +88,7 @@ fn tell_pages(
 /// Answers a request for a file. Returns true if the parent still listens.
 fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUEST], buffer: &mut [u8]) -> bool {
     let (mut offset, mut left) = (word(request, 0), word(request, 8));
-    let is_one_record = request.get(16) == Some(&(Form::Record as u8));
+    let is_one_record = request.get(16) == Some(&(RequestForm::Record as u8));
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = match openat(proc, path(request), flags, Mode::empty()) {
         Ok(file) => file,

@@ -1,28 +1,28 @@
 use serde_json::json;
 
-use super::super::{Entry, Kept};
+use super::super::{KeptEntries, UndoEntry};
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Setting {
+struct StoredSetting {
     knob: String,
     original: String,
 }
 
-impl Entry for Setting {
-    const KIND: Kind = Kind::Setting;
+impl UndoEntry for StoredSetting {
+    const KIND: EntryKind = EntryKind::Setting;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Guest {
+struct StoredGuest {
     name: String,
     /// As entries of guests have it.
     kind: String,
 }
 
-impl Entry for Guest {
-    const KIND: Kind = Kind::SwitchedOff;
+impl UndoEntry for StoredGuest {
+    const KIND: EntryKind = EntryKind::SwitchedOff;
 }
 
 fn directory() -> (tempfile::TempDir, StateDir) {
@@ -31,31 +31,31 @@ fn directory() -> (tempfile::TempDir, StateDir) {
     (tree, directory)
 }
 
-fn run(original: &str) -> Setting {
-    Setting { knob: "run".to_owned(), original: original.to_owned() }
+fn run(original: &str) -> StoredSetting {
+    StoredSetting { knob: "run".to_owned(), original: original.to_owned() }
 }
 
-fn guest(name: &str) -> Guest {
-    Guest { name: name.to_owned(), kind: "uml".to_owned() }
+fn guest(name: &str) -> StoredGuest {
+    StoredGuest { name: name.to_owned(), kind: "uml".to_owned() }
 }
 
-fn add<E: Entry>(directory: &StateDir, entry: E) {
-    Kept::open(directory).unwrap().change(|all| all.push(entry)).unwrap();
+fn add<E: UndoEntry>(directory: &StateDir, entry: E) {
+    KeptEntries::open(directory).unwrap().change(|all| all.push(entry)).unwrap();
 }
 
 #[test]
 fn kinds_share_a_file_and_do_not_overwrite_each_other() {
     let (_tree, directory) = directory();
-    let settings = Kept::<Setting>::open(&directory).unwrap();
-    let guests = Kept::<Guest>::open(&directory).unwrap();
+    let settings = KeptEntries::<StoredSetting>::open(&directory).unwrap();
+    let guests = KeptEntries::<StoredGuest>::open(&directory).unwrap();
     settings.change(|all| all.push(run("0"))).unwrap();
     guests.change(|all| all.push(guest("a"))).unwrap();
     settings.change(|all| all.push(run("1"))).unwrap();
     let entries = UndoStore::new(&directory).read().unwrap();
-    assert_eq!((entries.count(Kind::Setting), entries.count(Kind::SwitchedOff)), (2, 1));
+    assert_eq!((entries.count(EntryKind::Setting), entries.count(EntryKind::SwitchedOff)), (2, 1));
     assert_eq!(entries.owner(), Some(identity::own().unwrap()));
     settings.change(Vec::clear).unwrap();
-    assert_eq!(UndoStore::new(&directory).read().unwrap().of::<Guest>().unwrap(), [guest("a")]);
+    assert_eq!(UndoStore::new(&directory).read().unwrap().parse_entries::<StoredGuest>().unwrap(), [guest("a")]);
     guests.change(Vec::clear).unwrap();
     assert!(!directory.undo().exists());
 }
@@ -68,14 +68,14 @@ fn threads_change_the_file_in_turn() {
             let store = UndoStore::new(&directory);
             scope.spawn(move || {
                 store.change(|all| {
-                    let mut guests = all.of::<Guest>()?;
+                    let mut guests = all.parse_entries::<StoredGuest>()?;
                     guests.push(guest(&n.to_string()));
                     all.set(&guests)
                 })
             });
         }
     });
-    assert_eq!(UndoStore::new(&directory).read().unwrap().count(Kind::SwitchedOff), 8);
+    assert_eq!(UndoStore::new(&directory).read().unwrap().count(EntryKind::SwitchedOff), 8);
 }
 
 #[test]
@@ -127,11 +127,17 @@ fn what_an_older_build_left_is_taken_over_once() {
     fs::write(path("balance.json"), r#"[{"key":"b"}]"#).unwrap();
     let store = UndoStore::new(&directory);
     let entries = store.read().unwrap();
-    let all = [Kind::Setting, Kind::Paused, Kind::KsmdCpus, Kind::SwitchedOff, Kind::GuestMemory];
+    let all = [
+        EntryKind::Setting,
+        EntryKind::Paused,
+        EntryKind::KsmdCpus,
+        EntryKind::SwitchedOff,
+        EntryKind::GuestMemory,
+    ];
     assert_eq!(all.map(|kind| entries.count(kind)), [1; 5]);
     assert_eq!(entries.owner().map(|owner| owner.pid), Some(7));
     assert_eq!(
-        (entries.of::<Setting>().unwrap(), entries.of::<Guest>().unwrap()),
+        (entries.parse_entries::<StoredSetting>().unwrap(), entries.parse_entries::<StoredGuest>().unwrap()),
         (vec![run("0")], vec![guest("a")])
     );
     add(&directory, guest("c"));
@@ -139,7 +145,7 @@ fn what_an_older_build_left_is_taken_over_once() {
     assert_eq!(all.map(|kind| store.read().unwrap().count(kind)), [1, 1, 1, 2, 1]);
     // A kill before the old files are removed leaves both.
     fs::write(path("journal.json"), journal.to_string()).unwrap();
-    assert_eq!(store.read().unwrap().count(Kind::Setting), 1);
+    assert_eq!(store.read().unwrap().count(EntryKind::Setting), 1);
     let mut void = journal;
     void["boot_id"] = json!("another");
     fs::write(path("journal.json"), void.to_string()).unwrap();
@@ -183,9 +189,9 @@ fn one_damaged_file_keeps_no_other_from_being_read_and_stays() {
         let (entries, faults) = store.survey();
         assert!(faults.len() == 1 && faults[0].to_string().contains(bad), "{faults:?}");
         let settings = usize::from(bad == "guests.json");
-        assert_eq!((entries.count(Kind::GuestMemory), entries.count(Kind::Setting)), (1, settings));
+        assert_eq!((entries.count(EntryKind::GuestMemory), entries.count(EntryKind::Setting)), (1, settings));
         let changed = store.change(|entries| {
-            entries.remove(Kind::GuestMemory);
+            entries.remove(EntryKind::GuestMemory);
             Ok(())
         });
         assert_eq!(changed.is_ok(), bad == "guests.json", "a damaged store is never overwritten");
@@ -207,7 +213,7 @@ fn what_is_not_exact_any_more_is_noted_in_place() {
     }
     add(&directory, guest("a"));
     assert!(!store.read().unwrap().is_exact(), "the guest's entry does not change that");
-    Kept::<Setting>::open(&directory).unwrap().change(Vec::clear).unwrap();
+    KeptEntries::<StoredSetting>::open(&directory).unwrap().change(Vec::clear).unwrap();
     assert!(store.read().unwrap().is_exact(), "no setting is left");
 }
 
@@ -220,7 +226,7 @@ fn discarding_a_sound_store_keeps_what_it_says_about_guests() {
     let aside = store.discard().unwrap();
     assert!(fs::read_to_string(&aside[0]).unwrap().contains("\"run\""));
     let entries = store.read().unwrap();
-    assert_eq!((entries.count(Kind::Setting), entries.count(Kind::SwitchedOff)), (0, 1));
+    assert_eq!((entries.count(EntryKind::Setting), entries.count(EntryKind::SwitchedOff)), (0, 1));
     assert!(store.discard().unwrap().is_empty());
 }
 
@@ -228,7 +234,7 @@ fn discarding_a_sound_store_keeps_what_it_says_about_guests() {
 fn a_change_that_can_not_be_written_is_an_error_and_not_noted() {
     let (_tree, directory) = directory();
     fs::create_dir_all(directory.path().join("undo.json.new")).unwrap();
-    let kept = Kept::open(&directory).unwrap();
+    let kept = KeptEntries::open(&directory).unwrap();
     let error = kept.change(|all| all.push(run("0"))).unwrap_err();
     assert!(matches!(error, UndoError::Directory { .. } | UndoError::Write { .. }), "{error}");
     assert!(kept.entries().is_empty());

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ksmith_core::printable::Page;
-use ksmith_core::units::Span;
-use ksmith_host::observe::Observer;
+use ksmith_core::printable::TextPage;
+use ksmith_core::units::TimeSpan;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::signals;
-use ksmith_lab::calibrate::{CalibrateError, Calibration, Cost, NEEDED_BYTES, Rounds, calibrate};
+use ksmith_lab::calibrate::{CalibrateError, Calibration, CalibrationRounds, NEEDED_BYTES, WorkCost, calibrate};
 use ksmith_lab::live_bench::LiveBench;
-use ksmith_lab::play::Bench;
+use ksmith_lab::play::LabBench;
 use serde_json::json;
 
-use super::super::{Failure, Global, control, lab, print};
-use crate::show::Table;
+use super::super::{CommandFailure, GlobalArgs, control, lab, print};
+use crate::show::TextTable;
 
 /// Measure what ksmd's work costs on this host, for `ksmith sim --costs`.
 ///
@@ -39,9 +39,9 @@ const ROUNDS: u32 = 5;
 const MOST_ROUNDS: u32 = 3 * ROUNDS;
 
 impl CalibrateArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = control::require(global)?;
-        let sample = Observer::new(root).sample();
+        let sample = HostObserver::new(root).sample();
         lab::check_unused(&sample)?;
         lab::check_memory(&sample, NEEDED_BYTES, "let less run on this host")?;
         if let Some(out) = &self.out {
@@ -49,10 +49,11 @@ impl CalibrateArgs {
         }
         let program = env::current_exe().context("can't find the ksmith program, which guests are started with")?;
         let interrupts = signals::catch()?.listen()?;
-        let mut bench = LiveBench::new(control::take(global, false, false)?)?;
+        let mut bench = LiveBench::new(control::take_control(global, false, false)?)?;
         let began = Instant::now();
-        let rounds = Rounds { program: &program, count: ROUNDS, most: MOST_ROUNDS, interrupts: &interrupts };
-        let measured = calibrate(&mut bench, rounds, |done, doubt| tell(done, doubt, began.elapsed()));
+        let rounds =
+            CalibrationRounds { program: &program, count: ROUNDS, most: MOST_ROUNDS, interrupts: &interrupts };
+        let measured = calibrate(&mut bench, rounds, |done, doubt| show_round(done, doubt, began.elapsed()));
         if print::is_watched() {
             print::end_progress();
         }
@@ -66,7 +67,7 @@ impl CalibrateArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn show(&self, global: &Global, calibration: &Calibration) -> anyhow::Result<()> {
+    fn show(&self, global: &GlobalArgs, calibration: &Calibration) -> anyhow::Result<()> {
         if let Some(out) = &self.out {
             fs::write(out, calibration.toml()).with_context(|| format!("can't write {}", out.display()))?;
         }
@@ -79,7 +80,7 @@ impl CalibrateArgs {
                 "measured": calibration.all(),
             }));
         }
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         match &self.out {
             Some(out) => {
                 page.lines(table(&calibration.all()).lines(print::width()));
@@ -92,31 +93,31 @@ impl CalibrateArgs {
 }
 
 /// Refuses a path where no file can be, before a minute of measuring.
-fn check_place(out: &Path) -> Result<(), Failure> {
+fn check_place(out: &Path) -> Result<(), CommandFailure> {
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let why = match () {
         () if out.is_dir() => "it is a directory",
         () if !parent.is_dir() => "its directory is not there",
         () => return Ok(()),
     };
-    Err(Failure::usage(format!("--out {}: {why}", out.display())))
+    Err(CommandFailure::usage(format!("--out {}: {why}", out.display())))
 }
 
 /// Shows the round, with the time left or the reason for a further round.
-fn tell(done: u32, doubt: Option<&CalibrateError>, elapsed: Duration) {
+fn show_round(done: u32, doubt: Option<&CalibrateError>, elapsed: Duration) {
     let left = elapsed.checked_div(done).map(|round| round * ROUNDS.saturating_sub(done));
     let left = match (doubt, left) {
         (Some(CalibrateError::Noisy { key, min, max }), _) => {
             format!("{MOST_ROUNDS} at most: {key} cost {min} to {max} ns from round to round")
         }
-        (_, Some(left)) => format!("{ROUNDS}, about {} left", Span(Duration::from_secs(left.as_secs().max(1)))),
+        (_, Some(left)) => format!("{ROUNDS}, about {} left", TimeSpan(Duration::from_secs(left.as_secs().max(1)))),
         (_, None) => format!("{ROUNDS}, half a minute on an idle host"),
     };
     let text = format!("measuring ksmd: round {} of {left}", done + 1);
     if print::is_watched() {
         print::progress(text);
     } else {
-        let mut page = Page::new();
+        let mut page = TextPage::new();
         page.line(text);
         print::aside(&page);
     }
@@ -125,15 +126,15 @@ fn tell(done: u32, doubt: Option<&CalibrateError>, elapsed: Duration) {
 fn failure(error: &CalibrateError) -> anyhow::Error {
     match error {
         CalibrateError::Unseen(_) | CalibrateError::Nonsense { .. } => {
-            Failure::impossible(error.to_string()).into()
+            CommandFailure::impossible(error.to_string()).into()
         }
         _ => anyhow::anyhow!("{error}"),
     }
 }
 
-fn table(costs: &[Cost]) -> Table {
-    let mut table = Table::new(["work", "median", "least", "greatest", "what it is"]);
-    for Cost { key, about, ns } in costs {
+fn table(costs: &[WorkCost]) -> TextTable {
+    let mut table = TextTable::new(["work", "median", "least", "greatest", "what it is"]);
+    for WorkCost { key, about, ns } in costs {
         let text = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| format!("{ns:.0} ns"));
         let [median, min, max] = ns.map_or([None; 3], |spread| [spread.median, spread.min, spread.max]).map(text);
         table.row([(*key).to_owned(), median, min, max, (*about).to_owned()]);

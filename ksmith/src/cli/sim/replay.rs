@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ksmith_core::sim::Plan;
-use ksmith_lab::simulate::Story;
-use ksmith_record::{GuestLife, HistoryReport, Query, Reader, Resolution};
+use ksmith_core::sim::GuestPlan;
+use ksmith_lab::simulate::SimulationStory;
+use ksmith_record::{GuestLife, HistoryReader, HistoryReport, ReportQuery, ReportResolution};
 
-use crate::cli::Failure;
+use crate::cli::CommandFailure;
 
 /// Most rows that are read of each guest.
 const ROWS: usize = 500;
@@ -18,31 +18,33 @@ const PAGE: f64 = 4096.0;
 const ROUND: Duration = Duration::from_secs(60);
 
 /// Reads a story from the history in `file`. Returns it with the assumptions behind it.
-pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Story, Vec<String>)> {
-    let reader = Reader::open(file).map_err(Failure::from)?;
-    let query = |guest: Option<String>, columns: &[&str], since, until, most| Query {
+pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(SimulationStory, Vec<String>)> {
+    let reader = HistoryReader::open(file).map_err(CommandFailure::from)?;
+    let query = |guest: Option<String>, columns: &[&str], since, until, most| ReportQuery {
         since,
         until,
         guest,
         columns: columns.iter().map(|&name| name.to_owned()).collect(),
-        resolution: Resolution::Rows(most),
+        resolution: ReportResolution::Rows(most),
     };
-    let host = reader.ask(&query(None, &["cow_ksm"], 0, i64::MAX / 4, usize::MAX)).map_err(Failure::from)?;
+    let host = reader
+        .read_report(&query(None, &["cow_ksm"], 0, i64::MAX / 4, usize::MAX))
+        .map_err(CommandFailure::from)?;
     let times: Vec<f64> = column(&host, 0).flatten().collect();
     let (Some(&began), Some(&ended)) = (times.first(), times.last()) else {
-        return Err(Failure::usage(format!("{} has no records", file.display())).into());
+        return Err(CommandFailure::usage(format!("{} has no records", file.display())).into());
     };
     let mut seen = Vec::new();
     for life in &host.guests {
         let (since, until) = ((began * 1000.0) as i64, (ended * 1000.0) as i64);
         let asked = query(Some(life.id.clone()), &["rss_bytes", "merged_bytes"], since, until, ROWS);
-        let rows = reader.ask(&asked).map_err(Failure::from)?;
-        seen.extend(Seen::of(life, &rows, began));
+        let rows = reader.read_report(&asked).map_err(CommandFailure::from)?;
+        seen.extend(RecordedGuest::from_records(life, &rows, began));
     }
     let seconds = (ended - began).max(1.0);
     let breaks = rise(column(&host, 1)) / seconds;
     let merged: f64 = seen.iter().map(|guest| guest.merged).sum();
-    let plans: Vec<Plan> = seen
+    let plans: Vec<GuestPlan> = seen
         .iter()
         .enumerate()
         .map(|(number, guest)| guest.plan(number, breaks * guest.merged / merged.max(1.0)))
@@ -57,7 +59,7 @@ pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Sto
         format!("guests wrote to {breaks:.1} merged pages a second: as many pages of their own are rewritten instead"),
         format!("the host has {} GiB, a quarter more than all guests together; --host names another size", host_bytes >> 30),
     ];
-    let story = Story::Planned {
+    let story = SimulationStory::Planned {
         guests: Vec::new(),
         has_demands: false,
         name: file.file_stem().map_or_else(|| "history".to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -72,7 +74,7 @@ pub(super) fn story(file: &Path, host_bytes: Option<u64>) -> anyhow::Result<(Sto
 
 /// The recorded life of one guest. Amounts are in bytes, times in seconds since the first record.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct RecordedGuest {
     name: String,
     from: f64,
     until: Option<f64>,
@@ -83,8 +85,8 @@ struct Seen {
     merged: f64,
 }
 
-impl Seen {
-    fn of(life: &GuestLife, rows: &HistoryReport, began: f64) -> Option<Self> {
+impl RecordedGuest {
+    fn from_records(life: &GuestLife, rows: &HistoryReport, began: f64) -> Option<Self> {
         let sizes: Vec<(f64, f64)> =
             column(rows, 0).zip(column(rows, 1)).filter_map(|(at, size)| Some((at?, size?))).collect();
         let &(_, first) = sizes.first()?;
@@ -102,11 +104,11 @@ impl Seen {
     }
 
     /// Returns the plan of a guest of which `breaks` merged pages a second were written to.
-    fn plan(&self, number: usize, breaks: f64) -> Plan {
+    fn plan(&self, number: usize, breaks: f64) -> GuestPlan {
         let pages = |bytes: f64| (bytes / PAGE).max(0.0) as u32;
         let own = pages(self.first - self.merged);
         let rewritten = ((breaks * ROUND.as_secs_f64()) as u32).min(own);
-        let mut plan = Plan::new(&self.name)
+        let mut plan = GuestPlan::new(&self.name)
             .equal(0, pages(self.merged))
             .unique(own - rewritten)
             .starting_at(Duration::from_secs_f64(self.from));
@@ -139,8 +141,8 @@ fn rise(values: impl Iterator<Item = Option<f64>>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::figures::Value;
-    use ksmith_record::{Bounds, GuestFigures, Life, Moment, Store, columns};
+    use ksmith_core::figures::FigureScalar;
+    use ksmith_record::{GuestFigures, GuestIdentity, HistoryBounds, HistorySnapshot, HistoryStore, columns};
 
     use super::*;
 
@@ -150,7 +152,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn guest(number: u64, rss_bytes: u64, merged_bytes: u64) -> GuestFigures {
-        let life = Life {
+        let life = GuestIdentity {
             key: format!("{number}:{number}"),
             name: format!("guest-{number}"),
             uuid: None,
@@ -161,9 +163,9 @@ mod tests {
             domain: None,
         };
         let values = columns::guest().into_iter().map(|column| match column.name.as_str() {
-            "rss_bytes" => Value::Unsigned(rss_bytes),
-            "merged_bytes" => Value::Unsigned(merged_bytes),
-            _ => Value::Unknown,
+            "rss_bytes" => FigureScalar::Unsigned(rss_bytes),
+            "merged_bytes" => FigureScalar::Unsigned(merged_bytes),
+            _ => FigureScalar::Unknown,
         });
         GuestFigures { life, values: values.collect() }
     }
@@ -172,27 +174,32 @@ mod tests {
     fn guests_come_back_with_their_starts_sizes_and_growth() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("history.db");
-        let mut store = Store::open(&file, "boot", BEGIN, Bounds::default()).unwrap().store;
+        let mut store = HistoryStore::open(&file, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
         let moment = |second: i64| {
             let first = guest(1, 100 * MIB + second as u64 * MIB / 6, 40 * MIB);
             let second_one = guest(2, 80 * MIB, 40 * MIB);
             let guests = if second < 300 { vec![first] } else { vec![first, second_one] };
             let host = columns::host().into_iter().map(|column| match column.name.as_str() {
-                "cow_ksm" => Value::Unsigned(second as u64 * 4),
-                _ => Value::Unknown,
+                "cow_ksm" => FigureScalar::Unsigned(second as u64 * 4),
+                _ => FigureScalar::Unknown,
             });
-            Moment { time: BEGIN + second * 1000, host: host.collect(), guests: Some(guests), ..Moment::default() }
+            HistorySnapshot {
+                time: BEGIN + second * 1000,
+                host: host.collect(),
+                guests: Some(guests),
+                ..HistorySnapshot::default()
+            }
         };
-        let moments: Vec<Moment> = (0..=60).map(|step| moment(step * 10)).collect();
+        let moments: Vec<HistorySnapshot> = (0..=60).map(|step| moment(step * 10)).collect();
         store.write(&moments).unwrap();
         let (told, assumptions) = story(&file, None).unwrap();
-        let Story::Planned { plans, duration, host_bytes, .. } = told else { panic!() };
+        let SimulationStory::Planned { plans, duration, host_bytes, .. } = told else { panic!() };
         assert_eq!((plans.len(), duration.as_secs(), host_bytes), (2, 600, 4 << 30));
         let pages = |mib: u64| mib * 256;
-        assert_eq!(plans.iter().map(Plan::pages).collect::<Vec<_>>(), [pages(200), pages(80)]);
+        assert_eq!(plans.iter().map(GuestPlan::pages).collect::<Vec<_>>(), [pages(200), pages(80)]);
         assert!(assumptions.iter().any(|text| text.contains("4.0 merged pages a second")), "{assumptions:?}");
         // What can be saved: nothing while the first is alone, 40 MiB with both.
-        let mut machine = ksmith_core::sim::Machine::new(ksmith_core::sim::Config::default());
+        let mut machine = ksmith_core::sim::SimMachine::new(ksmith_core::sim::SimConfig::default());
         plans.into_iter().for_each(|plan| machine.start(plan));
         machine.advance(Duration::from_secs(299));
         assert_eq!(machine.attainable_pages(), 0);
@@ -204,7 +211,7 @@ mod tests {
     fn a_history_without_records_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("history.db");
-        let _store = Store::open(&file, "boot", BEGIN, Bounds::default()).unwrap().store;
+        let _store = HistoryStore::open(&file, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
         assert!(story(&file, None).unwrap_err().to_string().contains("no records"));
     }
 }

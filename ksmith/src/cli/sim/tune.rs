@@ -9,16 +9,16 @@ use anyhow::Context;
 use clap::Args;
 use ksmith_core::decide::PolicyKind;
 use ksmith_core::field::KernelVersion;
-use ksmith_core::printable::Page;
+use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
 use ksmith_host::signals;
-use ksmith_lab::scenario::{self, Form};
-use ksmith_lab::simulate::{self, SimulatedHost, Story, StoryError, Wishes};
-use ksmith_lab::tune::{Key, Point, Tuned, Tuning};
+use ksmith_lab::scenario::{self, ScenarioForm};
+use ksmith_lab::simulate::{self, SimulatedHost, SimulationStory, StoryError, StoryOverrides};
+use ksmith_lab::tune::{TuneKey, TunePoint, TuneResult, TuneSearch};
 
-use super::super::{Failure, Global, amounts, lab, print};
-use crate::manual::settings::Settings;
-use crate::show::{ALWAYS, Column, Table};
+use super::super::{CommandFailure, GlobalArgs, amounts, lab, print};
+use crate::manual::settings::PackagedSettings;
+use crate::show::{ALWAYS, TableColumn, TextTable};
 
 /// Search a policy's settings for those that save most memory for least CPU of ksmd, on simulated hosts.
 ///
@@ -51,7 +51,7 @@ pub struct TuneArgs {
     kernel: KernelVersion,
     /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
-    form: Form,
+    form: ScenarioForm,
     /// Pages of a fleet that the simulator keeps as one [default: by the size of the host]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=512))]
     run_pages: Option<u32>,
@@ -76,7 +76,7 @@ pub struct TuneArgs {
 const USUAL_FLEET: &str = "hour";
 
 impl TuneArgs {
-    pub(super) fn run(&self, global: &Global) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let tuning = self.tuning()?;
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("can't make {}", out.display()))?;
@@ -94,21 +94,24 @@ impl TuneArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn tuning(&self) -> anyhow::Result<Tuning> {
-        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+    fn tuning(&self) -> anyhow::Result<TuneSearch> {
+        let usage = |error: &dyn std::fmt::Display| CommandFailure::usage(error.to_string());
         let kind = PolicyKind::find(&self.policy).ok_or_else(|| {
             let known: Vec<&str> = ksmith_core::decide::POLICIES.iter().map(|entry| entry.name).collect();
             usage(&format!("there is no policy {:?}; there are: {}", self.policy, known.join(", ")))
         })?;
-        let constants = Key::constants(&kind);
+        let constants = TuneKey::constants(&kind);
         let all = if self.constants { constants } else { [numbers_of(kind)?, constants].concat() };
         let wanted: Vec<String> = if self.constants { names(&all) } else { self.keys.clone() };
-        let keys = Key::choose(kind.name(), all, &wanted).map_err(|error| usage(&error))?;
+        let keys = TuneKey::choose(kind.name(), all, &wanted).map_err(|error| usage(&error))?;
         let costs = self.costs.as_deref().map(simulate::load_costs).transpose().map_err(|error| usage(&error))?;
         let usual = SimulatedHost::default();
         let stories = self.stories().map_err(|error| usage(&error))?;
-        let largest =
-            stories.iter().filter(|story| matches!(story, Story::Scenario(_))).map(Story::guest_bytes).max();
+        let largest = stories
+            .iter()
+            .filter(|story| matches!(story, SimulationStory::Scenario(_)))
+            .map(SimulationStory::guest_bytes)
+            .max();
         let host = SimulatedHost {
             bytes: largest.unwrap_or(0).max(usual.bytes),
             kernel: self.kernel,
@@ -116,7 +119,7 @@ impl TuneArgs {
             run_pages: self.run_pages,
             ..usual
         };
-        Ok(Tuning {
+        Ok(TuneSearch {
             policy: kind.name().to_owned(),
             keys,
             stories,
@@ -128,7 +131,7 @@ impl TuneArgs {
     }
 
     /// Loads the stories. A fleet is played on each host; a scenario has guests of fixed size, and is played once.
-    fn stories(&self) -> Result<Vec<Story>, StoryError> {
+    fn stories(&self) -> Result<Vec<SimulationStory>, StoryError> {
         let paths = if self.scenarios.is_empty() {
             let mut paths = scenario::list(&lab::places());
             paths.push(scenario::find(USUAL_FLEET, &super::places())?);
@@ -139,10 +142,10 @@ impl TuneArgs {
         let mut stories = Vec::new();
         for path in paths {
             for bytes in &self.host {
-                let wishes = Wishes { host_bytes: Some(*bytes), duration: self.hours, seed: None };
-                match Story::load(&path, self.form, wishes) {
+                let wishes = StoryOverrides { host_bytes: Some(*bytes), duration: self.hours, seed: None };
+                match SimulationStory::load(&path, self.form, wishes) {
                     Ok(mut story) => {
-                        let is_fleet = if let Story::Planned { name, host_bytes, .. } = &mut story {
+                        let is_fleet = if let SimulationStory::Planned { name, host_bytes, .. } = &mut story {
                             *name = format!("{name}, {}", Bytes::from(*host_bytes));
                             true
                         } else {
@@ -163,21 +166,21 @@ impl TuneArgs {
     }
 }
 
-fn names(keys: &[Key]) -> Vec<String> {
+fn names(keys: &[TuneKey]) -> Vec<String> {
     keys.iter().map(|key| key.name.clone()).collect()
 }
 
 /// Returns the numeric keys of a policy's table, with their defaults from the packaged configuration.
-fn numbers_of(kind: PolicyKind) -> anyhow::Result<Vec<Key>> {
-    let settings = Settings::packaged().map_err(anyhow::Error::msg)?;
+fn numbers_of(kind: PolicyKind) -> anyhow::Result<Vec<TuneKey>> {
+    let settings = PackagedSettings::packaged().map_err(anyhow::Error::msg)?;
     let name = format!("policy.{}", kind.name());
     let tables = settings.tables.iter().filter(|table| table.name() == name);
     let keys = tables.flat_map(|table| &table.keys).filter(|key| key.is_default);
-    Ok(keys.filter_map(|key| Key::of(&key.name, &key.value)).collect())
+    Ok(keys.filter_map(|key| TuneKey::from_default(&key.name, &key.value)).collect())
 }
 
-fn show(tuned: &Tuned) -> anyhow::Result<()> {
-    let mut page = Page::new();
+fn show(tuned: &TuneResult) -> anyhow::Result<()> {
+    let mut page = TextPage::new();
     let early = if tuned.is_stopped { ", ended early" } else { "" };
     page.line(format_args!(
         "{}: {} points played in {} stories, {} refused as contradictory{early}",
@@ -193,12 +196,12 @@ fn show(tuned: &Tuned) -> anyhow::Result<()> {
 }
 
 /// Returns the table of the Pareto front, with the defaults below it.
-fn table(tuned: &Tuned) -> Table {
+fn table(tuned: &TuneResult) -> TextTable {
     let keys = tuned.keys.iter().map(|key| key.name.as_str());
     let headings = ["point", "saved", "CPU"].into_iter().chain(keys);
     let columns = headings.zip((1..ALWAYS).rev());
-    let mut table = Table::of_columns(columns.map(|(name, weight)| Column::new(name, weight)).collect());
-    let mut row = |name: String, point: &Point| {
+    let mut table = TextTable::of_columns(columns.map(|(name, weight)| TableColumn::new(name, weight)).collect());
+    let mut row = |name: String, point: &TunePoint| {
         let values = point.values.iter().map(ToString::to_string);
         let figures = [name, format!("{:.2} %", 100.0 * point.share), format!("{:.3}", point.cpu)];
         table.cells(figures.into_iter().chain(values).collect());

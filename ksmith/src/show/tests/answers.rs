@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ksmith_service::control::Answer;
+use ksmith_service::control::ControlReply;
 use serde_json::{Value, json};
 
 use super::models;
@@ -14,9 +14,9 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/tests/answ
 #[test]
 fn the_kept_answers_are_those_of_a_daemon() {
     let answers = [
-        ("status", Answer::Status(Box::new(models::status()))),
-        ("guests", Answer::Guests(Box::new(models::guests()))),
-        ("balance", Answer::Balance(Box::new(models::balance()))),
+        ("status", ControlReply::Status(Box::new(models::status()))),
+        ("guests", ControlReply::Guests(Box::new(models::guests()))),
+        ("balance", ControlReply::Balance(Box::new(models::balance()))),
     ];
     let now: Value = answers.iter().map(|(name, answer)| ((*name).to_owned(), json!(answer))).collect();
     if std::env::var_os("KSMITH_WRITE").is_some() {
@@ -25,7 +25,7 @@ fn the_kept_answers_are_those_of_a_daemon() {
     let kept: Value = serde_json::from_str(&fs::read_to_string(FILE).unwrap()).unwrap();
     assert_eq!(kept, now, "{FILE} is old: run this test with KSMITH_WRITE=1");
     for (name, answer) in answers {
-        let read: Answer = serde_json::from_value(kept[name].clone()).unwrap();
+        let read: ControlReply = serde_json::from_value(kept[name].clone()).unwrap();
         assert_eq!(read, answer);
     }
 }

@@ -1,17 +1,17 @@
-use ksmith_core::decide::domains::{Held, Sharing};
+use ksmith_core::decide::domains::{CrossDomainSharing, FrameMapping};
 use ksmith_core::figures::{GUEST, find};
 use ksmith_core::model::GuestsReport;
 use serde_json::json;
 
 use super::models;
-use crate::show::guests::{self, Order, json};
+use crate::show::guests::{self, GuestOrder, json};
 
-fn text(report: &GuestsReport, order: Order) -> String {
+fn text(report: &GuestsReport, order: GuestOrder) -> String {
     guests::text(report, order, None).to_string()
 }
 
-fn order(by: &str, sort: &str) -> Order {
-    Order::new(find(GUEST, by), find(GUEST, sort).expect(sort))
+fn order(by: &str, sort: &str) -> GuestOrder {
+    GuestOrder::new(find(GUEST, by), find(GUEST, sort).expect(sort))
 }
 
 fn names(by: &str, sort: &str) -> Vec<String> {
@@ -92,8 +92,9 @@ fn domains_are_shown_with_what_they_share() {
     }
     let by_domain = order("domain", "name");
     assert!(json(&report, by_domain)["sharing"].is_null() && !text(&report, by_domain).contains("across"));
-    let held = |guest| Held { frame: 1, guest, pages: 256 };
-    report.sharing = Some(Sharing::of(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
+    let held = |guest| FrameMapping { frame: 1, guest, pages: 256 };
+    report.sharing =
+        Some(CrossDomainSharing::from_mappings(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
     let whole = json(&report, by_domain);
     let across: Vec<_> = whole["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
     assert_eq!(across, [0, 1 << 20, 1 << 20]);
@@ -101,7 +102,7 @@ fn domains_are_shown_with_what_they_share() {
     let shown = text(&report, by_domain);
     assert!(shown.contains("across domains 4.00 KiB are shared now: one and two share 4.00 KiB"), "{shown}");
     assert!(!text(&report, order("guest", "name")).contains("across"));
-    report.sharing = Some(Sharing::default());
+    report.sharing = Some(CrossDomainSharing::default());
     assert!(text(&report, by_domain).contains("no merged page is shared across"));
 }
 
@@ -113,14 +114,14 @@ fn a_report_comes_back_from_the_wire() {
 
 #[test]
 fn rows_are_reversed_and_limited_and_the_totals_stay_the_hosts() {
-    let few = Order { reverse: true, limit: Some(2), ..order("guest", "saved") };
+    let few = GuestOrder { reverse: true, limit: Some(2), ..order("guest", "saved") };
     let whole = json(&models::guests(), few);
     let names: Vec<_> = whole["guests"].as_array().unwrap().iter().map(|guest| guest["name"].clone()).collect();
     assert_eq!(names, ["b", "c"]);
     assert_eq!(whole["saved_bytes"], json(&models::guests(), order("guest", "saved"))["saved_bytes"]);
     let shown = text(&models::guests(), few);
     assert!(shown.contains("\n… and 1 more\n") && shown.contains("saved 0 B on this host"), "{shown}");
-    let groups = json(&models::guests(), Order { limit: Some(1), ..order("user", "saved") });
+    let groups = json(&models::guests(), GuestOrder { limit: Some(1), ..order("user", "saved") });
     assert_eq!(groups["groups"].as_array().unwrap().len(), 1);
 }
 
@@ -128,7 +129,7 @@ fn rows_are_reversed_and_limited_and_the_totals_stay_the_hosts() {
 fn a_filter_says_how_many_it_left() {
     let mut report = models::guests();
     report.guests.retain(|guest| guest.name == "a");
-    let filtered = Order { filtered_from: Some(3), ..order("guest", "saved") };
+    let filtered = GuestOrder { filtered_from: Some(3), ..order("guest", "saved") };
     assert!(text(&report, filtered).contains("\n1 of 3 guests fit the filter\n"), "{}", text(&report, filtered));
     report.guests.clear();
     assert!(text(&report, filtered).starts_with("none of the 3 guests fits the filter\n"));

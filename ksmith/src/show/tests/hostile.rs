@@ -1,13 +1,13 @@
 //! Models in which every text is hostile.
 
 use ksmith_core::figures::{GUEST, find};
-use ksmith_core::printable::{self, Page};
+use ksmith_core::printable::{self, TextPage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::models;
-use crate::show::guests::Order;
+use crate::show::guests::GuestOrder;
 use crate::show::{balance, guests, history, status};
 
 /// Clears a terminal in C0 and in C1, begins a line, turns the direction of writing.
@@ -43,7 +43,7 @@ fn hostile<T: Serialize + DeserializeOwned>(model: &T) -> T {
     serde_json::from_value(json).unwrap()
 }
 
-fn assert_harmless(page: &Page, as_before: &Page) {
+fn assert_harmless(page: &TextPage, as_before: &TextPage) {
     for line in page.text().lines() {
         assert!(!line.contains(|c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}')), "{line:?}");
         assert!(!line.starts_with("KSM is running; all is well"), "{page}");
@@ -74,7 +74,7 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
     assert!(!history::text(&named, None).text().contains('\u{1b}'));
     let (plain, model) = (models::guests(), hostile(&models::guests()));
     for by in ["guest", "user", "cgroup"] {
-        let order = Order::new(find(GUEST, by), find(GUEST, "saved").unwrap());
+        let order = GuestOrder::new(find(GUEST, by), find(GUEST, "saved").unwrap());
         // Guests of different users are one group then.
         if by != "user" {
             assert_harmless(&guests::text(&model, order, None), &guests::text(&plain, order, None));

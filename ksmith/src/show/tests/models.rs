@@ -1,14 +1,14 @@
 //! Models with every part filled in.
 
-use ksmith_core::balance::{Class, GuestView, Inside, KsmStep, PoolView};
+use ksmith_core::balance::{GuestClass, GuestView, KsmStep, PoolView, ReportedFigures};
 use ksmith_core::decide::domains::{DomainFigures, DomainMode, DomainsReport};
-use ksmith_core::guest::{Figures, Guest, Kind};
+use ksmith_core::guest::{Guest, GuestKind, GuestMemoryFigures};
 use ksmith_core::kernel::{KsmStat, Meminfo, Vmstat};
 use ksmith_core::model::{
-    BalanceReport, DaemonStatus, Done, GuestRow, GuestsReport, HistoryStatus, SketchStatus, Status,
+    BalanceReport, DaemonStatus, GuestRow, GuestsReport, HistoryStatus, ResizeRecord, SketchStatus, StatusReport,
 };
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{Process, ProcessId, Sample};
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_record::HistoryReport;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
         name: name.to_owned(),
         uuid: None,
         is_verified: true,
-        kind: Kind::new("qemu"),
+        kind: GuestKind::new("qemu"),
         manager: None,
         number: None,
         processes: vec![ProcessId { pid, start_ticks: 1 }],
@@ -35,11 +35,11 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
         has_remaining_mergeable: false,
         obstacle: None,
         folded_bytes: None,
-        figures: Figures {
+        figures: GuestMemoryFigures {
             rss_bytes: MIB,
             saved_bytes: saved_mib << 20,
             profit_bytes: profit_mib << 20,
-            ..Figures::default()
+            ..GuestMemoryFigures::default()
         },
         errors: vec!["it hangs".to_owned()],
     }
@@ -61,11 +61,11 @@ pub fn balance() -> BalanceReport {
         guest: GuestView {
             key: format!("uml:{name}:7"),
             name: name.to_owned(),
-            class: Class { name: "gold".to_owned(), weight: 100 },
+            class: GuestClass { name: "gold".to_owned(), weight: 100 },
             given_bytes: 200 * MIB,
             whole_bytes: 256 * MIB,
             resident_bytes: 190 * MIB,
-            inside: Inside { available_bytes: Some(90 * MIB), ..Inside::default() },
+            inside: ReportedFigures { available_bytes: Some(90 * MIB), ..ReportedFigures::default() },
             floor_bytes: 0,
             ceiling_bytes: 256 * MIB,
             step_bytes: MIB,
@@ -97,7 +97,7 @@ pub fn balance() -> BalanceReport {
             (KsmStep::RefuseSwitches, "exposed".to_owned()),
             (KsmStep::Unmerge { key: "uml:a:7".to_owned() }, "exposed".to_owned()),
         ],
-        recent: vec![Done {
+        recent: vec![ResizeRecord {
             key: "uml:a:7".to_owned(),
             name: "a".to_owned(),
             seconds_ago: 3.2,
@@ -111,7 +111,7 @@ pub fn balance() -> BalanceReport {
 }
 
 /// Returns a host with readings of every outcome.
-pub fn status() -> Status {
+pub fn status() -> StatusReport {
     let mut sample = Sample { page_size: 4096, hidden_processes: 1, ..Sample::default() };
     sample.ksm.run = Reading::Value(1);
     sample.ksm.pages_shared = Reading::Value(10);
@@ -121,10 +121,10 @@ pub fn status() -> Status {
     sample.ksm.full_scans = Reading::from(ksmith_core::kernel::number("many"));
     sample.memory = Reading::Value(Meminfo { available: Some(MIB), ..Meminfo::default() });
     sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
-    sample.processes = vec![Process {
+    sample.processes = vec![ProcessSample {
         rss_bytes: 8 * MIB,
         ksm: KsmStat { merging_pages: Some(522), rmap_items: Some(522), ..KsmStat::default() },
-        ..Process::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)
+        ..ProcessSample::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)
     }];
     let domain = DomainFigures {
         domain: Some("one".to_owned()),
@@ -133,7 +133,7 @@ pub fn status() -> Status {
         merged_bytes: 522 * 4096,
         saved_bytes: 512 * 4096,
     };
-    Status {
+    StatusReport {
         sample: Sample { folded_bytes: Some(64 * MIB), ..sample },
         ksmd_cpu_percent: Some(2.5),
         daemon: Some(DaemonStatus {

@@ -1,13 +1,13 @@
 use ksmith_core::guest::Guest;
-use ksmith_core::model::{GuestsReport, Status};
+use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::other_controllers::{FoundController, row};
 use ksmith_core::reading::Reading;
 
 use super::models;
-use crate::show::overview::{Overview, Seen, State, text};
+use crate::show::overview::{HostOverview, KsmState, OverviewInputs, text};
 
-fn host(run: Reading<u64>) -> Status {
-    let mut status = Status::default();
+fn host(run: Reading<u64>) -> StatusReport {
+    let mut status = StatusReport::default();
     status.sample.page_size = 4096;
     status.sample.ksm.run = run;
     status
@@ -20,8 +20,8 @@ fn guests(change: impl FnOnce(&mut Vec<Guest>)) -> GuestsReport {
 }
 
 /// Returns the overview of a user that is not root.
-fn overview(status: &Status, guests: &GuestsReport, others: &[FoundController]) -> Overview {
-    Overview::new(Seen { status, guests, others, is_service_active: false, is_root: false })
+fn overview(status: &StatusReport, guests: &GuestsReport, others: &[FoundController]) -> HostOverview {
+    HostOverview::new(OverviewInputs { status, guests, others, is_service_active: false, is_root: false })
 }
 
 fn controller(name: &str) -> FoundController {
@@ -37,8 +37,9 @@ fn controller(name: &str) -> FoundController {
 #[test]
 fn the_next_command_is_the_one_that_this_host_needs() {
     let (off, none, some) = (host(Reading::Value(0)), guests(Vec::clear), models::guests());
-    let next =
-        |status: &Status, guests: &GuestsReport, others: &[FoundController]| overview(status, guests, others).next;
+    let next = |status: &StatusReport, guests: &GuestsReport, others: &[FoundController]| {
+        overview(status, guests, others).next
+    };
     assert_eq!(next(&off, &some, &[]), "sudo ksmith estimate");
     assert_eq!(next(&off, &none, &[]), "sudo ksmith demo");
     assert_eq!(next(&host(Reading::Absent), &some, &[]), "ksmith doctor");
@@ -51,9 +52,9 @@ fn the_next_command_is_the_one_that_this_host_needs() {
     hidden.sample.hidden_processes = 7;
     assert_eq!(next(&hidden, &none, &[]), "sudo ksmith");
     assert_eq!(next(&models::status(), &some, &[controller("ksmtuned")]), "ksmith top");
-    let seen = Seen { status: &off, guests: &some, others: &[], is_service_active: false, is_root: true };
-    assert_eq!(Overview::new(seen).next, "ksmith estimate", "root needs no sudo");
-    let service = Overview::new(Seen { is_service_active: true, is_root: false, ..seen });
+    let seen = OverviewInputs { status: &off, guests: &some, others: &[], is_service_active: false, is_root: true };
+    assert_eq!(HostOverview::new(seen).next, "ksmith estimate", "root needs no sudo");
+    let service = HostOverview::new(OverviewInputs { is_service_active: true, is_root: false, ..seen });
     assert_eq!((service.next.as_str(), service.controlled_by.len()), ("sudo ksmith top", 1));
 }
 
@@ -65,7 +66,7 @@ fn figures_are_sums_and_no_guest_counts_twice() {
         guests.push(guests[1].clone());
     });
     let found = overview(&host(Reading::Value(1)), &some, &[controller("ksmtuned"), controller("virt-handler")]);
-    assert_eq!((found.state, found.guests, found.not_mergeable_guests), (State::On, 3, 1));
+    assert_eq!((found.state, found.guests, found.not_mergeable_guests), (KsmState::On, 3, 1));
     assert_eq!((found.mergeable_bytes, found.upper_bound_bytes), (3 << 20, 3 << 20));
     assert_eq!((found.alike.len(), found.alike[0].guests, found.alike[0].memory_bytes), (1, 2, 1 << 30));
     assert_eq!(found.controlled_by, ["ksmtuned (pid 812)"], "what only may control KSM does not count");

@@ -1,22 +1,22 @@
 //! Each document fits its schema, and has no key that the schema does not describe.
 
 use ksmith_core::figures::{self, GUEST};
-use ksmith_core::knobs::{Knob, Knobs};
-use ksmith_core::model::{GuestsReport, Status};
+use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
-use ksmith_core::sketch::Advice;
-use ksmith_host::estimate::{GuestReport, MatrixReport, Report as EstimateReport, SkippedReport};
-use ksmith_lab::measure::{Counted, Measures, Point, Series, Spread, Step};
-use ksmith_lab::results::{CompetitorResults, Host, Results, RunResults, ScenarioResults};
+use ksmith_core::sketch::MergeAdvice;
+use ksmith_host::estimate::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
+use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
+use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
 use ksmith_service::config::written;
-use ksmith_service::control::ResizedAnswer;
+use ksmith_service::control::ResizeReply;
 use serde_json::{Value, json};
 
 use super::models;
-use crate::show::guests::Order;
-use crate::show::orders::{Held, Merged, PlannedScan, planned_turn};
-use crate::show::schemas::{SCHEMAS, of};
-use crate::show::settings::InForce;
+use crate::show::guests::GuestOrder;
+use crate::show::orders::{HoldReply, MergeReply, PlannedScan, planned_turn};
+use crate::show::schemas::{SCHEMAS, command_schema};
+use crate::show::settings::EffectiveConfig;
 use crate::show::{balance, guests, status};
 
 /// Returns the same schema, refusing keys that it does not describe.
@@ -36,7 +36,7 @@ fn strict(mut schema: Value) -> Value {
 }
 
 fn faults(command: &str, document: &Value) -> Vec<String> {
-    let schema = strict(of(command).expect(command));
+    let schema = strict(command_schema(command).expect(command));
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     validator.iter_errors(document).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
 }
@@ -57,7 +57,7 @@ fn every_schema_is_one() {
 #[test]
 fn the_status_fits_its_schema() {
     assert_fits("status", &status::json(&models::status()));
-    assert_fits("status", &status::json(&Status::default()));
+    assert_fits("status", &status::json(&StatusReport::default()));
     let mut odd = models::status();
     odd.sample.ksm.pages_sharing = Reading::Value(u64::MAX);
     odd.sample.ksm.ksm_zero_pages = Reading::Value(i64::MIN);
@@ -68,11 +68,11 @@ fn the_status_fits_its_schema() {
 fn guests_fit_their_schema_in_every_order() {
     let empty = GuestsReport { guests: Vec::new(), ..models::guests() };
     let mut shared = models::guests();
-    shared.sharing = Some(ksmith_core::decide::domains::Sharing::default());
+    shared.sharing = Some(ksmith_core::decide::domains::CrossDomainSharing::default());
     for report in [models::guests(), empty, shared] {
         for sort in GUEST {
             for by in figures::labels().map(Some).chain([None]) {
-                assert_fits("guests", &guests::json(&report, Order::new(by, sort)));
+                assert_fits("guests", &guests::json(&report, GuestOrder::new(by, sort)));
             }
         }
     }
@@ -94,7 +94,7 @@ fn the_history_fits_its_schema() {
 
 #[test]
 fn what_is_done_to_guests_fits_its_schema() {
-    let merged = Merged {
+    let merged = MergeReply {
         guest: "web",
         pid: 7,
         merge: "off",
@@ -105,10 +105,10 @@ fn what_is_done_to_guests_fits_its_schema() {
         dry_run: false,
     };
     assert_fits("merge", &json!(merged));
-    assert_fits("merge", &json!(Merged { permanent_changed: Some(true), ..merged }));
+    assert_fits("merge", &json!(MergeReply { permanent_changed: Some(true), ..merged }));
     let message = "web is left alone from now on";
-    assert_fits("hold", &json!(Held { guest: "web", held: true, message, dry_run: false }));
-    let resized = ResizedAnswer { guest: "web".to_owned(), from_bytes: 4, wanted_bytes: 2, given_bytes: 3 };
+    assert_fits("hold", &json!(HoldReply { guest: "web", held: true, message, dry_run: false }));
+    let resized = ResizeReply { guest: "web".to_owned(), from_bytes: 4, wanted_bytes: 2, given_bytes: 3 };
     assert_fits("give", &json!(resized));
     assert_fits("take", &json!(resized));
 }
@@ -117,16 +117,16 @@ fn what_is_done_to_guests_fits_its_schema() {
 fn what_is_planned_fits_its_schema() {
     let changes = vec!["run=1".to_owned()];
     assert_fits("scan", &json!(PlannedScan { dry_run: true, passes: 2, by: "the daemon", changes }));
-    let knobs = Knobs::none().with(Knob::PagesToScan, 100).with(Knob::AdvisorMode, 1);
+    let knobs = KnobSettings::none().with(Knob::PagesToScan, 100).with(Knob::AdvisorMode, 1);
     assert_fits("daemon", &planned_turn("parks: there is nothing", &knobs));
-    assert_fits("daemon", &planned_turn("waits", &Knobs::none()));
+    assert_fits("daemon", &planned_turn("waits", &KnobSettings::none()));
     assert_fits("restore", &json!({ "discarded": null, "files": [] }));
 }
 
 #[test]
 fn the_configuration_in_force_fits_its_schema() {
     for text in ["", "[[balance.rule]]\nname = \"a\"\nfloor_mib = \"1G\"\n[balance.classes]\na = 1"] {
-        let settings = InForce::new(&written(text).unwrap()).unwrap().json();
+        let settings = EffectiveConfig::new(&written(text).unwrap()).unwrap().json();
         assert_fits("config show", &json!({ "path": "here", "is_there": true, "settings": settings }));
     }
 }
@@ -162,7 +162,7 @@ fn an_estimate_fits_its_schema() {
         seconds: 1.0,
         cpu_seconds: 0.5,
         sketch_bytes: Some(1),
-        advice: Advice::Yes,
+        advice: MergeAdvice::Yes,
         ksmd_cpu_seconds_per_day: 1.0,
         verdict: "it pays".to_owned(),
         matrix: Some(MatrixReport { guests: vec!["web".to_owned()], shared_bytes: vec![vec![0]] }),
@@ -174,10 +174,10 @@ fn an_estimate_fits_its_schema() {
 
 #[test]
 fn results_of_the_lab_fit_their_schema() {
-    let point = |at, saved_bytes| Point { at, saved_bytes, ..Point::default() };
-    let attainable = vec![Step { at: 0.0, bytes: 4096 }];
-    let series = Series::new(vec![point(0.0, 0), point(1.0, 4096)], attainable);
-    let run = RunResults { measures: Measures::of(&series, &Counted::default()), series };
+    let point = |at, saved_bytes| SeriesPoint { at, saved_bytes, ..SeriesPoint::default() };
+    let attainable = vec![AttainableStep { at: 0.0, bytes: 4096 }];
+    let series = RunSeries::new(vec![point(0.0, 0), point(1.0, 4096)], attainable);
+    let run = RunResults { measures: RunMeasures::from_series(&series, &RunCounts::default()), series };
     let competitor = CompetitorResults {
         name: "profit".to_owned(),
         summary: [("gib_seconds", Spread { median: Some(1.0), min: None, max: None })].into(),
@@ -195,8 +195,8 @@ fn results_of_the_lab_fit_their_schema() {
         attainable_bytes: 4096,
         competitors: vec![competitor],
     };
-    let host = Host { kernel: "6.18".to_owned(), cpus: 2 };
-    let results = Results { ksmith: "0.1.0", host, form: "short", repeat: 1, scenarios: vec![scenario] };
+    let host = MeasuredHost { kernel: "6.18".to_owned(), cpus: 2 };
+    let results = LabResults { ksmith: "0.1.0", host, form: "short", repeat: 1, scenarios: vec![scenario] };
     assert_fits("lab run", &json!(results));
 }
 

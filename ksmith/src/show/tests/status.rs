@@ -1,7 +1,7 @@
 use ksmith_core::figures::HOST;
 use ksmith_core::kernel::FIELDS;
-use ksmith_core::model::{BalanceReport, Status};
-use ksmith_core::printable::Tone;
+use ksmith_core::model::{BalanceReport, StatusReport};
+use ksmith_core::printable::TextTone;
 use serde_json::json;
 
 use super::models;
@@ -10,7 +10,7 @@ use crate::show::status::{json, text};
 #[test]
 fn the_status_crosses_the_control_socket_whole() {
     let line = serde_json::to_string(&models::status()).unwrap();
-    assert_eq!(serde_json::from_str::<Status>(&line).unwrap(), models::status());
+    assert_eq!(serde_json::from_str::<StatusReport>(&line).unwrap(), models::status());
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn people_see_the_daemon_the_totals_and_the_processes() {
 fn what_endangers_the_host_has_a_tone() {
     let page = text(&models::status(), None);
     let toned: Vec<_> = page.pieces().flatten().filter_map(|(tone, text)| Some((tone?, text.to_owned()))).collect();
-    assert_eq!(toned[0], (Tone::Good, "KSM is running; ksmd uses 2.5 % of a CPU".to_owned()));
-    assert!(toned.contains(&(Tone::Problem, "WARNING: more than the host has".to_owned())), "{toned:?}");
-    assert!(toned.contains(&(Tone::Warning, "note".to_owned())), "{toned:?}");
+    assert_eq!(toned[0], (TextTone::Good, "KSM is running; ksmd uses 2.5 % of a CPU".to_owned()));
+    assert!(toned.contains(&(TextTone::Problem, "WARNING: more than the host has".to_owned())), "{toned:?}");
+    assert!(toned.contains(&(TextTone::Warning, "note".to_owned())), "{toned:?}");
 }
 
 #[test]

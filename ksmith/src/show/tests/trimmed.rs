@@ -1,27 +1,33 @@
 //! Replies at the read-only socket hold what `--json` shows, and hide the rest.
 
 use ksmith_core::figures::{GUEST, find};
-use ksmith_service::control::Answer;
+use ksmith_service::control::ControlReply;
 use ksmith_service::view_socket::trimmed;
 
 use super::models;
-use crate::show::guests::Order;
+use crate::show::guests::GuestOrder;
 use crate::show::{balance, guests, status};
 
 #[test]
 fn the_read_only_sockets_answers_show_all_that_json_shows_and_hide_the_rest() {
-    let order = || Order::new(None, find(GUEST, "saved_bytes").unwrap());
+    let order = || GuestOrder::new(None, find(GUEST, "saved_bytes").unwrap());
     let mut host = models::status();
     host.sample.processes[0].cpu_ticks = 271_828;
     let mut report = models::guests();
     report.guests[0].metadata = Some("<secret/>".to_owned());
-    let Answer::Status(seen) = trimmed(Answer::Status(Box::new(host.clone()))) else { panic!("another answer") };
+    let ControlReply::Status(seen) = trimmed(ControlReply::Status(Box::new(host.clone()))) else {
+        panic!("another answer")
+    };
     assert_eq!(status::json(&seen), status::json(&host));
     assert!(!serde_json::to_string(&seen).unwrap().contains("271828"));
-    let Answer::Guests(seen) = trimmed(Answer::Guests(Box::new(report.clone()))) else { panic!("another answer") };
+    let ControlReply::Guests(seen) = trimmed(ControlReply::Guests(Box::new(report.clone()))) else {
+        panic!("another answer")
+    };
     assert_eq!(guests::json(&seen, order()), guests::json(&report, order()));
     assert!(!serde_json::to_string(&seen).unwrap().contains("secret"));
     let plan = models::balance();
-    let Answer::Balance(seen) = trimmed(Answer::Balance(Box::new(plan.clone()))) else { panic!("another answer") };
+    let ControlReply::Balance(seen) = trimmed(ControlReply::Balance(Box::new(plan.clone()))) else {
+        panic!("another answer")
+    };
     assert_eq!(balance::json(&seen), balance::json(&plan));
 }

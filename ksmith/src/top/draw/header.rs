@@ -1,7 +1,7 @@
 //! The header: savings, costs, the state of the policy, and charts of the last minutes.
 
-use ksmith_core::account::Totals;
-use ksmith_core::printable::{OneLine, Tone};
+use ksmith_core::account::HostTotals;
+use ksmith_core::printable::{OneLine, TextTone};
 use ksmith_core::units::Bytes;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -9,14 +9,14 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{RenderDirection, Sparkline, SparklineBar};
 
-use super::super::app::{App, View};
-use super::super::event::Sight;
+use super::super::app::{TopApp, TopView};
+use super::super::event::HostSnapshot;
 use crate::show::{cut, status, width};
 
 /// Cells before a chart, for its name and its largest value.
 const BEFORE_CHART: u16 = 16;
 
-impl App {
+impl TopApp {
     pub(super) fn draw_header(&self, frame: &mut Frame<'_>, area: Rect) {
         let columns = usize::from(area.width);
         let Some(sight) = &self.sight else {
@@ -31,7 +31,7 @@ impl App {
         self.line(frame, area.height - 1, self.state(columns));
     }
 
-    fn title(&self, sight: &Sight, columns: usize) -> Line<'static> {
+    fn title(&self, sight: &HostSnapshot, columns: usize) -> Line<'static> {
         let from = match (&sight.status.daemon, self.is_held) {
             (_, true) => "HELD: Space goes on".to_owned(),
             (Some(daemon), _) => format!("daemon pid {}", daemon.pid),
@@ -44,11 +44,11 @@ impl App {
         Line::from(vec![Span::styled(headline, bold), Span::raw(" ".repeat(gap)), Span::raw(from)])
     }
 
-    fn totals(&self, sight: &Sight) -> Line<'static> {
+    fn totals(&self, sight: &HostSnapshot) -> Line<'static> {
         if !sight.status.sample.ksm.is_present() {
             return Line::from("");
         }
-        let totals = Totals::of(&sight.status.sample);
+        let totals = HostTotals::from_sample(&sight.status.sample);
         if totals.is_unknown {
             return Line::from("saved: unknown, because KSM's counters can't be read");
         }
@@ -57,13 +57,13 @@ impl App {
         let profit = Bytes::from(totals.profit_bytes).to_string();
         let exposure = format!("exposure {}", Bytes::from(totals.exposure_bytes));
         let is_over = totals.is_overexposed();
-        let tone = is_over.then_some(Tone::Problem);
+        let tone = is_over.then_some(TextTone::Problem);
         let relation = if is_over { " OVER headroom " } else { "  headroom " };
-        let style = |tone: Option<Tone>| tone.map_or(Style::new(), |tone| self.style(tone));
+        let style = |tone: Option<TextTone>| tone.map_or(Style::new(), |tone| self.style(tone));
         let profit_tone = match totals.profit_bytes {
             0 => None,
-            profit if profit < 0 => Some(Tone::Warning),
-            _ => Some(Tone::Good),
+            profit if profit < 0 => Some(TextTone::Warning),
+            _ => Some(TextTone::Good),
         };
         Line::from(vec![
             Span::raw(before),
@@ -75,10 +75,10 @@ impl App {
         ])
     }
 
-    fn policy(&self, sight: &Sight, columns: usize) -> Line<'static> {
+    fn policy(&self, sight: &HostSnapshot, columns: usize) -> Line<'static> {
         let text = match (&sight.note, &sight.status.daemon) {
             (Some(note), _) => {
-                return Line::styled(cut(&OneLine(note).to_string(), columns), self.style(Tone::Warning));
+                return Line::styled(cut(&OneLine(note).to_string(), columns), self.style(TextTone::Warning));
             }
             (None, Some(daemon)) => format!("policy {}: {}, {}", daemon.policy, daemon.state, daemon.reason),
             (None, None) => "policy none: no daemon controls KSM here".to_owned(),
@@ -89,16 +89,16 @@ impl App {
     /// Returns the line with the view, and the order of the list.
     fn state(&self, columns: usize) -> Line<'static> {
         let views = [
-            ("1 guests", matches!(self.view, View::Guests | View::Guest(_))),
-            ("2 decisions", self.view == View::Decisions),
-            ("3 balance", self.view == View::Balance),
+            ("1 guests", matches!(self.view, TopView::Guests | TopView::Guest(_))),
+            ("2 decisions", self.view == TopView::Decisions),
+            ("3 balance", self.view == TopView::Balance),
         ];
         let mut spans = Vec::new();
         for (name, is_shown) in views {
             let style = if is_shown { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
             spans.push(Span::styled(format!(" {name} "), style));
         }
-        if self.view == View::Guests {
+        if self.view == TopView::Guests {
             let order = self.list.order();
             let arrow = if self.list.is_reversed { "▲" } else { "▼" };
             let mut state = format!("  order {order} {arrow}");
@@ -150,7 +150,7 @@ fn chart(
 }
 
 /// Returns the line with ksmd's CPU and the host's memory pressure.
-fn use_line(sight: &Sight, columns: usize) -> String {
+fn use_line(sight: &HostSnapshot, columns: usize) -> String {
     let ksmd = sight.status.ksmd_cpu_percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let pressure = sight.status.sample.memory_pressure.value();
     let pressure = pressure.map_or("-".to_owned(), |psi| format!("{:.1} %", psi.some.avg10));

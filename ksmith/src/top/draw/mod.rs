@@ -2,18 +2,18 @@
 
 mod header;
 
-use ksmith_core::printable::{OneLine, Tone};
+use ksmith_core::printable::{OneLine, TextTone};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::app::{App, View};
+use super::app::{TopApp, TopView};
 use super::layout::{LEAST, body, first_row, header_height};
 use super::wrap::{Pieces, wrapped};
 use crate::show::{cut, width};
 
-impl App {
+impl TopApp {
     /// Draws the whole screen.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
@@ -30,7 +30,7 @@ impl App {
         self.draw_header(frame, Rect { height: header_height(area.height), ..area });
         let body = body((area.width, area.height));
         match self.view {
-            View::Guests => self.draw_list(frame, body),
+            TopView::Guests => self.draw_list(frame, body),
             _ => self.draw_page(frame, body),
         }
         self.draw_footer(frame, area.height - 1);
@@ -42,12 +42,12 @@ impl App {
         frame.render_widget(line.into(), area);
     }
 
-    fn style(&self, tone: Tone) -> Style {
+    fn style(&self, tone: TextTone) -> Style {
         let (colour, plain) = match tone {
-            Tone::Problem => (Color::Red, Modifier::BOLD),
-            Tone::Warning => (Color::Yellow, Modifier::BOLD),
-            Tone::Good => (Color::Green, Modifier::empty()),
-            Tone::Faint => (Color::Reset, Modifier::DIM),
+            TextTone::Problem => (Color::Red, Modifier::BOLD),
+            TextTone::Warning => (Color::Yellow, Modifier::BOLD),
+            TextTone::Good => (Color::Green, Modifier::empty()),
+            TextTone::Faint => (Color::Reset, Modifier::DIM),
         };
         let style = Style::new().add_modifier(plain);
         if self.has_colours { style.fg(colour) } else { style }
@@ -89,7 +89,7 @@ impl App {
     }
 
     /// Returns the headings, with that of the order highlighted.
-    fn head(&self, head: &str, places: &[crate::show::Place], sorted: usize) -> Line<'static> {
+    fn head(&self, head: &str, places: &[crate::show::ColumnSpan], sorted: usize) -> Line<'static> {
         let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
         let Some(place) = places.iter().find(|place| place.column == sorted) else {
             return Line::styled(head.to_owned(), style);
@@ -126,7 +126,9 @@ impl App {
         if let Some(prompt) = &self.prompt {
             let text = OneLine(&prompt.text).to_string();
             let line = match &prompt.error {
-                Some(error) => Line::styled(cut(&OneLine(error).to_string(), columns), self.style(Tone::Problem)),
+                Some(error) => {
+                    Line::styled(cut(&OneLine(error).to_string(), columns), self.style(TextTone::Problem))
+                }
                 None => {
                     // The end is what is being typed.
                     let shown = end_of(&text, columns.saturating_sub(10));
@@ -140,8 +142,8 @@ impl App {
             return self.line(frame, y, line);
         }
         let keys = match self.view {
-            View::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse",
-            View::Guest(_) => "q end  ? keys  Esc back  w why it does not merge  ↑↓ scroll  Space hold",
+            TopView::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse",
+            TopView::Guest(_) => "q end  ? keys  Esc back  w why it does not merge  ↑↓ scroll  Space hold",
             _ => "q end  ? keys  Esc back  1 guests  2 decisions  3 balance  ↑↓ scroll  Space hold",
         };
         let line = Line::styled(cut(keys, columns), Style::new().add_modifier(Modifier::DIM));

@@ -6,18 +6,18 @@ use ratatui::crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use super::*;
 
-fn click(app: &mut App, column: u16, row: u16) {
+fn click(app: &mut TopApp, column: u16, row: u16) {
     let kind = MouseEventKind::Down(MouseButton::Left);
-    app.update(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
+    app.update(TopEvent::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
 }
 
 /// Returns the names in the list, in their order.
-fn names(app: &App) -> Vec<String> {
+fn names(app: &TopApp) -> Vec<String> {
     let rows = lines(app).into_iter().skip(7).take_while(|line| !line.is_empty());
     rows.map(|line| line.chars().take_while(|c| *c != ' ').collect()).collect()
 }
 
-fn is_listed(app: &App, expected: &[&str]) {
+fn is_listed(app: &TopApp, expected: &[&str]) {
     let names = names(app);
     let fits = names.iter().zip(expected).all(|(name, expected)| name.replace(' ', "").starts_with(expected));
     assert!(fits && names.len() == expected.len(), "{names:?}");
@@ -117,7 +117,7 @@ fn the_chosen_guest_stays_chosen_when_the_order_changes() {
     press(&mut app, "[esc]");
     let mut next = sight(41, 600);
     next.guests.guests.retain(|guest| guest.name != "c");
-    app.update(Event::Seen(Box::new(next)));
+    app.update(TopEvent::Seen(Box::new(next)));
     press(&mut app, "[enter]");
     assert!(lines(&app)[6].starts_with("数"), "the first, where the chosen one is gone: {:?}", lines(&app)[6]);
 }
@@ -126,16 +126,16 @@ fn the_chosen_guest_stays_chosen_when_the_order_changes() {
 fn a_guest_is_examined_once_and_the_screen_goes_on() {
     let mut app = app((80, 24));
     let wishes = press(&mut app, "ww");
-    let id = GuestId::of(ProcessId { pid: 2, start_ticks: 1 });
-    assert_eq!(wishes, [Wish::Explain(id, vec![id.process()])]);
+    let id = GuestId::new(ProcessId { pid: 2, start_ticks: 1 });
+    assert_eq!(wishes, [TopRequest::Explain(id, vec![id.process()])]);
     press(&mut app, "[end]");
     assert!(lines(&app).iter().any(|line| line.contains("is being examined (0 ms)")), "{:#?}", lines(&app));
-    app.update(Event::Seen(Box::new(sight(45, 600))));
+    app.update(TopEvent::Seen(Box::new(sight(45, 600))));
     assert!(lines(&app).iter().any(|line| line.contains("is being examined (6 s)")), "{:#?}", lines(&app));
-    let other = GuestId::of(ProcessId { pid: 3, start_ticks: 1 });
-    app.update(Event::Explained(other, Ok(explanation())));
+    let other = GuestId::new(ProcessId { pid: 3, start_ticks: 1 });
+    app.update(TopEvent::Explained(other, Ok(explanation())));
     assert!(lines(&app).iter().any(|line| line.contains("is being examined")), "of another guest");
-    app.update(Event::Explained(id, Err("process 2 has ended".to_owned())));
+    app.update(TopEvent::Explained(id, Err("process 2 has ended".to_owned())));
     assert!(lines(&app).iter().any(|line| line == "Why it does not merge: process 2 has ended"));
     assert_eq!(press(&mut app, "w"), wishes, "it may be tried again");
 }
@@ -145,7 +145,7 @@ fn a_held_screen_stands_still_and_goes_on_with_the_newest() {
     let mut app = app((80, 24));
     press(&mut app, " ");
     let before = lines(&app);
-    app.update(Event::Seen(Box::new(sight(41, 5120))));
+    app.update(TopEvent::Seen(Box::new(sight(41, 5120))));
     assert_eq!(lines(&app)[1..4], before[1..4]);
     assert!(before[0].ends_with("HELD: Space goes on"));
     press(&mut app, " ");
@@ -154,11 +154,11 @@ fn a_held_screen_stands_still_and_goes_on_with_the_newest() {
 
 #[test]
 fn q_and_ctrl_c_end() {
-    assert_eq!(press(&mut app((80, 24)), "q"), [Wish::End]);
+    assert_eq!(press(&mut app((80, 24)), "q"), [TopRequest::End]);
     let mut typing = app((80, 24));
     assert!(press(&mut typing, "/q").is_empty(), "in a filter it is a letter");
-    let end = Event::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    assert_eq!(typing.update(end), Some(Wish::End));
+    let end = TopEvent::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert_eq!(typing.update(end), Some(TopRequest::End));
 }
 
 fn any_key() -> impl Strategy<Value = KeyCode> {
@@ -172,24 +172,24 @@ fn any_key() -> impl Strategy<Value = KeyCode> {
     ]
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = TopEvent> {
     let sight =
         (0_u64..1000, 0_u64..1 << 40, 0_usize..5, any::<bool>()).prop_map(|(at, pages, guests, has_daemon)| {
             let mut sight = if has_daemon { sight(at, pages) } else { without_daemon(at) };
             sight.guests.guests.truncate(guests);
-            Event::Seen(Box::new(sight))
+            TopEvent::Seen(Box::new(sight))
         });
     let mouse = (0_usize..3, any::<u16>(), 0_u16..60).prop_map(|(kind, column, row)| {
         let kinds = [MouseEventKind::ScrollUp, MouseEventKind::ScrollDown, MouseEventKind::Down(MouseButton::Left)];
-        Event::Mouse(MouseEvent { kind: kinds[kind], column: column % 220, row, modifiers: KeyModifiers::NONE })
+        TopEvent::Mouse(MouseEvent { kind: kinds[kind], column: column % 220, row, modifiers: KeyModifiers::NONE })
     });
     let explained = (1_u32..5, any::<bool>()).prop_map(|(pid, is_known)| {
-        let id = GuestId::of(ProcessId { pid, start_ticks: 1 });
-        Event::Explained(id, if is_known { Ok(explanation()) } else { Err("it is\u{1b}[2J gone".to_owned()) })
+        let id = GuestId::new(ProcessId { pid, start_ticks: 1 });
+        TopEvent::Explained(id, if is_known { Ok(explanation()) } else { Err("it is\u{1b}[2J gone".to_owned()) })
     });
     prop_oneof![
         10 => any_key().prop_map(key),
-        2 => (0_u16..220, 0_u16..60).prop_map(|(columns, lines)| Event::Resize(columns, lines)),
+        2 => (0_u16..220, 0_u16..60).prop_map(|(columns, lines)| TopEvent::Resize(columns, lines)),
         2 => sight,
         2 => mouse,
         1 => explained,
@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn no_sequence_of_events_makes_it_panic(events in prop::collection::vec(any_event(), 0..60)) {
-        let mut app = App::new((80, 24), false);
+        let mut app = TopApp::new((80, 24), false);
         for event in events {
             app.update(event);
             assert_no_colour(drawn(&app).backend().buffer());

@@ -3,9 +3,9 @@ mod screens;
 
 use std::time::Duration;
 
-use ksmith_core::guest::{Guest, Kind};
-use ksmith_core::model::Status;
-use ksmith_core::printable::{Page, Tone};
+use ksmith_core::guest::{Guest, GuestKind};
+use ksmith_core::model::StatusReport;
+use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 use ratatui::Terminal;
@@ -14,14 +14,14 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
-use super::{App, Event, Sight, Wish};
+use super::{HostSnapshot, TopApp, TopEvent, TopRequest};
 use crate::show::tests::models;
 
 /// Returns a guest with a name in wide characters.
 fn wide() -> Guest {
     Guest {
         name: "数据库服务器-一号-in-the-second-rack-of-the-hall".to_owned(),
-        kind: Kind::new("container"),
+        kind: GuestKind::new("container"),
         processes: vec![ProcessId { pid: 4, start_ticks: 9 }, ProcessId { pid: 5, start_ticks: 9 }],
         user: Some("y".to_owned()),
         cgroup: Some("/system.slice/db\u{1b}[2J.service".to_owned()),
@@ -31,37 +31,37 @@ fn wide() -> Guest {
 }
 
 /// Returns the figures of a daemon at the second `at`, with so many pages merged.
-fn sight(at: u64, pages_sharing: u64) -> Sight {
-    let mut status = Status { history: None, ..models::status() };
+fn sight(at: u64, pages_sharing: u64) -> HostSnapshot {
+    let mut status = StatusReport { history: None, ..models::status() };
     status.sample.ksm.pages_sharing = Reading::Value(pages_sharing);
     status.ksmd_cpu_percent = Some(at as f64 / 2.0);
     let mut guests = models::guests();
     guests.guests.push(wide());
-    Sight { at: Duration::from_secs(at), status, guests, balance: Some(models::balance()), note: None }
+    HostSnapshot { at: Duration::from_secs(at), status, guests, balance: Some(models::balance()), note: None }
 }
 
 /// Returns the figures of the kernel, without a daemon.
-fn without_daemon(at: u64) -> Sight {
+fn without_daemon(at: u64) -> HostSnapshot {
     let sight = sight(at, 512);
-    let status = Status { daemon: None, balance: None, ..sight.status };
-    Sight { status, balance: None, note: Some("no daemon answers".to_owned()), ..sight }
+    let status = StatusReport { daemon: None, balance: None, ..sight.status };
+    HostSnapshot { status, balance: None, note: Some("no daemon answers".to_owned()), ..sight }
 }
 
-fn key(code: KeyCode) -> Event {
-    Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
+fn key(code: KeyCode) -> TopEvent {
+    TopEvent::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 /// Returns an app that has run for some seconds.
-fn app(size: (u16, u16)) -> App {
-    let mut app = App::new(size, false);
+fn app(size: (u16, u16)) -> TopApp {
+    let mut app = TopApp::new(size, false);
     for at in 0..40 {
-        app.update(Event::Seen(Box::new(sight(at, 100 + 10 * at))));
+        app.update(TopEvent::Seen(Box::new(sight(at, 100 + 10 * at))));
     }
     app
 }
 
 /// Presses keys: characters as they are, and some names in brackets.
-fn press(app: &mut App, keys: &str) -> Vec<Wish> {
+fn press(app: &mut TopApp, keys: &str) -> Vec<TopRequest> {
     let mut wishes = Vec::new();
     let mut rest = keys;
     while let Some(first) = rest.chars().next() {
@@ -84,13 +84,13 @@ fn press(app: &mut App, keys: &str) -> Vec<Wish> {
     wishes
 }
 
-fn drawn(app: &App) -> Terminal<TestBackend> {
+fn drawn(app: &TopApp) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(app.size.0, app.size.1)).unwrap();
     terminal.draw(|frame| app.draw(frame)).unwrap();
     terminal
 }
 
-fn lines(app: &App) -> Vec<String> {
+fn lines(app: &TopApp) -> Vec<String> {
     let terminal = drawn(app);
     let buffer = terminal.backend().buffer();
     let line =
@@ -106,9 +106,9 @@ fn assert_no_colour(buffer: &Buffer) {
 }
 
 /// Returns a diagnosis like one of `ksmith doctor`.
-fn explanation() -> Page {
-    let mut page = Page::new();
+fn explanation() -> TextPage {
+    let mut page = TextPage::new();
     page.line("a (pid 2): 12.0 MiB it differs from all others");
-    page.toned(Tone::Warning, " 12.0 MiB  pages that no other process has");
+    page.toned(TextTone::Warning, " 12.0 MiB  pages that no other process has");
     page
 }

@@ -9,15 +9,15 @@ fn check(name: &str, keys: &str) {
     for size in SIZES {
         let mut app = app(size);
         for wish in press(&mut app, keys) {
-            if let Wish::Explain(guest, _) = wish {
-                app.update(Event::Explained(guest, Ok(explanation())));
+            if let TopRequest::Explain(guest, _) = wish {
+                app.update(TopEvent::Explained(guest, Ok(explanation())));
             }
         }
         compare(name, &app);
     }
 }
 
-fn compare(name: &str, app: &App) {
+fn compare(name: &str, app: &TopApp) {
     let terminal = drawn(app);
     assert_no_colour(terminal.backend().buffer());
     insta::assert_snapshot!(format!("{name}-{}x{}", app.size.0, app.size.1), terminal.backend());
@@ -59,8 +59,8 @@ fn decisions_balance_and_keys() {
             daemon.state = "burst".to_owned();
             daemon.reason = "12.0 MiB of a new guest were not scanned yet, and a pass over them pays".to_owned();
         }
-        app.update(Event::Seen(Box::new(next)));
-        app.update(Event::Seen(Box::new(without_daemon(50))));
+        app.update(TopEvent::Seen(Box::new(next)));
+        app.update(TopEvent::Seen(Box::new(without_daemon(50))));
         press(&mut app, "2");
         compare("decisions", &app);
     }
@@ -72,14 +72,14 @@ fn decisions_balance_and_keys() {
 fn a_host_without_daemon() {
     for size in SIZES {
         let mut app = app(size);
-        app.update(Event::Seen(Box::new(without_daemon(50))));
+        app.update(TopEvent::Seen(Box::new(without_daemon(50))));
         compare("without-daemon", &app);
     }
 }
 
 #[test]
 fn before_the_first_look_and_on_a_small_terminal() {
-    assert_eq!(lines(&App::new((80, 24), false))[0], "ksmith top: looking at the host …");
+    assert_eq!(lines(&TopApp::new((80, 24), false))[0], "ksmith top: looking at the host …");
     let small = lines(&app((59, 24)));
     assert_eq!(small[..2], ["ksmith top needs 60 x 16, this terminal has 59 x 24", ""]);
     assert_eq!(lines(&app((30, 5)))[..2], ["ksmith top needs 60 x 16, this", "  terminal has 30 x 5"]);

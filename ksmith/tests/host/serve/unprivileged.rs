@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::own::on_own_host;
-use crate::support::program::{PROGRAM, Running};
-use crate::support::serve::Server;
+use crate::support::program::{PROGRAM, RunningProgram};
+use crate::support::serve::RunningServer;
 use crate::support::{copy_program, skipped, wait_until};
 
 /// The user and the group that packaging would make; numbers that no account has.
@@ -24,7 +24,7 @@ fn as_the_unit_does() -> Vec<String> {
 }
 
 /// Returns true if a shell of the server's user can run the script.
-fn can(script: &str) -> bool {
+fn can_run(script: &str) -> bool {
     let line = as_the_unit_does();
     Command::new(&line[0]).args(&line[1..]).args(["sh", "-c", script]).output().unwrap().status.success()
 }
@@ -51,15 +51,15 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
         let history = store.join("history.db").display().to_string();
         let config =
             format!("[policy]\nkind = \"fixed\"\n[view]\ngroup = \"{GROUP}\"\n[history]\npath = \"{history}\"\n");
-        let daemon = Running::daemon(&config, &[]);
+        let daemon = RunningProgram::daemon(&config, &[]);
         let program = std::env::temp_dir().join("ksmith");
         copy_program(Path::new(PROGRAM), &program);
         let program = program.display().to_string();
         let mut line = as_the_unit_does();
         line.extend([&program, "serve", "--listen", "127.0.0.1:0", "--history-file", &history].map(str::to_owned));
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
-        let running = Running::start_line(&line, |_| ());
-        let server = Server::of(running);
+        let running = RunningProgram::start_line(&line, |_| ());
+        let server = RunningServer::from_running(running);
         let status = server.get("/api/v1/status");
         assert_eq!(status.json()["daemon"]["pid"], daemon.pid(), "{status:?}");
         assert!(server.get("/metrics").body.contains("ksmith_up 1\n"));
@@ -76,9 +76,9 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
         }
 
         // Figures can be had, so that what follows fails for want of rights and not of tools.
-        assert!(can(&asks("/run/ksmith/view", "{\\\"request\\\":\\\"status\\\"}")));
-        assert!(can("cat /sys/kernel/mm/ksm/pages_sharing"));
-        assert!(can(&format!("head -c 1 {history}")));
+        assert!(can_run(&asks("/run/ksmith/view", "{\\\"request\\\":\\\"status\\\"}")));
+        assert!(can_run("cat /sys/kernel/mm/ksm/pages_sharing"));
+        assert!(can_run(&format!("head -c 1 {history}")));
         let pid = daemon.pid();
         for script in [
             asks("/run/ksmith/view", "{\\\"request\\\":\\\"scan\\\",\\\"passes\\\":1}"),
@@ -106,7 +106,7 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
             "mount -t tmpfs none /mnt".to_owned(),
             "chown root /tmp".to_owned(),
         ] {
-            assert!(!can(&script), "{script}");
+            assert!(!can_run(&script), "{script}");
         }
         assert_eq!(server.get("/api/v1/status").json()["daemon"]["pid"], pid, "the daemon goes on");
         server.running.end();

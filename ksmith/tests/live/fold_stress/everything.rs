@@ -4,12 +4,12 @@ use std::fs;
 use std::time::Instant;
 
 use crate::fold_loop::FoldLoop;
-use crate::support::pool::{Pool, Swap};
+use crate::support::pool::{CgroupPool, SwapArea};
 use crate::support::{self, KernelLock, skipped, vmstat};
 
 use super::kernel_log::KernelLog;
 use super::program::StressProgram;
-use super::restorer::{Restorer, hurry_khugepaged};
+use super::restorer::{RestoringShell, hurry_khugepaged};
 use super::{long_seconds, print_outcome};
 
 const MIB: u64 = 1 << 20;
@@ -34,15 +34,15 @@ fn play(seconds: u64) {
     let Some(mut folds) = FoldLoop::prepare() else { return };
     let Some(program) = StressProgram::compile() else { return };
     // In the order in which other tests take these locks.
-    let swap = Swap::on(512 * MIB);
-    let lock = KernelLock::take();
+    let swap = SwapArea::on(512 * MIB);
+    let lock = KernelLock::acquire();
     let khugepaged = lock.as_ref().and_then(|_| hurry_khugepaged());
     if khugepaged.is_none() {
         skipped("fold stress: khugepaged can't be hurried here");
     }
     // Its memory fits only with swap.
-    let limited = swap.as_ref().and_then(|_| Pool::make(48 * MIB));
-    let victims = Pool::make(48 * MIB);
+    let limited = swap.as_ref().and_then(|_| CgroupPool::make(48 * MIB));
+    let victims = CgroupPool::make(48 * MIB);
     let mut words = vec!["all".to_owned()];
     let mut leftovers = vec!["echo 0 > /sys/kernel/mm/ksm/run".to_owned()];
     if swap.is_some() {
@@ -64,7 +64,7 @@ fn play(seconds: u64) {
         words.push(format!("victims={}", pool.directory().display()));
         leftovers.push(format!("rmdir {}", pool.directory().display()));
     }
-    let _restorer = lock.as_ref().map(|_| Restorer::new(&leftovers));
+    let _restorer = lock.as_ref().map(|_| RestoringShell::new(&leftovers));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
 
     let mut log = KernelLog::from_now();

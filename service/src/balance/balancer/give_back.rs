@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use ksmith_core::balance::Pool;
+use ksmith_core::balance::PoolScope;
 
 use super::super::pool::PoolReader;
 use super::Balancer;
@@ -18,11 +18,11 @@ impl Balancer {
     /// Waits for that for at most `patience`. Returns a sentence for each guest that did not get all.
     pub fn give_back(&mut self, patience: Duration) -> Vec<String> {
         let deadline = Instant::now() + patience;
-        self.look(LOOK.min(patience));
+        self.poll_guests(LOOK.min(patience));
         self.wait_for_resizes(deadline);
         let view = self.view().or_else(|_| {
             // A pool that has lost its limit, or is gone: its memory is the host's then.
-            self.pool = PoolReader::new(self.root.clone(), Pool::Host, self.folded.clone());
+            self.pool = PoolReader::new(self.root.clone(), PoolScope::Host, self.folded.clone());
             self.view()
         });
         let Ok(view) = view else {

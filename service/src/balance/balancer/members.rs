@@ -1,15 +1,15 @@
 //! The guests of a balancer: those of its pool, and the cgroups that the configuration names.
 
 use ksmith_core::guest::Guest;
-use ksmith_host::guests::Target;
-use ksmith_host::hypervisor::{Resize, of_kind};
+use ksmith_host::guests::GuestTarget;
+use ksmith_host::hypervisor::{ResizeMethod, find_by_kind};
 use tracing::{debug, warn};
 
 use super::super::actuators::left_to_proxmox;
 use super::super::first_poll::FirstPoll;
-use super::super::member::{Candidate, Member, is_machine};
+use super::super::member::{BalanceCandidate, PoolMember, is_machine};
 use super::super::pool::is_inside;
-use super::super::worker::{MakeActuator, Worker};
+use super::super::worker::{ActuatorWorker, MakeActuator};
 use super::super::{ActuatorError, actuator, cgroup_actuator};
 use super::Balancer;
 
@@ -22,18 +22,19 @@ impl Balancer {
     ///
     /// Of them, virtual machines and user-mode Linux of the pool count. The cgroups that the configuration names are
     /// added.
-    pub fn discover<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<Target>)>) {
-        let mut found: Vec<(Candidate, Option<MakeActuator>)> = Vec::new();
+    pub fn discover<'a>(&mut self, guests: impl IntoIterator<Item = (&'a Guest, Option<GuestTarget>)>) {
+        let mut found: Vec<(BalanceCandidate, Option<MakeActuator>)> = Vec::new();
         for (guest, target) in guests {
             if !is_machine(guest.kind) || !is_inside(&self.root, &self.config.pool, guest.id().pid()) {
                 continue;
             }
-            let mut candidate = Candidate::of(guest);
+            let mut candidate = BalanceCandidate::from_guest(guest);
             candidate.folded_bytes = self.folded.guest_bytes(guest).unwrap_or(0);
             // A console may appear later than its guest, so may libvirt's record, and Proxmox VE may leave a guest to
             // ksmith.
-            let is_known = |member: &Member| {
-                let may_come = candidate.is_of_proxmox || of_kind(guest.kind).resize() == Resize::Console;
+            let is_known = |member: &PoolMember| {
+                let may_come =
+                    candidate.is_of_proxmox || find_by_kind(guest.kind).resize() == ResizeMethod::Console;
                 (member.worker.is_some() || !may_come) && member.candidate.is_verified == candidate.is_verified
             };
             let is_known = self.members.get(&candidate.key).is_some_and(is_known);
@@ -47,7 +48,7 @@ impl Balancer {
             found.push((candidate, make));
         }
         for path in &self.config.cgroups {
-            let candidate = Candidate::of_cgroup(path);
+            let candidate = BalanceCandidate::from_cgroup(path);
             if found.iter().any(|(it, _)| it.key == candidate.key) {
                 continue;
             }
@@ -61,11 +62,11 @@ impl Balancer {
 
     /// Updates the members to guests with actuators of the caller's.
     #[cfg(test)]
-    pub(in super::super) fn discover_with(&mut self, guests: Vec<(Candidate, MakeActuator)>) {
+    pub(in super::super) fn discover_with(&mut self, guests: Vec<(BalanceCandidate, MakeActuator)>) {
         self.update_members(guests.into_iter().map(|(candidate, make)| (candidate, Some(make))).collect());
     }
 
-    fn update_members(&mut self, found: Vec<(Candidate, Option<MakeActuator>)>) {
+    fn update_members(&mut self, found: Vec<(BalanceCandidate, Option<MakeActuator>)>) {
         let now = self.now();
         let mut known = std::mem::take(&mut self.members);
         for (candidate, make) in found {
@@ -74,15 +75,16 @@ impl Balancer {
                     if make.is_none()
                         || member.worker.is_some() && member.candidate.is_verified == candidate.is_verified =>
                 {
-                    Member { candidate, ..member }
+                    PoolMember { candidate, ..member }
                 }
                 // A new guest, one that is verified only now, or one that could not be resized and perhaps can now.
                 old => {
                     self.numbers += 1;
                     let (sender, account) = (self.sender.clone(), candidate.accountable());
-                    let worker =
-                        make.map(|make| Worker::new(self.numbers, make, sender, &self.pool_of_threads, account));
-                    Member {
+                    let worker = make.map(|make| {
+                        ActuatorWorker::new(self.numbers, make, sender, &self.pool_of_threads, account)
+                    });
+                    PoolMember {
                         number: self.numbers,
                         candidate,
                         worker,

@@ -1,9 +1,9 @@
 //! Orders of the operator: hold a guest, give it memory or take it.
 
 use ksmith_core::balance::ResizeRange;
-use ksmith_core::guest::{NotOne, find};
+use ksmith_core::guest::{FindGuestError, find};
 
-use super::super::member::Order;
+use super::super::member::ResizeOrder;
 use super::Balancer;
 
 /// The reason of a step that no policy decided.
@@ -11,7 +11,7 @@ const ORDERED: &str = "ordered";
 
 /// An order that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ordered {
+pub struct AcceptedOrder {
     /// The key of the guest.
     pub key: String,
     /// The name of the guest.
@@ -27,7 +27,7 @@ pub struct Ordered {
 pub enum OrderError {
     /// The name means no guest, or several.
     #[error(transparent)]
-    NotOne(#[from] NotOne),
+    NotOne(#[from] FindGuestError),
     /// The guest can't do it.
     #[error("{0}")]
     Refused(String),
@@ -38,7 +38,7 @@ impl Balancer {
     ///
     /// # Errors
     /// There is none, or there are several.
-    pub fn find(&self, wanted: &str) -> Result<(String, String), NotOne> {
+    pub fn find(&self, wanted: &str) -> Result<(String, String), FindGuestError> {
         let candidates = self.members.values().map(|member| &member.candidate);
         find(candidates, wanted).map(|found| (found.key.clone(), found.name.clone()))
     }
@@ -60,7 +60,7 @@ impl Balancer {
         })
     }
 
-    /// Describes the effect of [`hold`](Self::hold) without applying it.
+    /// Describes the effect of [`hold`](Self::bound_plan) without applying it.
     ///
     /// # Errors
     /// There is no such guest.
@@ -69,22 +69,22 @@ impl Balancer {
         Ok(if is_held { format!("{name} would be left alone") } else { format!("{name} would be balanced again") })
     }
 
-    /// Starts an operator's resize, in steps: down to the guest's floor, or up to its whole. [`ordered`](Self::ordered)
+    /// Starts an operator's resize, in steps: down to the guest's floor, or up to its whole. [`ordered`](Self::order_outcome)
     /// reports its end.
     ///
     /// # Errors
     /// There is no such guest, or it can't be resized.
-    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, OrderError> {
+    pub fn order(&mut self, wanted: &str, gives: bool, bytes: u64) -> Result<AcceptedOrder, OrderError> {
         let ordered = self.plan_order(wanted, gives, bytes)?;
         let now = self.now();
-        let Ordered { key, wanted_bytes, .. } = &ordered;
+        let AcceptedOrder { key, wanted_bytes, .. } = &ordered;
         if let Some(member) = self.members.get_mut(key) {
-            member.ordered = Some(Order { gives, wanted_bytes: *wanted_bytes });
+            member.ordered = Some(ResizeOrder { gives, wanted_bytes: *wanted_bytes });
             if !member.is_busy() {
-                member.looking = member.worker.as_ref().is_some_and(|worker| worker.look(true));
+                member.looking = member.worker.as_ref().is_some_and(|worker| worker.request_figures(true));
             }
         }
-        self.bounds.note(key, now);
+        self.bounds.record_resize(key, now);
         Ok(ordered)
     }
 
@@ -92,7 +92,7 @@ impl Balancer {
     ///
     /// # Errors
     /// As [`order`](Self::order).
-    pub fn plan_order(&self, wanted: &str, gives: bool, bytes: u64) -> Result<Ordered, OrderError> {
+    pub fn plan_order(&self, wanted: &str, gives: bool, bytes: u64) -> Result<AcceptedOrder, OrderError> {
         let (key, name) = self.find(wanted)?;
         let refuse = |why: String| Err(OrderError::Refused(why));
         let Some(member) = self.members.get(&key) else { return refuse(format!("{name} has ended")) };
@@ -110,11 +110,11 @@ impl Balancer {
         let to =
             if gives { look.given_bytes.saturating_add(bytes) } else { look.given_bytes.saturating_sub(bytes) };
         let wanted_bytes = to.min(look.whole_bytes);
-        Ok(Ordered { key, name, from_bytes: look.given_bytes, wanted_bytes })
+        Ok(AcceptedOrder { key, name, from_bytes: look.given_bytes, wanted_bytes })
     }
 
     /// Returns the amount that a guest has after its order; `None` while the order is under way.
-    pub fn ordered(&self, key: &str) -> Option<Result<u64, String>> {
+    pub fn order_outcome(&self, key: &str) -> Option<Result<u64, String>> {
         let Some(member) = self.members.get(key) else { return Some(Err("it has ended".to_owned())) };
         if member.ordered.is_some() {
             return None;
@@ -142,9 +142,9 @@ impl Balancer {
         }
     }
 
-    fn next_step(&mut self, key: &str, order: Order) -> Option<(u64, u64)> {
+    fn next_step(&mut self, key: &str, order: ResizeOrder) -> Option<(u64, u64)> {
         let now = self.now();
-        self.bounds.note(key, now);
+        self.bounds.record_resize(key, now);
         let pool = self.pool.read(now).unwrap_or_default();
         let member = self.members.get(key)?;
         let terms = member.candidate.terms(&self.config);
@@ -152,7 +152,7 @@ impl Balancer {
         // The operator may do what a policy may not. Whether the guest can was checked before.
         (view.can_take, view.can_give, view.held, view.trouble) = (true, true, false, None);
         view.ceiling_bytes = view.whole_bytes;
-        let to = ResizeRange::of(&view, &pool, &self.config).bound(order.wanted_bytes);
+        let to = ResizeRange::for_guest(&view, &pool, &self.config).bound(order.wanted_bytes);
         // A granule beyond the wanted amount is not reversed.
         order.moves(view.given_bytes, to).then_some((view.given_bytes, to))
     }

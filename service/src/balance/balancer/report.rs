@@ -1,9 +1,9 @@
 //! The report of a balancer's last turn.
 
-use ksmith_core::balance::{self, Action, Pool, ResizeRange};
+use ksmith_core::balance::{self, BalanceAction, PoolScope, ResizeRange};
 
 use super::Balancer;
-use ksmith_core::model::{BalanceReport, Done, GuestRow};
+use ksmith_core::model::{BalanceReport, GuestRow, ResizeRecord};
 
 impl Balancer {
     /// Returns the report of the last turn.
@@ -12,7 +12,7 @@ impl Balancer {
         let now = self.now();
         let rows = turn.view.guests.iter().map(|guest| {
             let action = turn.plan.actions.iter().find_map(|action| match action {
-                Action::Resize { key, to_bytes, reason, .. } if *key == guest.key => {
+                BalanceAction::Resize { key, to_bytes, reason, .. } if *key == guest.key => {
                     Some((*to_bytes, reason.clone()))
                 }
                 _ => None,
@@ -22,7 +22,7 @@ impl Balancer {
             GuestRow {
                 way: abilities.map(|it| it.way.to_owned()),
                 why_not: abilities.and_then(|it| it.why_not.clone()),
-                least_bytes: ResizeRange::of(guest, &turn.view.pool, &self.config).floor_bytes,
+                least_bytes: ResizeRange::for_guest(guest, &turn.view.pool, &self.config).floor_bytes,
                 to_bytes: action.as_ref().map(|(to, _)| *to),
                 reason: action.map(|(_, reason)| reason),
                 guest: guest.clone(),
@@ -30,22 +30,21 @@ impl Balancer {
         });
         let marks = self.config.marks(&turn.view.pool);
         let merging = turn.plan.actions.iter().filter_map(|action| match action {
-            Action::Ksm { step, reason } => Some((step.clone(), reason.clone())),
-            Action::Resize { .. } => None,
+            BalanceAction::Ksm { step, reason } => Some((step.clone(), reason.clone())),
+            BalanceAction::Resize { .. } => None,
         });
-        let recent = self
-            .done
-            .iter()
-            .rev()
-            .map(|(then, done)| Done { seconds_ago: now.saturating_sub(*then).as_secs_f64(), ..done.clone() });
+        let recent = self.done.iter().rev().map(|(then, done)| ResizeRecord {
+            seconds_ago: now.saturating_sub(*then).as_secs_f64(),
+            ..done.clone()
+        });
         Some(BalanceReport {
             is_enabled: self.config.enabled,
             policy: self.policy.name().to_owned(),
             state: turn.plan.reason.state.to_owned(),
             reason: turn.plan.reason.text.clone(),
             pool_name: match &self.config.pool {
-                Pool::Host => "host".to_owned(),
-                Pool::Cgroup(path) => path.clone(),
+                PoolScope::Host => "host".to_owned(),
+                PoolScope::Cgroup(path) => path.clone(),
             },
             pool: turn.view.pool,
             low_bytes: marks.low,

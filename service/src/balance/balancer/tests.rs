@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ksmith_core::balance::Inside;
+use ksmith_core::balance::ReportedFigures;
 use ksmith_host::act::StateDir;
 use tempfile::TempDir;
 
-use super::super::member::Candidate;
+use super::super::member::BalanceCandidate;
 use super::super::worker::MakeActuator;
-use super::super::{Abilities, Actuator, ActuatorError, Look};
+use super::super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(200);
 
 /// The behaviour of a fake guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Manner {
+enum FakeManner {
     Honest,
     Hangs,
     Ignores,
@@ -27,63 +27,64 @@ enum Manner {
 }
 
 #[derive(Debug)]
-struct Fake {
+struct FakeActuator {
     given: Arc<Mutex<u64>>,
     used: u64,
-    manner: Manner,
+    manner: FakeManner,
     /// True once the guest was prepared for resizes, which writes to it.
     prepared: Arc<AtomicBool>,
 }
 
 const WHOLE: u64 = 1000 * MIB;
 
-impl Actuator for Fake {
+impl MemoryActuator for FakeActuator {
     fn prepare(&mut self) {
         self.prepared.store(true, Ordering::Release);
     }
 
-    fn look(&mut self) -> Result<Look, ActuatorError> {
+    fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError> {
         match self.manner {
-            Manner::Hangs => std::thread::sleep(SOON * 3),
-            Manner::Garbage => return Err(ActuatorError::Nonsense("blah".to_owned())),
+            FakeManner::Hangs => std::thread::sleep(SOON * 3),
+            FakeManner::Garbage => return Err(ActuatorError::Nonsense("blah".to_owned())),
             _ => {}
         }
         let given_bytes = *self.given.lock().unwrap();
-        let inside = Inside { available_bytes: Some(given_bytes - self.used), ..Inside::default() };
-        Ok(Look { given_bytes, whole_bytes: WHOLE, resident_bytes: given_bytes, inside })
+        let inside =
+            ReportedFigures { available_bytes: Some(given_bytes - self.used), ..ReportedFigures::default() };
+        Ok(ActuatorFigures { given_bytes, whole_bytes: WHOLE, resident_bytes: given_bytes, inside })
     }
 
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
         match self.manner {
-            Manner::ExitsWhenResized => return Err(ActuatorError::Gone),
-            Manner::Ignores => {}
+            FakeManner::ExitsWhenResized => return Err(ActuatorError::Gone),
+            FakeManner::Ignores => {}
             _ => *self.given.lock().unwrap() = to_bytes,
         }
         Ok(*self.given.lock().unwrap())
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities { way: "fake", can_take: true, can_give: true, step_bytes: MIB, why_not: None }
+    fn abilities(&self) -> ActuatorAbilities {
+        ActuatorAbilities { way: "fake", can_take: true, can_give: true, step_bytes: MIB, why_not: None }
     }
 }
 
-struct Stage {
+struct BalancerStage {
     tree: TempDir,
     balancer: Balancer,
     given: BTreeMap<String, Arc<Mutex<u64>>>,
     prepared: BTreeMap<String, Arc<AtomicBool>>,
 }
 
-impl Stage {
-    fn new(guests: &[(&str, u64, Manner)]) -> Self {
+impl BalancerStage {
+    fn new(guests: &[(&str, u64, FakeManner)]) -> Self {
         Self::with(guests, |candidate| candidate)
     }
 
     /// Creates the same stage with candidates changed by `change`.
-    fn with(guests: &[(&str, u64, Manner)], change: impl Fn(Candidate) -> Candidate) -> Self {
+    fn with(guests: &[(&str, u64, FakeManner)], change: impl Fn(BalanceCandidate) -> BalanceCandidate) -> Self {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
-        let (ledger, holds) = (Ledger::open(&directory).unwrap(), Holds::open(&directory).unwrap());
+        let (ledger, holds) = (MemoryLedger::open(&directory).unwrap(), HoldList::open(&directory).unwrap());
         let config = BalanceConfig { cooldown_seconds: 0.001, ..BalanceConfig::default() };
         let mut stage = Self {
             balancer: Balancer::new(Root::at(tree.path()), config, ledger, holds),
@@ -98,10 +99,10 @@ impl Stage {
             stage.given.insert(name.to_owned(), Arc::clone(&given));
             let prepared = Arc::new(AtomicBool::new(false));
             stage.prepared.insert(name.to_owned(), Arc::clone(&prepared));
-            let candidate = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup(name) };
+            let candidate = BalanceCandidate { whole_bytes: WHOLE, ..BalanceCandidate::from_cgroup(name) };
             let make = Box::new(move || {
                 let (given, prepared) = (Arc::clone(&given), Arc::clone(&prepared));
-                Ok(Box::new(Fake { given, used: used * MIB, manner, prepared }) as Box<dyn Actuator>)
+                Ok(Box::new(FakeActuator { given, used: used * MIB, manner, prepared }) as Box<dyn MemoryActuator>)
             }) as MakeActuator;
             found.push((change(candidate), make));
         }
@@ -121,7 +122,7 @@ impl Stage {
     }
 
     /// One turn, with all that it decides carried out.
-    fn turn(&mut self, patience: Duration) -> Turn {
+    fn turn(&mut self, patience: Duration) -> BalanceTurn {
         std::thread::sleep(Duration::from_millis(2));
         let turn = self.balancer.decide(patience).unwrap().clone();
         self.balancer.carry_out();
@@ -145,7 +146,7 @@ impl Stage {
         let ordered = self.balancer.order(name, gives, mib * MIB).map_err(|why| why.to_string())?;
         let answers = self.balancer.answers();
         loop {
-            if let Some(outcome) = self.balancer.ordered(&ordered.key) {
+            if let Some(outcome) = self.balancer.order_outcome(&ordered.key) {
                 return outcome.map(|bytes| bytes / MIB);
             }
             self.balancer.accept(answers.recv_timeout(SOON).unwrap());
@@ -155,7 +156,7 @@ impl Stage {
 
 #[test]
 fn memory_is_taken_while_the_pool_is_short_and_comes_back() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 900, Manner::Honest)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest), ("b", 900, FakeManner::Honest)]);
     assert_eq!(stage.turn(SOON).plan.actions, []);
     stage.pool(10_000, 900);
     stage.turn(SOON);
@@ -175,7 +176,7 @@ fn memory_is_taken_while_the_pool_is_short_and_comes_back() {
 
 #[test]
 fn a_guest_that_hangs_does_not_delay_the_others() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("hangs", 200, Manner::Hangs)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest), ("hangs", 200, FakeManner::Hangs)]);
     stage.pool(10_000, 900);
     stage.turn(SHORT);
     assert_eq!(stage.given("a"), 950);
@@ -186,7 +187,8 @@ fn a_guest_that_hangs_does_not_delay_the_others() {
 
 #[test]
 fn a_guest_that_ignores_its_balloon_or_answers_garbage_is_left_alone() {
-    let mut stage = Stage::new(&[("ignores", 200, Manner::Ignores), ("garbage", 200, Manner::Garbage)]);
+    let mut stage =
+        BalancerStage::new(&[("ignores", 200, FakeManner::Ignores), ("garbage", 200, FakeManner::Garbage)]);
     stage.pool(10_000, 900);
     for _ in 0..4 {
         stage.turn(SOON);
@@ -198,7 +200,8 @@ fn a_guest_that_ignores_its_balloon_or_answers_garbage_is_left_alone() {
 
 #[test]
 fn a_guest_that_exits_during_a_resize_is_removed_and_no_other() {
-    let mut stage = Stage::new(&[("exits", 200, Manner::ExitsWhenResized), ("a", 200, Manner::Honest)]);
+    let mut stage =
+        BalancerStage::new(&[("exits", 200, FakeManner::ExitsWhenResized), ("a", 200, FakeManner::Honest)]);
     stage.pool(10_000, 900);
     stage.turn(SOON);
     stage.turn(SOON);
@@ -210,8 +213,8 @@ fn a_guest_that_exits_during_a_resize_is_removed_and_no_other() {
 
 #[test]
 fn an_order_may_take_down_to_the_floor_and_give_up_to_the_whole() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 200, Manner::Ignores)]);
-    stage.balancer.look(SOON);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest), ("b", 200, FakeManner::Ignores)]);
+    stage.balancer.poll_guests(SOON);
     assert_eq!(stage.ordered("a", false, 120), Ok(880));
     assert_eq!(stage.ordered("a", true, 20), Ok(900));
     // Its use, and a reserve of 50 MiB.
@@ -223,7 +226,7 @@ fn an_order_may_take_down_to_the_floor_and_give_up_to_the_whole() {
 
 #[test]
 fn a_held_guest_is_left_alone_by_the_policy_and_not_by_an_order() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("b", 200, Manner::Honest)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest), ("b", 200, FakeManner::Honest)]);
     assert!(stage.balancer.hold("a", true).unwrap().contains("left alone from now on"));
     stage.pool(10_000, 900);
     stage.turn(SOON);
@@ -236,8 +239,8 @@ fn a_held_guest_is_left_alone_by_the_policy_and_not_by_an_order() {
 
 #[test]
 fn at_the_end_no_more_is_given_back_than_the_pool_has() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
-    stage.balancer.look(SOON);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest)]);
+    stage.balancer.poll_guests(SOON);
     stage.ordered("a", false, 700).unwrap();
     stage.pool(10_000, 600);
     let notes = stage.balancer.give_back(SOON);
@@ -247,30 +250,34 @@ fn at_the_end_no_more_is_given_back_than_the_pool_has() {
 
 #[test]
 fn at_the_end_guests_that_could_not_be_asked_are_named() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest)]);
     let path = stage.tree.path().join("sys/fs/cgroup/other");
     std::fs::create_dir_all(&path).unwrap();
     let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
-    let entry = super::super::ledger::Entry {
+    let entry = super::super::ledger::LedgerEntry {
         key: "cgroup:other".to_owned(),
         name: "other".to_owned(),
-        kind: ksmith_core::guest::Kind::new("container"),
+        kind: ksmith_core::guest::GuestKind::new("container"),
         process: ksmith_core::sample::ProcessId { pid: 0, start_ticks: 0 },
         whole_bytes: 100 * MIB,
         given_bytes: 40 * MIB,
         libvirt: None,
-        cgroup: Some(super::super::ledger::CgroupWas { path: "other".to_owned(), inode, high: "max".to_owned() }),
+        cgroup: Some(super::super::ledger::OriginalCgroup {
+            path: "other".to_owned(),
+            inode,
+            high: "max".to_owned(),
+        }),
     };
-    stage.balancer.ledger.note(entry).unwrap();
+    stage.balancer.ledger.record_entry(entry).unwrap();
     assert_eq!(stage.balancer.give_back(SOON), ["other has 40 of its 100 MiB; later: ksmith restore"]);
 }
 
 #[test]
 fn a_pool_that_has_lost_its_limit_does_not_keep_what_was_taken() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
-    stage.balancer.look(SOON);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest)]);
+    stage.balancer.poll_guests(SOON);
     stage.ordered("a", false, 100).unwrap();
-    let pool = Pool::Cgroup("gone".to_owned());
+    let pool = PoolScope::Cgroup("gone".to_owned());
     stage.balancer.configure(BalanceConfig { pool, ..stage.balancer.config.clone() });
     assert!(stage.balancer.decide(SOON).is_err());
     assert_eq!(stage.balancer.give_back(SOON), [] as [String; 0]);
@@ -279,7 +286,7 @@ fn a_pool_that_has_lost_its_limit_does_not_keep_what_was_taken() {
 
 #[test]
 fn a_guest_that_does_not_follow_is_still_asked() {
-    let mut stage = Stage::new(&[("ignores", 200, Manner::Ignores)]);
+    let mut stage = BalancerStage::new(&[("ignores", 200, FakeManner::Ignores)]);
     stage.pool(10_000, 900);
     for _ in 0..4 {
         stage.turn(SOON);
@@ -292,8 +299,8 @@ fn a_guest_that_does_not_follow_is_still_asked() {
 
 #[test]
 fn an_order_during_a_planned_step_is_carried_out_after_it() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
-    stage.balancer.look(SOON);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest)]);
+    stage.balancer.poll_guests(SOON);
     stage.ordered("a", false, 500).unwrap();
     // The policy gives while the operator takes.
     stage.balancer.resize("cgroup:a", 500 * MIB, 600 * MIB, String::new());
@@ -302,8 +309,8 @@ fn an_order_during_a_planned_step_is_carried_out_after_it() {
 
 #[test]
 fn a_new_guest_that_could_not_be_resized_at_first_is_tried_again() {
-    let mut stage = Stage::new(&[]);
-    let candidate = Candidate { whole_bytes: WHOLE, ..Candidate::of_cgroup("late") };
+    let mut stage = BalancerStage::new(&[]);
+    let candidate = BalanceCandidate { whole_bytes: WHOLE, ..BalanceCandidate::from_cgroup("late") };
     let tries = Arc::new(Mutex::new(0));
     let make = Box::new(move || {
         *tries.lock().unwrap() += 1;
@@ -311,8 +318,12 @@ fn a_new_guest_that_could_not_be_resized_at_first_is_tried_again() {
             1..5 => Err(ActuatorError::Unable("there is no cgroup late".to_owned())),
             _ => {
                 let given = Arc::new(Mutex::new(WHOLE));
-                Ok(Box::new(Fake { given, used: 200 * MIB, manner: Manner::Honest, prepared: Arc::default() })
-                    as Box<dyn Actuator>)
+                Ok(Box::new(FakeActuator {
+                    given,
+                    used: 200 * MIB,
+                    manner: FakeManner::Honest,
+                    prepared: Arc::default(),
+                }) as Box<dyn MemoryActuator>)
             }
         }
     }) as MakeActuator;
@@ -333,7 +344,7 @@ fn a_new_guest_that_could_not_be_resized_at_first_is_tried_again() {
 
 #[test]
 fn no_turn_waits_for_a_new_guest_that_hangs() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest), ("hangs", 200, Manner::Hangs)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest), ("hangs", 200, FakeManner::Hangs)]);
     stage.balancer.poll_new_guests();
     stage.pool(10_000, 900);
     let answers = stage.balancer.answers();
@@ -346,7 +357,7 @@ fn no_turn_waits_for_a_new_guest_that_hangs() {
 
 #[test]
 fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
-    let mut stage = Stage::new(&[("a", 200, Manner::Honest)]);
+    let mut stage = BalancerStage::new(&[("a", 200, FakeManner::Honest)]);
     stage.turn(SOON);
     std::fs::remove_file(stage.tree.path().join("proc/meminfo")).unwrap();
     assert!(stage.balancer.decide(SOON).is_err());
@@ -354,9 +365,11 @@ fn a_pool_that_cannot_be_looked_at_is_an_error_and_nothing_is_done() {
 }
 
 /// A candidate of an ordinary user, if its name says so.
-fn of_its_user(candidate: Candidate) -> Candidate {
+fn of_its_user(candidate: BalanceCandidate) -> BalanceCandidate {
     match candidate.name.starts_with("user") {
-        true => Candidate { is_verified: false, user: Some("alice".to_owned()), uid: Some(1000), ..candidate },
+        true => {
+            BalanceCandidate { is_verified: false, user: Some("alice".to_owned()), uid: Some(1000), ..candidate }
+        }
         false => candidate,
     }
 }
@@ -364,13 +377,14 @@ fn of_its_user(candidate: Candidate) -> Candidate {
 #[test]
 fn one_user_with_guests_that_hang_uses_up_no_threads_and_delays_no_other_guest() {
     let names: Vec<String> = (0..300).map(|n| format!("user-{n}")).collect();
-    let spoofs = names.iter().map(|name| (name.as_str(), 100, Manner::Hangs));
-    let guests: Vec<_> = spoofs.chain([("web", 100, Manner::Honest), ("db", 100, Manner::Honest)]).collect();
-    let mut stage = Stage::with(&guests, of_its_user);
+    let spoofs = names.iter().map(|name| (name.as_str(), 100, FakeManner::Hangs));
+    let guests: Vec<_> =
+        spoofs.chain([("web", 100, FakeManner::Honest), ("db", 100, FakeManner::Honest)]).collect();
+    let mut stage = BalancerStage::with(&guests, of_its_user);
     assert_eq!(stage.balancer.pool_of_threads.threads(), 0, "nothing is asked before it is needed");
-    stage.balancer.look(SHORT);
+    stage.balancer.poll_guests(SHORT);
     while ["web", "db"].iter().any(|name| stage.balancer.members[&format!("cgroup:{name}")].known.is_none()) {
-        stage.balancer.look(SHORT);
+        stage.balancer.poll_guests(SHORT);
     }
     assert!(stage.balancer.pool_of_threads.threads() <= LIMITS.threads);
 }
@@ -378,10 +392,13 @@ fn one_user_with_guests_that_hang_uses_up_no_threads_and_delays_no_other_guest()
 #[test]
 fn a_guest_that_is_not_verified_is_left_alone_unless_the_operator_trusts_its_user() {
     for (users, is_balanced) in [(vec![], false), (vec!["alice"], true), (vec!["a*"], true), (vec!["bob"], false)] {
-        let mut stage = Stage::with(&[("user", 100, Manner::Honest), ("web", 100, Manner::Honest)], of_its_user);
+        let mut stage = BalancerStage::with(
+            &[("user", 100, FakeManner::Honest), ("web", 100, FakeManner::Honest)],
+            of_its_user,
+        );
         let users = users.into_iter().map(str::to_owned).collect();
         stage.balancer.configure(BalanceConfig { users, cooldown_seconds: 0.001, ..BalanceConfig::default() });
-        stage.balancer.look(SOON);
+        stage.balancer.poll_guests(SOON);
         let view = stage.balancer.view().unwrap();
         let of = |name: &str| view.guests.iter().find(|guest| guest.name == name).unwrap();
         assert!(of("web").can_take && of("web").can_give && of("web").trouble.is_none());
@@ -392,12 +409,13 @@ fn a_guest_that_is_not_verified_is_left_alone_unless_the_operator_trusts_its_use
 
 #[test]
 fn a_claim_gets_no_terms_no_hold_and_no_name() {
-    let mut stage = Stage::new(&[]);
+    let mut stage = BalancerStage::new(&[]);
     let rule = toml::from_str("name = 'web'\nclass = 'gold'\nfloor_mib = 512").unwrap();
     stage.balancer.configure(BalanceConfig { rule: vec![rule], ..BalanceConfig::default() });
-    let verified = Candidate { uuid: Some("aa".to_owned()), ..Candidate::of_cgroup("web") };
-    let claims = Candidate { key: "7:7".to_owned(), is_verified: false, uid: Some(1000), ..verified.clone() };
-    let gold = |candidate: &Candidate| candidate.terms(&stage.balancer.config).class.name == "gold";
+    let verified = BalanceCandidate { uuid: Some("aa".to_owned()), ..BalanceCandidate::from_cgroup("web") };
+    let claims =
+        BalanceCandidate { key: "7:7".to_owned(), is_verified: false, uid: Some(1000), ..verified.clone() };
+    let gold = |candidate: &BalanceCandidate| candidate.terms(&stage.balancer.config).class.name == "gold";
     assert!(gold(&verified) && !gold(&claims));
     assert!(
         verified.names_in_holds().any(|name| name == "aa") && !claims.names_in_holds().any(|name| name == "aa")
@@ -411,10 +429,13 @@ fn a_claim_gets_no_terms_no_hold_and_no_name() {
 
 #[test]
 fn only_guests_that_are_balanced_or_ordered_to_are_prepared() {
-    let guests = [("held", 300, Manner::Honest), ("free", 300, Manner::Honest), ("claims", 300, Manner::Honest)];
-    let mut stage =
-        Stage::with(&guests, |candidate| Candidate { is_verified: candidate.name != "claims", ..candidate });
-    let prepared = |stage: &Stage| {
+    let guests =
+        [("held", 300, FakeManner::Honest), ("free", 300, FakeManner::Honest), ("claims", 300, FakeManner::Honest)];
+    let mut stage = BalancerStage::with(&guests, |candidate| BalanceCandidate {
+        is_verified: candidate.name != "claims",
+        ..candidate
+    });
+    let prepared = |stage: &BalancerStage| {
         let is = |name: &&str| stage.prepared[*name].load(Ordering::Acquire);
         ["held", "free", "claims"].into_iter().filter(is).collect::<Vec<_>>()
     };
@@ -428,7 +449,7 @@ fn only_guests_that_are_balanced_or_ordered_to_are_prepared() {
     // The operator may do what a policy may not.
     let ordered = stage.balancer.order("held", false, 100 * MIB).unwrap();
     let answers = stage.balancer.answers();
-    while stage.balancer.ordered(&ordered.key).is_none() {
+    while stage.balancer.order_outcome(&ordered.key).is_none() {
         stage.balancer.accept(answers.recv_timeout(SOON).unwrap());
     }
     assert_eq!(prepared(&stage), ["held", "free"]);

@@ -6,14 +6,14 @@ use super::STALE_SECONDS;
 ///
 /// Statistics are seconds old, and a take by them would leave a guest that fills its memory less than its reserve.
 #[derive(Debug, Default)]
-pub(super) struct Filling {
+pub(super) struct FillRate {
     /// The second of the statistics, and the bytes that the guest used.
     told: Vec<(u64, u64)>,
 }
 
-impl Filling {
+impl FillRate {
     /// Records the bytes used at the statistics of this second.
-    pub(super) fn note(&mut self, second: u64, used_bytes: u64) {
+    pub(super) fn record_usage(&mut self, second: u64, used_bytes: u64) {
         match self.told.last() {
             Some((last, _)) if *last == second => return,
             // The clock was set back.
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn the_fastest_of_the_recent_statistics_counts() {
-        let mut filling = Filling::default();
+        let mut filling = FillRate::default();
         assert_eq!(filling.bytes_per_second(), 0);
         for (second, used, rate) in [
             (10, 100, 0),
@@ -52,19 +52,19 @@ mod tests {
             (28, 110, 5),
             (32, 0, 0),
         ] {
-            filling.note(second, used);
+            filling.record_usage(second, used);
             assert_eq!(filling.bytes_per_second(), rate, "{second}");
         }
     }
 
     #[test]
     fn a_clock_that_is_set_begins_anew() {
-        let mut filling = Filling::default();
+        let mut filling = FillRate::default();
         for (second, used) in [(100, 0), (50, 1000), (9000, 1_000_000)] {
-            filling.note(second, used);
+            filling.record_usage(second, used);
             assert_eq!(filling.bytes_per_second(), 0, "{second}");
         }
-        filling.note(9001, 1_000_004);
+        filling.record_usage(9001, 1_000_004);
         assert_eq!(filling.bytes_per_second(), 4);
     }
 }

@@ -17,10 +17,10 @@ fn stepped() -> Duration {
 
 /// An in-memory QEMU with a balloon that follows its target down to `stops_at`.
 #[derive(Debug, Clone)]
-struct Qemu(Arc<Mutex<Inner>>);
+struct FakeQemu(Arc<Mutex<FakeQemuState>>);
 
 #[derive(Debug)]
-struct Inner {
+struct FakeQemuState {
     actual: u64,
     stops_at: u64,
     available: u64,
@@ -34,7 +34,7 @@ struct Inner {
     silent_after: Option<usize>,
 }
 
-impl Monitor for Qemu {
+impl QmpMonitor for FakeQemu {
     fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
         let mut qemu = self.0.lock().unwrap();
         if qemu.silent_after == Some(qemu.targets.len()) {
@@ -63,17 +63,17 @@ impl Monitor for Qemu {
     }
 }
 
-fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, Ledger) {
+fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, FakeQemu, BalloonActuator, MemoryLedger) {
     let tree = tempfile::tempdir().unwrap();
-    let ledger = Ledger::open(&ksmith_host::act::StateDir::at(tree.path().join("state"))).unwrap();
+    let ledger = MemoryLedger::open(&ksmith_host::act::StateDir::at(tree.path().join("state"))).unwrap();
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let id = ProcessId {
         pid: std::process::id(),
         start_ticks: ksmith_core::kernel::PidStat::parse(&text).unwrap().start_ticks,
     };
-    let guests = ksmith_host::guests::Guests::new(Root::host(), ksmith_host::guests::Uri::default());
+    let guests = ksmith_host::guests::GuestTracker::new(Root::host(), ksmith_host::guests::LibvirtUri::default());
     let target = guests.target_by_id(id.into()).unwrap();
-    let qemu = Inner {
+    let qemu = FakeQemuState {
         actual: 100 * MIB,
         stops_at,
         available,
@@ -83,13 +83,23 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, Qemu, Balloon, 
         major_faults: 0,
         silent_after: None,
     };
-    let qemu = Qemu(Arc::new(Mutex::new(qemu)));
-    let account = Account::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
+    let qemu = FakeQemu(Arc::new(Mutex::new(qemu)));
+    let account = LedgerAccount::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
     let device = Some("/machine/peripheral/b".to_owned());
-    let (rates, takes, filling) = (Rates::default(), Takes::default(), Filling::default());
+    let (rates, takes, filling) = (CounterRates::default(), RecentTakes::default(), FillRate::default());
     let (root, gives_way, clock) = (Root::host(), false, stepped);
-    let balloon =
-        Balloon { root, target, device, account, rates, takes, filling, gives_way, is_prepared: false, clock };
+    let balloon = BalloonActuator {
+        root,
+        target,
+        device,
+        account,
+        rates,
+        takes,
+        filling,
+        gives_way,
+        is_prepared: false,
+        clock,
+    };
     (tree, qemu, balloon, ledger)
 }
 
@@ -121,8 +131,8 @@ fn an_old_word_is_not_taken_twice() {
     assert_eq!(inside.available_bytes, Some(50 * MIB), "40 MiB were taken since it said 90");
     // 50 MiB are left, whatever it goes on saying.
     assert_eq!(balloon.do_resize(&mut qemu, MIB).unwrap(), 10 * MIB + reserve(100 * MIB));
-    let mut takes = Takes::default();
-    (0..3).for_each(|second| takes.note(Duration::from_secs(10 + second), 1 << second));
+    let mut takes = RecentTakes::default();
+    (0..3).for_each(|second| takes.record_take(Duration::from_secs(10 + second), 1 << second));
     assert_eq!([9, 11, 12, 13].map(|second| takes.since(Duration::from_secs(second))), [7, 6, 4, 0]);
 }
 
@@ -136,8 +146,8 @@ fn a_take_right_after_a_word_counts_however_the_clocks_stand_to_each_other() {
             let told_at = day(word).as_secs();
             let earliest = earliest(look, day(look), told_at);
             assert!(earliest <= word && word - earliest < millis(1000), "{offset}: {earliest:?}");
-            let mut takes = Takes::default();
-            takes.note(take, 7);
+            let mut takes = RecentTakes::default();
+            takes.record_take(take, 7);
             assert_eq!(takes.since(earliest), 7, "{offset}: {word:?} {take:?} {look:?}");
         }
     }
@@ -173,11 +183,14 @@ fn a_take_of_which_nothing_came_is_taken_back_and_counts_no_more_once_it_is_old(
 
     let (_tree, mut qemu, mut balloon, _ledger) = silent();
     let then = balloon.takes.under_way.unwrap().begun;
-    let see = |balloon: &mut Balloon, seconds, bytes| balloon.takes.see(then + Duration::from_secs(seconds), bytes);
+    let see = |balloon: &mut BalloonActuator, seconds, bytes| {
+        balloon.takes.see(then + Duration::from_secs(seconds), bytes)
+    };
     see(&mut balloon, STALE_SECONDS, 90 * MIB);
     assert_eq!(balloon.takes.since(Duration::MAX), 40 * MIB, "it may still go on");
     see(&mut balloon, STALE_SECONDS + 1, 90 * MIB);
-    let counted = |balloon: &Balloon| (balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO));
+    let counted =
+        |balloon: &BalloonActuator| (balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO));
     assert_eq!(counted(&balloon), (0, 10 * MIB));
     see(&mut balloon, STALE_SECONDS + 2, 88 * MIB);
     assert_eq!(counted(&balloon).1, 12 * MIB, "a driver that wakes late is counted as far as it comes");
@@ -223,7 +236,7 @@ fn faults_are_counted_over_the_time_between_two_tellings_of_the_guest() {
 #[test]
 fn what_a_guest_will_have_filled_before_it_tells_again_is_not_taken() {
     // Statistics of 12 s ago, and those of 4 s ago: 16 MiB in 8 s.
-    let told = |qemu: &Qemu, age: u64, total: u64, available: u64| {
+    let told = |qemu: &FakeQemu, age: u64, total: u64, available: u64| {
         let mut qemu = qemu.0.lock().unwrap();
         (qemu.age, qemu.total, qemu.available) = (age, Some(total), available);
     };
@@ -276,9 +289,9 @@ fn a_clock_that_is_set_hides_no_memory_of_a_guest() {
 }
 
 /// A monitor that records the properties that it is told to set.
-struct Noting(Vec<String>, u64);
+struct RecordingMonitor(Vec<String>, u64);
 
-impl Monitor for Noting {
+impl QmpMonitor for RecordingMonitor {
     fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
         if command == "qom-get" {
             return Ok(json!(self.1));
@@ -291,7 +304,7 @@ impl Monitor for Noting {
 #[test]
 fn statistics_are_switched_on_once() {
     for (interval, told) in [(0, 1), (2, 0)] {
-        let mut monitor = Noting(Vec::new(), interval);
+        let mut monitor = RecordingMonitor(Vec::new(), interval);
         assert_eq!(switch_statistics_on(&mut monitor, "/machine/balloon"), told == 1);
         assert_eq!(monitor.0, vec!["qom-set guest-stats-polling-interval"; told]);
     }
@@ -301,6 +314,6 @@ fn statistics_are_switched_on_once() {
 fn a_ledger_to_read_says_so_and_no_guest_is_written_to() {
     let directory = tempfile::tempdir().unwrap();
     let state = ksmith_host::act::StateDir::at(directory.path());
-    assert!(Ledger::open_to_read(&state).unwrap().is_to_read());
-    assert!(!Ledger::open(&state).unwrap().is_to_read());
+    assert!(MemoryLedger::open_to_read(&state).unwrap().is_to_read());
+    assert!(!MemoryLedger::open(&state).unwrap().is_to_read());
 }

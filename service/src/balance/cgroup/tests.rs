@@ -26,12 +26,12 @@ fn tree() -> tempfile::TempDir {
     tree
 }
 
-fn ledger(tree: &Path) -> Ledger {
-    Ledger::open(&StateDir::at(tree.join("state"))).unwrap()
+fn ledger(tree: &Path) -> MemoryLedger {
+    MemoryLedger::open(&StateDir::at(tree.join("state"))).unwrap()
 }
 
-fn open(tree: &Path, ledger: &Ledger) -> Result<Cgroup, ActuatorError> {
-    Cgroup::of(&Root::at(tree), "/machine.slice/web", "web", ledger)
+fn open(tree: &Path, ledger: &MemoryLedger) -> Result<CgroupActuator, ActuatorError> {
+    CgroupActuator::open(&Root::at(tree), "/machine.slice/web", "web", ledger)
 }
 
 fn text(tree: &Path, file: &str) -> String {
@@ -41,7 +41,7 @@ fn text(tree: &Path, file: &str) -> String {
 #[test]
 fn it_is_looked_at() {
     let tree = tree();
-    let look = open(tree.path(), &ledger(tree.path())).unwrap().look().unwrap();
+    let look = open(tree.path(), &ledger(tree.path())).unwrap().read_figures().unwrap();
     assert_eq!((look.whole_bytes, look.given_bytes, look.resident_bytes), (100 * MIB, 100 * MIB, 60 * MIB));
     assert_eq!(look.inside.available_bytes, Some(60 * MIB));
     assert_eq!((look.inside.cache_bytes, look.inside.psi_some_percent), (Some(30 * MIB), Some(1.5)));
@@ -60,7 +60,7 @@ fn the_limit_stays_above_what_is_used_and_the_old_one_comes_back() {
     assert_eq!((entry.given_bytes, entry.cgroup.unwrap().high), (62 * MIB, "max".to_owned()));
     // The next ksmith knows the whole, though memory.high says less now.
     let mut next = open(tree.path(), &ledger).unwrap();
-    assert_eq!(next.look().unwrap().whole_bytes, 100 * MIB);
+    assert_eq!(next.read_figures().unwrap().whole_bytes, 100 * MIB);
     assert_eq!(next.resize(80 * MIB).unwrap(), 80 * MIB);
     assert_eq!(text(tree.path(), "memory.high"), (80 * MIB).to_string());
     assert_eq!(next.resize(u64::MAX).unwrap(), 100 * MIB);
@@ -76,14 +76,14 @@ fn another_cgroup_of_that_name_owes_nothing_and_one_that_is_gone_is_gone() {
     old.resize(70 * MIB).unwrap();
     let directory = tree.path().join("sys/fs/cgroup/machine.slice/web");
     fs::rename(&directory, directory.with_file_name("old")).unwrap();
-    assert!(matches!(old.look(), Err(ActuatorError::Gone)));
+    assert!(matches!(old.read_figures(), Err(ActuatorError::Gone)));
     fs::create_dir(&directory).unwrap();
     for file in ["memory.max", "memory.current", "memory.stat"] {
         fs::copy(directory.with_file_name("old").join(file), directory.join(file)).unwrap();
     }
     fs::write(directory.join("memory.high"), "max\n").unwrap();
     let mut new = open(tree.path(), &ledger).unwrap();
-    assert_eq!(new.look().unwrap().given_bytes, 100 * MIB);
+    assert_eq!(new.read_figures().unwrap().given_bytes, 100 * MIB);
     assert!(ledger.entries().is_empty());
     // And this one's kernel is old.
     assert!(!new.abilities().can_take);
@@ -94,7 +94,8 @@ fn another_cgroup_of_that_name_owes_nothing_and_one_that_is_gone_is_gone() {
 fn a_cgroup_that_can_not_be_resized_says_why() {
     let tree = tree();
     let ledger = ledger(tree.path());
-    let why = |path: &str| Cgroup::of(&Root::at(tree.path()), path, "k", &ledger).unwrap_err().to_string();
+    let why =
+        |path: &str| CgroupActuator::open(&Root::at(tree.path()), path, "k", &ledger).unwrap_err().to_string();
     assert!(why("/").contains("no limits"));
     assert!(why("/../../etc").contains("no limits"));
     assert!(why("/none").contains("there is no cgroup"));

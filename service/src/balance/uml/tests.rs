@@ -4,18 +4,18 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use ksmith_host::act::StateDir;
-use ksmith_host::guests::{Guests, Uri};
+use ksmith_host::guests::{GuestTracker, LibvirtUri};
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
 /// A guest behind a real socket: 100 MiB, of which 10 are its kernel's.
 #[derive(Debug)]
-struct Guest {
+struct ConsoleGuest {
     free: u64,
     cache: u64,
     taken: u64,
-    manner: Manner,
+    manner: ConsoleManner,
     /// Its kernel's PSI, if it has one, and the number of requests for it.
     pressure: Option<&'static str>,
     asked: u32,
@@ -25,7 +25,7 @@ struct Guest {
 
 /// The behaviour of the guest.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Manner {
+enum ConsoleManner {
     Honest,
     /// Says OK and does nothing.
     Lazy,
@@ -39,9 +39,9 @@ enum Manner {
     Needy,
 }
 
-impl Guest {
+impl ConsoleGuest {
     fn answer(&mut self, command: &str) -> Option<(bool, String)> {
-        if self.manner == Manner::Babbling {
+        if self.manner == ConsoleManner::Babbling {
             return Some((false, "MemTotal: plenty\n".to_owned()));
         }
         let Some(change) = command.strip_prefix("config mem=") else {
@@ -69,13 +69,13 @@ impl Guest {
         };
         let bytes: u64 = change[1..].trim_end_matches('K').parse::<u64>().unwrap() * KIB;
         match self.manner {
-            Manner::Lazy => {}
-            Manner::Refusing => return Some((true, "Can't plug memory".to_owned())),
+            ConsoleManner::Lazy => {}
+            ConsoleManner::Refusing => return Some((true, "Can't plug memory".to_owned())),
             _ if change.starts_with('-') => {
                 // It stops half way and says nothing of it.
                 let given = bytes.min(self.free);
                 (self.free, self.taken) = (self.free - given, self.taken + given);
-                if self.manner == Manner::Needy
+                if self.manner == ConsoleManner::Needy
                     && self.used == 0
                     && self.free + self.cache < reserve(100 * MIB) + STEP
                 {
@@ -88,11 +88,11 @@ impl Guest {
                 (self.free, self.taken) = (self.free + back, self.taken - back);
             }
         }
-        (self.manner != Manner::Mute).then(|| (false, String::new()))
+        (self.manner != ConsoleManner::Mute).then(|| (false, String::new()))
     }
 }
 
-fn serve(path: &Path, guest: Arc<Mutex<Guest>>) {
+fn serve(path: &Path, guest: Arc<Mutex<ConsoleGuest>>) {
     let socket = UnixDatagram::bind(path).unwrap();
     std::thread::spawn(move || {
         let mut buffer = [0; 1024];
@@ -107,37 +107,37 @@ fn serve(path: &Path, guest: Arc<Mutex<Guest>>) {
     });
 }
 
-struct Stage {
+struct UmlStage {
     _tree: tempfile::TempDir,
-    guest: Arc<Mutex<Guest>>,
-    uml: Uml,
-    ledger: Ledger,
+    guest: Arc<Mutex<ConsoleGuest>>,
+    uml: UmlActuator,
+    ledger: MemoryLedger,
 }
 
-fn stage(manner: Manner) -> Stage {
+fn stage(manner: ConsoleManner) -> UmlStage {
     let tree = tempfile::tempdir().unwrap();
-    let guest = Arc::new(Mutex::new(Guest {
+    let guest = Arc::new(Mutex::new(ConsoleGuest {
         free: 20 * MIB,
         cache: 60 * MIB,
         taken: 0,
-        manner: Manner::Honest,
+        manner: ConsoleManner::Honest,
         pressure: None,
         asked: 0,
         used: 0,
     }));
     let path = tree.path().join("mconsole");
     serve(&path, Arc::clone(&guest));
-    let ledger = Ledger::open(&StateDir::at(tree.path().join("state"))).unwrap();
+    let ledger = MemoryLedger::open(&StateDir::at(tree.path().join("state"))).unwrap();
     let text = fs::read_to_string("/proc/self/stat").unwrap();
     let start_ticks = ksmith_core::kernel::PidStat::parse(&text).unwrap().start_ticks;
     let id = ProcessId { pid: std::process::id(), start_ticks };
-    let target = Guests::new(Root::host(), Uri::default()).target_by_id(id.into()).unwrap();
-    let uml = Uml::with(&Root::host(), Mconsole::at(path).unwrap(), &target, "u", &ledger).unwrap();
+    let target = GuestTracker::new(Root::host(), LibvirtUri::default()).target_by_id(id.into()).unwrap();
+    let uml = UmlActuator::with(&Root::host(), Mconsole::at(path).unwrap(), &target, "u", &ledger).unwrap();
     guest.lock().unwrap().manner = manner;
-    Stage { _tree: tree, guest, uml, ledger }
+    UmlStage { _tree: tree, guest, uml, ledger }
 }
 
-impl Stage {
+impl UmlStage {
     fn taken(&self) -> u64 {
         self.guest.lock().unwrap().taken
     }
@@ -145,7 +145,7 @@ impl Stage {
 
 #[test]
 fn what_is_taken_is_what_the_guest_really_gave_down_to_its_reserve() {
-    let mut stage = stage(Manner::Honest);
+    let mut stage = stage(ConsoleManner::Honest);
     let given = stage.uml.resize(70 * MIB).unwrap();
     assert_eq!((given, stage.taken()), (70 * MIB, 30 * MIB));
     let given = stage.uml.resize(0).unwrap();
@@ -164,7 +164,7 @@ fn what_is_taken_is_what_the_guest_really_gave_down_to_its_reserve() {
 
 #[test]
 fn a_guest_that_comes_to_need_its_reserve_gets_as_much_back() {
-    let mut stage = stage(Manner::Needy);
+    let mut stage = stage(ConsoleManner::Needy);
     let given = stage.uml.resize(0).unwrap();
     let (left, used) = {
         let guest = stage.guest.lock().unwrap();
@@ -177,7 +177,7 @@ fn a_guest_that_comes_to_need_its_reserve_gets_as_much_back() {
 
 #[test]
 fn a_guest_that_says_ok_and_gives_nothing_is_left_soon_without_an_entry() {
-    let mut stage = stage(Manner::Lazy);
+    let mut stage = stage(ConsoleManner::Lazy);
     let started = Instant::now();
     assert_eq!(stage.uml.resize(0).unwrap(), 100 * MIB);
     assert!(started.elapsed() < Duration::from_secs(20));
@@ -186,33 +186,33 @@ fn a_guest_that_says_ok_and_gives_nothing_is_left_soon_without_an_entry() {
 
 #[test]
 fn a_refusal_or_a_malformed_answer_is_an_error_without_an_entry() {
-    let mut refusing = stage(Manner::Refusing);
+    let mut refusing = stage(ConsoleManner::Refusing);
     assert!(matches!(refusing.uml.resize(0), Err(ActuatorError::Refused { .. })));
     assert!(refusing.ledger.entries().is_empty());
-    let mut babbling = stage(Manner::Babbling);
-    assert!(matches!(babbling.uml.look(), Err(ActuatorError::Nonsense(_))));
+    let mut babbling = stage(ConsoleManner::Babbling);
+    assert!(matches!(babbling.uml.read_figures(), Err(ActuatorError::Nonsense(_))));
     assert!(matches!(babbling.uml.resize(0), Err(ActuatorError::Nonsense(_))));
     assert!(babbling.ledger.entries().is_empty());
 }
 
 #[test]
 fn a_step_that_is_unsure_while_the_ledger_is_put_right_does_no_harm() {
-    let mut stage = stage(Manner::Honest);
+    let mut stage = stage(ConsoleManner::Honest);
     stage.uml.resize(70 * MIB).unwrap();
     // The guest's figures and the host's measure in the worst order.
     stage.uml.unsure = Some(50 * MIB);
-    assert_eq!(stage.uml.look().unwrap().given_bytes, 70 * MIB);
+    assert_eq!(stage.uml.read_figures().unwrap().given_bytes, 70 * MIB);
 }
 
 #[test]
 fn a_step_without_an_answer_counts_as_taken_until_the_guest_was_seen() {
-    let mut stage = stage(Manner::Mute);
-    stage.uml.look().unwrap();
+    let mut stage = stage(ConsoleManner::Mute);
+    stage.uml.read_figures().unwrap();
     assert!(matches!(stage.uml.resize(90 * MIB), Err(ActuatorError::Silent { .. })));
     let noted = 100 * MIB - stage.ledger.entries()[0].given_bytes;
     assert!(noted >= stage.taken() && stage.taken() > 0);
-    stage.guest.lock().unwrap().manner = Manner::Honest;
-    assert_eq!(stage.uml.look().unwrap().given_bytes, 100 * MIB - stage.taken());
+    stage.guest.lock().unwrap().manner = ConsoleManner::Honest;
+    assert_eq!(stage.uml.read_figures().unwrap().given_bytes, 100 * MIB - stage.taken());
     // Another ksmith, which knows the ledger alone, gives back at least as much.
     assert_eq!(stage.uml.resize(100 * MIB).unwrap(), 100 * MIB);
     assert_eq!(stage.taken(), 0);
@@ -220,12 +220,12 @@ fn a_step_without_an_answer_counts_as_taken_until_the_guest_was_seen() {
 
 #[test]
 fn its_kernels_own_pressure_is_told_and_one_without_is_asked_once() {
-    let mut stage = stage(Manner::Honest);
+    let mut stage = stage(ConsoleManner::Honest);
     stage.guest.lock().unwrap().pressure = Some("some avg10=7.25 avg60=0.00 avg300=0.00 total=9\n");
-    assert_eq!(stage.uml.look().unwrap().inside.psi_some_percent, Some(7.25));
-    let mut stage = self::stage(Manner::Honest);
+    assert_eq!(stage.uml.read_figures().unwrap().inside.psi_some_percent, Some(7.25));
+    let mut stage = self::stage(ConsoleManner::Honest);
     for _ in 0..3 {
-        assert_eq!(stage.uml.look().unwrap().inside.psi_some_percent, None);
+        assert_eq!(stage.uml.read_figures().unwrap().inside.psi_some_percent, None);
     }
     assert_eq!(stage.guest.lock().unwrap().asked, 1);
 }

@@ -6,50 +6,50 @@ use std::time::Duration;
 
 use ksmith_core::decide::POLICIES;
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::Plan;
+use ksmith_core::sim::GuestPlan;
 use ksmith_host::observe::ProcessEvent;
 
-use crate::daemon::Message;
-use crate::testing::{Scene, World};
+use crate::daemon::DaemonMessage;
+use crate::testing::{DaemonScene, SimulatedWorld};
 
 /// It has the table of all faults.
 const DOCUMENT: &str = include_str!("../../../../docs/internals/reliability.md");
 
 /// The effect of a fault in each second, by the number of the second since it began.
-type Each = fn(&mut World, u64);
+type Each = fn(&mut SimulatedWorld, u64);
 
 /// A fault, how many seconds it lasts, what happens in each, and at its end.
-struct Fault {
+struct HostFault {
     name: &'static str,
     seconds: u64,
     each: Each,
-    end: fn(&mut World),
+    end: fn(&mut SimulatedWorld),
 }
 
-const FAULTS: [Fault; 8] = [
-    Fault { name: "the daemon is stopped for 10 s", seconds: 1, each: stop, end: |_| () },
-    Fault { name: "the host is suspended for 8 h", seconds: 1, each: suspend, end: |_| () },
-    Fault { name: "a program writes every setting each second", seconds: 21, each: meddle, end: |_| () },
-    Fault {
+const FAULTS: [HostFault; 8] = [
+    HostFault { name: "the daemon is stopped for 10 s", seconds: 1, each: stop, end: |_| () },
+    HostFault { name: "the host is suspended for 8 h", seconds: 1, each: suspend, end: |_| () },
+    HostFault { name: "a program writes every setting each second", seconds: 21, each: meddle, end: |_| () },
+    HostFault {
         name: "a program stops ksmd each second",
         seconds: 30,
         each: |world, _| write(world, Knob::Run, 0),
         end: |_| (),
     },
-    Fault {
+    HostFault {
         name: "a program unmerges each second",
         seconds: 5,
         each: |world, _| write(world, Knob::Run, 2),
         end: |_| (),
     },
-    Fault {
+    HostFault {
         name: "no setting can be written",
         seconds: 30,
         each: |world, _| world.is_read_only = true,
         end: writable,
     },
-    Fault { name: "10,000 processes in half a minute", seconds: 30, each: churn, end: |_| () },
-    Fault { name: "1,000 mergeable processes in 2 s", seconds: 2, each: bomb, end: |_| () },
+    HostFault { name: "10,000 processes in half a minute", seconds: 30, each: churn, end: |_| () },
+    HostFault { name: "1,000 mergeable processes in 2 s", seconds: 2, each: bomb, end: |_| () },
 ];
 
 /// The seconds at which a fault begins: in the first scan, and under the policy that parks ksmd soon, while it is
@@ -65,20 +65,20 @@ const END: u64 = 115;
 
 const PAGES: u32 = 1024;
 
-fn stop(world: &mut World, _second: u64) {
+fn stop(world: &mut SimulatedWorld, _second: u64) {
     world.stand_still(Duration::from_secs(10));
 }
 
-fn suspend(world: &mut World, _second: u64) {
+fn suspend(world: &mut SimulatedWorld, _second: u64) {
     world.suspended += Duration::from_secs(8 * 3600);
 }
 
 /// The kernel refuses some of it, as it may.
-fn write(world: &mut World, knob: Knob, value: u64) {
+fn write(world: &mut SimulatedWorld, knob: Knob, value: u64) {
     let _ = world.machine.write(knob, value);
 }
 
-fn meddle(world: &mut World, second: u64) {
+fn meddle(world: &mut SimulatedWorld, second: u64) {
     for (knob, values) in [
         (Knob::AdvisorMode, [0, 1, 0]),
         (Knob::PagesToScan, [0, 1, 100_000]),
@@ -90,27 +90,27 @@ fn meddle(world: &mut World, second: u64) {
     }
 }
 
-fn writable(world: &mut World) {
+fn writable(world: &mut SimulatedWorld) {
     world.is_read_only = false;
 }
 
-fn churn(world: &mut World, second: u64) {
+fn churn(world: &mut SimulatedWorld, second: u64) {
     for number in 0..334 {
         let stops = world.machine.now() + Duration::from_secs(1);
-        world.machine.start(Plan::new(format!("short-{second}-{number}")).equal(2, 4).stopping_at(stops));
+        world.machine.start(GuestPlan::new(format!("short-{second}-{number}")).equal(2, 4).stopping_at(stops));
     }
 }
 
-fn bomb(world: &mut World, second: u64) {
+fn bomb(world: &mut SimulatedWorld, second: u64) {
     for number in 0..500 {
         let stops = world.machine.now() + Duration::from_secs(20);
-        world.machine.start(Plan::new(format!("bomb-{second}-{number}")).equal(3, 16).stopping_at(stops));
+        world.machine.start(GuestPlan::new(format!("bomb-{second}-{number}")).equal(3, 16).stopping_at(stops));
     }
 }
 
 /// The outcome of a run.
 #[derive(Debug, PartialEq)]
-struct Run {
+struct FaultRun {
     /// Pages saved before the end, of those that stay.
     saved: u64,
     /// The longest time between two turns behind the fault.
@@ -118,9 +118,9 @@ struct Run {
 }
 
 /// Runs a daemon with this policy. A clone of its guests starts behind the fault.
-fn run(policy: &str, fault: Option<(&'static Fault, u64)>) -> Run {
-    let mut scene = Scene::new(&format!("[policy]\nkind = \"{policy}\"\n{}", settings(policy)));
-    let guest = |name: &str| Plan::new(name).equal(1, PAGES).unique(256);
+fn run(policy: &str, fault: Option<(&'static HostFault, u64)>) -> FaultRun {
+    let mut scene = DaemonScene::new(&format!("[policy]\nkind = \"{policy}\"\n{}", settings(policy)));
+    let guest = |name: &str| GuestPlan::new(name).equal(1, PAGES).unique(256);
     for name in ["a", "b"] {
         scene.world().machine.start(guest(name));
     }
@@ -129,7 +129,7 @@ fn run(policy: &str, fault: Option<(&'static Fault, u64)>) -> Run {
             scene.at(moment + second, move |world| (fault.each)(world, second));
             // As the kernel tells of each: at once.
             let events = (1..200).flat_map(|pid| [ProcessEvent::Exec(pid), ProcessEvent::Exited(pid)]).collect();
-            scene.send_at(moment + second, Message::Processes(events));
+            scene.send_at(moment + second, DaemonMessage::Processes(events));
         }
         scene.at(moment + fault.seconds, fault.end);
     }
@@ -141,7 +141,7 @@ fn run(policy: &str, fault: Option<(&'static Fault, u64)>) -> Run {
     scene.at(END, move |world| sender.send(world.machine.truly_saved_pages()).unwrap());
     scene.run().unwrap();
     let world = scene.world();
-    Run {
+    FaultRun {
         saved: receiver.recv().unwrap(),
         longest: world.turns.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(Duration::MAX),
     }
@@ -157,7 +157,7 @@ fn settings(policy: &str) -> &'static str {
 
 #[test]
 fn every_fault_of_the_host_is_survived_under_each_policy() {
-    let usual: Vec<Run> = POLICIES.iter().map(|policy| run(policy.name, None)).collect();
+    let usual: Vec<FaultRun> = POLICIES.iter().map(|policy| run(policy.name, None)).collect();
     let mut table = String::from("| fault | times | lost |\n|---|---|---|");
     let mut lost = Vec::new();
     for fault in &FAULTS {

@@ -4,16 +4,16 @@ use ksmith_core::knobs::Knob;
 use ksmith_host::observe::ProcessEvent;
 
 use super::HELD;
-use crate::control::{Answer, Hold, Request};
-use crate::daemon::Message;
-use crate::testing::Scene;
+use crate::control::{ControlReply, ControlRequest, HoldRequest};
+use crate::daemon::DaemonMessage;
+use crate::testing::DaemonScene;
 
 #[test]
 fn a_process_event_that_matters_brings_the_turn_forward() {
-    let mut scene = Scene::new(HELD);
-    scene.send_at(12, Message::Processes(vec![ProcessEvent::Started(9)]));
+    let mut scene = DaemonScene::new(HELD);
+    scene.send_at(12, DaemonMessage::Processes(vec![ProcessEvent::Started(9)]));
     scene.at(13, |world| world.is_urgent = true);
-    scene.send_at(13, Message::Processes(vec![ProcessEvent::Exec(9), ProcessEvent::Exited(10)]));
+    scene.send_at(13, DaemonMessage::Processes(vec![ProcessEvent::Exec(9), ProcessEvent::Exited(10)]));
     scene.at(14, |_| {});
     scene.run().unwrap();
     let world = scene.world();
@@ -24,27 +24,27 @@ fn a_process_event_that_matters_brings_the_turn_forward() {
 
 #[test]
 fn endless_questions_do_not_keep_the_policy_from_its_turn() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let mut waiting = Vec::new();
     for second in 1..40 {
         for _ in 0..50 {
-            waiting.push(scene.ask_at(second, Request::Status));
+            waiting.push(scene.ask_at(second, ControlRequest::Status));
         }
     }
     scene.at(20, |world| world.machine.write(Knob::PagesToScan, 77).unwrap());
     scene.at(39, |world| assert_eq!(world.knob(Knob::PagesToScan), 321));
     scene.run().unwrap();
-    assert!(waiting.iter().all(|(answers, _)| matches!(answers.recv(), Ok(Answer::Status(_)))));
+    assert!(waiting.iter().all(|(answers, _)| matches!(answers.recv(), Ok(ControlReply::Status(_)))));
     let turns = &scene.world().turns;
     assert!(turns.windows(2).all(|pair| pair[1] - pair[0] <= Duration::from_secs(10)), "{turns:?}");
 }
 
 #[test]
 fn the_status_names_the_policy_and_its_reason() {
-    let mut scene = Scene::new(HELD);
-    let (answers, _waiting) = scene.ask_at(3, Request::Status);
+    let mut scene = DaemonScene::new(HELD);
+    let (answers, _waiting) = scene.ask_at(3, ControlRequest::Status);
     scene.run().unwrap();
-    let Answer::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
     let daemon = status.daemon.unwrap();
     assert_eq!((daemon.policy.as_str(), daemon.pid), ("fixed", std::process::id()));
     assert_eq!(daemon.uptime_seconds, 3.0);
@@ -53,22 +53,22 @@ fn the_status_names_the_policy_and_its_reason() {
 
 #[test]
 fn guests_are_answered_by_the_registry() {
-    let mut scene = Scene::new(HELD);
-    scene.world().machine.start(ksmith_core::sim::Plan::new("one").equal(1, 16));
-    let (answers, _waiting) = scene.ask_at(3, Request::Guests);
-    let (noted, _noted_waits) = scene.ask_at(3, Request::Switched { pid: 1, on: true });
+    let mut scene = DaemonScene::new(HELD);
+    scene.world().machine.start(ksmith_core::sim::GuestPlan::new("one").equal(1, 16));
+    let (answers, _waiting) = scene.ask_at(3, ControlRequest::Guests);
+    let (noted, _noted_waits) = scene.ask_at(3, ControlRequest::Switched { pid: 1, on: true });
     scene.run().unwrap();
-    let Answer::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
     assert_eq!(report.guests.len(), 1);
-    assert_eq!(noted.recv().unwrap(), Answer::Noted);
+    assert_eq!(noted.recv().unwrap(), ControlReply::Noted);
 }
 
 #[test]
 fn balance_answers_through_the_daemon() {
-    let mut scene = Scene::new(HELD);
-    let (answers, _waiting) =
-        scene.ask_at(3, Request::Hold(Hold { guest: "none".to_owned(), release: false, dry_run: false }));
+    let mut scene = DaemonScene::new(HELD);
+    let (answers, _waiting) = scene
+        .ask_at(3, ControlRequest::Hold(HoldRequest { guest: "none".to_owned(), release: false, dry_run: false }));
     scene.run().unwrap();
-    let Answer::NoGuest { message } = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::NoGuest { message } = answers.recv().unwrap() else { panic!("another answer") };
     assert!(message.contains("there is no guest \"none\""), "{message}");
 }

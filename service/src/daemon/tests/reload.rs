@@ -1,16 +1,16 @@
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::Plan;
+use ksmith_core::sim::GuestPlan;
 
 use super::HELD;
-use crate::control::{Answer, Request};
-use crate::daemon::Message;
-use crate::testing::Scene;
+use crate::control::{ControlReply, ControlRequest};
+use crate::daemon::DaemonMessage;
+use crate::testing::DaemonScene;
 use ksmith_core::decide::PolicyKind;
 use ksmith_host::signals::Signal;
 
 #[test]
 fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.reload_at(5, &HELD.replace("321", "654"));
     scene.at(6, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
     scene.reload_at(10, &HELD.replace("321", "many"));
@@ -19,7 +19,7 @@ fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
     scene.at(30, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
     let file = scene.config_file();
     scene.at(35, move |_| std::fs::remove_file(file).unwrap());
-    scene.send_at(36, Message::Signal(Signal::Reload));
+    scene.send_at(36, DaemonMessage::Signal(Signal::Reload));
     scene.at(50, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
     let outcome = scene.run().unwrap();
     for said in [
@@ -34,21 +34,21 @@ fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
 
 #[test]
 fn the_policy_of_the_command_line_outlives_a_reload() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.source.policy = PolicyKind::find("score");
     scene.reload_at(5, HELD);
-    let (answers, _waiting) = scene.ask_at(6, Request::Status);
+    let (answers, _waiting) = scene.ask_at(6, ControlRequest::Status);
     let outcome = scene.run().unwrap();
     assert!(outcome.log.contains("configuration read again; policy score"), "{}", outcome.log);
-    let Answer::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
     assert_eq!(status.daemon.unwrap().policy, "score");
 }
 
 #[test]
 fn a_reload_that_changes_no_policy_starts_nothing_over() {
-    let mut scene = Scene::new("");
-    scene.world().machine.start(Plan::new("one").equal(1, 4096));
-    scene.world().machine.start(Plan::new("two").equal(1, 4096));
+    let mut scene = DaemonScene::new("");
+    scene.world().machine.start(GuestPlan::new("one").equal(1, 4096));
+    scene.world().machine.start(GuestPlan::new("two").equal(1, 4096));
     scene.at(59, |world| {
         assert_eq!(world.knob(Knob::Run), 0, "parked");
         world.told.push(world.machine.sample().ksm.full_scans.get().unwrap().to_string());
@@ -66,11 +66,11 @@ fn a_reload_that_changes_no_policy_starts_nothing_over() {
 
 #[test]
 fn what_takes_effect_at_a_restart_only_is_said() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let (file, other) = (scene.config_file(), scene.complete(HELD).replace("/users", "/others"));
     let other = other.replace("/control\"", "/control2\"");
     scene.at(4, move |_| std::fs::write(file, other).unwrap());
-    scene.send_at(5, Message::Signal(Signal::Reload));
+    scene.send_at(5, DaemonMessage::Signal(Signal::Reload));
     let log = scene.run().unwrap().log;
     assert!(log.contains("[optin] has changed; its socket, group and worth take effect when"), "{log}");
     assert!(log.contains("[daemon] has changed; that takes effect when"), "{log}");
@@ -79,12 +79,12 @@ fn what_takes_effect_at_a_restart_only_is_said() {
 #[test]
 fn domains_that_this_kernel_can_not_keep_apart_are_refused_at_the_start_and_later() {
     let one = "[domains]\nmode = \"one\"\nadmit = \"a\"\n";
-    let mut scene = Scene::new(one);
+    let mut scene = DaemonScene::new(one);
     scene.set_release("6.1.0-50-cloud-amd64");
     let why = scene.run().unwrap_err().to_string();
     assert!(why.contains("can't be kept on Linux 6.1") && why.contains("docs/how-to/domains.md"), "{why}");
 
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.set_release("6.1.0-50-cloud-amd64");
     scene.reload_at(5, one);
     scene.at(10, |world| world.machine.write(Knob::PagesToScan, 100).unwrap());
@@ -97,7 +97,7 @@ fn domains_that_this_kernel_can_not_keep_apart_are_refused_at_the_start_and_late
         outcome.log
     );
 
-    let mut scene = Scene::new(one);
+    let mut scene = DaemonScene::new(one);
     scene.set_release("6.11.0");
     scene.at(5, |_| ());
     scene.run().unwrap();

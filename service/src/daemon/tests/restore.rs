@@ -6,17 +6,17 @@ use std::path::Path;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ksmith_core::controller::Controller;
-use ksmith_host::act::{Control, StateDir};
+use ksmith_core::controller::PolicyController;
+use ksmith_host::act::{KsmControl, StateDir};
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::Observer;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
 use sd_notify::NotifyState;
 
 use super::HELD;
-use crate::daemon::{Daemon, Environment, Message, plan};
-use crate::testing::Scene;
+use crate::daemon::{Daemon, DaemonEnvironment, DaemonMessage, plan};
+use crate::testing::DaemonScene;
 
 /// Ends the daemon at its first wait, or panics there.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct EndsAtOnce {
     panics: bool,
 }
 
-impl Environment for EndsAtOnce {
+impl DaemonEnvironment for EndsAtOnce {
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -33,9 +33,9 @@ impl Environment for EndsAtOnce {
         crate::testing::BEGIN
     }
 
-    fn receive(&mut self, _: &Receiver<Message>, _: Instant) -> Result<Message, RecvTimeoutError> {
+    fn receive(&mut self, _: &Receiver<DaemonMessage>, _: Instant) -> Result<DaemonMessage, RecvTimeoutError> {
         assert!(!self.panics, "in the middle of a burst");
-        Ok(Message::Signal(Signal::End))
+        Ok(DaemonMessage::Signal(Signal::End))
     }
 
     fn notify(&mut self, _: &[NotifyState<'_>]) {}
@@ -76,8 +76,8 @@ fn make_tree(root: &Path) {
 
 fn host(root: &Path, dry_run: bool) -> LiveHost {
     let root = Root::at(root);
-    let control = Control::take(&root, &StateDir::of(&root), dry_run, false).unwrap();
-    LiveHost::new(Observer::new(root), control)
+    let control = KsmControl::acquire(&root, &StateDir::from_root(&root), dry_run, false).unwrap();
+    LiveHost::new(HostObserver::new(root), control)
 }
 
 /// The kernel shows the mode in use in brackets; a file shows what was written.
@@ -87,7 +87,7 @@ fn is_restored(root: &Path) -> bool {
 
 #[test]
 fn an_ended_daemon_restores_every_setting_and_removes_its_journal() {
-    let scene = Scene::new(&HELD.replace("run = 0", "run = 0, smart_scan = 0, advisor_mode = \"none\""));
+    let scene = DaemonScene::new(&HELD.replace("run = 0", "run = 0, smart_scan = 0, advisor_mode = \"none\""));
     make_tree(scene.root());
     let config = scene.source.load().unwrap();
     let daemon = Daemon::new(host(scene.root(), false), EndsAtOnce { panics: false }, config, scene.source.clone());
@@ -104,7 +104,7 @@ fn an_ended_daemon_restores_every_setting_and_removes_its_journal() {
 
 #[test]
 fn a_panic_restores_every_setting() {
-    let scene = Scene::new(&HELD.replace("run = 0", "run = 0, advisor_mode = \"none\""));
+    let scene = DaemonScene::new(&HELD.replace("run = 0", "run = 0, advisor_mode = \"none\""));
     make_tree(scene.root());
     let config = scene.source.load().unwrap();
     let host = host(scene.root(), false);
@@ -115,11 +115,12 @@ fn a_panic_restores_every_setting() {
 
 #[test]
 fn a_dry_run_says_what_it_would_do_and_does_nothing() {
-    let scene = Scene::new(HELD);
+    let scene = DaemonScene::new(HELD);
     make_tree(scene.root());
     fs::write(scene.root().join("sys/kernel/mm/ksm/advisor_mode"), "[none] scan-time\n").unwrap();
     let config = scene.source.load().unwrap();
-    let mut controller = Controller::new(host(scene.root(), true), config.policy().unwrap(), config.limits.clone());
+    let mut controller =
+        PolicyController::new(host(scene.root(), true), config.policy().unwrap(), config.limits.clone());
     let (reason, knobs) = plan(&controller.tick());
     assert_eq!(knobs.to_string(), "pages_to_scan=321 run=0", "{reason}");
     assert_eq!((ksm(scene.root(), "run").as_str(), ksm(scene.root(), "pages_to_scan").as_str()), ("1", "100"));

@@ -1,39 +1,39 @@
 use ksmith_core::balance::KsmStep;
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::Plan;
+use ksmith_core::sim::GuestPlan;
 
 use crossbeam_channel::{Receiver, bounded};
 
 use super::HELD;
-use crate::control::{Answer, NOTHING_TO_SCAN, Request, Waiting};
-use crate::daemon::Message;
-use crate::testing::{Scene, World};
-use crate::user_socket::{Done, Refusal, ScanQueue, UserScan};
+use crate::control::{ControlReply, ControlRequest, NOTHING_TO_SCAN, PeerGuard};
+use crate::daemon::DaemonMessage;
+use crate::testing::{DaemonScene, SimulatedWorld};
+use crate::user_socket::{Done, RefusalKind, ScanQueue, UserScan};
 
-fn with_two_clones(config: &str) -> Scene {
-    let scene = Scene::new(config);
+fn with_two_clones(config: &str) -> DaemonScene {
+    let scene = DaemonScene::new(config);
     for name in ["one", "two"] {
-        scene.world().machine.start(Plan::new(name).equal(1, 4096));
+        scene.world().machine.start(GuestPlan::new(name).equal(1, 4096));
     }
     scene
 }
 
-fn scan(passes: u64, max_cpu: Option<f64>) -> Request {
-    Request::Scan { passes, max_cpu }
+fn scan(passes: u64, max_cpu: Option<f64>) -> ControlRequest {
+    ControlRequest::Scan { passes, max_cpu }
 }
 
 /// Sends a request of a user for a scan.
-fn ask_as(scene: &mut Scene, seconds: u64, user: u32, passes: u64) -> (Receiver<Done>, Waiting) {
+fn ask_as(scene: &mut DaemonScene, seconds: u64, user: u32, passes: u64) -> (Receiver<Done>, PeerGuard) {
     let (reply, answers) = bounded(1);
-    let (waiting, peer) = crate::control::waiting();
+    let (waiting, peer) = crate::control::watch_peer();
     let queue = ScanQueue::default();
     assert!(queue.add(UserScan { passes, user, reply, peer }));
-    scene.send_at(seconds, Message::UserScans(queue));
+    scene.send_at(seconds, DaemonMessage::UserScans(queue));
     (answers, waiting)
 }
 
-fn refusal(answer: Answer) -> String {
-    let Answer::Error { message } = answer else { panic!("another answer: {answer:?}") };
+fn refusal(answer: ControlReply) -> String {
+    let ControlReply::Error { message } = answer else { panic!("another answer: {answer:?}") };
     message
 }
 
@@ -46,7 +46,7 @@ fn a_scan_on_demand_merges_and_the_policy_goes_on_as_before() {
         assert_eq!(world.knob(Knob::SmartScan), 1, "as before the scan");
     });
     let outcome = scene.run().unwrap();
-    let Answer::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    let ControlReply::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
     assert_eq!(scan.before.saved_bytes, 0);
     assert_eq!(scan.after.saved_bytes, 4096 * 4096);
     assert!(outcome.log.contains("scanning on demand: 2 passes with at most"), "{}", outcome.log);
@@ -69,7 +69,7 @@ fn a_scan_waits_for_ksmd_to_end_its_batch() {
     let outcome = scene.run().unwrap();
     assert_eq!(outcome.count("run is not written yet; so for 3"), 1, "{}", outcome.log);
     let answer = answers.recv().unwrap();
-    let Answer::Scan(scan) = answer else { panic!("{answer:?}: {}", outcome.log) };
+    let ControlReply::Scan(scan) = answer else { panic!("{answer:?}: {}", outcome.log) };
     assert_eq!(scan.after.saved_bytes, 4096 * 4096);
     assert!(!outcome.log.contains("ERROR"), "{}", outcome.log);
 }
@@ -105,7 +105,7 @@ fn a_scan_that_ksmd_does_not_let_end_is_answered_and_put_back_later() {
     });
     scene.at(30, |world| assert_eq!(world.knob(Knob::Run), 1));
     scene.at(40, |world| world.delays = None);
-    let is_as_before = |world: &mut World| {
+    let is_as_before = |world: &mut SimulatedWorld| {
         let knobs = [Knob::Run, Knob::SmartScan, Knob::SleepMillisecs, Knob::PagesToScan];
         assert_eq!(knobs.map(|knob| world.knob(knob)), [0, 1, 20, 40]);
     };
@@ -116,12 +116,12 @@ fn a_scan_that_ksmd_does_not_let_end_is_answered_and_put_back_later() {
     scene.run().unwrap();
     assert!(refusal(answers.recv().unwrap()).contains("waits for the scan"));
     let answer = done.recv().unwrap();
-    assert!(matches!(answer, Answer::Scan(_)), "all passes were made: {answer:?}");
+    assert!(matches!(answer, ControlReply::Scan(_)), "all passes were made: {answer:?}");
 }
 
 #[test]
 fn a_scan_without_mergeable_memory_is_refused() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let (answers, _waiting) = scene.ask_at(5, scan(2, None));
     scene.at(30, |_| {});
     scene.run().unwrap();
@@ -131,13 +131,13 @@ fn a_scan_without_mergeable_memory_is_refused() {
 #[test]
 fn where_the_kernel_does_not_show_mergeable_memory_ksmds_progress_decides() {
     for clones in [true, false] {
-        let mut scene = if clones { with_two_clones(HELD) } else { Scene::new(HELD) };
+        let mut scene = if clones { with_two_clones(HELD) } else { DaemonScene::new(HELD) };
         scene.world().shows_mergeable = false;
         let (answers, _waiting) = scene.ask_at(5, scan(2, None));
         scene.at(60, |_| {});
         scene.run().unwrap();
         match answers.recv().unwrap() {
-            Answer::Scan(scan) if clones => assert_eq!(scan.after.saved_bytes, 4096 * 4096),
+            ControlReply::Scan(scan) if clones => assert_eq!(scan.after.saved_bytes, 4096 * 4096),
             refused => assert_eq!(refusal(refused), NOTHING_TO_SCAN, "clones: {clones}"),
         }
     }
@@ -194,7 +194,7 @@ fn a_reload_during_a_scan_takes_effect_after_it() {
     scene.at(5, |world| assert_ne!(world.knob(Knob::PagesToScan), 654));
     scene.at(120, |world| assert_eq!(world.knob(Knob::PagesToScan), 654));
     scene.run().unwrap();
-    assert!(matches!(answers.recv().unwrap(), Answer::Scan(_)));
+    assert!(matches!(answers.recv().unwrap(), ControlReply::Scan(_)));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn users_that_ask_together_are_served_by_one_scan() {
 #[test]
 fn balance_has_everything_merged_when_memory_is_short() {
     let mut scene = with_two_clones(HELD);
-    scene.send_at(5, Message::Merging(KsmStep::BurstMerge));
+    scene.send_at(5, DaemonMessage::Merging(KsmStep::BurstMerge));
     scene.at(120, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 321)));
     let outcome = scene.run().unwrap();
     assert!(outcome.log.contains("merging what can be merged: the pool is short"), "{}", outcome.log);
@@ -233,14 +233,14 @@ fn root_and_balance_go_before_users() {
     let (second, _second_waits) = scene.ask_at(6, scan(2, None));
     scene.at(600, |world| assert_eq!((world.knob(Knob::Run), world.knob(Knob::PagesToScan)), (0, 50)));
     let outcome = scene.run().unwrap();
-    assert!(matches!(answers.recv().unwrap(), Answer::Scan(_)), "root waits for no user");
+    assert!(matches!(answers.recv().unwrap(), ControlReply::Scan(_)), "root waits for no user");
     assert!(refusal(second.recv().unwrap()).contains("in progress already"), "root waits for root");
     assert_eq!(users.recv().unwrap().unwrap().0, 4, "the user's scan is made afterwards: {}", outcome.log);
     assert_eq!(outcome.count("the scan for users makes way for another"), 1);
 
     let mut scene = slow();
     let (users, _user_waits) = ask_as(&mut scene, 5, 7, 4);
-    scene.send_at(6, Message::Merging(KsmStep::BurstMerge));
+    scene.send_at(6, DaemonMessage::Merging(KsmStep::BurstMerge));
     scene.at(600, |_| {});
     let outcome = scene.run().unwrap();
     assert_eq!(outcome.count("merging what can be merged: the pool is short"), 1);
@@ -260,5 +260,5 @@ fn a_user_has_no_more_passes_in_an_hour_than_the_limit() {
     let answers: Vec<Done> = asked.iter().map(|(answers, _)| answers.recv().unwrap()).collect();
     assert!(answers[0].is_ok() && answers[2].is_ok() && answers[3].is_ok(), "{answers:?}");
     let (refusal, why) = answers[1].clone().unwrap_err();
-    assert!(refusal == Refusal::Budget && why.contains("passes_per_hour"), "{why}");
+    assert!(refusal == RefusalKind::Budget && why.contains("passes_per_hour"), "{why}");
 }

@@ -8,13 +8,13 @@ use ksmith_core::knobs::Knob;
 use ksmith_host::signals::Signal;
 
 use super::HELD;
-use crate::control::Client;
-use crate::daemon::{Daemon, LiveEnvironment, Message};
-use crate::testing::Scene;
+use crate::control::ControlClient;
+use crate::daemon::{Daemon, DaemonMessage, LiveEnvironment};
+use crate::testing::DaemonScene;
 
 #[test]
 fn the_control_socket_survives_garbage_and_answers_root() {
-    let scene = Scene::new(HELD);
+    let scene = DaemonScene::new(HELD);
     // What a killed daemon leaves: a file without a listener.
     drop(UnixListener::bind(scene.control_socket()).unwrap());
     let (host, source, config) = (scene.host(), scene.source.clone(), scene.source.load().unwrap());
@@ -46,9 +46,9 @@ fn the_control_socket_survives_garbage_and_answers_root() {
     let _ = connect().write_all(&[b'x'; 1 << 20]);
     assert_eq!(fs::metadata(scene.control_socket()).unwrap().permissions().mode() & 0o777, 0o600);
     if rustix::process::geteuid().is_root() {
-        Client::connect(&scene.control_socket()).unwrap().status().unwrap();
+        ControlClient::connect(&scene.control_socket()).unwrap().status().unwrap();
     }
-    inbox.send(Message::Signal(Signal::End)).unwrap();
+    inbox.send(DaemonMessage::Signal(Signal::End)).unwrap();
     assert_eq!(daemon.join().unwrap(), ["restored pages_to_scan 321 -> 100"]);
     assert!(!scene.control_socket().exists(), "the socket goes with the daemon");
     assert_eq!(scene.world().knob(Knob::PagesToScan), 100);
@@ -56,7 +56,7 @@ fn the_control_socket_survives_garbage_and_answers_root() {
 
 #[test]
 fn a_daemon_without_its_socket_changes_nothing() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     fs::write(scene.control_socket(), "dear").unwrap();
     let error = scene.run().unwrap_err().to_string();
     assert!(error.contains("names something that is no socket; it is left alone"), "{error}");

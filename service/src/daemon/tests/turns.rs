@@ -3,17 +3,17 @@ use std::time::Duration;
 use ksmith_core::knobs::Knob;
 use ksmith_core::other_controllers::row;
 use ksmith_core::sample::{GivenUp, GivenUpList, ProcessId};
-use ksmith_core::sim::Plan;
-use ksmith_host::other_controllers::Holder;
+use ksmith_core::sim::GuestPlan;
+use ksmith_host::other_controllers::ControllerProcess;
 
 use super::HELD;
-use crate::testing::Scene;
+use crate::testing::DaemonScene;
 
 #[test]
 fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let id = ProcessId { pid: 812, start_ticks: 1 };
-    scene.world().holders.push(Holder { controller: row("ksmtuned").unwrap(), id, profile: None });
+    scene.world().holders.push(ControllerProcess { controller: row("ksmtuned").unwrap(), id, profile: None });
     for second in [15, 25, 95] {
         scene.at(second, |world| {
             assert_eq!(world.knob(Knob::PagesToScan), 321, "it was set back");
@@ -30,7 +30,7 @@ fn another_programs_write_is_set_back_and_its_writer_named_once_a_minute() {
 
 #[test]
 fn an_unknown_writer_is_warned_of_too() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.at(15, |world| world.machine.write(Knob::PagesToScan, 77).unwrap());
     scene.at(30, |_| {});
     let log = scene.run().unwrap().log;
@@ -39,7 +39,7 @@ fn an_unknown_writer_is_warned_of_too() {
 
 #[test]
 fn the_service_manager_is_told() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.watchdog(Duration::from_millis(900));
     scene.at(0, |world| {
         assert_eq!(world.told.iter().filter(|line| *line == "READY=1").count(), 1);
@@ -60,7 +60,7 @@ fn the_service_manager_is_told() {
 
 #[test]
 fn the_newest_reason_is_the_units_status() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.at(60, |_| {});
     scene.run().unwrap();
     let world = scene.world();
@@ -73,15 +73,15 @@ fn the_newest_reason_is_the_units_status() {
 
 #[test]
 fn a_late_clone_is_merged_without_a_request() {
-    let mut scene = Scene::new("");
-    let guest = |name: &str| Plan::new(name).equal(1, 4096).zero(512);
+    let mut scene = DaemonScene::new("");
+    let guest = |name: &str| GuestPlan::new(name).equal(1, 4096).zero(512);
     scene.world().machine.start(guest("first"));
     scene.at(60, move |world| {
         assert_eq!(world.knob(Knob::Run), 0, "parked");
         world.machine.start(guest("clone"));
         world.is_urgent = true;
     });
-    scene.send_at(61, super::super::Message::Processes(Vec::new()));
+    scene.send_at(61, super::super::DaemonMessage::Processes(Vec::new()));
     scene.at(120, |world| {
         assert!(world.machine.truly_saved_pages() >= 4096, "{}", world.machine.truly_saved_pages());
         assert_eq!(world.knob(Knob::Run), 0, "parked again");
@@ -97,7 +97,7 @@ fn a_late_clone_is_merged_without_a_request() {
 
 #[test]
 fn what_moves_with_the_load_is_logged_at_a_lower_level() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.at(1, |_| {});
     let log = scene.run().unwrap().log;
     let line = log.lines().find(|line| line.contains("pages_to_scan 100 -> 321")).unwrap();
@@ -106,7 +106,7 @@ fn what_moves_with_the_load_is_logged_at_a_lower_level() {
 
 #[test]
 fn an_error_that_persists_is_logged_once() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     scene.world().refuses = Some(Knob::PagesToScan);
     scene.at(60, |_| {});
     let outcome = scene.run().unwrap();
@@ -116,7 +116,7 @@ fn an_error_that_persists_is_logged_once() {
 
 #[test]
 fn a_process_that_is_given_up_is_named_once() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let silent = |pid: u32| GivenUp { pid, name: "evil".into(), why: "ksm_stat does not answer".to_owned() };
     scene.at(1, move |world| world.given_up.add(true, || silent(7)));
     scene.at(30, move |world| world.given_up.add(true, || silent(8)));
@@ -130,7 +130,7 @@ fn a_process_that_is_given_up_is_named_once() {
 
 #[test]
 fn however_many_are_given_up_the_log_stays_short() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     for second in 1..300 {
         scene.at(second, move |world| {
             world.given_up = GivenUpList::default();
@@ -147,7 +147,7 @@ fn however_many_are_given_up_the_log_stays_short() {
 
 #[test]
 fn ksmd_is_prepared_before_the_first_turn() {
-    let mut scene = Scene::new(HELD);
+    let mut scene = DaemonScene::new(HELD);
     let text =
         scene.complete(HELD).replace("[daemon]\n", "[daemon]\nksmd_cpus = \"0-1\"\nmerge_across_nodes = false\n");
     std::fs::write(scene.config_file(), text).unwrap();

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::unbounded;
-use ksmith_core::guest::{Figures, Guest, Kind};
+use ksmith_core::guest::{Guest, GuestKind, GuestMemoryFigures};
 use ksmith_core::model::GuestsReport;
 use ksmith_core::sample::Sample;
 
 use super::*;
-use crate::control::{Answer, Client};
+use crate::control::{ControlClient, ControlReply};
 use crate::testing::say;
 
 /// Answers that a daemon could not give without a mistake: a guest with libvirt's metadata.
-fn guests() -> Answer {
+fn guests() -> ControlReply {
     let guest = Guest {
         name: "web".to_owned(),
         uuid: None,
         is_verified: true,
-        kind: Kind::new("qemu"),
+        kind: GuestKind::new("qemu"),
         manager: None,
         number: None,
         processes: Vec::new(),
@@ -34,19 +34,19 @@ fn guests() -> Answer {
         offered: Some(true),
         has_remaining_mergeable: false,
         obstacle: None,
-        figures: Figures::default(),
+        figures: GuestMemoryFigures::default(),
         folded_bytes: None,
         errors: Vec::new(),
     };
-    Answer::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
+    ControlReply::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
 }
 
 /// Serves a socket with a daemon that counts its requests.
-fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) {
+fn serving(group: &str) -> (tempfile::TempDir, PathBuf, ServedSocket, Arc<AtomicU64>) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let config = ViewConfig { socket: directory.path().join("view"), group: group.to_owned() };
-    let (sender, inbox) = unbounded::<Asked>();
+    let (sender, inbox) = unbounded::<PendingRequest>();
     let socket = serve(&config, sender, |asked| asked).unwrap();
     let count = Arc::new(AtomicU64::new(0));
     let asked = Arc::clone(&count);
@@ -55,8 +55,10 @@ fn serving(group: &str) -> (tempfile::TempDir, PathBuf, Socket, Arc<AtomicU64>) 
             let (request, reply, _) = question.into_parts();
             asked.fetch_add(1, Ordering::SeqCst);
             let answer = match request {
-                Request::Guests => guests(),
-                Request::Status | Request::Balance => Answer::Error { message: "not now".to_owned() },
+                ControlRequest::Guests => guests(),
+                ControlRequest::Status | ControlRequest::Balance => {
+                    ControlReply::Error { message: "not now".to_owned() }
+                }
                 other => panic!("{other:?} reached the daemon"),
             };
             let _ = reply.send(answer);
@@ -84,7 +86,7 @@ fn figures_may_be_asked_for_at_the_read_only_socket_and_nothing_else() {
     assert!(say(&path, &[b'x'; 5000]).contains("only status"), "a request is short");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     assert!(say(&path, b"{\"request\":\"status\"}\n").contains("not now"));
-    let report = Client::connect(&path).unwrap().guests().unwrap();
+    let report = ControlClient::connect(&path).unwrap().guests().unwrap();
     assert_eq!((report.guests[0].name.as_str(), report.guests[0].domain.as_deref()), ("web", Some("a")));
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
@@ -106,7 +108,7 @@ fn a_thousand_questions_cost_the_daemon_one_look_a_second() {
     let (_directory, path, _socket, asked) = serving("no such group");
     let begin = Instant::now();
     let is_root = rustix::process::geteuid().is_root();
-    let mut client = Client::connect(&path).unwrap();
+    let mut client = ControlClient::connect(&path).unwrap();
     for _ in 0..if is_root { 1000 } else { 50 } {
         client.guests().unwrap();
     }
