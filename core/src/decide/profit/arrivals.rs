@@ -7,9 +7,9 @@
 //!
 //! Guests that arrive close together share their two passes. Waiting costs what the guests that are there could save:
 //! `gain * wait`. Let `K = cost of two passes * price * horizon_seconds`, and let new memory be able to save `rate`
-//! bytes more each second. Then passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `gain = sqrt(2 * K
-//! * rate)` has gathered, which is the threshold. If arrivals stay away, passes start once waiting has cost as much as
-//! they do.
+//! bytes more each second. Then passes every `sqrt(2 * K / rate)` seconds cost least in all. By then
+//! `gain = sqrt(2 * K * rate)` has gathered, which is the threshold. If arrivals stay away, passes start once waiting has
+//! cost as much as they do.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, LibvirtError, Uri, domain, sharing};
+use super::{LibvirtConnection, LibvirtError, LibvirtUri, domain, sharing};
 
 const UUID: &str = "00000000-1111-2222-3333-444444444444";
 
@@ -10,8 +10,8 @@ const UUID: &str = "00000000-1111-2222-3333-444444444444";
 ///
 /// # Errors
 /// The reply is not a valid one of libvirt.
-pub fn converse(uri: &Uri) -> Result<(), LibvirtError> {
-    let mut libvirt = Connection::connect(uri)?;
+pub fn converse(uri: &LibvirtUri) -> Result<(), LibvirtError> {
+    let mut libvirt = LibvirtConnection::connect(uri)?;
     let domain = libvirt.domain(UUID)?;
     libvirt.monitor_command(&domain, "{}", Duration::from_secs(1))?;
     let definition = libvirt.definition(&domain)?;
