@@ -67,10 +67,10 @@ pub fn lock_program() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?)
 }
 
-/// Unmaps the pages of this program's code, which stay in the page cache: those that are still run come back one by one. To be called
-/// where a start has run code that a long wait does not.
+/// Unmaps the pages of this program's code and constants. They stay in the page cache, and those that are still used come
+/// back one by one.
 ///
-/// A program that only waits for another holds 5 MiB less so.
+/// To be called where a start has run code that a long wait does not: 5 MiB of it.
 #[allow(unsafe_code, reason = "the advice would discard what was written to the memory")]
 pub fn release_code() {
     let Ok((program, maps)) =
@@ -81,14 +81,19 @@ pub fn release_code() {
     for line in maps.lines() {
         // START-END PERMISSIONS OFFSET DEVICE INODE PATH
         let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some("r-xp"), Some(path)) = (words.next(), words.next(), words.nth(3)) else { continue };
+        let (Some(range), Some(permissions), Some(offset)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        // Code, and the constants at the file's begin. Other memory that can't be written now was when the program was linked.
+        let is_of_the_file = permissions == "r-xp" || permissions == "r--p" && offset == "00000000";
+        let Some(path) = words.nth(2).filter(|_| is_of_the_file) else { continue };
         let bound = |hex: &str| usize::from_str_radix(hex, 16).ok();
         let Some((start, end)) = range.split_once('-').and_then(|(start, end)| Some((bound(start)?, bound(end)?)))
         else {
             continue;
         };
         if Path::new(path) == program {
-            // SAFETY: the code of a program is mapped from its file, and nothing writes to it, so that each page is the file's.
+            // SAFETY: both are mapped from the program's file, and nothing ever writes to them, so that each page is the file's.
             let _ = unsafe { madvise(start as *mut c_void, end - start, Advice::LinuxDontNeed) };
         }
     }
