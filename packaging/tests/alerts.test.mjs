@@ -24,15 +24,7 @@ const PATIENCE = 120_000;
 const ALERTS = [...RULES.matchAll(/- alert: (\w+)/g)].map((found) => found[1]);
 
 /** What makes each alert fire on which host, as a setting of the stand-in, and what ends it. */
-const FAULTS = {
-  KsmithExposureOverHeadroom: ["a", "headroomBytes", 1, null],
-  KsmithKsmdOverBudget: ["b", "cpuPercent", 50, null],
-  KsmithProfitNegative: ["a", "profitBytes", -1, null],
-  KsmithBlind: ["b", "blindSource", "/proc/vmstat", null],
-  KsmithGuestUnbalanced: ["a", "unbalanced", true, false],
-  KsmithTrustDomainBreached: ["b", "mayShareAcross", true, false],
-  KsmithMemoryStaysMergeable: ["a", "staysMergeable", true, false],
-};
+const FAULTS = JSON.parse(readFileSync(`${HERE}alert-faults.json`, "utf8"));
 
 function programOf(name, variable) {
   if (process.env[variable]) return process.env[variable];

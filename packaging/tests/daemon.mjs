@@ -1,7 +1,8 @@
 // Stands in for a daemon at its read-only socket: the answers of a real one, with the figures of a made-up host.
 //
 // `node daemon.mjs SOCKET NAME` answers until its standard input ends. There it takes commands, one a line: `set KEY JSON` sets a
-// setting of the host, `restart` begins its uptime anew.
+// setting of the host, or with a path such as `status.sample.hidden_processes` as KEY a value in its answers; `restart` begins its
+// uptime anew.
 
 import { readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -61,10 +62,22 @@ function balance(host) {
 
 const KINDS = { status, guests, balance };
 
+/** An answer with the values that were set at paths within it. */
+function overlaid(kind, host, overlay) {
+  const answer = structuredClone(KINDS[kind](host));
+  for (const [path, set] of overlay) {
+    const [first, ...names] = path.split(".");
+    if (first !== kind) continue;
+    const last = names.pop();
+    names.reduce((part, name) => part[name], answer)[last] = set;
+  }
+  return answer;
+}
+
 /** A daemon's read-only socket over a made-up host. */
 export class StandIn {
   constructor(path, host) {
-    Object.assign(this, { path, host, connections: new Set() });
+    Object.assign(this, { path, host, connections: new Set(), overlay: new Map() });
   }
 
   listen() {
@@ -73,8 +86,9 @@ export class StandIn {
       connection.on("close", () => this.connections.delete(connection));
       connection.on("error", () => connection.destroy());
       createInterface({ input: connection }).on("line", (line) => {
-        const kind = KINDS[JSON.parse(line).request];
-        const answer = kind === undefined ? { answer: "error", message: "a view answers no such request" } : kind(this.host);
+        const kind = JSON.parse(line).request;
+        const isKnown = Object.hasOwn(KINDS, kind);
+        const answer = isKnown ? overlaid(kind, this.host, this.overlay) : { answer: "error", message: "a view answers no such request" };
         connection.write(`${JSON.stringify(answer)}\n`);
       });
     });
@@ -104,7 +118,9 @@ if (process.argv[1] === new URL(import.meta.url).pathname) {
     if (command === "restart") host.restart();
     if (command === "set") {
       const wasUp = host.isUp;
-      host[key] = JSON.parse(rest.join(" "));
+      const set = JSON.parse(rest.join(" "));
+      if (key.includes(".")) daemon.overlay.set(key, set);
+      else host[key] = set;
       if (wasUp && !host.isUp) await daemon.close();
       if (!wasUp && host.isUp) await daemon.listen();
     }

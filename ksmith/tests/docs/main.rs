@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+mod alert_files;
 mod budget;
 mod commands;
 mod doctor_page;

@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::DaemonScene;
 
 fn notice(begins: bool, text: &str) -> AlarmTransition {
-    AlarmTransition { alarm: AlarmKind::Exposure, begins, text: text.to_owned() }
+    AlarmTransition { alarm: AlarmKind::find("exposure").unwrap(), begins, text: text.to_owned() }
 }
 
 /// A command that runs a script. The shell reads it: to execute a file that was just written fails while another test's
@@ -102,7 +102,7 @@ fn an_entry_of_the_journal_has_its_message_id_and_one_line_for_each_field() {
     let length = journald.recv(&mut bytes).unwrap();
     let text = std::str::from_utf8(&bytes[..length]).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let id = format!("MESSAGE_ID={}", AlarmKind::Exposure.message_id());
+    let id = format!("MESSAGE_ID={}", AlarmKind::find("exposure").unwrap().message_id());
     assert_eq!(
         lines,
         [
