@@ -3,80 +3,82 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
 use super::classes::{GuestRule, GuestTerms};
+use super::key::config_table;
 use super::{GuestClass, GuestView, PoolView};
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 
-/// The settings of balance: `[balance]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BalanceConfig {
-    /// True if the daemon carries plans out. `ksmith balance` shows them in any case.
-    pub enabled: bool,
-    /// The policy that makes plans.
-    pub policy: BalanceKind,
-    /// The pool: `host`, or a cgroup (v2) with a limit, such as `machine.slice`.
-    pub pool: PoolScope,
-    /// Cgroups that are guests themselves: containers, services. `*` and `?` have no meaning here.
-    pub cgroups: Vec<String>,
-    /// Users with guests that are balanced although they are not verified. `*` and `?` stand for any text and any
-    /// character.
-    pub users: Vec<String>,
-    /// True if guests of Proxmox VE are balanced, apart from those that its `pvestatd` resizes.
-    pub proxmox: bool,
-    /// Memory is taken from guests while less than this part of the pool is available.
-    #[serde(deserialize_with = "percent")]
-    pub low_percent: f64,
-    /// Memory goes back to guests while more than this part of the pool is available.
-    #[serde(deserialize_with = "percent")]
-    pub high_percent: f64,
-    /// The most that a guest gives or gets at once, of what it was started with.
-    #[serde(deserialize_with = "percent")]
-    pub step_percent: f64,
-    /// The step while less than half the low mark is available, of what the guest was started with.
-    #[serde(deserialize_with = "percent")]
-    pub urgent_step_percent: f64,
-    /// The shortest time between two actions on one guest.
-    #[serde(deserialize_with = "positive")]
-    pub cooldown_seconds: f64,
-    /// The time that the pool must have been above the low mark before memory goes back to guests that do not need it.
-    #[serde(deserialize_with = "positive")]
-    pub calm_seconds: f64,
-    /// The floor of each guest, of what it was started with.
-    #[serde(deserialize_with = "percent")]
-    pub floor_percent: f64,
-    /// The memory that a guest must have available after a take, of what it was started with.
-    #[serde(deserialize_with = "percent")]
-    pub reserve_percent: f64,
-    /// The same reserve in MiB; the larger of the two counts.
-    #[serde(deserialize_with = "positive")]
-    pub reserve_mib: f64,
-    /// A guest is under memory pressure when its tasks wait for memory for this part of the time (PSI `some`).
-    #[serde(alias = "squeal_psi_percent", deserialize_with = "percent")]
-    pub pressure_psi_percent: f64,
-    /// A guest is under memory pressure when it has this many major faults a second.
-    #[serde(alias = "squeal_faults_per_second", deserialize_with = "positive")]
-    pub pressure_faults_per_second: f64,
-    /// The response when merged pages could need more memory than there is.
-    pub exposure: ExposureResponse,
-    /// True if guests get all their memory back when the daemon ends.
-    pub give_back_on_exit: bool,
-    /// The settings of the policy `squeeze`.
-    pub squeeze: SqueezeConfig,
-    /// The weight of each class: a class with more weight gets memory first and gives it last.
-    pub classes: BTreeMap<String, u32>,
-    /// The class of guests without a rule that names one.
-    pub default_class: String,
-    /// The rules in their order; the first that fits a guest counts.
-    pub rule: Vec<GuestRule>,
+config_table! {
+    /// The settings of balance: `[balance]`.
+    pub struct BalanceConfig {
+        /// True to carry plans out; `ksmith balance` shows them in any case.
+        pub enabled: bool = false,
+        /// The policy: no-swap, or squeeze, which also takes from guests what they do not use.
+        pub policy: BalanceKind = BalanceKind::default(),
+        /// The memory to share: host, or a cgroup (v2) with memory.max, such as "machine.slice".
+        pub pool: PoolScope = PoolScope::default(),
+        /// Cgroups that are guests themselves, such as containers; * and ? have no meaning here.
+        pub cgroups: Vec<String> = Vec::new(),
+        /// Users with guests that are balanced although they are not verified: docs/reference/guests.md.
+        pub users: Vec<String> = Vec::new(),
+        /// True to balance guests of Proxmox VE that its pvestatd does not resize: docs/how-to/proxmox.md.
+        pub proxmox: bool = false,
+        /// Memory is taken from guests while less of the pool is available.
+        #[serde(deserialize_with = "percent")]
+        pub low_percent: f64 = 10.0,
+        /// Memory is given back while more of the pool is available.
+        #[serde(deserialize_with = "percent")]
+        pub high_percent: f64 = 20.0,
+        /// The most that a guest gives or gets at once, of what it was started with.
+        #[serde(deserialize_with = "percent")]
+        pub step_percent: f64 = 5.0,
+        /// The same below half the low mark.
+        #[serde(deserialize_with = "percent")]
+        pub urgent_step_percent: f64 = 15.0,
+        /// The shortest time between two resizes of one guest.
+        #[serde(deserialize_with = "positive")]
+        pub cooldown_seconds: f64 = 2.0,
+        /// The time above the low mark before memory goes back to guests without memory pressure.
+        #[serde(deserialize_with = "positive")]
+        pub calm_seconds: f64 = 60.0,
+        /// The floor of each guest, of what it was started with.
+        #[serde(deserialize_with = "percent")]
+        pub floor_percent: f64 = 10.0,
+        /// The available memory that each guest keeps, of what it was started with.
+        #[serde(deserialize_with = "percent")]
+        pub reserve_percent: f64 = 5.0,
+        /// The same reserve as an amount; the larger of the two counts.
+        #[serde(deserialize_with = "positive")]
+        pub reserve_mib: f64 = 16.0,
+        /// A guest is under memory pressure if its tasks wait for memory this long (PSI some).
+        #[serde(alias = "squeal_psi_percent", deserialize_with = "percent")]
+        pub pressure_psi_percent: f64 = 1.0,
+        /// A guest is under memory pressure if it has this many major faults per second.
+        #[serde(alias = "squeal_faults_per_second", deserialize_with = "positive")]
+        pub pressure_faults_per_second: f64 = 50.0,
+        /// The response if unmerging could need more memory than there is: report, refuse, cover or unmerge.
+        pub exposure: ExposureResponse = ExposureResponse::default(),
+        /// True to give guests what they were started with when the daemon ends.
+        pub give_back_on_exit: bool = true,
+        /// The class of guests that no rule gives another.
+        pub default_class: String = "silver".to_owned(),
+        /// The settings of the policy `squeeze`.
+        pub squeeze: SqueezeConfig = SqueezeConfig::default(),
+        /// The weight of each class: a class with more weight gets memory first and gives it last.
+        pub classes: BTreeMap<String, u32> =
+            [("gold", 100), ("silver", 10), ("bronze", 1)].map(|(name, weight)| (name.to_owned(), weight)).into(),
+        /// The rules in their order; the first that fits a guest counts.
+        #[serde(skip_serializing)]
+        pub rule: Vec<GuestRule> = Vec::new(),
+    }
 }
 
 /// The balance policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BalanceKind {
     /// Keeps the pool above its low mark.
@@ -87,8 +89,8 @@ pub enum BalanceKind {
 }
 
 /// The memory that guests share.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(from = "String", into = "String")]
 pub enum PoolScope {
     /// The host's memory.
     #[default]
@@ -106,8 +108,17 @@ impl From<String> for PoolScope {
     }
 }
 
+impl From<PoolScope> for String {
+    fn from(scope: PoolScope) -> Self {
+        match scope {
+            PoolScope::Host => "host".to_owned(),
+            PoolScope::Cgroup(path) => path,
+        }
+    }
+}
+
 /// The response when exposure exceeds headroom; each includes those before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExposureResponse {
     /// Report the shortfall only.
@@ -124,58 +135,21 @@ pub enum ExposureResponse {
     Unmerge,
 }
 
-/// The settings of the policy `squeeze`: `[balance.squeeze]`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SqueezeConfig {
-    /// The interval between two takes from one guest.
-    #[serde(deserialize_with = "positive")]
-    pub interval_seconds: f64,
-    /// The most that one take brings, of what the guest was started with.
-    #[serde(deserialize_with = "percent")]
-    pub step_percent: f64,
-    /// The first pause of a guest that came under memory pressure; it doubles each time.
-    #[serde(deserialize_with = "positive")]
-    pub rest_seconds: f64,
-    /// The longest pause.
-    #[serde(deserialize_with = "positive")]
-    pub longest_rest_seconds: f64,
-}
-
-impl Default for SqueezeConfig {
-    fn default() -> Self {
-        Self { interval_seconds: 6.0, step_percent: 1.0, rest_seconds: 60.0, longest_rest_seconds: 3600.0 }
-    }
-}
-
-impl Default for BalanceConfig {
-    fn default() -> Self {
-        let classes = [("gold", 100), ("silver", 10), ("bronze", 1)];
-        Self {
-            enabled: false,
-            policy: BalanceKind::default(),
-            pool: PoolScope::default(),
-            cgroups: Vec::new(),
-            users: Vec::new(),
-            proxmox: false,
-            low_percent: 10.0,
-            high_percent: 20.0,
-            step_percent: 5.0,
-            urgent_step_percent: 15.0,
-            cooldown_seconds: 2.0,
-            calm_seconds: 60.0,
-            floor_percent: 10.0,
-            reserve_percent: 5.0,
-            reserve_mib: 16.0,
-            pressure_psi_percent: 1.0,
-            pressure_faults_per_second: 50.0,
-            exposure: ExposureResponse::default(),
-            give_back_on_exit: true,
-            squeeze: SqueezeConfig::default(),
-            classes: classes.map(|(name, weight)| (name.to_owned(), weight)).into(),
-            default_class: "silver".to_owned(),
-            rule: Vec::new(),
-        }
+config_table! {
+    /// The settings of the policy `squeeze`: `[balance.squeeze]`.
+    pub struct SqueezeConfig {
+        /// The interval between two takes from one guest.
+        #[serde(deserialize_with = "positive")]
+        pub interval_seconds: f64 = 6.0,
+        /// The most that one take brings, of what the guest was started with.
+        #[serde(deserialize_with = "percent")]
+        pub step_percent: f64 = 1.0,
+        /// The first pause after memory pressure; it doubles each time.
+        #[serde(deserialize_with = "positive")]
+        pub rest_seconds: f64 = 60.0,
+        /// The longest pause.
+        #[serde(deserialize_with = "positive")]
+        pub longest_rest_seconds: f64 = 3600.0,
     }
 }
 

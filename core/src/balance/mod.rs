@@ -8,6 +8,7 @@ mod bounds;
 mod classes;
 mod config;
 mod forecast;
+mod key;
 mod no_swap;
 mod plan;
 mod pressure;
@@ -26,6 +27,7 @@ pub use config::{
     BalanceConfig, BalanceKind, ExposureResponse, PoolScope, PoolWatermarks, SqueezeConfig, shortness,
 };
 pub use forecast::shortfall;
+pub use key::ConfigKey;
 pub use no_swap::NoSwapPolicy;
 pub use plan::{BalanceAction, BalancePlan, BalancePolicy, KsmStep};
 pub use pressure::MemoryPressure;

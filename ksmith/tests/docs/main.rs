@@ -17,4 +17,5 @@ mod log_page;
 mod message_style;
 mod page;
 mod running;
+mod settings_file;
 mod summary_page;
