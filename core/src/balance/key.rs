@@ -9,8 +9,9 @@ pub struct ConfigKey {
     pub meaning: &'static str,
 }
 
-/// Declares a table of the configuration: a struct, its defaults, and its `KEYS`. A field is a key with its documentation,
-/// its range (`deserialize_with`) and its default.
+/// Declares a table of the configuration: a struct, its defaults, and its `KEYS`.
+///
+/// A field is a key with its documentation, its range (`deserialize_with`) and its default.
 ///
 /// The documentation stands behind the key in `packaging/ksmith.toml`, in ksmith.toml(5) and in
 /// `docs/reference/configuration.md`. `KSMITH_WRITE=1 cargo test -p ksmith --test docs` writes the first.
