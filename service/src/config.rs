@@ -4,7 +4,7 @@
 mod document;
 mod fault;
 mod host_checks;
-mod renamed_keys;
+mod table;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -22,7 +22,7 @@ use ksmith_core::field::KernelVersion;
 use serde::Deserialize;
 
 pub use self::fault::{ConfigFault, ConfigFaults};
-pub use self::renamed_keys::written;
+pub use self::table::parse_table;
 
 use self::document::{ConfigDocument, WrittenAmounts};
 use crate::folder::FoldConfig;
@@ -176,12 +176,7 @@ impl Config {
     pub fn load_of(root: &Root, named: Option<&Path>) -> Result<Self, ConfigError> {
         let path = &named.map_or_else(|| path_of(root), Path::to_owned);
         match read_text(path) {
-            Ok(text) => {
-                for warning in renamed_keys::warnings(&text) {
-                    tracing::warn!("{}: {warning}", path.display());
-                }
-                Self::parse(path, &text)
-            }
+            Ok(text) => Self::parse(path, &text),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(source) => Err(unreadable(path, source)),
         }

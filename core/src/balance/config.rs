@@ -55,10 +55,10 @@ config_table! {
         #[serde(deserialize_with = "positive")]
         pub reserve_mib: f64 = 16.0,
         /// A guest is under memory pressure if its tasks wait for memory this long (PSI some).
-        #[serde(alias = "squeal_psi_percent", deserialize_with = "percent")]
+        #[serde(deserialize_with = "percent")]
         pub pressure_psi_percent: f64 = 1.0,
         /// A guest is under memory pressure if it has this many major faults per second.
-        #[serde(alias = "squeal_faults_per_second", deserialize_with = "positive")]
+        #[serde(deserialize_with = "positive")]
         pub pressure_faults_per_second: f64 = 50.0,
         /// The response if unmerging could need more memory than there is: report, refuse, cover or unmerge.
         pub exposure: ExposureResponse = ExposureResponse::default(),

@@ -106,13 +106,6 @@ pub fn optional(mut schema: Json, key: &str) -> Json {
     schema
 }
 
-/// The same schema, with a note that the key is another name of `new` and goes with the next release.
-pub fn deprecated(new: &str, mut schema: Json) -> Json {
-    schema["deprecated"] = json!(true);
-    schema["description"] = json!(format!("The old name of {new}, for one release."));
-    schema
-}
-
 /// The schema of a whole document.
 #[must_use]
 pub fn document(title: &str, mut schema: Json) -> Json {

@@ -73,17 +73,7 @@ impl Serialize for GuestId {
 
 impl<'de> Deserialize<'de> for GuestId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// The accepted forms: the text, and the fields of the process as older files have them.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum GuestIdForm {
-            Text(String),
-            Fields(ProcessId),
-        }
-        match GuestIdForm::deserialize(deserializer)? {
-            GuestIdForm::Text(text) => text.parse().map_err(serde::de::Error::custom),
-            GuestIdForm::Fields(first) => Ok(Self(first)),
-        }
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -94,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_of_a_process_are_read_as_well() {
-        let fields: GuestId = serde_json::from_str(r#"{"pid":7,"start_ticks":70}"#).unwrap();
-        assert_eq!(serde_json::to_string(&fields).unwrap(), r#""7:70""#);
-        assert!(serde_json::from_str::<GuestId>(r#""uml:u1:7""#).is_err());
+    fn other_json_is_refused() {
+        for text in [r#"{"pid":7,"start_ticks":70}"#, r#""uml:u1:7""#, "7"] {
+            assert!(serde_json::from_str::<GuestId>(text).is_err(), "{text}");
+        }
     }
 
     #[test]

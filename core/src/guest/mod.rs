@@ -62,7 +62,7 @@ pub struct Guest {
     /// True if its monitor says that its RAM is offered to KSM; `None` if it has no monitor.
     pub offered: Option<bool>,
     /// True if its RAM is not offered, but some of its memory is all the same: QEMU's firmware and devices.
-    #[serde(default, alias = "has_residue")]
+    #[serde(default)]
     pub has_remaining_mergeable: bool,
     /// The lasting reason why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,

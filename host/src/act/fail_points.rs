@@ -152,13 +152,14 @@ fn unmerging(host: &FaultHost) {
     host.write("pages_sharing", "0");
 }
 
-/// Acts as a daemon that finds what an older build left when it was killed.
-fn after_an_older_build(host: &FaultHost) {
+/// Acts as a daemon that finds the entries of one that was killed.
+fn after_a_killed_daemon(host: &FaultHost) {
     host.state().make().unwrap();
-    let journal = r#"{ "version": 1, "pid": 0, "start_ticks": 1, "boot_id": null,
-        "originals": { "run": "0", "sleep_millisecs": "20" } }"#;
-    fs::write(host.state().path().join("journal.json"), journal).unwrap();
-    fs::write(host.state().path().join("guests.json"), r#"[{ "name": "b" }]"#).unwrap();
+    let store = r#"{ "version": 1, "owner": { "pid": 0, "start_ticks": 1 }, "boot_id": null, "entries": [
+        { "entry": "setting", "knob": "run", "original": "0" },
+        { "entry": "setting", "knob": "sleep_millisecs", "original": "20" },
+        { "entry": "switched_off", "name": "b" }] }"#;
+    fs::write(host.state().undo(), store).unwrap();
     fs::write(host.guest("b"), "off").unwrap();
     host.write("run", "1");
     host.write("sleep_millisecs", "3");
@@ -167,7 +168,7 @@ fn after_an_older_build(host: &FaultHost) {
     host.switch_off("a");
 }
 
-const LIVES: [Life; 3] = [daemon, unmerging, after_an_older_build];
+const LIVES: [Life; 3] = [daemon, unmerging, after_a_killed_daemon];
 
 fn before(life: Life) -> KnobSettings {
     let host = FaultHost::new();

@@ -75,7 +75,10 @@ impl KsmJournal {
     /// [`faults`](Self::take_faults).
     pub fn open_to_restore(directory: &StateDir) -> Self {
         let store = UndoStore::new(directory);
-        let (entries, mut faults) = store.survey();
+        let (entries, mut faults) = match store.read() {
+            Ok(entries) => (entries, Vec::new()),
+            Err(error) => (UndoEntries::default(), vec![error]),
+        };
         let (noted, not_understood) = JournalState::from_entries(&entries);
         let path = store.path();
         faults.extend(not_understood.into_iter().map(|why| UndoError::Damaged { path: path.clone(), why }));

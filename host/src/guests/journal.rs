@@ -16,11 +16,10 @@ use crate::root::Root;
 use crate::undo::{EntryKind, KeptEntries, StateDir, UndoEntry, UndoError};
 
 /// The reason why a guest was switched off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchOffReason {
     /// Its scanning costs more than its merging saves.
-    #[default]
     Prune,
     /// It is outside the trust domain that may merge. It stays off as long as ksmd may scan.
     Domain,
@@ -37,12 +36,10 @@ pub struct SwitchedOff {
     /// The guest's name.
     pub name: String,
     /// The reason of the switch.
-    #[serde(default)]
     pub why: SwitchOffReason,
     /// URI of the libvirt to query about the guest.
-    #[serde(default)]
     pub libvirt: LibvirtUri,
-    /// The action for a guest outside the domain when the daemon ends; absent in an entry of an older version.
+    /// The action for a guest outside the domain when the daemon ends; `None` for a pruned guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exit: Option<OnExit>,
 }
@@ -261,23 +258,30 @@ mod tests {
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
     }
 
+    /// The entry of a guest that has ended.
+    const ENDED: &str = r#"{"entry":"switched_off","process":{"pid":1,"start_ticks":999999},"name":"old","why":"prune",
+        "libvirt":"qemu:///system"}"#;
+
+    fn put(directory: &StateDir, entries: &[&str]) {
+        let entries = entries.join(",");
+        let text =
+            format!(r#"{{"version":1,"owner":{{"pid":1,"start_ticks":1}},"boot_id":null,"entries":[{entries}]}}"#);
+        fs::write(directory.undo(), text).unwrap();
+    }
+
     #[test]
-    fn an_ended_guest_of_an_older_build_is_removed_without_a_word() {
+    fn an_ended_guest_is_removed_without_a_word() {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
         directory.make().unwrap();
-        fs::write(
-            directory.path().join("guests.json"),
-            r#"[{"process":{"pid":1,"start_ticks":999999},"name":"old"}]"#,
-        )
-        .unwrap();
+        put(&directory, &[ENDED]);
         let list = OffList::open(&directory).unwrap();
         let restore = |wanted| list.restore(&Root::host(), |guest| guest.why == wanted, false);
         assert_eq!(restore(SwitchOffReason::Domain), [""; 0]);
         assert_eq!(OffList::open(&directory).unwrap().guests().len(), 1, "it is listed for another reason");
         assert_eq!(restore(SwitchOffReason::Prune), [""; 0]);
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
-        assert!(!directory.path().join("guests.json").exists());
+        assert!(!directory.undo().exists());
     }
 
     #[test]
@@ -316,8 +320,7 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path().join("state"));
         directory.make().unwrap();
-        let list = r#"[{"process":{"pid":1,"start_ticks":999999},"name":"old"}, {"process":"one"}]"#;
-        fs::write(directory.path().join("guests.json"), list).unwrap();
+        put(&directory, &[ENDED, r#"{"entry":"switched_off","process":"one"}"#]);
         assert!(OffList::open(&directory).is_err());
         let (list, faults) = OffList::open_to_restore(&directory);
         assert!(faults.len() == 1 && faults[0].starts_with("switched_off: "), "{faults:?}");
@@ -330,7 +333,7 @@ mod tests {
     fn a_file_that_is_no_list_is_an_error() {
         let tree = tempfile::tempdir().unwrap();
         let directory = StateDir::at(tree.path());
-        fs::write(directory.path().join("guests.json"), "{").unwrap();
-        assert!(OffList::open(&directory).unwrap_err().to_string().contains("guests.json"));
+        fs::write(directory.undo(), "{").unwrap();
+        assert!(OffList::open(&directory).unwrap_err().to_string().contains("undo.json"));
     }
 }

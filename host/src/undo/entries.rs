@@ -141,7 +141,7 @@ fn parse<E: UndoEntry>(entry: &Value) -> Result<E, serde_json::Error> {
 }
 
 /// Returns an entry with its kind as a field.
-pub(super) fn tagged(kind: EntryKind, entry: Value) -> Value {
+fn tagged(kind: EntryKind, entry: Value) -> Value {
     let fields = entry.as_object().cloned().unwrap_or_default();
     std::iter::once((KIND.to_owned(), kind.name().into())).chain(fields).collect::<serde_json::Map<_, _>>().into()
 }

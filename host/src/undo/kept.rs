@@ -29,11 +29,12 @@ impl<E: UndoEntry> KeptEntries<E> {
         Self::new(store, &entries, true)
     }
 
-    /// Reads the entries that can be parsed, and returns the errors of the others. These stay in the store.
+    /// Reads the entries that can be parsed, and returns the errors of the others. These stay in the store. A store that
+    /// can't be read has none.
     pub fn open_to_restore(directory: &StateDir) -> (Self, Vec<String>) {
         let store = UndoStore::new(directory);
-        let (entries, _) = store.survey();
-        let (entries, faults) = entries.understood();
+        // A store that can't be read at all is an error of the journal's.
+        let (entries, faults) = store.read().unwrap_or_default().understood();
         (Self(Arc::new(Mutex::new(KeptState { store, entries, is_written: true }))), faults)
     }
 

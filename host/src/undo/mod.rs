@@ -11,7 +11,6 @@ mod entries;
 mod error;
 pub(crate) mod identity;
 mod kept;
-mod older;
 mod read;
 mod replace;
 mod state_dir;

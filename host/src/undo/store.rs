@@ -14,10 +14,10 @@ use super::disk::{self, DiskOperation};
 use super::entries::{EntryKind, UndoEntries};
 use super::read::text_of;
 use super::replace::{WriteDurability, new_of, replace};
-use super::{StateDir, UndoError, identity, older};
+use super::{StateDir, UndoError, identity};
 
-/// The version of the format. Version 1 does not hold the values written last.
-const VERSION: u32 = 2;
+/// The version of the format.
+const VERSION: u32 = 1;
 
 /// The content of the file, readable by people.
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,30 +54,12 @@ impl UndoStore {
         self.directory.undo()
     }
 
-    /// Reads all entries, with those in files of an older build. Entries from before the last boot are void.
+    /// Reads all entries. Entries from before the last boot are void.
     ///
     /// # Errors
-    /// A file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
+    /// The file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
     /// killed one's settings for the originals.
     pub fn read(&self) -> Result<UndoEntries, UndoError> {
-        let (entries, faults) = self.survey();
-        faults.into_iter().next().map_or(Ok(entries), Err)
-    }
-
-    /// Reads the entries of all files that can be read, and returns the errors of the others. For restoring: one
-    /// damaged file must not keep the entries of others from being restored.
-    pub fn survey(&self) -> (UndoEntries, Vec<UndoError>) {
-        let own = self.read_own();
-        let mut faults = Vec::new();
-        let mut entries = own.unwrap_or_else(|error| {
-            faults.push(error);
-            UndoEntries::default()
-        });
-        faults.extend(older::add(&self.directory, &self.boot, &mut entries).1);
-        (entries, faults)
-    }
-
-    fn read_own(&self) -> Result<UndoEntries, UndoError> {
         let path = self.path();
         match text_of(&path)? {
             Some(text) => self.parse(&text).map_err(|why| UndoError::Damaged { path, why }),
@@ -85,7 +67,7 @@ impl UndoStore {
         }
     }
 
-    /// Changes the entries. With none left the file is removed. So are files of an older build that were read.
+    /// Changes the entries. With none left the file is removed.
     ///
     /// # Errors
     /// The file can't be read or written. Then it is as it was.
@@ -108,19 +90,16 @@ impl UndoStore {
             .map_err(|source| UndoError::Directory { path: self.directory.path().to_owned(), source })?;
         let write = |source| UndoError::Write { path: path.clone(), source };
         let _turn = StoreLock::acquire(&self.directory).map_err(write)?;
-        let mut entries = self.read_own()?;
-        let (older, _) = older::add(&self.directory, &self.boot, &mut entries);
+        let mut entries = self.read()?;
         change(&mut entries).map_err(|why| write(why.into()))?;
         if entries.count(EntryKind::Setting) == 0 {
             entries.is_exact = true;
         }
         if entries.is_empty() {
-            remove(&path).and_then(|()| remove(&new_of(&path))).map_err(write)?;
+            remove(&path).and_then(|()| remove(&new_of(&path))).map_err(write)
         } else {
-            replace(&path, &self.text(entries).map_err(write)?, durable).map_err(write)?;
+            replace(&path, &self.text(entries).map_err(write)?, durable).map_err(write)
         }
-        // Last: until then they hold what the new file holds by now.
-        older.iter().try_for_each(|path| remove(path)).map_err(write)
     }
 
     /// Marks in place that the settings' entries do not hold the values written last, so that all originals are
@@ -146,48 +125,38 @@ impl UndoStore {
         .map_err(write)
     }
 
-    /// Discards the entries about KSM itself, and damaged files. Both are kept in files beside the store, which are
-    /// returned. Entries of undamaged files about guests stay. The caller holds the [`KsmLock`](crate::perform_step::KsmLock).
+    /// Discards the entries about KSM itself, or the whole file if it is damaged. Either is kept in a file beside the
+    /// store, whose path is returned. In an undamaged file the entries about guests stay. The caller holds the [`KsmLock`](crate::perform_step::KsmLock).
     ///
     /// # Errors
     /// A file can't be moved or written.
-    pub fn discard(&self) -> Result<Vec<PathBuf>, UndoError> {
-        let mut aside = Vec::new();
-        loop {
-            match self.read() {
-                Ok(entries) if EntryKind::OF_KSM.iter().all(|kind| entries.count(*kind) == 0) => return Ok(aside),
-                Ok(entries) => {
-                    let kept = free_name(&self.path());
-                    let fail = |source| UndoError::Write { path: kept.clone(), source };
-                    replace(&kept, &self.text(entries).map_err(fail)?, WriteDurability::Synced).map_err(fail)?;
-                    self.change(|entries| {
-                        EntryKind::OF_KSM.into_iter().for_each(|kind| entries.remove(kind));
-                        Ok(())
-                    })?;
-                    aside.push(kept);
-                    return Ok(aside);
-                }
-                Err(UndoError::Damaged { path, .. }) => aside.push(self.set_aside(&path)?),
-                Err(error) => return Err(error),
+    pub fn discard(&self) -> Result<Option<PathBuf>, UndoError> {
+        match self.read() {
+            Ok(entries) if EntryKind::OF_KSM.iter().all(|kind| entries.count(*kind) == 0) => Ok(None),
+            Ok(entries) => {
+                let aside = free_name(&self.path());
+                let fail = |source| UndoError::Write { path: aside.clone(), source };
+                replace(&aside, &self.text(entries).map_err(fail)?, WriteDurability::Synced).map_err(fail)?;
+                self.change(|entries| {
+                    EntryKind::OF_KSM.into_iter().for_each(|kind| entries.remove(kind));
+                    Ok(())
+                })?;
+                Ok(Some(aside))
             }
+            Err(UndoError::Damaged { path, .. }) => {
+                let aside = free_name(&path);
+                let fail = |source| UndoError::Write { path: path.clone(), source };
+                fs::rename(&path, &aside).map_err(fail)?;
+                Ok(Some(aside))
+            }
+            Err(error) => Err(error),
         }
-    }
-
-    /// Moves a file to a free name beside it. Returns that name.
-    ///
-    /// # Errors
-    /// The file can't be moved.
-    pub fn set_aside(&self, path: &Path) -> Result<PathBuf, UndoError> {
-        let aside = free_name(path);
-        let fail = |source| UndoError::Write { path: path.to_owned(), source };
-        fs::rename(path, &aside).map_err(fail)?;
-        Ok(aside)
     }
 
     fn parse(&self, text: &[u8]) -> Result<UndoEntries, String> {
         let content: StoreContent = serde_json::from_slice(text).map_err(|why| why.to_string())?;
-        if !(1..=VERSION).contains(&content.version) {
-            return Err(format!("version {}, this ksmith knows up to {VERSION}", content.version));
+        if content.version != VERSION {
+            return Err(format!("version {}, this ksmith knows {VERSION}", content.version));
         }
         if self.boot.is_another(content.boot_id.as_deref()) {
             return Ok(UndoEntries::default());

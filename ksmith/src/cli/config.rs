@@ -11,7 +11,7 @@ use super::{GlobalArgs, print};
 use crate::exit;
 use crate::show::settings::EffectiveConfig;
 use ksmith_host::bad_file::{BadFile, read_text};
-use ksmith_service::config::{Config, ConfigError, ConfigFaults, path_of, written};
+use ksmith_service::config::{Config, ConfigError, ConfigFaults, parse_table, path_of};
 
 /// Work with the configuration file.
 #[derive(Debug, Subcommand)]
@@ -125,7 +125,7 @@ impl ShowArgs {
         let FoundConfig { path, text } = self.file.find(global)?;
         let (is_there, text) = (text.is_some(), text.unwrap_or_default());
         Config::parse(&path, &text)?;
-        let in_force = EffectiveConfig::new(&written(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
+        let in_force = EffectiveConfig::new(&parse_table(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
         let path = path.display().to_string();
         if global.json {
             print::json(&json!({ "path": path, "is_there": is_there, "settings": in_force.json() }))?;

@@ -152,14 +152,12 @@ fn lock(state: &StateDir) -> anyhow::Result<KsmLock> {
 fn discard(global: &GlobalArgs, state: &StateDir) -> anyhow::Result<ExitCode> {
     let aside = UndoStore::new(state).discard()?;
     if global.json {
-        print::json(&serde_json::json!({ "discarded": aside.first(), "files": aside }))?;
+        print::json(&serde_json::json!({ "discarded": aside }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if aside.is_empty() {
-        print::line("there is no journal to give up")?;
-    }
-    for aside in aside {
-        print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?;
+    match aside {
+        Some(aside) => print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?,
+        None => print::line("there is no journal to give up")?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -28,8 +28,6 @@ fn tables(name: &str, into: &mut Vec<(String, Vec<String>)>) {
 
 #[test]
 fn every_key_of_the_configuration_is_in_the_packaged_file_with_its_meaning() {
-    // Old names that are read for one release (service/src/config/renamed_keys.rs).
-    const RENAMED: [&str; 3] = ["squeal_psi_percent", "squeal_faults_per_second", "residue_mib"];
     let settings = PackagedSettings::packaged().unwrap();
     let roots = keys("").unwrap();
     assert!(roots.contains(&"balance".to_owned()), "{roots:?}");
@@ -39,7 +37,7 @@ fn every_key_of_the_configuration_is_in_the_packaged_file_with_its_meaning() {
     for (header, keys) in &known {
         let table = settings.tables.iter().find(|table| table.header == *header);
         let table = table.unwrap_or_else(|| panic!("packaging/ksmith.toml has no table {header}"));
-        for key in keys.iter().filter(|key| !RENAMED.contains(&key.as_str())) {
+        for key in keys {
             let is_table = settings.tables.iter().any(|other| other.name() == format!("{}.{key}", table.name()));
             let listed = table.keys.iter().find(|listed| listed.name == *key);
             assert!(is_table || listed.is_some(), "packaging/ksmith.toml does not list {header} {key}");

@@ -12,11 +12,7 @@ use super::{ALWAYS, TableColumn, TextTable, cell};
 /// Returns the stable JSON form: the pool, the guests with their plans, and recent resizes.
 pub fn json(report: &BalanceReport) -> Value {
     let mut whole = figures::object(POOL, report);
-    let guests = report.guests.iter().map(|row| {
-        let mut object = figures::object(BALANCED_GUEST, row);
-        object.insert(OLD_GIVING.to_owned(), json!(row.guest.giving_for));
-        object
-    });
+    let guests = report.guests.iter().map(|row| figures::object(BALANCED_GUEST, row));
     whole.insert("guests".to_owned(), json!(guests.collect::<Vec<_>>()));
     whole.insert("merging".to_owned(), json!(report.merging));
     let recent = report.recent.iter().map(|done| figures::object(RESIZE, done));
@@ -24,16 +20,9 @@ pub fn json(report: &BalanceReport) -> Value {
     Value::Object(whole)
 }
 
-/// The key that `giving_seconds` had in earlier releases, with an object of seconds and nanoseconds.
-const OLD_GIVING: &str = "giving_for";
-
 /// Returns the schema of [`json()`].
 pub fn schema() -> Value {
-    let time = json!({ "type": ["object", "null"] });
-    let guest = schema::object(
-        BALANCED_GUEST.iter().map(ModelFigure::row),
-        [(OLD_GIVING, schema::deprecated("giving_seconds", time))],
-    );
+    let guest = schema::object(BALANCED_GUEST.iter().map(ModelFigure::row), []);
     let step = schema::object(
         [],
         [

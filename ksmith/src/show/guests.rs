@@ -70,13 +70,8 @@ pub fn json(report: &GuestsReport, order: GuestOrder) -> Value {
     Value::Object(whole)
 }
 
-/// The key that `has_remaining_mergeable` had in earlier releases.
-const OLD_REMAINING: &str = "has_residue";
-
 fn guest_json(guest: &Guest) -> Value {
     let mut object = figures::object(GUEST, guest);
-    let remaining = object.get("has_remaining_mergeable").cloned().unwrap_or_default();
-    object.insert(OLD_REMAINING.to_owned(), remaining);
     object.insert("pids".to_owned(), json!(guest.processes.iter().map(|id| id.pid).collect::<Vec<_>>()));
     object.insert("errors".to_owned(), json!(guest.errors));
     Value::Object(object)
@@ -111,11 +106,7 @@ fn sharing_json(sharing: &CrossDomainSharing) -> Value {
 pub fn schema() -> Value {
     let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(ModelFigure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));
-    let old = schema::deprecated("has_remaining_mergeable", schema::plain("boolean", "The old name."));
-    let guest = schema::object(
-        GUEST.iter().map(ModelFigure::row),
-        [("pids", pids), (OLD_REMAINING, old), ("errors", schema::errors())],
-    );
+    let guest = schema::object(GUEST.iter().map(ModelFigure::row), [("pids", pids), ("errors", schema::errors())]);
     let across = "Merged memory that more than one domain maps, in bytes.";
     let group = schema::object(
         summed().map(ModelFigure::row),

@@ -340,9 +340,8 @@ fn restore() -> Value {
             ("lacking", list("Guests that still have less memory than at their start.", lacking)),
         ],
     );
-    let files = texts("Where each damaged file was moved to.");
-    let first = plain("string?", "The first of them; null where there was none.");
-    let discarded = object([], [("discarded", first), ("files", files)]);
+    let aside = plain("string?", "The file that keeps what was discarded; null if there was nothing.");
+    let discarded = object([], [("discarded", aside)]);
     document("ksmith restore --json", json!({ "anyOf": [restored, discarded] }))
 }
 

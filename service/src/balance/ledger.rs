@@ -35,7 +35,7 @@ pub struct LedgerEntry {
     pub whole_bytes: u64,
     /// The memory that it has at least.
     pub given_bytes: u64,
-    /// The libvirt that manages the guest. An entry of an older build has none.
+    /// The libvirt that manages the guest; `None` for a cgroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libvirt: Option<LibvirtUri>,
     /// For a cgroup, what to put back.

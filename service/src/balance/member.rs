@@ -82,11 +82,10 @@ impl BalanceCandidate {
     }
 
     /// Returns the names under which the list of held guests may have it. The first is the one that is written: a
-    /// verified guest with a UUID stays held when it is started again. The last is that of an earlier release.
+    /// verified guest with a UUID stays held when it is started again.
     pub(super) fn names_in_holds(&self) -> impl Iterator<Item = String> + use<> {
-        let old = self.pid.map(|pid| format!("{}:{}:{pid}", self.kind.word(), self.name));
         let uuid = self.uuid.clone().filter(|_| self.is_verified);
-        uuid.into_iter().chain([self.key.clone()]).chain(old)
+        uuid.into_iter().chain([self.key.clone()])
     }
 
     /// Returns the terms that the configuration has for it.

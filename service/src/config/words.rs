@@ -20,9 +20,6 @@ pub(super) fn reword_message(message: &str, path: &[String]) -> String {
             return format!("{key} takes {}, not {}", expectation(expected), finding(found));
         }
     }
-    if let Some(field) = message.strip_prefix("duplicate field `").and_then(|rest| rest.strip_suffix('`')) {
-        return format!("{field} is there twice, once under its old name: leave out the old one");
-    }
     let line = message.lines().collect::<Vec<_>>().join("; ");
     match path.last() {
         Some(last) if line.starts_with("must ") => format!("{last} {line}"),

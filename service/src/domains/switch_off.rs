@@ -80,9 +80,16 @@ mod tests {
             std::fs::write(process.join("stat"), stat).unwrap();
             std::fs::write(process.join("cmdline"), "linux\0ubd0=root\0").unwrap();
             let id = format!(r#"{{ "pid": {pid}, "start_ticks": 7 }}"#);
-            entries.push(format!(r#"{{ "process": {id}, "name": "g{pid}", "why": "domain"{on_exit} }}"#));
+            entries.push(format!(
+                r#"{{ "entry": "switched_off", "process": {id}, "name": "g{pid}", "why": "domain",
+                    "libvirt": "qemu:///system"{on_exit} }}"#
+            ));
         }
-        std::fs::write(directory.path().join("guests.json"), format!("[{}]", entries.join(", "))).unwrap();
+        let entries = entries.join(", ");
+        let store = format!(
+            r#"{{ "version": 1, "owner": {{ "pid": 1, "start_ticks": 1 }}, "boot_id": null, "entries": [{entries}] }}"#
+        );
+        std::fs::write(directory.undo(), store).unwrap();
         let notes = switch_on_again(&root, &OffList::open(&directory).unwrap(), false);
         assert!(
             notes[0].starts_with("merging of g11 (pid 11), g12 (pid 12) stays off: domains.on_exit"),

@@ -34,7 +34,6 @@ pub struct DomainsConfig {
     pub unswitchable: UnswitchableMode,
     /// The most memory, in MiB, that may stay mergeable in a guest outside that was switched off: QEMU can't switch
     /// its firmware's and devices' memory. What stays may be merged with the admitted domain's.
-    #[serde(alias = "residue_mib")]
     pub remaining_mergeable_mib: u32,
     /// The treatment of switched-off guests when the daemon ends.
     pub on_exit: OnExit,

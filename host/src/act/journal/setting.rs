@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_an_older_build_says_nothing_of_what_was_written() {
+    fn without_written_values_nothing_is_known_of_what_was_written() {
         let old: JournaledSetting = serde_json::from_str(r#"{"knob":"run","original":"1"}"#).unwrap();
         assert_eq!(old, JournaledSetting { knob: Knob::Run, original: 1, written: None });
     }

@@ -113,91 +113,35 @@ fn a_file_cut_anywhere_is_damaged_and_never_half_believed() {
 }
 
 #[test]
-fn what_an_older_build_left_is_taken_over_once() {
-    let (_tree, directory) = directory();
-    directory.make().unwrap();
-    let path = |name: &str| directory.path().join(name);
-    let journal = json!({
-        "version": 1, "pid": 7, "start_ticks": 70, "boot_id": identity::boot_id(),
-        "originals": { "run": "0" }, "paused": [{ "pid": 8, "start_ticks": 80, "what": "ksmtuned" }],
-        "ksmd_cpus": "0-3",
-    });
-    fs::write(path("journal.json"), journal.to_string()).unwrap();
-    fs::write(path("guests.json"), r#"[{"name":"a","kind":"uml"}]"#).unwrap();
-    fs::write(path("balance.json"), r#"[{"key":"b"}]"#).unwrap();
-    let store = UndoStore::new(&directory);
-    let entries = store.read().unwrap();
-    let all = [
-        EntryKind::Setting,
-        EntryKind::Paused,
-        EntryKind::KsmdCpus,
-        EntryKind::SwitchedOff,
-        EntryKind::GuestMemory,
-    ];
-    assert_eq!(all.map(|kind| entries.count(kind)), [1; 5]);
-    assert_eq!(entries.owner().map(|owner| owner.pid), Some(7));
-    assert_eq!(
-        (entries.parse_entries::<StoredSetting>().unwrap(), entries.parse_entries::<StoredGuest>().unwrap()),
-        (vec![run("0")], vec![guest("a")])
-    );
-    add(&directory, guest("c"));
-    assert!(!["journal.json", "guests.json", "balance.json"].iter().any(|name| path(name).exists()));
-    assert_eq!(all.map(|kind| store.read().unwrap().count(kind)), [1, 1, 1, 2, 1]);
-    // A kill before the old files are removed leaves both.
-    fs::write(path("journal.json"), journal.to_string()).unwrap();
-    assert_eq!(store.read().unwrap().count(EntryKind::Setting), 1);
-    let mut void = journal;
-    void["boot_id"] = json!("another");
-    fs::write(path("journal.json"), void.to_string()).unwrap();
-    fs::remove_file(directory.undo()).unwrap();
-    assert!(store.read().unwrap().is_empty());
-}
-
-#[test]
 fn a_damaged_file_stays_until_it_is_given_up() {
     let (_tree, directory) = directory();
     let store = UndoStore::new(&directory);
-    assert_eq!(store.discard().unwrap(), [""; 0].map(PathBuf::from));
+    assert_eq!(store.discard().unwrap(), None);
     directory.make().unwrap();
-    for name in ["undo.json", "journal.json", "guests.json", "balance.json", "holds.json"] {
-        let path = directory.path().join(name);
-        for (n, bad) in ["", "{", "null", r#"{"version":1}"#].into_iter().enumerate() {
-            fs::write(&path, bad).unwrap();
-            for _ in 0..2 {
-                let error = store.read().unwrap_err();
-                assert!(matches!(&error, UndoError::Damaged { path: found, .. } if *found == path), "{error}");
-                assert_eq!(fs::read_to_string(&path).unwrap(), bad);
-            }
-            let aside = store.discard().unwrap();
-            assert_eq!(aside, [path.with_extension(format!("json.discarded-{}", n + 1))]);
-            assert_eq!(fs::read_to_string(&aside[0]).unwrap(), bad);
-            assert!(store.read().unwrap().is_empty());
+    let path = directory.undo();
+    for (n, bad) in ["", "{", "null", r#"{"version":1}"#].into_iter().enumerate() {
+        fs::write(&path, bad).unwrap();
+        for _ in 0..2 {
+            let error = store.read().unwrap_err();
+            assert!(matches!(&error, UndoError::Damaged { path: found, .. } if *found == path), "{error}");
+            assert!(store.change(|_| Ok(())).is_err(), "a damaged store is never overwritten");
+            assert_eq!(fs::read_to_string(&path).unwrap(), bad);
         }
+        let aside = store.discard().unwrap().unwrap();
+        assert_eq!(aside, path.with_extension(format!("json.discarded-{}", n + 1)));
+        assert_eq!(fs::read_to_string(&aside).unwrap(), bad);
+        assert!(store.read().unwrap().is_empty());
     }
 }
 
 #[test]
-fn one_damaged_file_keeps_no_other_from_being_read_and_stays() {
-    for bad in ["undo.json", "guests.json"] {
-        let (_tree, directory) = directory();
-        add(&directory, run("0"));
-        let path = |name: &str| directory.path().join(name);
-        fs::write(path("balance.json"), r#"[{"key":"b"}]"#).unwrap();
-        fs::write(path(bad), "{").unwrap();
-        let store = UndoStore::new(&directory);
-        assert!(store.read().is_err());
-        let (entries, faults) = store.survey();
-        assert!(faults.len() == 1 && faults[0].to_string().contains(bad), "{faults:?}");
-        let settings = usize::from(bad == "guests.json");
-        assert_eq!((entries.count(EntryKind::GuestMemory), entries.count(EntryKind::Setting)), (1, settings));
-        let changed = store.change(|entries| {
-            entries.remove(EntryKind::GuestMemory);
-            Ok(())
-        });
-        assert_eq!(changed.is_ok(), bad == "guests.json", "a damaged store is never overwritten");
-        assert_eq!(fs::read_to_string(path(bad)).unwrap(), "{");
-        assert_eq!(path("balance.json").exists(), bad == "undo.json");
-    }
+fn a_file_of_another_version_is_damaged() {
+    let (_tree, directory) = directory();
+    add(&directory, run("0"));
+    let text = fs::read_to_string(directory.undo()).unwrap();
+    fs::write(directory.undo(), text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+    let error = UndoStore::new(&directory).read().unwrap_err().to_string();
+    assert!(error.contains("version 2, this ksmith knows 1"), "{error}");
 }
 
 #[test]
@@ -223,11 +167,11 @@ fn discarding_a_sound_store_keeps_what_it_says_about_guests() {
     add(&directory, run("0"));
     add(&directory, guest("a"));
     let store = UndoStore::new(&directory);
-    let aside = store.discard().unwrap();
-    assert!(fs::read_to_string(&aside[0]).unwrap().contains("\"run\""));
+    let aside = store.discard().unwrap().unwrap();
+    assert!(fs::read_to_string(aside).unwrap().contains("\"run\""));
     let entries = store.read().unwrap();
     assert_eq!((entries.count(EntryKind::Setting), entries.count(EntryKind::SwitchedOff)), (0, 1));
-    assert!(store.discard().unwrap().is_empty());
+    assert_eq!(store.discard().unwrap(), None);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn what_can_not_be_noted_is_an_error_and_changes_nothing() {
 fn a_file_that_is_no_ledger_is_an_error_that_says_what_to_do() {
     let (_tree, directory) = directory();
     directory.make().unwrap();
-    fs::write(directory.path().join("balance.json"), "[{").unwrap();
+    fs::write(directory.undo(), "{").unwrap();
     let error = MemoryLedger::open(&directory).unwrap_err().to_string();
     assert!(error.contains("damaged") && error.contains("virsh setmem"), "{error}");
 }
