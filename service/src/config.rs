@@ -244,11 +244,7 @@ impl Config {
         found.extend(self.balance.contradictions());
         found.extend(self.history.contradictions());
         found.extend(self.fold.contradictions());
-        found.extend(self.sketch.fault().map(|fault| {
-            let key =
-                fault.strip_prefix("[sketch] ").and_then(|rest| rest.split_once(':')).map_or("", |(key, _)| key);
-            Contradiction::new(&[&["sketch", key]], fault.as_str())
-        }));
+        found.extend(self.sketch.contradiction());
         found.extend(self.notify.contradiction());
         found
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ksmith_core::contradiction::Contradiction;
 use ksmith_host::root::Root;
 use ksmith_sketch::{RateRule, RotationOptions, SamplingRate, is_host_name};
 use serde::Deserialize;
@@ -51,27 +52,28 @@ impl Default for SketchConfig {
 }
 
 impl SketchConfig {
-    /// Returns the first setting that makes no sense, in a sentence.
-    pub fn fault(&self) -> Option<String> {
+    /// Returns the first setting that makes no sense.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        let of = |key: &str, why: &str| Contradiction::new(&[&["sketch", key]], format!("[sketch] {key}: {why}"));
         if let Some(Err(why)) = self.rate.as_ref().map(|rate| rate.parse::<SamplingRate>()) {
-            return Some(format!("[sketch] rate: {why}"));
+            return Some(of("rate", &why.to_string()));
         }
-        let fault = match self {
-            Self { secret, .. } if !secret.is_absolute() => "secret: name an absolute path",
-            Self { directory, .. } if !directory.is_absolute() => "directory: name an absolute path",
+        let (key, why) = match self {
+            Self { secret, .. } if !secret.is_absolute() => ("secret", "name an absolute path"),
+            Self { directory, .. } if !directory.is_absolute() => ("directory", "name an absolute path"),
             Self { host: Some(host), .. } if !is_host_name(host) => {
-                "host: name it with letters, digits, dots, - and _, a letter or digit first"
+                ("host", "name it with letters, digits, dots, - and _, a letter or digit first")
             }
             Self { per_guest, .. } if !(1..=1 << 20).contains(per_guest) => {
-                "per_guest: it takes 1 to 1048576 contents"
+                ("per_guest", "it takes 1 to 1048576 contents")
             }
-            Self { every_minutes: 0, .. } => "every_minutes: it must be over 0",
+            Self { every_minutes: 0, .. } => ("every_minutes", "it must be over 0"),
             Self { max_cpu_percent, .. } if !(*max_cpu_percent > 0.0 && *max_cpu_percent <= 100.0) => {
-                "max_cpu_percent: it must be over 0 and at most 100"
+                ("max_cpu_percent", "it must be over 0 and at most 100")
             }
             _ => return None,
         };
-        Some(format!("[sketch] {fault}"))
+        Some(of(key, why))
     }
 
     /// Returns the path of this host's file, which is below the root of a captured or a simulated tree.
