@@ -9,11 +9,50 @@ use ksmith_core::units::TimeSpan;
 use super::config::PassLimit;
 
 /// Lines, and connections, that may come at once. As many may come again after [`RATE_PERIOD`].
-const LINES: f64 = 64.0;
-const CONNECTIONS: f64 = 256.0;
+const LINES: u32 = 64;
+const CONNECTIONS: u32 = 256;
 const RATE_PERIOD: Duration = Duration::from_secs(4);
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// A refusal because a budget is used up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// The user has sent too many lines, or opened too many connections.
+    #[error("user {user} has sent over {most} {what} in {period} s; wait a second", period = RATE_PERIOD.as_secs())]
+    Rate {
+        /// The user.
+        user: u32,
+        /// The number that may come at once.
+        most: u32,
+        /// The counted things: lines or connections.
+        what: &'static str,
+    },
+    /// The user has fewer passes left.
+    #[error("user {user} has no {count} passes left of those that scans for it may make in an hour ([optin] \
+             passes_per_hour); {}", .wait.map_or_else(|| "ask for fewer".to_owned(), ask_again))]
+    Passes {
+        /// The user.
+        user: u32,
+        /// The requested passes.
+        count: u64,
+        /// The time until they are there; `None` if there are never so many.
+        wait: Option<Duration>,
+    },
+    /// The user has no CPU time left.
+    #[error("user {user} has used up the CPU time that scans for it may take in an hour ([optin] \
+             cpu_seconds_per_hour){}", .wait.map_or_else(String::new, |wait| format!("; {}", ask_again(wait))))]
+    Cpu {
+        /// The user.
+        user: u32,
+        /// The time until some is there; `None` if there never is.
+        wait: Option<Duration>,
+    },
+}
+
+fn ask_again(wait: Duration) -> String {
+    format!("ask again in {}", TimeSpan(wait))
+}
 
 /// The budgets of all users. Root has no limits. Clones share the budgets.
 #[derive(Debug, Clone)]
@@ -37,8 +76,8 @@ impl UserBudgets {
         let accounts = UserAccounts {
             cpu: UserAllowance::new(cpu_seconds_per_hour, HOUR),
             passes: passes_per_hour.number().map(|most| UserWindow::new(most, HOUR)),
-            lines: UserAllowance::new(LINES, RATE_PERIOD),
-            connections: UserAllowance::new(CONNECTIONS, RATE_PERIOD),
+            lines: UserAllowance::new(LINES.into(), RATE_PERIOD),
+            connections: UserAllowance::new(CONNECTIONS.into(), RATE_PERIOD),
         };
         Self { started: Instant::now(), accounts: Arc::new(Mutex::new(accounts)) }
     }
@@ -58,7 +97,7 @@ impl UserBudgets {
     ///
     /// # Errors
     /// There were too many.
-    pub fn line(&self, user: u32) -> Result<(), String> {
+    pub fn line(&self, user: u32) -> Result<(), BudgetError> {
         self.rate(user, LINES, "lines", |accounts| &mut accounts.lines)
     }
 
@@ -66,28 +105,26 @@ impl UserBudgets {
     ///
     /// # Errors
     /// There were too many.
-    pub fn connection(&self, user: u32) -> Result<(), String> {
+    pub fn connection(&self, user: u32) -> Result<(), BudgetError> {
         self.rate(user, CONNECTIONS, "connections", |accounts| &mut accounts.connections)
     }
 
     fn rate(
         &self,
         user: u32,
-        most: f64,
-        what: &str,
+        most: u32,
+        what: &'static str,
         of: impl FnOnce(&mut UserAccounts) -> &mut UserAllowance,
-    ) -> Result<(), String> {
+    ) -> Result<(), BudgetError> {
         let may = user == 0 || self.with(|accounts, now| of(accounts).take_tokens(user, now, 1.0));
-        may.then_some(()).ok_or_else(|| {
-            format!("user {user} has sent over {most} {what} in {} s; wait a second", RATE_PERIOD.as_secs())
-        })
+        may.then_some(()).ok_or(BudgetError::Rate { user, most, what })
     }
 
     /// Checks that `user` has so many passes left.
     ///
     /// # Errors
     /// It has not; says when it will.
-    pub fn check_passes(&self, user: u32, count: u64) -> Result<(), String> {
+    pub fn check_passes(&self, user: u32, count: u64) -> Result<(), BudgetError> {
         self.passes(user, count, |passes, now| passes.check(user, now, count))
     }
 
@@ -95,7 +132,7 @@ impl UserBudgets {
     ///
     /// # Errors
     /// As [`Self::check_passes`].
-    pub fn take_passes(&self, user: u32, count: u64) -> Result<(), String> {
+    pub fn take_passes(&self, user: u32, count: u64) -> Result<(), BudgetError> {
         self.passes(user, count, |passes, now| passes.take_count(user, now, count))
     }
 
@@ -104,21 +141,12 @@ impl UserBudgets {
         user: u32,
         count: u64,
         work: impl FnOnce(&mut UserWindow, Duration) -> Result<(), Option<Duration>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), BudgetError> {
         if user == 0 {
             return Ok(());
         }
         let done = self.with(|accounts, now| accounts.passes.as_mut().map_or(Ok(()), |passes| work(passes, now)));
-        done.map_err(|wait| {
-            let when = match wait {
-                Some(wait) => format!("ask again in {}", TimeSpan(wait)),
-                None => "ask for fewer".to_owned(),
-            };
-            format!(
-                "user {user} has no {count} passes left of those that scans for it may make in an hour ([optin] \
-                 passes_per_hour); {when}"
-            )
-        })
+        done.map_err(|wait| BudgetError::Passes { user, count, wait })
     }
 
     /// Returns unused passes to `user`.
@@ -137,17 +165,14 @@ impl UserBudgets {
     ///
     /// # Errors
     /// It has not; says when it will.
-    pub fn check(&self, user: u32) -> Result<(), String> {
+    pub fn check(&self, user: u32) -> Result<(), BudgetError> {
         if self.left(user) > 0.0 {
             return Ok(());
         }
         // A second's worth, so that a user that waits does not come back for a moment's.
         let wait = self
             .with(|accounts, now| accounts.cpu.wait(user, now, 1.0).or_else(|| accounts.cpu.wait(user, now, 0.0)));
-        let when = wait.map_or_else(String::new, |wait| format!("; ask again in {}", TimeSpan(wait)));
-        Err(format!(
-            "user {user} has used up the CPU time that scans for it may take in an hour ([optin] cpu_seconds_per_hour){when}"
-        ))
+        Err(BudgetError::Cpu { user, wait })
     }
 
     /// Charges CPU time to `user`.
@@ -179,7 +204,7 @@ mod tests {
         let budget = UserBudgets::new(60.0, PassLimit::Unlimited);
         budget.charge(7, Duration::from_secs(100));
         budget.charge(0, Duration::from_secs(100));
-        let refusal = budget.check(7).unwrap_err();
+        let refusal = budget.check(7).unwrap_err().to_string();
         assert!(refusal.contains("ask again in") && refusal.contains("cpu_seconds_per_hour"), "{refusal}");
         assert_eq!((budget.check(0), budget.check(8)), (Ok(()), Ok(())));
     }
@@ -203,9 +228,9 @@ mod tests {
             (budget.take_passes(7, 3), budget.take_passes(8, 4), budget.take_passes(0, 99)),
             (Ok(()), Ok(()), Ok(()))
         );
-        let refusal = budget.take_passes(7, 2).unwrap_err();
+        let refusal = budget.take_passes(7, 2).unwrap_err().to_string();
         assert!(refusal.contains("passes_per_hour") && refusal.contains("ask again in"), "{refusal}");
-        assert!(budget.take_passes(8, 5).unwrap_err().ends_with("ask for fewer"));
+        assert_eq!(budget.take_passes(8, 5), Err(BudgetError::Passes { user: 8, count: 5, wait: None }));
         budget.give_back_passes(7, 1);
         assert_eq!(budget.take_passes(7, 2), Ok(()));
         budget.configure(60.0, PassLimit::Unlimited);

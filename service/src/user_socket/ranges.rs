@@ -12,7 +12,7 @@ use ksmith_core::job::{ContentCensus, MemoryStretch, RangeTally, choose_stretche
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
 
-use super::budget::UserBudgets;
+use super::budget::{BudgetError, UserBudgets};
 use super::peer::{OtherRights, UserPeer};
 use super::protocol::AdvisedRange;
 use ksmith_host::memory::frames::FrameTable;
@@ -61,8 +61,8 @@ const SMALLEST: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RangesError {
     /// The user's budget is used up.
-    #[error("{0}")]
-    Budget(String),
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     /// Other requests are served.
     #[error("other programs' memory is being read; ask again in a minute")]
     Busy,
@@ -199,7 +199,7 @@ impl RangesAdviser {
         }
         let mut turn = self.turn()?;
         // Only now: of many that ask at once and have waited here, the first may have used it up.
-        budget.check(peer.accountable_uid).map_err(RangesError::Budget)?;
+        budget.check(peer.accountable_uid)?;
         let mut cpu = Duration::ZERO;
         let ranges = peer.examine(|| self.ranges_by_reading(&mut turn.last, peer, rss, worth_permille, &mut cpu));
         budget.charge(peer.accountable_uid, cpu);

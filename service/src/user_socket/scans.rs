@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::budget::UserBudgets;
+use super::budget::{BudgetError, UserBudgets};
 use super::protocol::RefusalKind;
 use crate::control::PeerWatch as Alive;
 
@@ -130,15 +130,15 @@ impl UserScans {
             let before = paid.get(&user).copied().unwrap_or(0);
             let own = || self.served.iter().filter(|scan| scan.user == user).map(|scan| scan.passes);
             let wishes: BTreeSet<u64> = own().collect();
-            let mut why = String::new();
+            let mut why = None;
             let granted = wishes.into_iter().rev().find(|wish| {
                 let more = wish.saturating_sub(before);
                 let taken = if more == 0 { Ok(()) } else { self.budget.take_passes(user, more) };
-                taken.map_err(|refusal| why = refusal).is_ok()
+                taken.map_err(|refusal| why = Some(refusal)).is_ok()
             });
             let is_granted = |scan: &UserScan| scan.user != user || Some(scan.passes) <= granted;
             for scan in self.served.extract_if(.., |scan| !is_granted(scan)) {
-                refuse(&scan, RefusalKind::Budget, why.clone());
+                refuse(&scan, RefusalKind::Budget, why.as_ref().map(BudgetError::to_string).unwrap_or_default());
             }
             if let Some(granted) = granted {
                 paid.insert(user, granted.max(before));
@@ -180,7 +180,7 @@ impl UserScans {
     /// Returns the reason that a scan ended early: its user's budget is used up, or else `other`.
     fn why_half_way(&self, user: u32, other: String) -> (RefusalKind, String) {
         match self.budget.check(user) {
-            Err(text) => (RefusalKind::Budget, format!("the scan ended half way: {text}")),
+            Err(why) => (RefusalKind::Budget, format!("the scan ended half way: {why}")),
             Ok(()) => (RefusalKind::Refused, other),
         }
     }

@@ -76,7 +76,7 @@ impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
         let begin = thread_cpu();
         // Before it is read: nonsense costs as well. A flood is cut off, or each refusal would cost another.
         if let Err(why) = self.budget.line(peer.accountable_uid) {
-            return ProtocolReply::Last(error(RefusalKind::Busy, &why));
+            return ProtocolReply::Last(error(RefusalKind::Busy, &why.to_string()));
         }
         let parsed = std::str::from_utf8(request).map_err(|_| "a request is ASCII".to_owned());
         let parsed = parsed.and_then(UserRequest::parse);
@@ -98,7 +98,7 @@ const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace
 
 /// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
 fn admit(budget: &UserBudgets, credentials: PeerCredentials) -> Result<AdmittedPeer<UserPeer>, String> {
-    let count = |uid| budget.connection(uid).map_err(|why| error(RefusalKind::Busy, &why));
+    let count = |uid| budget.connection(uid).map_err(|why| error(RefusalKind::Busy, &why.to_string()));
     let user = credentials.user;
     count(user)?;
     let begin = thread_cpu();
@@ -135,7 +135,7 @@ impl<T: Send + 'static> UserProtocol<T> {
                 let may = budget.check(peer.accountable_uid);
                 match may.and_then(|()| budget.check_passes(peer.accountable_uid, passes.get())) {
                     Ok(()) => self.scan(passes.get(), stream, peer),
-                    Err(why) => error(RefusalKind::Budget, why),
+                    Err(why) => error(RefusalKind::Budget, why.to_string()),
                 }
             }
             UserRequest::Ranges => match self.adviser.advise(peer, self.worth_permille, &self.budget) {
