@@ -17,7 +17,7 @@ use ksmith_core::lease;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUpList, Sample};
 use ksmith_core::sim::{SimConfig, SimMachine};
-use ksmith_host::act::RestoreError;
+use ksmith_host::act::{AffinityError, RestoreError};
 use ksmith_host::observe::ProcessEvent;
 use ksmith_host::other_controllers::ControllerProcess;
 use ksmith_host::root::Root;
@@ -195,7 +195,7 @@ impl DaemonHost for FakeDaemonHost {
         self.world().folded_bytes = folded_bytes;
     }
 
-    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {
         Ok(self.world().ksmd_cpus.replace(cpus.to_owned()))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ksmith_core::controller::KsmHost;
 use ksmith_core::sample::Sample;
-use ksmith_host::act::{RestoreError, StateDir};
+use ksmith_host::act::{AffinityError, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
 use ksmith_host::other_controllers::{ControllerProcess, find};
@@ -51,8 +51,8 @@ pub trait DaemonHost: KsmHost {
     /// Binds ksmd to a list of CPUs. Returns the list before, if it differs.
     ///
     /// # Errors
-    /// A sentence: it is no list of CPUs, or the kernel refuses.
-    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String>;
+    /// See [`AffinityError`].
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError>;
 
     /// Calls `tell` whenever ksmd pauses at a pass boundary; a no-op by default.
     fn on_rest(&mut self, _tell: Box<dyn Fn() + Send + Sync>) {}
@@ -107,8 +107,8 @@ impl DaemonHost for LiveHost {
         self.observer.folded_bytes = folded_bytes;
     }
 
-    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, String> {
-        self.control.bind_ksmd(cpus).map_err(|why| why.to_string())
+    fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {
+        self.control.bind_ksmd(cpus)
     }
 
     fn on_rest(&mut self, tell: Box<dyn Fn() + Send + Sync>) {

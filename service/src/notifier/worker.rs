@@ -1,7 +1,8 @@
 //! The thread that delivers notices.
 
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -42,8 +43,22 @@ fn deliver_notice(config: &NotifyConfig, notice: &AlarmTransition, has_failed: &
     }
 }
 
+/// An error of the configured command.
+#[derive(Debug, thiserror::Error)]
+enum NotifyError {
+    /// It can't be started or waited for.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It ended with a failure.
+    #[error("it failed: {0}")]
+    Failed(ExitStatus),
+    /// It ran too long.
+    #[error("it was killed after {} s", PATIENCE.as_secs())]
+    Killed,
+}
+
 /// Runs the command. It gets the notice in its environment, and no descriptor but the null device.
-fn run(program: &str, arguments: &[String], notice: &AlarmTransition) -> Result<(), String> {
+fn run(program: &str, arguments: &[String], notice: &AlarmTransition) -> Result<(), NotifyError> {
     let mut child = Command::new(program)
         .args(arguments)
         .env("KSMITH_ALARM", notice.alarm.word())
@@ -54,8 +69,7 @@ fn run(program: &str, arguments: &[String], notice: &AlarmTransition) -> Result<
         .stderr(Stdio::null())
         // What it starts is killed with it.
         .process_group(0)
-        .spawn()
-        .map_err(|why| why.to_string())?;
+        .spawn()?;
     let ended = wait(&mut child, PATIENCE);
     if !matches!(ended, Ok(Some(_))) {
         // It may have ended just now.
@@ -64,14 +78,14 @@ fn run(program: &str, arguments: &[String], notice: &AlarmTransition) -> Result<
         }
         let _ = child.wait();
     }
-    match ended.map_err(|why| why.to_string())? {
+    match ended? {
         Some(status) if status.success() => Ok(()),
-        Some(status) => Err(format!("it failed: {status}")),
-        None => Err(format!("it was killed after {} s", PATIENCE.as_secs())),
+        Some(status) => Err(NotifyError::Failed(status)),
+        None => Err(NotifyError::Killed),
     }
 }
 
-fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<std::process::ExitStatus>> {
+fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let end = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait()? {
