@@ -353,7 +353,7 @@ impl CommandFailure {
         Self { code: exit::IMPOSSIBLE, message: message.into() }
     }
 
-    /// Makes an error of a missing privilege.
+    /// Makes an error of a missing privilege. The message names the remedy: as which user to run the command.
     pub fn no_privilege(message: impl Into<String>) -> Self {
         Self { code: exit::NO_PRIVILEGE, message: message.into() }
     }
@@ -416,11 +416,11 @@ pub fn code_of(error: &anyhow::Error) -> NamedExitCode {
     exit::FAILED
 }
 
-/// Adds the remedy to an error of a missing privilege.
+/// Adds the remedy to a denied permission. A [`CommandFailure`] names its own.
 fn with_remedy(error: anyhow::Error) -> anyhow::Error {
-    let said = sentence(&error);
-    match code_of(&error) == exit::NO_PRIVILEGE && !said.contains("root") {
-        true => CommandFailure::no_privilege(format!("{said}: run it as root")).into(),
+    let names_remedy = error.chain().any(|cause| cause.is::<CommandFailure>());
+    match !names_remedy && code_of(&error) == exit::NO_PRIVILEGE {
+        true => CommandFailure::no_privilege(format!("{}: run it as root", sentence(&error))).into(),
         false => error,
     }
 }
