@@ -188,7 +188,9 @@ fn prompt_yes_no(question: &str) -> anyhow::Result<bool> {
 }
 
 fn failed(error: &SetupError, plan: &SetupPlan) -> CommandFailure {
-    let starts_ksmith = matches!(error, SetupError::Failed { command, .. } if command.ends_with("ksmith.service"));
+    let is_unit = |argument: &String| argument == "ksmith.service";
+    let starts_ksmith =
+        matches!(error, SetupError::Failed { arguments, .. } if arguments.last().is_some_and(is_unit));
     let why = if starts_ksmith && !plan.steps.is_empty() { " (`journalctl -u ksmith` says why)" } else { "" };
     let what = format!(
         "{error}{why}. What was done is noted: run `ksmith setup` again to go on, or `ksmith setup --undo` to take it back"

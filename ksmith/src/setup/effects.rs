@@ -23,10 +23,12 @@ pub enum SetupError {
         source: io::Error,
     },
     /// A program reports an error.
-    #[error("`{command}` failed ({status}): {said}")]
+    #[error("`{program} {}` failed ({status}): {said}", .arguments.join(" "))]
     Failed {
-        /// The whole command.
-        command: String,
+        /// Name of the program.
+        program: String,
+        /// Its arguments.
+        arguments: Vec<String>,
         /// Its exit status.
         status: String,
         /// The last line that it wrote on standard error.

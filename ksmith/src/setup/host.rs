@@ -101,7 +101,8 @@ impl SetupEffects for HostEffects {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         Err(SetupError::Failed {
-            command: [&[program], arguments].concat().join(" "),
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
             status: output.status.to_string(),
             said: said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned(),
         })

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use ksmith_host::act::{NoHeadroom, UndoError};
 use ksmith_host::fair_pool::{FairPool, PoolLimits};
 use ksmith_host::guests::{GuestTarget, SwitchError, SwitchedBackend};
 use ksmith_host::root::Root;
@@ -13,6 +14,29 @@ pub(super) const LIMITS: PoolLimits =
 
 /// A switch that was carried out: the guest, true if on, and the outcome.
 pub(super) type Done = (GuestTarget, bool, Result<Vec<SwitchedBackend>, SwitchError>);
+
+/// A switch that is not ordered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SwitchOrderError {
+    /// The guest can't be switched.
+    #[error(transparent)]
+    Guest(#[from] SwitchError),
+    /// The host might not hold what is unmerged.
+    #[error(transparent)]
+    NoHeadroom(#[from] NoHeadroom),
+    /// The guest can't be noted for a later ksmith.
+    #[error(transparent)]
+    Store(#[from] UndoError),
+    /// Merged pages could need more memory than the host has.
+    #[error(
+        "merged pages could need more memory than there is, so no more is offered \
+             (/usr/share/doc/ksmith/docs/how-to/balance.md)"
+    )]
+    Exposed,
+    /// The queue of the guest's user is full.
+    #[error("too many of its user's guests wait for their switches")]
+    QueueFull,
+}
 
 /// Switches of guests under way.
 #[derive(Debug)]
@@ -32,7 +56,7 @@ impl PendingSwitches {
     }
 
     /// Orders a guest switched.
-    pub(super) fn order(&mut self, target: GuestTarget, on: bool) -> Result<(), String> {
+    pub(super) fn order(&mut self, target: GuestTarget, on: bool) -> Result<(), SwitchOrderError> {
         let (root, sender) = (self.root.clone(), self.sender.clone());
         let is_accepted = self.pool.push(target.accountable(), move || {
             let outcome = target.switch(&root, on, false);
@@ -40,7 +64,7 @@ impl PendingSwitches {
             let _ = sender.send((target, on, outcome));
         });
         if !is_accepted {
-            return Err("too many of its user's guests wait for their switches".to_owned());
+            return Err(SwitchOrderError::QueueFull);
         }
         self.under_way += 1;
         Ok(())

@@ -8,11 +8,8 @@ use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList, SwitchOffReason};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
-use super::switches::Done;
+use super::switches::{Done, SwitchOrderError};
 use super::worker::RegistryWorker;
-
-/// Error text of a guest that is not switched on.
-const REFUSED: &str = "merged pages could need more memory than there is, so no more is offered (/usr/share/doc/ksmith/docs/how-to/balance.md)";
 
 impl RegistryWorker {
     pub(super) fn prune(&mut self, sample: &Sample, snapshot: &GuestSnapshot) {
@@ -37,7 +34,7 @@ impl RegistryWorker {
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
             let word = if on { "on" } else { "off" };
             let ready = match on {
-                true if !may_offer => Err(REFUSED.to_owned()),
+                true if !may_offer => Err(SwitchOrderError::Exposed),
                 true => Ok(()),
                 false => prepare_to_unmerge(&self.root, guest, target, off),
             };
@@ -57,7 +54,7 @@ impl RegistryWorker {
         let found = snapshot.list.guests.iter().find(|guest| key.parse() == Ok(guest.id()));
         let target = found.and_then(|guest| Some((guest, snapshot.target(guest)?)));
         let (Some((guest, target)), Some(off)) = (target, &self.off) else { return };
-        let ready = target.check(false).map_err(|why| why.to_string());
+        let ready = target.check(false).map_err(SwitchOrderError::from);
         let ready = ready.and_then(|()| prepare_to_unmerge(&self.root, guest, &target, off));
         match ready.and_then(|()| self.switches.order(target.clone(), false)) {
             Ok(()) => info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid()),
@@ -97,8 +94,13 @@ fn prunable(guest: &Guest) -> PrunableGuest {
 }
 
 /// Checks that the host can hold what is unmerged, and notes the guest on disk for a later ksmith.
-fn prepare_to_unmerge(root: &Root, guest: &Guest, target: &GuestTarget, off: &OffList) -> Result<(), String> {
+fn prepare_to_unmerge(
+    root: &Root,
+    guest: &Guest,
+    target: &GuestTarget,
+    off: &OffList,
+) -> Result<(), SwitchOrderError> {
     let headroom = UnmergeHeadroom { exposure_bytes: guest.figures.merged_bytes, ..UnmergeHeadroom::now(root) };
-    headroom.check().map_err(|why| why.to_string())?;
-    off.note_pruned(target).map_err(|error| error.to_string())
+    headroom.check()?;
+    Ok(off.note_pruned(target)?)
 }

@@ -133,15 +133,23 @@ impl RefusalKind {
     }
 }
 
+/// A line that is no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequestError {
+    /// It has bytes that are no text.
+    #[error("a request is ASCII")]
+    NotText,
+    /// It has other words.
+    #[error("no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves` or `ranges`")]
+    UnknownWords,
+}
+
 impl UserRequest {
     /// Parses a line.
     ///
     /// # Errors
-    /// It is no request; the text says what would be.
-    pub fn parse(line: &str) -> Result<Self, String> {
-        let usage = || {
-            format!("no request: say `hello {VERSION}`, `scan PASSES` (1 to {MOST_PASSES}), `saves` or `ranges`")
-        };
+    /// It is no request.
+    pub fn parse(line: &str) -> Result<Self, BadRequestError> {
         let number = |word: &str| word.parse::<u64>().ok().filter(|_| !word.starts_with('+'));
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let request = match words[..] {
@@ -154,7 +162,7 @@ impl UserRequest {
             ["ranges"] => Some(Self::Ranges),
             _ => None,
         };
-        request.ok_or_else(usage)
+        request.ok_or(BadRequestError::UnknownWords)
     }
 }
 

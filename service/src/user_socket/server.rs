@@ -11,7 +11,8 @@ use super::budget::UserBudgets;
 use super::config::OptinConfig;
 use super::peer::{PeerCredentials, PeerFiguresError, UserPeer};
 use super::protocol::{
-    LONGEST_REQUEST, MergedMemory, PeerSavings, RefusalKind, ScanResult, UserAnswer, UserRequest, VERSION,
+    BadRequestError, LONGEST_REQUEST, MergedMemory, PeerSavings, RefusalKind, ScanResult, UserAnswer, UserRequest,
+    VERSION,
 };
 use super::ranges::{RangesAdviser, RangesError};
 use super::scans::{Done, ScanQueue, UserScan};
@@ -78,13 +79,13 @@ impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
         if let Err(why) = self.budget.line(peer.accountable_uid) {
             return ProtocolReply::Last(error(RefusalKind::Busy, &why.to_string()));
         }
-        let parsed = std::str::from_utf8(request).map_err(|_| "a request is ASCII".to_owned());
+        let parsed = std::str::from_utf8(request).map_err(|_| BadRequestError::NotText);
         let parsed = parsed.and_then(UserRequest::parse);
         // Advice is charged where it is made.
         let is_charged = parsed == Ok(UserRequest::Ranges);
         let answer = match parsed {
             Ok(request) => self.answer_to(request, stream, peer),
-            Err(usage) => Some(UserAnswer::Error(RefusalKind::Usage, usage)),
+            Err(usage) => Some(UserAnswer::Error(RefusalKind::Usage, usage.to_string())),
         };
         if !is_charged {
             self.budget.charge(peer.accountable_uid, thread_cpu().saturating_sub(begin));
