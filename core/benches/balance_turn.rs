@@ -13,27 +13,18 @@ const GIB: u64 = 1 << 30;
 /// A guest of 1 GiB that has given a part of it, under no pressure.
 fn guest(number: usize) -> GuestView {
     let given_bytes = GIB / 4 * 3 - ((number as u64 % 7) << 20);
+    let class = GuestClass { name: "silver".to_owned(), weight: 10 };
     GuestView {
-        key: format!("{}:1234567", 1000 + number),
         name: format!("guest-{number}"),
-        class: GuestClass { name: "silver".to_owned(), weight: 10 },
         given_bytes,
-        whole_bytes: GIB,
         resident_bytes: given_bytes,
         inside: ReportedFigures {
             available_bytes: Some(given_bytes / 2),
             psi_some_percent: Some(if number % 50 == 7 { 2.0 } else { 0.0 }),
             ..ReportedFigures::default()
         },
-        floor_bytes: 0,
-        ceiling_bytes: GIB,
-        step_bytes: 1 << 20,
-        can_take: true,
-        can_give: true,
-        held: false,
         merged_bytes: GIB / 8,
-        giving_for: None,
-        trouble: None,
+        ..GuestView::whole(&format!("{}:1234567", 1000 + number), class, GIB)
     }
 }
 

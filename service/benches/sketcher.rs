@@ -13,7 +13,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use holders::{HolderProcess, hold, setting};
-use ksmith_core::guest::{Guest, GuestKind, GuestMemoryFigures};
+use ksmith_core::guest::{Guest, GuestMemoryFigures};
 use ksmith_core::sample::ProcessId;
 use ksmith_host::memory::process::OpenProcess;
 use ksmith_host::observe::HostObserver;
@@ -44,29 +44,9 @@ fn readers_cpu(holders: &[HolderProcess]) -> f64 {
 
 fn guest(holder: &HolderProcess, mib: usize) -> Guest {
     let process = OpenProcess::open(holder.pid()).unwrap();
-    Guest {
-        name: format!("guest-{}", holder.pid()),
-        uuid: None,
-        manager: None,
-        number: None,
-        is_verified: false,
-        kind: GuestKind::PROCESS,
-        processes: vec![ProcessId { pid: process.pid, start_ticks: process.start_ticks }],
-        program: "bench".to_owned(),
-        memory_bytes: None,
-        cgroup: None,
-        user: None,
-        uid: None,
-        metadata: None,
-        domain: None,
-        mergeable: None,
-        offered: None,
-        has_remaining_mergeable: false,
-        obstacle: None,
-        figures: GuestMemoryFigures { rss_bytes: (mib as u64) << 20, ..GuestMemoryFigures::default() },
-        folded_bytes: None,
-        errors: Vec::new(),
-    }
+    let id = ProcessId { pid: process.pid, start_ticks: process.start_ticks };
+    let figures = GuestMemoryFigures { rss_bytes: (mib as u64) << 20, ..GuestMemoryFigures::default() };
+    Guest { figures, ..Guest::plain(&format!("guest-{}", holder.pid()), id) }
 }
 
 fn main() {

@@ -151,12 +151,9 @@ mod tests {
         (bytes(), bytes(), prop::option::of(bytes()), bytes(), bytes(), 0_u64..1 << 22, any::<[bool; 4]>())
             .prop_map(
                 move |(whole, given, available, floor, ceiling, step, [can_take, can_give, held, trouble])| {
+                    let class = GuestClass { name: String::new(), weight: key as u32 % 3 };
                     GuestView {
-                        key: key.to_string(),
-                        name: key.to_string(),
-                        class: GuestClass { name: String::new(), weight: key as u32 % 3 },
                         given_bytes: given.min(whole),
-                        whole_bytes: whole,
                         resident_bytes: given,
                         inside: ReportedFigures { available_bytes: available, ..ReportedFigures::default() },
                         floor_bytes: floor,
@@ -165,9 +162,8 @@ mod tests {
                         can_take,
                         can_give,
                         held: held && key.is_multiple_of(4),
-                        merged_bytes: 0,
-                        giving_for: None,
                         trouble: (trouble && key.is_multiple_of(3)).then(|| "trouble".to_owned()),
+                        ..GuestView::whole(&key.to_string(), class, whole)
                     }
                 },
             )

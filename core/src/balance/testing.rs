@@ -6,24 +6,9 @@ pub const MIB: u64 = 1 << 20;
 
 /// A silver guest that has all its memory; sizes in MiB.
 pub fn guest(key: &str, whole: u64, available: u64) -> GuestView {
-    GuestView {
-        key: key.to_owned(),
-        name: key.to_owned(),
-        class: GuestClass { name: "silver".to_owned(), weight: 10 },
-        given_bytes: whole * MIB,
-        whole_bytes: whole * MIB,
-        resident_bytes: whole * MIB,
-        inside: ReportedFigures { available_bytes: Some(available * MIB), ..ReportedFigures::default() },
-        floor_bytes: 0,
-        ceiling_bytes: whole * MIB,
-        step_bytes: MIB,
-        can_take: true,
-        can_give: true,
-        held: false,
-        merged_bytes: 0,
-        giving_for: None,
-        trouble: None,
-    }
+    let inside = ReportedFigures { available_bytes: Some(available * MIB), ..ReportedFigures::default() };
+    let class = GuestClass { name: "silver".to_owned(), weight: 10 };
+    GuestView { inside, ..GuestView::whole(key, class, whole * MIB) }
 }
 
 pub fn of_class(mut it: GuestView, name: &str, weight: u32) -> GuestView {

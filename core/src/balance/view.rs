@@ -52,6 +52,28 @@ pub struct GuestView {
 }
 
 impl GuestView {
+    /// Creates the view of a guest that has and uses all its memory, and reports no figures; it is named by its key.
+    pub fn whole(key: &str, class: GuestClass, whole_bytes: u64) -> Self {
+        Self {
+            key: key.to_owned(),
+            name: key.to_owned(),
+            class,
+            given_bytes: whole_bytes,
+            whole_bytes,
+            resident_bytes: whole_bytes,
+            inside: ReportedFigures::default(),
+            floor_bytes: 0,
+            ceiling_bytes: whole_bytes,
+            step_bytes: 1 << 20,
+            can_take: true,
+            can_give: true,
+            held: false,
+            merged_bytes: 0,
+            giving_for: None,
+            trouble: None,
+        }
+    }
+
     /// Returns the memory that was taken from it.
     pub fn taken_bytes(&self) -> u64 {
         self.whole_bytes.saturating_sub(self.given_bytes)

@@ -7,27 +7,15 @@ use crate::sample::ProcessId;
 
 fn guest(name: &str, kind: &str, saved: u64) -> Guest {
     Guest {
-        name: name.to_owned(),
-        uuid: None,
         is_verified: name == "web1",
         kind: GuestKind::new(kind),
-        manager: None,
-        number: None,
-        processes: vec![ProcessId { pid: 7, start_ticks: 1 }],
         program: "qemu-system-x86_64".to_owned(),
         memory_bytes: Some(u64::MAX),
-        cgroup: None,
         user: Some("alice".to_owned()),
-        uid: None,
-        metadata: None,
         domain: (name == "db").then(|| "gold customers".to_owned()),
         mergeable: (kind == "qemu").then_some(true),
-        offered: None,
-        has_remaining_mergeable: false,
-        folded_bytes: None,
-        obstacle: None,
         figures: GuestMemoryFigures { saved_bytes: saved, profit_bytes: -5, ..GuestMemoryFigures::default() },
-        errors: Vec::new(),
+        ..Guest::plain(name, ProcessId { pid: 7, start_ticks: 1 })
     }
 }
 

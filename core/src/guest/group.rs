@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Guest, GuestKind, GuestMemoryFigures, ProcessIdentity, RollupFigures};
+use super::{Guest, ProcessIdentity, RollupFigures};
 use crate::account::{self, ProcessShare};
 use crate::sample::{ProcessId, ProcessSample, Sample};
 
@@ -108,30 +108,23 @@ fn root_of(
     at
 }
 
+/// Creates a guest of its first process, which is not in its list yet.
 fn of_first(process: &ProcessSample, known: Option<&ProcessIdentity>) -> Guest {
-    let known = known.cloned();
+    let known = known.cloned().unwrap_or_else(|| ProcessIdentity::plain(&process.name));
     Guest {
-        name: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.name.clone()),
-        uuid: known.as_ref().and_then(|known| known.uuid.clone()),
-        is_verified: known.as_ref().is_some_and(|known| known.is_verified),
-        kind: known.as_ref().map_or(GuestKind::PROCESS, |known| known.kind),
-        manager: known.as_ref().and_then(|known| known.manager).map(str::to_owned),
-        number: known.as_ref().and_then(|known| known.number),
+        uuid: known.uuid,
+        is_verified: known.is_verified,
+        kind: known.kind,
+        manager: known.manager.map(str::to_owned),
+        number: known.number,
         processes: Vec::new(),
-        program: known.as_ref().map_or_else(|| process.name.to_string(), |known| known.program.clone()),
-        memory_bytes: known.as_ref().and_then(|known| known.memory_bytes),
-        cgroup: known.as_ref().and_then(|known| known.cgroup.clone()),
-        user: known.as_ref().and_then(|known| known.user.clone()),
-        uid: known.as_ref().and_then(|known| known.uid),
-        metadata: None,
-        domain: None,
-        mergeable: None,
-        offered: None,
-        has_remaining_mergeable: false,
-        obstacle: known.and_then(|known| known.obstacle).map(str::to_owned),
-        figures: GuestMemoryFigures::default(),
-        folded_bytes: None,
-        errors: Vec::new(),
+        program: known.program,
+        memory_bytes: known.memory_bytes,
+        cgroup: known.cgroup,
+        user: known.user,
+        uid: known.uid,
+        obstacle: known.obstacle.map(str::to_owned),
+        ..Guest::plain(&known.name, process.id)
     }
 }
 
@@ -149,14 +142,12 @@ pub(super) mod tests {
 
     use super::*;
     use crate::account::HostTotals;
+    use crate::guest::GuestKind;
     use crate::kernel::KsmStat;
     use crate::reading::Reading;
 
     pub(in super::super) fn guest(name: &str, pid: u32) -> Guest {
-        let mut guest = of_first(&process(pid, 0), None);
-        name.clone_into(&mut guest.name);
-        guest.processes.push(ProcessId { pid, start_ticks: 1 });
-        guest
+        Guest::plain(name, ProcessId { pid, start_ticks: 1 })
     }
 
     fn process(pid: u32, merging: u64) -> ProcessSample {

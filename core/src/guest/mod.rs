@@ -76,6 +76,33 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Creates a guest of one process, of which only its name is known.
+    pub fn plain(name: &str, process: ProcessId) -> Self {
+        Self {
+            name: name.to_owned(),
+            uuid: None,
+            is_verified: false,
+            kind: GuestKind::PROCESS,
+            manager: None,
+            number: None,
+            processes: vec![process],
+            program: name.to_owned(),
+            memory_bytes: None,
+            cgroup: None,
+            user: None,
+            uid: None,
+            metadata: None,
+            domain: None,
+            mergeable: None,
+            offered: None,
+            has_remaining_mergeable: false,
+            obstacle: None,
+            figures: GuestMemoryFigures::default(),
+            folded_bytes: None,
+            errors: Vec::new(),
+        }
+    }
+
     /// Returns the identity of the guest as long as it lives: its first process.
     pub fn id(&self) -> GuestId {
         GuestId::new(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))

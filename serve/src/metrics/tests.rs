@@ -14,31 +14,16 @@ use super::*;
 
 fn guest(name: &str, pid: u32, saved_bytes: u64) -> Guest {
     Guest {
-        name: name.to_owned(),
         uuid: Some("8c4f".to_owned()),
         is_verified: true,
         kind: GuestKind::new("qemu"),
-        manager: None,
-        number: None,
-        processes: vec![ProcessId { pid, start_ticks: 1 }],
-        program: "qemu".to_owned(),
-        memory_bytes: None,
-        cgroup: None,
-        user: None,
-        uid: None,
-        metadata: None,
-        domain: None,
         mergeable: Some(true),
-        offered: None,
-        has_remaining_mergeable: false,
-        obstacle: None,
         figures: guest::GuestMemoryFigures {
             saved_bytes,
             profit_bytes: -7,
             ..guest::GuestMemoryFigures::default()
         },
-        folded_bytes: None,
-        errors: Vec::new(),
+        ..Guest::plain(name, ProcessId { pid, start_ticks: 1 })
     }
 }
 

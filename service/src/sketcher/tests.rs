@@ -2,7 +2,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ksmith_core::guest::{GuestKind, GuestMemoryFigures};
 use ksmith_core::sample::ProcessId;
 use ksmith_host::memory::process::OpenProcess;
 use ksmith_sketch::{SketchClock, new_secret};
@@ -37,29 +36,7 @@ fn rig() -> SketcherRig {
 /// This very process as a guest: its memory may be read by any user.
 fn own_process() -> Guest {
     let own = OpenProcess::open(std::process::id()).unwrap();
-    Guest {
-        name: "own".to_owned(),
-        uuid: None,
-        manager: None,
-        number: None,
-        is_verified: false,
-        kind: GuestKind::PROCESS,
-        processes: vec![ProcessId { pid: own.pid, start_ticks: own.start_ticks }],
-        program: "tests".to_owned(),
-        memory_bytes: None,
-        cgroup: None,
-        user: None,
-        uid: None,
-        metadata: None,
-        domain: None,
-        mergeable: None,
-        offered: None,
-        has_remaining_mergeable: false,
-        obstacle: None,
-        figures: GuestMemoryFigures::default(),
-        folded_bytes: None,
-        errors: Vec::new(),
-    }
+    Guest::plain("own", ProcessId { pid: own.pid, start_ticks: own.start_ticks })
 }
 
 impl SketcherRig {

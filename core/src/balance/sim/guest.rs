@@ -244,22 +244,11 @@ impl SimGuest {
             _ => honest,
         };
         Some(GuestView {
-            key: self.key.clone(),
-            name: self.key.clone(),
-            class: self.class.clone(),
             given_bytes: self.given,
-            whole_bytes: self.whole,
             resident_bytes: self.touched,
             inside,
-            floor_bytes: 0,
-            ceiling_bytes: self.whole,
-            step_bytes: 1 << 20,
-            can_take: true,
-            can_give: true,
-            held: false,
             merged_bytes: self.merged,
-            giving_for: None,
-            trouble: None,
+            ..GuestView::whole(&self.key, self.class.clone(), self.whole)
         })
     }
 

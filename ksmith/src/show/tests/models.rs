@@ -16,25 +16,13 @@ pub const MIB: u64 = 1 << 20;
 
 fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> Guest {
     Guest {
-        name: name.to_owned(),
-        uuid: None,
         is_verified: true,
         kind: GuestKind::new("qemu"),
-        manager: None,
-        number: None,
-        processes: vec![ProcessId { pid, start_ticks: 1 }],
         program: "qemu".to_owned(),
         memory_bytes: Some(1 << 30),
-        cgroup: None,
         user: Some(user.to_owned()),
         uid: Some(1000),
-        metadata: None,
-        domain: None,
         mergeable: Some(true),
-        offered: None,
-        has_remaining_mergeable: false,
-        obstacle: None,
-        folded_bytes: None,
         figures: GuestMemoryFigures {
             rss_bytes: MIB,
             saved_bytes: saved_mib << 20,
@@ -42,6 +30,7 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
             ..GuestMemoryFigures::default()
         },
         errors: vec!["it hangs".to_owned()],
+        ..Guest::plain(name, ProcessId { pid, start_ticks: 1 })
     }
 }
 
@@ -57,24 +46,17 @@ pub fn guests() -> GuestsReport {
 }
 
 pub fn balance() -> BalanceReport {
+    let class = || GuestClass { name: "gold".to_owned(), weight: 100 };
     let guest = |name: &str, to: Option<u64>| GuestRow {
         guest: GuestView {
-            key: format!("uml:{name}:7"),
             name: name.to_owned(),
-            class: GuestClass { name: "gold".to_owned(), weight: 100 },
             given_bytes: 200 * MIB,
-            whole_bytes: 256 * MIB,
             resident_bytes: 190 * MIB,
             inside: ReportedFigures { available_bytes: Some(90 * MIB), ..ReportedFigures::default() },
-            floor_bytes: 0,
-            ceiling_bytes: 256 * MIB,
-            step_bytes: MIB,
-            can_take: true,
-            can_give: true,
             held: to == Some(0),
-            merged_bytes: 0,
             giving_for: to.map(|_| std::time::Duration::from_millis(1500)),
             trouble: to.is_none().then(|| "it gives no answer".to_owned()),
+            ..GuestView::whole(&format!("uml:{name}:7"), class(), 256 * MIB)
         },
         way: Some("mconsole".to_owned()),
         why_not: None,

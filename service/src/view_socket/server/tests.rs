@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::unbounded;
-use ksmith_core::guest::{Guest, GuestKind, GuestMemoryFigures};
+use ksmith_core::guest::{Guest, GuestKind};
 use ksmith_core::model::GuestsReport;
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessId, Sample};
 
 use super::*;
 use crate::control::{ControlClient, ControlReply};
@@ -16,27 +16,13 @@ use crate::testing::say;
 /// Answers that a daemon could not give without a mistake: a guest with libvirt's metadata.
 fn guests() -> ControlReply {
     let guest = Guest {
-        name: "web".to_owned(),
-        uuid: None,
         is_verified: true,
         kind: GuestKind::new("qemu"),
-        manager: None,
-        number: None,
-        processes: Vec::new(),
-        program: "qemu".to_owned(),
-        memory_bytes: None,
-        cgroup: None,
-        user: None,
         uid: Some(107),
         metadata: Some("<secret/>".to_owned()),
         domain: Some("a".to_owned()),
-        mergeable: None,
         offered: Some(true),
-        has_remaining_mergeable: false,
-        obstacle: None,
-        figures: GuestMemoryFigures::default(),
-        folded_bytes: None,
-        errors: Vec::new(),
+        ..Guest::plain("web", ProcessId { pid: 7, start_ticks: 1 })
     };
     ControlReply::Guests(Box::new(GuestsReport::new(&Sample::default(), vec![guest], 0)))
 }
