@@ -7,6 +7,7 @@ use tracing::{error, info, warn};
 
 use super::{Daemon, DaemonHost};
 use crate::config::{Config, ConfigError};
+use crate::user_socket::OptinConfig;
 use ksmith_core::decide::{Policy, PolicyKind};
 
 /// The origin of the configuration, which is read again on SIGHUP.
@@ -53,59 +54,97 @@ impl<H: DaemonHost> Daemon<H> {
         Ok((config, policy))
     }
 
+    /// Hands each table that has changed to its owners, and logs the ones that need a restart.
     fn configure(&mut self, config: Config, policy: Box<dyn Policy>) {
-        self.budget.configure(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
-        let (old, new) = (&self.config.optin, &config.optin);
-        if (&new.socket, &new.group, new.worth_permille) != (&old.socket, &old.group, old.worth_permille) {
+        let old = std::mem::replace(&mut self.config, config);
+        // These patterns have no `..`: a table, or a key of [optin], that is not handled here does not compile.
+        let Config {
+            policy: policies,
+            limits,
+            domains,
+            daemon,
+            guests,
+            optin,
+            view,
+            balance,
+            history,
+            sketch,
+            fold,
+            notify,
+        } = self.config.clone();
+        let OptinConfig { socket, group, cpu_seconds_per_hour, passes_per_hour, max_cpu, worth_permille } = optin;
+
+        let needs_restart = [
+            ("daemon", daemon != old.daemon),
+            ("view", view != old.view),
+            ("history", history != old.history),
+            ("sketch", sketch != old.sketch),
+        ];
+        for (table, _) in needs_restart.into_iter().filter(|(_, is_changed)| *is_changed) {
+            warn!("[{table}] has changed; that takes effect when the daemon is restarted");
+        }
+        if (socket, group, worth_permille) != (old.optin.socket, old.optin.group, old.optin.worth_permille) {
             warn!("[optin] has changed; its socket, group and worth take effect when the daemon is restarted");
         }
-        if config.view != self.config.view {
-            warn!("[view] has changed; that takes effect when the daemon is restarted");
+
+        let mut applied = Vec::new();
+        let mut apply = |table: &str, is_changed: bool| {
+            applied.extend(is_changed.then(|| format!("[{table}]")));
+            is_changed
+        };
+        let has_new_policy = apply("policy", policies != old.policy);
+        apply("limits", limits != old.limits);
+        let has_new_domains = apply("domains", domains != old.domains);
+        let has_new_balance = apply("balance", balance != old.balance);
+        let has_new_guests = apply("guests", guests != old.guests);
+        // The next scan for users reads `max_cpu`.
+        let user_budget = (cpu_seconds_per_hour, passes_per_hour, max_cpu);
+        if apply(
+            "optin",
+            user_budget != (old.optin.cpu_seconds_per_hour, old.optin.passes_per_hour, old.optin.max_cpu),
+        ) {
+            self.budget.configure(cpu_seconds_per_hour, passes_per_hour);
         }
-        if config.daemon != self.config.daemon {
-            warn!("[daemon] has changed; that takes effect when the daemon is restarted");
-        }
-        if config.history != self.config.history {
-            warn!("[history] has changed; that takes effect when the daemon is restarted");
-        }
-        if config.sketch != self.config.sketch {
-            warn!("[sketch] has changed; that takes effect when the daemon is restarted");
-        }
-        self.alarms.configure(config.notify.profit_after());
-        self.breach.0 = None;
-        if let Some(notifier) = &mut self.notifier {
-            notifier.configure(config.notify.clone());
-        }
-        if let Some(recorder) = &mut self.recorder {
-            recorder.configure(config.domains.clone());
-        }
-        if let Some(sketcher) = &mut self.sketcher {
-            sketcher.configure(config.domains.clone(), config.balance.clone());
-        }
-        if let Some(folder) = self.folder.as_mut().filter(|_| config.fold != self.config.fold) {
-            folder.configure(config.fold.clone());
-        }
-        if let Some(guests) = &mut self.guests {
-            guests.configure(config.guests.clone(), config.domains.is_enforced());
-        }
-        if let Some(balance) = &self.balance {
-            balance.configure(config.balance.clone());
-        }
-        let limits = config.limits.clone();
-        // A policy that is the same keeps its state, unless it depends on a file, which may have changed.
-        let is_same = config.policy == self.config.policy && !config.policy.kind.has_file();
-        self.guard.configure(config.domains.clone());
-        self.config = config;
-        self.start_folder();
-        match &mut self.scan {
-            // A scan in progress keeps its own limits; the new policy takes over after it.
-            Some(_) if is_same => {}
-            Some(scan) => scan.waiting.replace(policy),
-            None if is_same => self.controller.set_limits(limits),
-            None => {
-                self.controller.replace(policy, limits);
+        if apply("notify", notify != old.notify) {
+            self.alarms.configure(notify.profit_after());
+            if let Some(notifier) = &mut self.notifier {
+                notifier.configure(notify);
             }
         }
-        info!("configuration read again; policy {}", self.config.policy.kind.name());
+        let has_new_fold = fold != old.fold;
+        let is_busy = self.folder.as_mut().filter(|_| has_new_fold).is_some_and(|folder| !folder.configure(fold));
+        if is_busy {
+            // The next reload tries again.
+            self.config.fold = old.fold;
+        }
+        apply("fold", has_new_fold && !is_busy);
+        self.start_folder();
+        if let Some(registry) = self.guests.as_mut().filter(|_| has_new_guests || has_new_domains) {
+            registry.configure(guests, domains.is_enforced());
+        }
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| has_new_domains) {
+            recorder.configure(domains.clone());
+        }
+        if let Some(sketcher) = self.sketcher.as_mut().filter(|_| has_new_domains || has_new_balance) {
+            sketcher.configure(domains.clone(), balance.clone());
+        }
+        if has_new_domains {
+            self.guard.configure(domains);
+            self.breach.0 = None;
+        }
+        if let Some(service) = self.balance.as_ref().filter(|_| has_new_balance) {
+            service.configure(balance);
+        }
+        // A policy that depends on a file is replaced in any case: the file may have changed.
+        let is_same_policy = !has_new_policy && !policies.kind.has_file();
+        match &mut self.scan {
+            // A scan in progress keeps its own limits; the new policy takes over after it.
+            Some(_) if is_same_policy => {}
+            Some(scan) => scan.waiting.replace(policy),
+            None if is_same_policy => self.controller.set_limits(limits),
+            None => drop(self.controller.replace(policy, limits)),
+        }
+        let applied = if applied.is_empty() { "nothing".to_owned() } else { applied.join(", ") };
+        info!("configuration read again; policy {}; applied: {applied}", policies.kind.name());
     }
 }

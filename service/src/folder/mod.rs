@@ -115,12 +115,15 @@ impl Folder {
         }
     }
 
-    /// Replaces the configuration. Waits no longer for a busy thread than at the end.
-    pub fn configure(&mut self, config: FoldConfig) {
-        if self.orders.send_timeout(FolderOrder::Configure(config), PATIENCE).is_err() {
+    /// Replaces the configuration. Waits no longer for a busy thread than at the end. Returns false if the thread does
+    /// not answer, and the old configuration stays in force.
+    pub fn configure(&mut self, config: FoldConfig) -> bool {
+        let is_sent = self.orders.send_timeout(FolderOrder::Configure(config), PATIENCE).is_ok();
+        if !is_sent {
             warn!("[fold] has changed, and the thread that folds does not answer; reload the configuration again");
         }
         self.last = None;
+        is_sent
     }
 
     /// Returns the decisions and outcomes since the last call, for the log and the history.

@@ -2,6 +2,7 @@ use ksmith_core::knobs::Knob;
 use ksmith_core::sim::GuestPlan;
 
 use super::HELD;
+use crate::config::Config;
 use crate::control::{ControlReply, ControlRequest};
 use crate::daemon::DaemonMessage;
 use crate::testing::DaemonScene;
@@ -62,6 +63,52 @@ fn a_reload_that_changes_no_policy_starts_nothing_over() {
     });
     let outcome = scene.run().unwrap();
     assert_eq!(outcome.count("configuration read again; policy profit"), 2);
+}
+
+/// Returns the tables of the configuration, as its reader names them.
+fn tables() -> Vec<String> {
+    let message = toml::from_str::<Config>("[none]").unwrap_err().to_string();
+    let (_, expected) = message.split_once("expected one of ").expect("the names of all tables");
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_table_that_changes_is_applied_or_said_to_need_a_restart() {
+    let tables = tables();
+    assert!(tables.len() >= 12, "{tables:?}");
+    for table in tables {
+        let (key, is_applied) = match table.as_str() {
+            "policy" => ("kind = \"off\"", true),
+            "limits" => ("max_pages_to_scan = 5000", true),
+            "domains" => ("remaining_mergeable_mib = 1", true),
+            "daemon" => ("merge_across_nodes = true", false),
+            "guests" => ("prune_retry_seconds = 60", true),
+            "optin" => ("passes_per_hour = 3", true),
+            "view" => ("group = \"others\"", false),
+            "balance" => ("low_percent = 9.0", true),
+            "history" => ("max_mib = 99", false),
+            "sketch" => ("every_minutes = 99", false),
+            "fold" => ("max_cpu_percent = 1.0", true),
+            "notify" => ("profit_minutes = 5", true),
+            other => panic!("no key of [{other}] is tried: name one"),
+        };
+        let mut scene = DaemonScene::new("");
+        let header = format!("[{table}]\n");
+        let (file, old) = (scene.config_file(), scene.complete(""));
+        let new = match old.contains(&header) {
+            true => old.replace(&header, &format!("{header}{key}\n")),
+            false => format!("{old}{header}{key}\n"),
+        };
+        scene.at(4, move |_| std::fs::write(file, new).unwrap());
+        scene.send_at(5, DaemonMessage::Signal(Signal::Reload));
+        scene.send_at(6, DaemonMessage::Signal(Signal::Reload));
+        let outcome = scene.run().unwrap();
+        let restart = format!("[{table}] has changed; that takes effect when the daemon is restarted");
+        let expected = if is_applied { (1, 0) } else { (0, 1) };
+        let found = (outcome.count(&format!("; applied: [{table}]\n")), outcome.count(&restart));
+        assert_eq!(found, expected, "{table}: {}", outcome.log);
+        assert_eq!(outcome.count("; applied: nothing"), if is_applied { 1 } else { 2 }, "{table}: {}", outcome.log);
+    }
 }
 
 #[test]
