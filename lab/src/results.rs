@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
@@ -17,7 +18,7 @@ pub(super) struct RawRun {
 }
 
 /// The results of an experiment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LabResults {
     /// Version of ksmith.
     pub ksmith: &'static str,
@@ -32,7 +33,7 @@ pub struct LabResults {
 }
 
 /// The host that was measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MeasuredHost {
     /// Release of the kernel.
     pub kernel: String,
@@ -41,7 +42,7 @@ pub struct MeasuredHost {
 }
 
 /// The results of one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ScenarioResults {
     /// Name on the command line.
     pub name: String,
@@ -59,17 +60,17 @@ pub struct ScenarioResults {
 }
 
 /// The results of one competitor in one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CompetitorResults {
     /// Name on the command line.
     pub name: String,
     /// Median and extremes of each figure over all runs.
     pub summary: BTreeMap<&'static str, Spread>,
-    /// `gib_seconds / gib_seconds of the reference`, both medians. `None` without a reference.
+    /// `gib_seconds / gib_seconds of the reference`, both medians. `null` without a reference.
     pub share_of_reference: Option<f64>,
     /// `ksmd_cpu_seconds / ksmd_cpu_seconds of the reference`, both medians.
     pub cpu_of_reference: Option<f64>,
-    /// `work_pages / work_pages without KSM`, both medians. `None` without such a run or without work.
+    /// `work_pages / work_pages without KSM`, both medians. `null` without such a run or without work.
     pub work_ratio: Option<f64>,
     /// `rewrite_seconds / rewrite_seconds without KSM`, both medians.
     pub rewrite_ratio: Option<f64>,
@@ -78,7 +79,7 @@ pub struct CompetitorResults {
 }
 
 /// The results of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RunResults {
     /// The figures of the run.
     #[serde(flatten)]

@@ -9,6 +9,7 @@ mod mirror;
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::guests::FleetGuests;
@@ -21,7 +22,7 @@ use crate::sim::{GuestDemand, GuestPlan, PAGE_SIZE, SimMachine};
 const TICK: Duration = Duration::from_secs(1);
 
 /// The outcome of balancing a host's guests.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct BalancingRecord {
     /// Seconds in which the host had less memory than was in use.
     pub overflow_seconds: f64,

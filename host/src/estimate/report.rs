@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ksmith_core::kernel::IneligibleReason;
 use ksmith_core::sketch::{GuestOutcome, MergeAdvice, MergeVerdict, PairMatrix};
 use ksmith_core::units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::sums::GuestScanSums;
@@ -13,12 +14,13 @@ use super::sums::GuestScanSums;
 const WORTH_FOLDING: f64 = 0.05;
 
 /// The result of an estimate.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct EstimateReport {
-    /// `exact`, `sketch` or `sample`.
+    /// The way in which memory was read: `exact`, `sketch` or `sample`.
     pub mode: &'static str,
     /// The probability of reading a page, in sample mode.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
     pub rate: Option<f64>,
     /// The figures of each guest.
     pub guests: Vec<GuestReport>,
@@ -32,8 +34,10 @@ pub struct EstimateReport {
     pub cpu_seconds: f64,
     /// Peak memory of the sketch, in sketch mode.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     pub sketch_bytes: Option<u64>,
     /// The verdict in a word.
+    #[schemars(with = "String")]
     pub advice: MergeAdvice,
     /// CPU time of ksmd per day, once all is merged.
     pub ksmd_cpu_seconds_per_day: f64,
@@ -41,13 +45,14 @@ pub struct EstimateReport {
     pub verdict: String,
     /// The sharing of each pair of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MatrixReport")]
     pub matrix: Option<MatrixReport>,
     /// Skipped processes, with the reasons.
     pub skipped: Vec<SkippedReport>,
 }
 
 /// The figures of one guest, or of all.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct GuestReport {
     /// The guest's name.
     pub name: String,
@@ -89,7 +94,7 @@ pub struct GuestReport {
 }
 
 /// The sharing of each pair of guests.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct MatrixReport {
     /// The guests, in the order of the rows and columns.
     pub guests: Vec<String>,
@@ -98,7 +103,7 @@ pub struct MatrixReport {
 }
 
 /// A skipped process.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct SkippedReport {
     /// The process's PID.
     pub pid: u32,

@@ -1,11 +1,12 @@
 //! The JSON replies of commands that act.
 
 use ksmith_core::knobs::KnobSettings;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The reply of `ksmith merge`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct MergeReply<'a> {
     /// Name of the guest.
     pub guest: &'a str,
@@ -19,14 +20,14 @@ pub struct MergeReply<'a> {
     pub unmerged_bytes: u64,
     /// Merged memory that is left.
     pub left_bytes: u64,
-    /// True if libvirt's configuration was changed; `None` if that was not requested.
+    /// True if libvirt's configuration was changed; `null` if that was not requested.
     pub permanent_changed: Option<bool>,
     /// True if nothing was done.
     pub dry_run: bool,
 }
 
 /// The reply of `ksmith hold`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct HoldReply<'a> {
     /// The guest as it was named.
     pub guest: &'a str,
@@ -39,13 +40,13 @@ pub struct HoldReply<'a> {
 }
 
 /// The reply of `ksmith scan --dry-run`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PlannedScan<'a> {
     /// Always true: nothing was done.
     pub dry_run: bool,
     /// Passes that were requested.
     pub passes: u64,
-    /// The program that would scan.
+    /// The program that would scan: the daemon, or this command.
     pub by: &'a str,
     /// Settings that would change first.
     pub changes: Vec<String>,

@@ -1,8 +1,16 @@
 //! The JSON Schema of what each command prints with `--json`.
 
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
+use ksmith_host::estimate::EstimateReport;
+use ksmith_lab::demo::DemoReport;
+use ksmith_lab::results::LabResults;
+use ksmith_lab::tune::TuneResult;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
+use super::orders::{HoldReply, MergeReply, PlannedScan};
 use super::{balance, controllers, fold, guests, history, lab, overview, settings as configuration, status};
 
 /// A schema by its command.
@@ -17,18 +25,18 @@ pub const SCHEMAS: &[Schema] = &[
     ("history", history::schema),
     ("report", report),
     ("doctor", doctor),
-    ("estimate", estimate),
+    ("estimate", || typed::<EstimateReport>("ksmith estimate --json")),
     ("fold", fold::schema),
     ("sketch", sketch),
-    ("demo", demo),
+    ("demo", || typed::<DemoReport>("ksmith demo --json")),
     ("daemon", daemon),
     ("scan", scan),
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
     ("set", || settings("set")),
     ("setup", setup),
-    ("merge", merge),
-    ("hold", hold),
+    ("merge", || typed::<MergeReply>("ksmith merge --json")),
+    ("hold", || typed::<HoldReply>("ksmith hold --json")),
     ("give", || resize("give")),
     ("take", || resize("take")),
     ("unmerge", unmerge),
@@ -37,15 +45,34 @@ pub const SCHEMAS: &[Schema] = &[
     ("config check", config_check),
     ("config show", configuration::schema),
     ("lab list", lab::list_schema),
-    ("lab run", lab::run_schema),
-    ("sim", lab::sim_schema),
+    ("lab run", || typed::<LabResults>("ksmith lab run --json")),
+    ("sim", || typed::<LabResults>("ksmith sim --json")),
     ("sim calibrate", lab::calibrate_schema),
-    ("sim tune", lab::tune_schema),
+    ("sim tune", || typed::<TuneResult>("ksmith sim tune --json")),
 ];
 
 /// Returns the schema of a command.
 pub fn command_schema(command: &str) -> Option<Value> {
     SCHEMAS.iter().find(|(name, _)| *name == command).map(|(_, schema)| schema())
+}
+
+/// Returns the schema of a type, with its doc comments as descriptions.
+fn typed<T: JsonSchema>(title: &str) -> Value {
+    document(title, schema_of::<T>())
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings =
+        SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(put_on_one_line));
+    let settings = settings.with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// Replaces the line breaks of a doc comment in the description of a schema.
+fn put_on_one_line(schema: &mut schemars::Schema) {
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
 }
 
 const DRY_RUN: (&str, &str, &str) = ("dry_run", "boolean", "Whether nothing was done.");
@@ -102,79 +129,6 @@ fn doctor() -> Value {
     document("ksmith doctor --json", json!({ "anyOf": [host, processes] }))
 }
 
-fn estimate() -> Value {
-    let pids = list("PIDs of the guest.", json!({ "type": "integer" }));
-    let lost = map("Memory that can't be merged, by reason.", json!({ "type": "integer" }));
-    let guest = plains(
-        &[
-            ("name", "string", "Name of the guest."),
-            ("pid", "integer?", "PID, where the guest is one process."),
-            ("present_bytes", "integer", "Anonymous memory that is present and could be merged."),
-            ("zero_bytes", "integer", "Pages of zeros."),
-            ("foldable_bytes", "integer", "Those of them that folding would give back, without ksmd."),
-            ("equal_within_bytes", "integer", "Copies within the guest, beyond the first of each content."),
-            ("equal_across_bytes", "integer", "Contents that another guest has too."),
-            ("merged_bytes", "integer", "Memory that is merged now."),
-            ("changing_bytes", "integer?", "Memory that changed between two readings; null after one."),
-            ("is_mergeable", "boolean", "Whether the guest has memory that is marked mergeable."),
-            ("expected_saved_bytes", "integer", "Memory that merging saves, with what it saves now."),
-            ("low_bytes", "integer", "Lower end of the 95 % interval."),
-            ("high_bytes", "integer", "Upper end of the 95 % interval."),
-            ("metadata_bytes", "integer", "KSM's metadata."),
-            ("net_profit_bytes", "integer", "Memory saved less metadata."),
-            ("ksmd_cpu_seconds", "number", "CPU time of ksmd until all is merged."),
-        ],
-        [("pids", pids), ("ineligible", lost)],
-    );
-    let row = list("One guest with each.", json!({ "type": "integer" }));
-    let matrix = object(
-        [],
-        [
-            ("guests", texts("Guests, in the order of rows and columns.")),
-            ("shared_bytes", list("What each two guests share, in bytes.", row)),
-        ],
-    );
-    let skipped = plains(&[("pid", "integer", "PID."), ("reason", "string", "Why it was left out.")], []);
-    let whole = plains(
-        &[
-            ("mode", "string", "How memory was read: exact, sketch or sample."),
-            ("rate", "number", "Probability with which each page was read, in sample mode."),
-            ("read_bytes", "integer", "Memory that was read."),
-            ("seconds", "number", "Time that it took."),
-            ("cpu_seconds", "number", "CPU time that it took."),
-            ("sketch_bytes", "integer", "Most memory of the sketch, in sketch mode."),
-            ("advice", "string", "The verdict in a word."),
-            ("ksmd_cpu_seconds_per_day", "number", "CPU time of ksmd per day, once all is merged."),
-            ("verdict", "string", "The verdict in a sentence."),
-        ],
-        [
-            ("guests", list("Guests.", guest.clone())),
-            ("total", guest),
-            ("matrix", matrix),
-            ("skipped", list("Processes that were left out.", skipped)),
-        ],
-    );
-    document("ksmith estimate --json", ["rate", "sketch_bytes", "matrix"].into_iter().fold(whole, optional))
-}
-
-fn demo() -> Value {
-    let keys = [
-        ("mode", "string", "Whether the figures are measured (live) or simulated."),
-        ("mergeable_bytes", "integer", "Memory that merging can save, known from the guests' contents."),
-        ("saved_bytes", "integer", "Memory that it saved."),
-        ("seconds_to_90", "number?", "Time until 90 % was saved; null where that was not reached."),
-        ("late_seconds_to_90", "number?", "Time from the late guest's start until 90 % of its part was saved."),
-        ("seconds", "number", "Time in all."),
-        ("missed", "string?", "What was not saved, and why; null where at least 95 % was saved."),
-        ("ksmd_cpu_seconds", "number", "CPU time of ksmd under the policy."),
-        ("ksmith_cpu_seconds", "number", "CPU time of ksmith."),
-        ("ksmith_rss_bytes", "integer", "Resident memory of ksmith."),
-        ("wrong_pages", "integer", "Pages of guests that do not hold what they should: 0, or KSM is at fault."),
-        ("restored", "boolean", "Whether every setting is as it was."),
-    ];
-    document("ksmith demo --json", plains(&keys, []))
-}
-
 fn scan() -> Value {
     let keys = [
         ("passes", "integer", "Passes that were asked for."),
@@ -184,14 +138,7 @@ fn scan() -> Value {
         ("ksmd_cpu_seconds", "number", "CPU time of ksmd for the passes."),
         ("seconds", "number", "Time that they took."),
     ];
-    let planned = plains(
-        &[
-            DRY_RUN,
-            ("passes", "integer", "Passes that were asked for."),
-            ("by", "string", "The program that would scan: the daemon, or this command."),
-        ],
-        [("changes", texts("Settings that would change first."))],
-    );
+    let planned = schema_of::<PlannedScan>();
     document("ksmith scan --json", json!({ "anyOf": [plains(&keys, []), planned] }))
 }
 
@@ -213,33 +160,6 @@ fn settings(command: &str) -> Value {
     );
     let whole = plains(&[DRY_RUN], [("changes", list("Settings that changed.", change))]);
     document(&format!("ksmith {command} --json"), whole)
-}
-
-fn merge() -> Value {
-    let keys = [
-        ("guest", "string", "Name of the guest."),
-        ("pid", "integer", "PID of its first process."),
-        ("merge", "string", "What was asked: on or off."),
-        ("unmerged_bytes", "integer", "Memory that was unmerged."),
-        ("left_bytes", "integer", "Merged memory that is left."),
-        (
-            "permanent_changed",
-            "boolean?",
-            "Whether libvirt's configuration was changed; null where it was not asked.",
-        ),
-        DRY_RUN,
-    ];
-    document("ksmith merge --json", plains(&keys, [("backends", texts("Memory backends that were switched."))]))
-}
-
-fn hold() -> Value {
-    let keys = [
-        ("guest", "string", "The guest as it was named."),
-        ("held", "boolean", "Whether balance leaves it alone now."),
-        ("message", "string", "What was done, in a sentence."),
-        DRY_RUN,
-    ];
-    document("ksmith hold --json", plains(&keys, []))
 }
 
 fn resize(command: &str) -> Value {

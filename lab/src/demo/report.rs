@@ -1,26 +1,28 @@
 //! The model of the result of `ksmith demo`.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::stage::DemoMode;
 
 /// The result of a demo.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DemoReport {
-    /// The source of the figures: measured or simulated.
+    /// The source of the figures: `live` (measured) or `simulated`.
     #[serde(serialize_with = "word")]
+    #[schemars(with = "String")]
     pub mode: DemoMode,
     /// Attainable savings, known from the guests' contents.
     pub mergeable_bytes: u64,
     /// Bytes saved at the end.
     pub saved_bytes: u64,
-    /// Seconds from the start until 90 % of `mergeable_bytes` were saved. `None` if that was not reached.
+    /// Seconds from the start until 90 % of `mergeable_bytes` were saved. `null` if that was not reached.
     pub seconds_to_90: Option<f64>,
     /// Seconds from the late guest's start until 90 % of its own savings were reached.
     pub late_seconds_to_90: Option<f64>,
     /// Duration of the demo in seconds.
     pub seconds: f64,
-    /// The unsaved memory and the reason. `None` if at least 95 % of the attainable savings were saved.
+    /// The unsaved memory and the reason. `null` if at least 95 % of the attainable savings were saved.
     pub missed: Option<String>,
     /// CPU time of ksmd under the policy, without the passes that aged the pages.
     pub ksmd_cpu_seconds: f64,

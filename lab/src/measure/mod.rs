@@ -7,6 +7,7 @@ mod spread;
 mod wait;
 
 use ksmith_core::trial::BalancingRecord;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use known::KnownGuests;
@@ -35,7 +36,7 @@ pub struct RunCounts {
 }
 
 /// The figures of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RunMeasures {
     /// The most bytes that could be saved at any time.
     pub attainable_bytes: u64,
@@ -43,14 +44,11 @@ pub struct RunMeasures {
     pub saved_bytes: u64,
     /// Each rise of the attainable savings, and the time until they were saved. Empty in a restless series.
     pub rises: Vec<SavingsRise>,
-    /// Seconds until 50 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 50 % ([`RunSeries::is_restless`]).
+    /// Seconds until 50 % were saved, in the slowest rise. `null` if a rise did not reach that.
     pub seconds_to_50: Option<f64>,
-    /// Seconds until 90 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 90 % ([`RunSeries::is_restless`]).
+    /// Seconds until 90 % were saved, in the slowest rise. `null` if a rise did not reach that.
     pub seconds_to_90: Option<f64>,
-    /// Seconds until 99 % were saved, in the slowest rise. `None` if a rise did not reach that. In a restless series the longest
-    /// wait for 99 % ([`RunSeries::is_restless`]).
+    /// Seconds until 99 % were saved, in the slowest rise. `null` if a rise did not reach that.
     pub seconds_to_99: Option<f64>,
     /// Integral of the saved memory over time.
     pub gib_seconds: f64,

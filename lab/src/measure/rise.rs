@@ -1,5 +1,6 @@
 //! The time from a rise of the attainable savings until they are saved.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::series::RunSeries;
@@ -8,13 +9,13 @@ use super::series::RunSeries;
 const TOGETHER: f64 = 5.0;
 
 /// One rise of the attainable savings, and the time until they were saved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct SavingsRise {
     /// End of the rise, in seconds since the start of the run.
     pub at: f64,
     /// Attainable bytes that were not yet saved when the rise began.
     pub missing_bytes: u64,
-    /// Seconds from `at` until 50 % of `missing_bytes` were saved. `None` if another event came first.
+    /// Seconds from `at` until 50 % of `missing_bytes` were saved. `null` if another event came first.
     pub seconds_to_50: Option<f64>,
     /// Seconds from `at` until 90 % of `missing_bytes` were saved.
     pub seconds_to_90: Option<f64>,

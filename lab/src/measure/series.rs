@@ -1,13 +1,14 @@
 //! The saved and the attainable memory of one run over time.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// One sample of a run. Counters count from the first sample.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct SeriesPoint {
     /// Seconds since the start of the run.
     pub at: f64,
-    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes ([`RunSeries::new`]).
+    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes.
     pub saved_bytes: u64,
     /// Start of the last complete pass. Each page that the kernel counts as merged was merged at some moment
     /// since.
@@ -22,7 +23,7 @@ pub struct SeriesPoint {
 }
 
 /// A change of the attainable savings.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct AttainableStep {
     /// Seconds since the start of the run.
     pub at: f64,
@@ -31,7 +32,7 @@ pub struct AttainableStep {
 }
 
 /// A run over time, with points and steps in order.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct RunSeries {
     /// Samples of the run.
     pub points: Vec<SeriesPoint>,

@@ -1,10 +1,11 @@
 //! Median and extremes of a figure over the repeats.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Median and extremes of a figure. A value that was not reached ranks above all others; a result that is such a
-/// value is `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// value is `null`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Spread {
     /// The middle value, or the mean of the two middle values.
     pub median: Option<f64>,

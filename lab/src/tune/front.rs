@@ -1,5 +1,6 @@
 //! The Pareto front: the points that no other point beats in both saved memory and CPU, and where the defaults lie.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::point::TunePoint;
@@ -24,7 +25,7 @@ pub(super) fn front(points: &[TunePoint]) -> Vec<&TunePoint> {
 }
 
 /// The position of the defaults relative to the Pareto front.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DefaultsPosition {
     /// True if no point that was tried dominates the defaults.
     pub is_on_front: bool,

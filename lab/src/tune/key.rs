@@ -1,10 +1,11 @@
 //! The numbers of a policy's settings that are searched, each within bounds.
 
 use ksmith_core::decide::{PolicyKind, ProfitConstants};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A number that is searched on a logarithmic scale.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TuneKey {
     /// The name in the policy's table.
     pub name: String,

@@ -16,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ksmith_core::units::TimeSpan;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::bench::{PlayedPoint, PointPlayer};
@@ -46,7 +47,7 @@ pub struct TuneSearch {
 }
 
 /// The result of a search.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TuneResult {
     /// Version of ksmith.
     pub ksmith: &'static str,
@@ -75,7 +76,7 @@ pub struct TuneResult {
 }
 
 /// A story of the search with its simulated time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct PlayedStory {
     /// The name of the story.
     pub name: String,

@@ -1,11 +1,12 @@
 //! A point of the search: values of all keys, and what came of them in each story.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::measure::RunMeasures;
 
 /// The figures of one story.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct StoryFigures {
     /// Memory saved, integrated over time.
     pub gib_seconds: f64,
@@ -31,7 +32,7 @@ impl StoryFigures {
 }
 
 /// Values of all keys, and what came of them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct TunePoint {
     /// The values, in the order of the keys.
     pub values: Vec<f64>,

@@ -5,6 +5,7 @@ use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sketch::MergeAdvice;
+use ksmith_core::trial::BalancingRecord;
 use ksmith_host::estimate::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
 use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
 use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
@@ -177,7 +178,10 @@ fn results_of_the_lab_fit_their_schema() {
     let point = |at, saved_bytes| SeriesPoint { at, saved_bytes, ..SeriesPoint::default() };
     let attainable = vec![AttainableStep { at: 0.0, bytes: 4096 }];
     let series = RunSeries::new(vec![point(0.0, 0), point(1.0, 4096)], attainable);
-    let run = RunResults { measures: RunMeasures::from_series(&series, &RunCounts::default()), series };
+    let run = |balance| {
+        let measures = RunMeasures::from_series(&series, &RunCounts { balance, ..RunCounts::default() });
+        RunResults { measures, series: series.clone() }
+    };
     let competitor = CompetitorResults {
         name: "profit".to_owned(),
         summary: [("gib_seconds", Spread { median: Some(1.0), min: None, max: None })].into(),
@@ -185,7 +189,7 @@ fn results_of_the_lab_fit_their_schema() {
         cpu_of_reference: Some(0.5),
         work_ratio: None,
         rewrite_ratio: None,
-        runs: vec![run],
+        runs: vec![run(None), run(Some(BalancingRecord::default()))],
     };
     let scenario = ScenarioResults {
         name: "burst".to_owned(),
