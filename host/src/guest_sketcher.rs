@@ -9,7 +9,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ksmith_core::guest_sketch::{SketchKeeper, SketchRequest};
 use ksmith_core::kernel::PageEntry;
 use ksmith_core::page_sample::FrameKind;
@@ -23,6 +22,7 @@ use crate::memory::process::{AddressRange, OpenProcess};
 use crate::own_use::thread_cpu;
 use crate::page_sampler::{FrameTables, SampledPageReader, nth_page};
 use crate::reader;
+use crate::worker_thread::WorkerThread;
 
 /// Time for which a tick waits for the pages that a pass merged. They arrive in time unless a process blocks the
 /// reader.
@@ -51,8 +51,7 @@ enum SketcherResult {
 #[derive(Debug)]
 pub struct GuestSketcher {
     keeper: SketchKeeper,
-    orders: Sender<SketchRequest>,
-    found: Receiver<SketcherResult>,
+    worker: WorkerThread<SketchRequest, SketcherResult>,
     is_busy: bool,
 }
 
@@ -62,38 +61,33 @@ impl GuestSketcher {
     /// # Errors
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
-        let (orders, given) = bounded::<SketchRequest>(1);
-        let (sender, found) = bounded(1);
-        let work = move || {
+        let worker = WorkerThread::start("guest-sketch", 1, |requests, results| {
             lower_priority();
             let mut reader = GuestReader::default();
-            for request in given {
-                let Some(found) = reader.carry_out(request) else { continue };
-                if sender.send(found).is_err() {
-                    return;
-                }
-            }
-        };
-        std::thread::Builder::new().name("guest-sketch".to_owned()).spawn(work)?;
-        Ok(Self { keeper: SketchKeeper::default(), orders, found, is_busy: false })
+            requests
+                .iter()
+                .filter_map(|request| reader.carry_out(request))
+                .all(|found| results.send(found).is_ok());
+        })?;
+        Ok(Self { keeper: SketchKeeper::default(), worker, is_busy: false })
     }
 
     /// Fills the newest sketches into `sample`, and requests those that are due from the thread.
     pub fn read(&mut self, sample: &mut Sample) {
         let before = thread_cpu();
-        self.accept_result(self.found.try_recv().ok());
+        self.accept_result(self.worker.poll_reply().ok());
         self.keeper.follow(sample);
         while !self.is_busy {
             let request = self.keeper.next_request();
             let is_look = matches!(request, SketchRequest::Look(_));
-            if request == SketchRequest::Nothing || self.orders.send(request).is_err() {
+            if request == SketchRequest::Nothing || self.worker.queue_request(request).is_err() {
                 break;
             }
             self.is_busy = true;
             if !is_look {
                 break;
             }
-            self.accept_result(self.found.recv_timeout(PATIENCE).ok());
+            self.accept_result(self.worker.await_reply(PATIENCE).ok());
         }
         sample.sketches = self.keeper.sketches();
         self.keeper.charge(thread_cpu().saturating_sub(before).as_secs_f64());

@@ -36,3 +36,4 @@ pub mod signals;
 pub mod systemd;
 pub mod undo;
 pub mod users;
+pub mod worker_thread;

@@ -8,7 +8,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -23,6 +22,7 @@ use crate::registry::PublishedSnapshot;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
+use ksmith_host::worker_thread::WorkerThread;
 
 /// The interval between two readings of the pool, each of three small files.
 const BEAT: Duration = Duration::from_secs(1);
@@ -67,10 +67,9 @@ impl SharedBalance {
 /// for that.
 #[derive(Debug)]
 pub struct BalanceService {
-    orders: Sender<BalanceOrder>,
+    worker: WorkerThread<BalanceOrder>,
     shared: SharedBalance,
     status: Arc<ArcSwapOption<BalanceStatus>>,
-    thread: Option<JoinHandle<()>>,
     waker: Sender<()>,
 }
 
@@ -78,7 +77,6 @@ pub struct BalanceService {
 enum BalanceOrder {
     Ask(BalanceRequest, Sender<ControlReply>),
     Configure(Box<BalanceConfig>),
-    End,
 }
 
 /// A request to balance.
@@ -108,7 +106,6 @@ impl BalanceService {
     ) -> Result<Self, BalanceStartError> {
         let ledger = MemoryLedger::open(directory)?;
         let holds = HoldList::open(directory)?;
-        let (orders, inbox) = bounded(INBOX);
         let (waker, woken) = bounded(1);
         let (shared, status) = (SharedBalance::default(), Arc::new(ArcSwapOption::empty()));
         let worker = BalanceWorker {
@@ -128,9 +125,8 @@ impl BalanceService {
             warned: None,
             said: String::new(),
         };
-        let work = move || worker.work(&inbox, &woken);
-        let thread = std::thread::Builder::new().name("balance".to_owned()).spawn(work)?;
-        Ok(Self { orders, shared, status, thread: Some(thread), waker })
+        let worker = WorkerThread::start("balance", INBOX, move |inbox, _| worker.work(inbox, &woken))?;
+        Ok(Self { worker: worker.with_drop_patience(Duration::MAX), shared, status, waker })
     }
 
     /// Returns the channel that wakes the thread after a new snapshot of the guests.
@@ -140,7 +136,7 @@ impl BalanceService {
 
     /// Sends a request; the answer goes to `reply`. A full inbox is answered with an error.
     pub fn send_request(&self, ask: BalanceRequest, reply: Sender<ControlReply>) {
-        let full = match self.orders.try_send(BalanceOrder::Ask(ask, reply)) {
+        let full = match self.worker.queue_request(BalanceOrder::Ask(ask, reply)) {
             Ok(()) => return,
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order,
         };
@@ -151,7 +147,7 @@ impl BalanceService {
 
     /// Replaces the configuration.
     pub fn configure(&self, config: BalanceConfig) {
-        let _ = self.orders.send(BalanceOrder::Configure(Box::new(config)));
+        let _ = self.worker.queue_within(BalanceOrder::Configure(Box::new(config)), Duration::MAX);
     }
 
     /// Returns the state that other threads may read.
@@ -163,15 +159,6 @@ impl BalanceService {
     /// off.
     pub fn status(&self) -> Option<BalanceStatus> {
         self.status.load_full().map(|status| (*status).clone())
-    }
-}
-
-impl Drop for BalanceService {
-    fn drop(&mut self) {
-        let _ = self.orders.send(BalanceOrder::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -243,7 +230,7 @@ impl BalanceWorker {
                 recv(inbox) -> order => match order {
                     Ok(BalanceOrder::Ask(ask, reply)) => self.answer(ask, reply),
                     Ok(BalanceOrder::Configure(config)) => self.configure(*config),
-                    Ok(BalanceOrder::End) | Err(_) => break,
+                    Err(_) => break,
                 },
                 recv(woken) -> _ => self.discover(),
                 recv(answers) -> told => if let Ok(told) = told {

@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ksmith_core::page_sample::PageSampleRequest;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{PageSamples, Sample};
 
 use super::LiveSampler;
+use crate::worker_thread::WorkerThread;
 
 /// Time for which a tick waits for the counts. They arrive in time unless a process blocks the reader.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -18,8 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 pub struct BackgroundSampler {
     /// `None` while the thread reads.
     sampler: Option<Box<LiveSampler>>,
-    orders: Sender<SamplerRequest>,
-    done: Receiver<Box<LiveSampler>>,
+    worker: WorkerThread<SamplerRequest, Box<LiveSampler>>,
     newest: Reading<PageSamples>,
 }
 
@@ -37,36 +36,30 @@ impl BackgroundSampler {
     /// # Errors
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
-        let (orders, given) = bounded::<SamplerRequest>(1);
-        let (sender, done) = bounded(1);
-        let work = move || {
-            for SamplerRequest { mut sampler, request, sample } in given {
-                sampler.carry_out(request, &sample);
-                if sender.send(sampler).is_err() {
-                    return;
-                }
-            }
+        let work = |SamplerRequest { mut sampler, request, sample }| {
+            sampler.carry_out(request, &sample);
+            sampler
         };
-        std::thread::Builder::new().name("page-sampler".to_owned()).spawn(work)?;
-        Ok(Self { sampler: Some(Box::default()), orders, done, newest: Reading::Absent })
+        let worker = WorkerThread::start_replying("page-sampler", 1, work)?;
+        Ok(Self { sampler: Some(Box::default()), worker, newest: Reading::Absent })
     }
 
     /// Requests the sampled pages if they are due, and fills the newest counts into `sample`. The counts of a slow read
     /// appear in a later sample.
     pub fn read(&mut self, sample: &mut Sample) {
-        self.accept_sampler(self.done.try_recv().ok());
+        self.accept_sampler(self.worker.poll_reply().ok());
         if let Some(mut sampler) = self.sampler.take() {
             match sampler.next(sample) {
                 PageSampleRequest::Nothing => self.sampler = Some(sampler),
-                request => self.order(SamplerRequest { sampler, request, sample: sample.clone() }),
+                request => self.send_request(SamplerRequest { sampler, request, sample: sample.clone() }),
             }
         }
         sample.page_samples = self.newest.clone();
     }
 
-    fn order(&mut self, order: SamplerRequest) {
-        if self.orders.send(order).is_ok() {
-            self.accept_sampler(self.done.recv_timeout(PATIENCE).ok());
+    fn send_request(&mut self, request: SamplerRequest) {
+        if self.worker.queue_request(request).is_ok() {
+            self.accept_sampler(self.worker.await_reply(PATIENCE).ok());
         }
     }
 

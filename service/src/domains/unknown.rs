@@ -8,12 +8,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::TryRecvError;
 use ksmith_core::decide::domains::{GUARD_LOOK, GUARD_SLEEP};
 use ksmith_core::kernel::KsmStat;
 use ksmith_core::sample::Sample;
 use ksmith_host::reader;
 use ksmith_host::root::Root;
+use ksmith_host::worker_thread::WorkerThread;
 use tracing::warn;
 
 /// The longest wait of a turn for the answers of all processes, some 10 us each.
@@ -29,22 +30,19 @@ const _: () = assert!(FRESH.as_millis() + GUARD_LOOK.as_millis() < GUARD_SLEEP.a
 #[derive(Debug)]
 pub(super) struct UnknownSearch {
     root: Root,
-    thread: Option<SearchThread>,
+    worker: Option<SearchWorker>,
     /// Time of the request under way.
     asked: Option<Duration>,
     /// The newest answers, and the time of their request.
     last: Option<(Duration, Vec<u32>)>,
 }
 
-#[derive(Debug)]
-struct SearchThread {
-    jobs: Sender<BTreeSet<u32>>,
-    found: Receiver<Vec<u32>>,
-}
+/// A thread that finds the processes that may merge and are not known.
+type SearchWorker = WorkerThread<BTreeSet<u32>, Vec<u32>>;
 
 impl UnknownSearch {
     pub(super) fn new(root: &Root) -> Self {
-        Self { root: root.clone(), thread: None, asked: None, last: None }
+        Self { root: root.clone(), worker: None, asked: None, last: None }
     }
 
     /// Returns the processes that may merge and are missing in the sample; `None` while that is not known.
@@ -57,19 +55,19 @@ impl UnknownSearch {
         if !self.root.is_host() {
             return Some(may_merge(&self.root, &known));
         }
-        match self.thread.as_ref().map(|thread| thread.found.try_recv()) {
+        match self.worker.as_ref().map(SearchWorker::poll_reply) {
             Some(Ok(found)) => self.last = self.asked.take().map(|at| (at, found)),
             // The thread has ended, with the request that was under way.
-            Some(Err(TryRecvError::Disconnected)) => (self.thread, self.asked) = (None, None),
+            Some(Err(TryRecvError::Disconnected)) => (self.worker, self.asked) = (None, None),
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        if self.thread.is_none() {
-            self.thread = SearchThread::start(&self.root);
+        if self.worker.is_none() {
+            self.worker = start_search(&self.root);
         }
-        let thread = self.thread.as_ref()?;
-        if self.asked.is_none() && thread.jobs.try_send(known.clone()).is_ok() {
+        let worker = self.worker.as_ref()?;
+        if self.asked.is_none() && worker.queue_request(known.clone()).is_ok() {
             self.asked = Some(sample.at);
-            if let Ok(found) = thread.found.recv_timeout(PATIENCE) {
+            if let Ok(found) = worker.await_reply(PATIENCE) {
                 self.last = self.asked.take().map(|at| (at, found));
             }
         }
@@ -78,22 +76,10 @@ impl UnknownSearch {
     }
 }
 
-impl SearchThread {
-    fn start(root: &Root) -> Option<Self> {
-        let (jobs, waiting) = bounded::<BTreeSet<u32>>(1);
-        let (sender, found) = bounded(1);
-        let root = root.clone();
-        let work = move || {
-            for known in waiting {
-                if sender.send(may_merge(&root, &known)).is_err() {
-                    return;
-                }
-            }
-        };
-        let started = std::thread::Builder::new().name("domain-unknown".to_owned()).spawn(work);
-        started.inspect_err(|why| warn!("no thread looks for processes: {why}")).ok()?;
-        Some(Self { jobs, found })
-    }
+fn start_search(root: &Root) -> Option<SearchWorker> {
+    let root = root.clone();
+    let started = WorkerThread::start_replying("domain-unknown", 1, move |known| may_merge(&root, &known));
+    started.inspect_err(|why| warn!("no thread looks for processes: {why}")).ok()
 }
 
 /// Returns the processes that may merge and are not `known`. A process that does not answer may.
@@ -142,15 +128,14 @@ mod tests {
 
     #[test]
     fn a_thread_that_ended_before_it_answered_is_replaced() {
-        let (jobs, waiting) = bounded(1);
-        let (sender, found) = bounded(1);
-        drop((waiting, sender));
-        let thread = Some(SearchThread { jobs, found });
-        let mut unknown = UnknownSearch { root: Root::host(), thread, asked: Some(Duration::ZERO), last: None };
+        let worker = WorkerThread::start("ended", 1, |_, _| ()).unwrap();
+        assert!(worker.await_reply(Duration::MAX).is_err());
+        let mut unknown =
+            UnknownSearch { root: Root::host(), worker: Some(worker), asked: Some(Duration::ZERO), last: None };
         let mut sample = Sample { page_size: 4096, at: Duration::from_secs(1), ..Sample::default() };
         sample.ksm.pages_unshared = Reading::Value(5);
         unknown.find_unknown(&sample);
-        let answer = || unknown.thread.as_ref().unwrap().found.recv_timeout(Duration::from_secs(60));
+        let answer = || unknown.worker.as_ref().unwrap().await_reply(Duration::from_secs(60));
         assert!(unknown.last.is_some() || answer().is_ok());
     }
 }

@@ -15,14 +15,13 @@ mod worker;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ksmith_core::fold::FoldNote;
 use ksmith_core::guest::Guest;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
+use ksmith_host::worker_thread::WorkerThread;
 use tracing::warn;
 
 pub use self::config::{FoldConfig, FoldMode};
@@ -51,7 +50,6 @@ type NameGuests = Box<dyn Fn(&Sample) -> Vec<Guest> + Send>;
 enum FolderOrder {
     Take(Box<Sample>),
     Configure(FoldConfig),
-    End,
 }
 
 /// Notes on their way to the daemon.
@@ -60,9 +58,7 @@ type Notes = Arc<Mutex<Vec<FoldNote>>>;
 /// The handle of the thread. Dropping it ends the thread and its child, and waits for that a short time.
 #[derive(Debug)]
 pub struct Folder {
-    orders: Sender<FolderOrder>,
-    ended: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    worker: WorkerThread<FolderOrder>,
     notes: Notes,
     last: Option<Duration>,
 }
@@ -79,17 +75,10 @@ impl Folder {
         figures: FoldedFigures,
         name_guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
     ) -> io::Result<Self> {
-        let (orders, inbox) = bounded(WAITING);
-        let (end, ended) = bounded(1);
         let notes = Notes::default();
         let worker = FolderWorker::new(command, config, figures, Box::new(name_guests), Arc::clone(&notes));
-        let work = move || {
-            worker.work(&inbox);
-            // The daemon may have ended without waiting.
-            let _ = end.send(());
-        };
-        let thread = std::thread::Builder::new().name("fold".to_owned()).spawn(work)?;
-        Ok(Self { orders, ended, thread: Some(thread), notes, last: None })
+        let worker = WorkerThread::start("fold", WAITING, move |inbox, _| worker.work(inbox))?;
+        Ok(Self { worker: worker.with_drop_patience(PATIENCE), notes, last: None })
     }
 
     /// Returns the child's program with its arguments: this very program, also if its file was replaced meanwhile.
@@ -100,8 +89,8 @@ impl Folder {
     /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
     pub fn offer_sample(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
-        // One place is left for orders that are not sent again.
-        if is_due && self.orders.len() + 1 < WAITING {
+        // One slot is left for orders that are not sent again.
+        if is_due && self.worker.free_slots() > 1 {
             self.last = Some(sample.at);
             let handed = Sample {
                 at: sample.at,
@@ -111,14 +100,14 @@ impl Folder {
                 page_samples: Reading::Absent,
                 ..Sample::default()
             };
-            let _ = self.orders.try_send(FolderOrder::Take(Box::new(handed)));
+            let _ = self.worker.queue_request(FolderOrder::Take(Box::new(handed)));
         }
     }
 
     /// Replaces the configuration. Waits no longer for a busy thread than at the end. Returns false if the thread does
     /// not answer, and the old configuration stays in force.
     pub fn configure(&mut self, config: FoldConfig) -> bool {
-        let is_sent = self.orders.send_timeout(FolderOrder::Configure(config), PATIENCE).is_ok();
+        let is_sent = self.worker.queue_within(FolderOrder::Configure(config), PATIENCE).is_ok();
         if !is_sent {
             warn!("[fold] has changed, and the thread that folds does not answer; reload the configuration again");
         }
@@ -129,18 +118,5 @@ impl Folder {
     /// Returns the decisions and outcomes since the last call, for the log and the history.
     pub fn drain_notes(&self) -> Vec<FoldNote> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let is_told = self.orders.send_timeout(FolderOrder::End, PATIENCE).is_ok();
-        if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                let _ = thread.join();
-            }
-        } else {
-            warn!("the thread that folds does not answer and is left behind");
-        }
     }
 }

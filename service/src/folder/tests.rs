@@ -105,7 +105,7 @@ fn a_process_that_holds_the_child_up_is_given_up_and_the_child_killed() {
     );
     wait_for_end(directory.path());
     assert_eq!(figures.total_bytes(), None, "nothing is known of it");
-    orders.send(FolderOrder::End).unwrap();
+    drop(orders);
     thread.join().unwrap();
 }
 
@@ -128,7 +128,7 @@ fn a_child_that_does_not_start_or_talks_nonsense_is_said_once() {
         folder.offer_sample(&sample(vec![process(7, false)]));
         assert!(wait_for_note(&folder.notes, "hindered").starts_with("nothing is folded: "));
         folder.offer_sample(&Sample { at: Duration::from_secs(1010), ..sample(vec![process(8, false)]) });
-        wait_until(|| folder.orders.is_empty());
+        wait_until(|| folder.worker.free_slots() == WAITING);
         assert_eq!(folder.drain_notes().len(), 1);
     }
 }

@@ -97,7 +97,7 @@ impl FolderWorker {
         }
     }
 
-    /// Runs until an order to end, or until no sender is left.
+    /// Runs until the queue is closed.
     pub(super) fn work(mut self, inbox: &Receiver<FolderOrder>) {
         loop {
             let wait = self.step(inbox);
@@ -112,7 +112,7 @@ impl FolderWorker {
                 order => order,
             };
             match order {
-                Ok(FolderOrder::End) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => break,
                 Ok(order) => self.carry_out(order),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -133,7 +133,6 @@ impl FolderWorker {
                 self.config = config;
                 (self.hindered, self.hindrance) = (None, None);
             }
-            FolderOrder::End => {}
         }
     }
 
@@ -246,8 +245,8 @@ impl FolderWorker {
             select! {
                 recv(replies) -> reply => return reply.map_or(RequestEnding::Broken, RequestEnding::Reply),
                 recv(inbox) -> order => match order {
-                    Ok(FolderOrder::End) | Err(_) => return RequestEnding::End,
                     Ok(order) => self.carry_out(order),
+                    Err(_) => return RequestEnding::End,
                 },
                 default(BEAT.min(deadline)) => {}
             }

@@ -11,10 +11,9 @@ mod worker;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ksmith_core::alarm::AlarmTransition;
+use ksmith_host::worker_thread::WorkerThread;
 use tracing::warn;
 
 pub use self::config::NotifyConfig;
@@ -29,13 +28,11 @@ struct NotifierOrder {
     config: Arc<NotifyConfig>,
 }
 
-/// The handle of the thread.
+/// The handle of the thread. Dropping it waits a short time for a command that runs.
 #[derive(Debug)]
 pub struct Notifier {
     config: Arc<NotifyConfig>,
-    orders: Option<Sender<NotifierOrder>>,
-    ended: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    worker: WorkerThread<NotifierOrder>,
 }
 
 impl Notifier {
@@ -44,22 +41,14 @@ impl Notifier {
     /// # Errors
     /// The host has no thread for it.
     pub fn start(config: NotifyConfig) -> io::Result<Self> {
-        let (orders, inbox) = bounded(WAITING);
-        let (end, ended) = bounded(1);
-        let work = move || {
-            worker::work(&inbox);
-            // The daemon may have ended without waiting.
-            let _ = end.send(());
-        };
-        let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(work)?;
-        Ok(Self { config: Arc::new(config), orders: Some(orders), ended, thread: Some(thread) })
+        let worker = WorkerThread::start("notify", WAITING, |inbox, _| worker::work(inbox))?;
+        Ok(Self { config: Arc::new(config), worker: worker.with_drop_patience(worker::LAST) })
     }
 
     /// Queues a notice for delivery. Never waits.
     pub fn queue_notice(&self, notice: AlarmTransition) {
         let order = NotifierOrder { notice, config: Arc::clone(&self.config) };
-        let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
-        if matches!(sent, Some(Err(_))) {
+        if self.worker.queue_request(order).is_err() {
             warn!("too many notices wait for [notify] command; one is lost");
         }
     }
@@ -67,17 +56,5 @@ impl Notifier {
     /// Replaces the configuration, for the notices to come.
     pub fn configure(&mut self, config: NotifyConfig) {
         self.config = Arc::new(config);
-    }
-}
-
-impl Drop for Notifier {
-    /// Waits for a command that runs, for a short time.
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        if self.ended.recv_timeout(worker::LAST).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
-            let _ = thread.join();
-        }
     }
 }

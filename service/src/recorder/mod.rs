@@ -11,10 +11,9 @@ mod worker;
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::TrySendError;
 use ksmith_core::alarm::AlarmTransition;
 use ksmith_core::controller::TickOutcome;
 use ksmith_core::decide::domains::DomainsConfig;
@@ -23,6 +22,7 @@ use ksmith_core::guest::Guest;
 use ksmith_core::model::HistoryStatus;
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
+use ksmith_host::worker_thread::WorkerThread;
 use ksmith_record::{DecisionMade, HistoryEvent};
 use tracing::warn;
 
@@ -80,16 +80,14 @@ struct RecordedMoment {
 enum RecorderOrder {
     Take(Box<RecordedMoment>),
     #[cfg(test)]
-    Flush(Sender<()>),
+    Flush(crossbeam_channel::Sender<()>),
     End(i64),
 }
 
 /// The handle of the thread.
 #[derive(Debug)]
 pub struct Recorder {
-    orders: Sender<RecorderOrder>,
-    ended: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    worker: WorkerThread<RecorderOrder>,
     status: Arc<Mutex<HistoryStatus>>,
     notes: TurnNotes,
     domains: Arc<DomainsConfig>,
@@ -110,21 +108,11 @@ impl Recorder {
         guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
         day_clock: i64,
     ) -> io::Result<Self> {
-        let (orders, inbox) = bounded(WAITING);
-        let (end, ended) = bounded(1);
         let status = HistoryStatus { path: config.file(root).display().to_string(), ..HistoryStatus::default() };
         let status = Arc::new(Mutex::new(status));
         let worker = RecorderWorker::new(root, config, Box::new(guests), Arc::clone(&status), day_clock);
-        let work = move || {
-            worker.work(&inbox);
-            // The daemon may have ended without waiting.
-            let _ = end.send(());
-        };
-        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(work)?;
         Ok(Self {
-            orders,
-            ended,
-            thread: Some(thread),
+            worker: WorkerThread::start("history", WAITING, move |inbox, _| worker.work(inbox))?,
             status,
             notes: TurnNotes::default(),
             domains: Arc::new(domains),
@@ -160,7 +148,7 @@ impl Recorder {
             has_guests,
             domains: Arc::clone(&self.domains),
         };
-        match self.orders.try_send(RecorderOrder::Take(Box::new(taken))) {
+        match self.worker.queue_request(RecorderOrder::Take(Box::new(taken))) {
             Ok(()) => {}
             Err(TrySendError::Full(RecorderOrder::Take(taken))) => {
                 // What changes nothing is lost; decisions and events go with the next moment.
@@ -189,21 +177,17 @@ impl Recorder {
     }
 
     /// Writes the moments that are left, and ends. A disk that hangs is left behind after some time.
-    pub fn end(mut self, day_clock: i64) {
-        let is_told = self.orders.send_timeout(RecorderOrder::End(day_clock), LAST_WRITE).is_ok();
-        if is_told && self.ended.recv_timeout(LAST_WRITE).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                let _ = thread.join();
-            }
-        } else {
+    pub fn end(self, day_clock: i64) {
+        let is_told = self.worker.queue_within(RecorderOrder::End(day_clock), LAST_WRITE).is_ok();
+        if !is_told || self.worker.end_within(LAST_WRITE).is_err() {
             warn!("the last moments of the history were not written: the disk does not answer");
         }
     }
 
     #[cfg(test)]
     fn flush(&self) {
-        let (reply, done) = bounded(1);
-        self.orders.send(RecorderOrder::Flush(reply)).unwrap();
+        let (reply, done) = crossbeam_channel::bounded(1);
+        self.worker.queue_within(RecorderOrder::Flush(reply), Duration::MAX).unwrap();
         done.recv().unwrap();
     }
 }

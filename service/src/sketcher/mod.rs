@@ -13,17 +13,15 @@ mod worker;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::SketchStatus;
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
-use tracing::warn;
+use ksmith_host::worker_thread::WorkerThread;
 
 pub use self::config::SketchConfig;
 use self::worker::{Elsewhere, SketcherWorker, thread_seconds};
@@ -31,7 +29,7 @@ use self::worker::{Elsewhere, SketcherWorker, thread_seconds};
 /// The interval between two samples that are handed over, and so the delay until a new guest is known.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Orders that may wait for the thread.
+/// Samples that may wait for the thread.
 const WAITING: usize = 4;
 
 /// The longest wait at the daemon's end for the thread. A guest or a disk that hangs delays no end.
@@ -40,18 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The settings that assign guests to domains and classes.
 type Terms = (DomainsConfig, BalanceConfig);
 
-#[derive(Debug)]
-enum SketcherOrder {
-    Take(Box<Sample>, Arc<Terms>),
-    End,
-}
+/// A sample, with the settings for its guests.
+type SketcherRequest = (Box<Sample>, Arc<Terms>);
 
 /// The handle of the thread. Dropping it ends the thread, and waits for that a short time.
 #[derive(Debug)]
 pub struct Sketcher {
-    orders: Sender<SketcherOrder>,
-    ended: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    worker: WorkerThread<SketcherRequest>,
     status: Arc<Mutex<SketchStatus>>,
     terms: Arc<Terms>,
     last: Option<Duration>,
@@ -70,29 +63,23 @@ impl Sketcher {
         terms: Terms,
         guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
     ) -> io::Result<Self> {
-        let (orders, inbox) = bounded(WAITING);
-        let (end, ended) = bounded(1);
         let status = SketchStatus { path: config.file(root).display().to_string(), ..SketchStatus::default() };
         let status = Arc::new(Mutex::new(status));
         let elsewhere = Elsewhere::default();
         let worker =
             SketcherWorker::new(root, config, Box::new(guests), Arc::clone(&status), Arc::clone(&elsewhere));
-        let work = move || {
-            worker.work(&inbox);
-            // The daemon may have ended without waiting.
-            let _ = end.send(());
-        };
-        let thread = std::thread::Builder::new().name("sketch".to_owned()).spawn(work)?;
-        Ok(Self { orders, ended, thread: Some(thread), status, terms: Arc::new(terms), last: None, elsewhere })
+        let worker = WorkerThread::start("sketch", WAITING, move |inbox, _| worker.work(inbox))?;
+        let worker = worker.with_drop_patience(PATIENCE);
+        Ok(Self { worker, status, terms: Arc::new(terms), last: None, elsewhere })
     }
 
     /// Hands a sample over, if one is due. Never waits: a thread that is busy gets a later one.
     pub fn offer_sample(&mut self, sample: &Sample) {
         let is_due = self.last.is_none_or(|last| sample.at.saturating_sub(last) >= PERIOD);
-        if is_due && !self.orders.is_full() {
+        if is_due && self.worker.free_slots() > 0 {
             let before = thread_seconds();
             self.last = Some(sample.at);
-            let _ = self.orders.try_send(SketcherOrder::Take(Box::new(sample.clone()), Arc::clone(&self.terms)));
+            let _ = self.worker.queue_request((Box::new(sample.clone()), Arc::clone(&self.terms)));
             let spent = Duration::try_from_secs_f64(thread_seconds() - before).unwrap_or_default();
             self.elsewhere.fetch_add(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
@@ -107,18 +94,5 @@ impl Sketcher {
     /// Returns the state of the sketch file.
     pub fn status(&self) -> SketchStatus {
         self.status.lock().map(|status| status.clone()).unwrap_or_default()
-    }
-}
-
-impl Drop for Sketcher {
-    fn drop(&mut self) {
-        let is_told = self.orders.send_timeout(SketcherOrder::End, PATIENCE).is_ok();
-        if is_told && self.ended.recv_timeout(PATIENCE).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                let _ = thread.join();
-            }
-        } else {
-            warn!("the thread that reads guests for the sketch file does not answer and is left behind");
-        }
     }
 }

@@ -18,7 +18,7 @@ use ksmith_sketch::{HostFacts, RotationTurn, SketchClock, SketchRotation, Sketch
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{info, warn};
 
-use super::{SketchConfig, SketcherOrder, Terms};
+use super::{SketchConfig, SketcherRequest, Terms};
 
 /// The pause after a fault, at least.
 const RETRY: Duration = Duration::from_secs(60);
@@ -86,8 +86,8 @@ impl SketcherWorker {
         }
     }
 
-    /// Runs until an order to end, or until no sender is left.
-    pub(super) fn work(mut self, inbox: &Receiver<SketcherOrder>) {
+    /// Runs until the queue is closed.
+    pub(super) fn work(mut self, inbox: &Receiver<SketcherRequest>) {
         // The worker was made by another thread. What the start of this one took is charged with the first piece of
         // work.
         self.charged = 0.0;
@@ -98,8 +98,8 @@ impl SketcherWorker {
                 None => LONGEST,
             };
             match inbox.recv_timeout(wait) {
-                Ok(SketcherOrder::Take(sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
-                Ok(SketcherOrder::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok((sample, terms)) => self.paid(|worker| worker.meet(sample, &terms)),
+                Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => self.paid(Self::turn),
             }
         }
