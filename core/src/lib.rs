@@ -35,5 +35,6 @@ pub mod sample;
 pub mod scan;
 pub mod sim;
 pub mod sketch;
+pub mod token_bucket;
 pub mod trial;
 pub mod units;

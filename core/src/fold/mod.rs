@@ -5,7 +5,6 @@
 //! figures.
 
 mod belief;
-mod budget;
 mod ledger;
 mod policy;
 #[cfg(test)]

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::belief::{FIRST_PAUSE, FoldBelief, expectation, pass_cpu_seconds};
-use super::budget::FoldBudget;
 use super::{FoldLook, FoldPass};
 use crate::sample::ProcessId;
+use crate::token_bucket::TokenBucket;
 use crate::units::{Bytes, TimeSpan};
+
+/// A full budget holds the share of this time.
+const WINDOW: Duration = Duration::from_secs(300);
 
 /// CPU time that a step needs at least.
 const LEAST_CPU_SECONDS: f64 = 0.02;
@@ -89,7 +92,8 @@ pub struct FoldNote {
 #[derive(Debug)]
 pub struct FoldPolicy {
     terms: FoldTerms,
-    budget: FoldBudget,
+    /// CPU-seconds that may be used now.
+    budget: TokenBucket,
     beliefs: BTreeMap<ProcessId, FoldBelief>,
     /// The cost of passes on this host, as a multiple of the usual one.
     cost_scale: f64,
@@ -102,12 +106,16 @@ pub struct FoldPolicy {
     said_failures: BTreeSet<String>,
 }
 
+fn full_budget(terms: &FoldTerms) -> TokenBucket {
+    TokenBucket::new(terms.max_cpu_share * WINDOW.as_secs_f64(), terms.max_cpu_share)
+}
+
 impl FoldPolicy {
     /// Creates a policy that knows no process.
     pub fn new(terms: FoldTerms) -> Self {
         Self {
+            budget: full_budget(&terms),
             terms,
-            budget: FoldBudget::new(terms.max_cpu_share),
             beliefs: BTreeMap::new(),
             cost_scale: 1.0,
             look_cpu: Duration::ZERO,
@@ -119,8 +127,10 @@ impl FoldPolicy {
 
     /// Replaces the terms. The used CPU time stays used.
     pub fn configure(&mut self, terms: FoldTerms) {
+        let used = self.budget.capacity() - self.budget.tokens();
+        self.budget = full_budget(&terms);
+        self.budget.charge(used);
         self.terms = terms;
-        self.budget.configure(terms.max_cpu_share);
         self.has_said_idle = false;
         self.said_failures.clear();
         // What was judged by the old terms is judged anew.
@@ -148,7 +158,7 @@ impl FoldPolicy {
     /// Decides what to do now.
     pub fn next_step(&mut self, at: Duration) -> FoldStep {
         self.budget.refill(at);
-        let wait = self.budget.time_until(LEAST_CPU_SECONDS);
+        let wait = self.wait_for(LEAST_CPU_SECONDS);
         if wait > Duration::ZERO {
             return FoldStep::Wait(wait.min(LONGEST_WAIT));
         }
@@ -160,7 +170,7 @@ impl FoldPolicy {
         if let Some((id, cpu_seconds)) = self.best() {
             // A pass that is cut short brings its part. So a large process does not wait for a full bucket.
             let needed = cpu_seconds.min(self.budget.capacity() / 2.0);
-            let wait = self.budget.time_until(needed);
+            let wait = self.wait_for(needed);
             if wait > Duration::ZERO {
                 return FoldStep::Wait(wait.min(LONGEST_WAIT));
             }
@@ -178,6 +188,11 @@ impl FoldPolicy {
             }
             None => FoldStep::Wait(LONGEST_WAIT),
         }
+    }
+
+    /// The time until so many CPU-seconds may be used, or the budget is full.
+    fn wait_for(&self, cpu_seconds: f64) -> Duration {
+        self.budget.time_until(cpu_seconds.min(self.budget.capacity())).unwrap_or(WINDOW)
     }
 
     /// The process with the best rate of those that are worth folding, and the CPU time that it needs.
@@ -203,7 +218,7 @@ impl FoldPolicy {
 
     /// The time between two looks at folded memory.
     fn refresh(&self) -> Duration {
-        let share = (self.budget.share() * REFRESH_PART).max(1e-6);
+        let share = (self.terms.max_cpu_share * REFRESH_PART).max(1e-6);
         let by_cost = Duration::try_from_secs_f64(self.look_cpu.as_secs_f64() / share).unwrap_or(LONGEST_WAIT);
         by_cost.clamp(FIRST_PAUSE, LONGEST_WAIT)
     }
@@ -258,7 +273,7 @@ impl FoldPolicy {
 
     /// Charges CPU time to the budget.
     pub fn charge(&mut self, cpu: Duration) {
-        self.budget.charge(cpu);
+        self.budget.charge(cpu.as_secs_f64());
     }
 
     fn note_fold(&mut self, id: ProcessId) {

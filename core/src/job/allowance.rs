@@ -1,41 +1,46 @@
-//! The allowance of each user in a shared resource: a token bucket, which fills at a steady rate up to its capacity.
+//! The allowance of each user in a shared resource.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::token_bucket::TokenBucket;
+
 /// A token bucket for each user. It is full at first.
 #[derive(Debug, Clone)]
 pub struct UserAllowance {
-    capacity: f64,
-    per_second: f64,
-    /// The tokens left, and their time. A full bucket needs no entry.
-    left: BTreeMap<u32, (Duration, f64)>,
+    /// The bucket of a user without an entry.
+    full: TokenBucket,
+    buckets: BTreeMap<u32, TokenBucket>,
 }
 
 impl UserAllowance {
     /// Creates buckets of `capacity` that fill in `period`.
     pub fn new(capacity: f64, period: Duration) -> Self {
-        Self { capacity, per_second: capacity / period.as_secs_f64().max(f64::MIN_POSITIVE), left: BTreeMap::new() }
+        let per_second = capacity / period.as_secs_f64().max(f64::MIN_POSITIVE);
+        Self { full: TokenBucket::new(capacity, per_second), buckets: BTreeMap::new() }
     }
 
     /// Returns the tokens that `user` has left at this time. A negative number is a debt: a cost was known only
     /// afterwards.
     pub fn left(&self, user: u32, now: Duration) -> f64 {
-        let filled = |&(then, left): &(Duration, f64)| {
-            (left + now.saturating_sub(then).as_secs_f64() * self.per_second).min(self.capacity)
-        };
-        self.left.get(&user).map_or(self.capacity, filled)
+        self.bucket(user, now).tokens()
+    }
+
+    fn bucket(&self, user: u32, now: Duration) -> TokenBucket {
+        let mut bucket = self.buckets.get(&user).copied().unwrap_or(self.full);
+        bucket.refill(now);
+        bucket
     }
 
     /// Takes `cost` from a user's tokens, even if there are fewer.
     pub fn charge(&mut self, user: u32, now: Duration, cost: f64) {
-        let left = self.left(user, now) - cost.max(0.0);
-        self.left.insert(user, (now, left));
-        let full: Vec<u32> =
-            self.left.keys().copied().filter(|&user| self.left(user, now) >= self.capacity).collect();
-        for user in full {
-            self.left.remove(&user);
-        }
+        let mut charged = self.bucket(user, now);
+        charged.charge(cost);
+        self.buckets.insert(user, charged);
+        self.buckets.retain(|_, bucket| {
+            bucket.refill(now);
+            !bucket.is_full()
+        });
     }
 
     /// Takes `cost` if `user` has as many tokens, and returns true if it did.
@@ -49,14 +54,13 @@ impl UserAllowance {
 
     /// Returns the time until `user` has `amount` tokens. `None`: never.
     pub fn wait(&self, user: u32, now: Duration, amount: f64) -> Option<Duration> {
-        let missing = (amount - self.left(user, now)).max(0.0);
-        (amount <= self.capacity).then(|| Duration::try_from_secs_f64(missing / self.per_second).ok()).flatten()
+        self.bucket(user, now).time_until(amount)
     }
 
     /// Changes capacity and period. A user with more tokens than the new capacity has as many as that.
     pub fn configure(&mut self, capacity: f64, period: Duration) {
-        let left = std::mem::take(&mut self.left);
-        *self = Self { left, ..Self::new(capacity, period) };
+        self.full = Self::new(capacity, period).full;
+        self.buckets.values_mut().for_each(|bucket| bucket.configure(capacity, self.full.per_second()));
     }
 }
 
@@ -86,7 +90,7 @@ mod tests {
     fn full_buckets_are_forgotten() {
         let mut rate = UserAllowance::new(10.0, Duration::from_secs(1));
         (0..1000).for_each(|user| rate.charge(user, Duration::from_secs(u64::from(user) * 2), 1.0));
-        assert!(rate.left.len() <= 1);
+        assert!(rate.buckets.len() <= 1);
     }
 
     proptest! {

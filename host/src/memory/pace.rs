@@ -1,35 +1,36 @@
 //! A rate limit for reading, and low scheduling priorities.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use ksmith_core::token_bucket::TokenBucket;
 
 /// A rate limiter, shared by all threads.
 #[derive(Debug)]
 pub struct ReadPace {
-    bytes_per_second: Option<u64>,
-    /// The time at which the bytes granted so far are used up at that rate.
-    until: Mutex<Instant>,
+    started: Instant,
+    /// Of capacity 0: unused bytes do not accumulate. `None` without a limit.
+    bucket: Option<Mutex<TokenBucket>>,
 }
 
 impl ReadPace {
     /// Creates a limiter; `None` for no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, until: Mutex::new(Instant::now()) }
+        let bucket = bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(0.0, rate.max(1) as f64)));
+        Self { started: Instant::now(), bucket }
     }
 
-    /// Waits until `bytes` more may be read. Unused bytes do not accumulate.
+    /// Waits until the bytes before these are used up at that rate, so that `bytes` more may be read.
     pub fn wait_for(&self, bytes: u64) {
-        let Some(rate) = self.bytes_per_second else { return };
-        let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-        let now = Instant::now();
-        let start = {
-            let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-            let start = (*until).max(now);
-            *until = start + takes;
-            start
+        let Some(bucket) = &self.bucket else { return };
+        let wait = {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.refill(self.started.elapsed());
+            let wait = bucket.time_until(0.0);
+            bucket.charge(bytes as f64);
+            wait
         };
-        std::thread::sleep(start.saturating_duration_since(now));
+        std::thread::sleep(wait.unwrap_or(Duration::MAX));
     }
 }
 
