@@ -1,30 +1,27 @@
 //! KSM's own state, as far as it decides what merges.
 
 use ksmith_core::diagnose::process::HostState;
-use ksmith_core::kernel::number;
+use ksmith_core::kernel::RunState;
 use ksmith_core::lease::is_leased;
 
+use crate::ksm_counts::ksm_as_counted;
 use crate::root::Root;
 
 /// Reads KSM's state. A file that this kernel lacks counts with a neutral value.
 pub fn host_state(root: &Root) -> HostState {
-    let value = |name: &str| root.text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
-    let pages = value("pages_to_scan").unwrap_or(0);
-    let tracked: u64 = ["pages_shared", "pages_sharing", "pages_unshared", "pages_volatile"]
-        .into_iter()
-        .filter_map(value)
-        .fold(0, u64::saturating_add);
-    let batches = tracked.checked_div(pages).unwrap_or(0);
+    let ksm = ksm_as_counted(root);
+    let pages = ksm.pages_to_scan.get().unwrap_or(0);
+    let batches = ksm.tracked_pages().checked_div(pages).unwrap_or(0);
     HostState {
-        is_scanning: value("run") == Some(1) && pages > 0,
-        smart_scan: value("smart_scan") == Some(1),
-        use_zero_pages: value("use_zero_pages") == Some(1),
-        max_page_sharing: value("max_page_sharing").unwrap_or(256),
-        full_scans: value("full_scans").unwrap_or(0),
-        pages_skipped: value("pages_skipped").unwrap_or(0),
+        is_scanning: ksm.run_state() == Some(RunState::Running) && pages > 0,
+        smart_scan: ksm.smart_scan.get() == Some(1),
+        use_zero_pages: ksm.use_zero_pages.get() == Some(1),
+        max_page_sharing: ksm.max_page_sharing.get().unwrap_or(256),
+        full_scans: ksm.full_scans.get().unwrap_or(0),
+        pages_skipped: ksm.pages_skipped.get().unwrap_or(0),
         // Under a lease ksmd sleeps as long as ksmith lets it.
         pass_milliseconds: batches
-            .saturating_mul(value("sleep_millisecs").filter(|ms| !is_leased(*ms)).unwrap_or(0)),
+            .saturating_mul(ksm.sleep_millisecs.get().filter(|ms| !is_leased(*ms)).unwrap_or(0)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{CommandFailure, GlobalArgs};
 use ksmith_host::act::{KsmControl, LastingControl, StateDir};
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers;
 use ksmith_host::root::Root;
 
@@ -11,7 +12,7 @@ use ksmith_host::root::Root;
 /// The host has no KSM, or the user is not root (exit code 3).
 pub fn require(global: &GlobalArgs) -> Result<Root, CommandFailure> {
     let root = global.live_root()?;
-    if root.text("sys/kernel/mm/ksm/run") == ksmith_core::reading::Reading::Absent {
+    if !ksm_as_counted(&root).is_present() {
         return Err(CommandFailure::impossible(
             "this kernel has no KSM (no /sys/kernel/mm/ksm): it needs CONFIG_KSM=y; in a container, ask on the host",
         ));

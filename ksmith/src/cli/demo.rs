@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ksmith_core::kernel::{Meminfo, RunState};
-use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
 use super::{CommandFailure, GlobalArgs, amounts, control, print};
 use crate::show;
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
@@ -71,7 +71,7 @@ impl DemoArgs {
     fn why_simulated(&self, root: &Root) -> Option<&'static str> {
         if self.simulated {
             Some("as asked")
-        } else if root.text("sys/kernel/mm/ksm/run") == Reading::Absent {
+        } else if !ksm_as_counted(root).is_present() {
             Some("this kernel has no KSM")
         } else if !rustix::process::geteuid().is_root() {
             Some("changing KSM's settings needs root: sudo ksmith demo shows it on this kernel")

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ksmith_core::kernel::number;
 use ksmith_core::sketch::MergeRules;
 
 use super::{CommandFailure, GlobalArgs, amounts, heat_map, naming, patience, print, progress};
@@ -17,6 +16,7 @@ use ksmith_host::estimate::{
     EstimateError, EstimateMode, EstimateOptions, GuestGrouping, TargetSelection, UnreadableProcess, estimate,
 };
 use ksmith_host::guests::GuestTracker;
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::observe::HostObserver;
 use ksmith_service::config::path_of;
 
@@ -130,12 +130,11 @@ impl EstimateArgs {
         options.max_rate = self.max_rate;
         options.wants_pairs = self.matrix.is_some();
         options.meter = Some(Arc::new(progress::MeterBar::new()));
-        let setting =
-            |name| global.root().text(format!("sys/kernel/mm/ksm/{name}")).and_then(|text| number(&text)).get();
+        let ksm = ksm_as_counted(&global.root());
         let usual = MergeRules::default();
         options.rules = MergeRules {
-            max_page_sharing: setting("max_page_sharing").unwrap_or(usual.max_page_sharing),
-            use_zero_pages: setting("use_zero_pages").map_or(usual.use_zero_pages, |on| on != 0),
+            max_page_sharing: ksm.max_page_sharing.get().unwrap_or(usual.max_page_sharing),
+            use_zero_pages: ksm.use_zero_pages.get().map_or(usual.use_zero_pages, |on| on != 0),
         };
         Ok(options)
     }

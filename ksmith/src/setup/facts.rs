@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use ksmith_core::guest::Guest;
-use ksmith_core::kernel::number;
 use ksmith_core::other_controllers::{BootState, FoundController};
 use ksmith_core::reading::Reading;
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers::survey;
 use ksmith_host::root::Root;
 use ksmith_host::systemd;
@@ -49,7 +49,7 @@ impl SetupFacts {
             let is_enabled = systemd::at_boot(root, unit) == BootState::Enabled;
             systemd::exists(root, unit).then(|| (unit.to_owned(), is_enabled, systemd::is_active(root, unit)))
         };
-        let run = root.text("sys/kernel/mm/ksm/run").and_then(|text| number(&text));
+        let run = ksm_as_counted(root).run;
         let controllers = survey(root);
         let services = controllers.iter().flat_map(|found| &found.states).map(|state| state.service);
         let links = services.map(|service| (service.to_owned(), links(root, service))).collect();

@@ -3,9 +3,9 @@
 //! Called when the settings are restored: a guest that is switched on earlier might merge with other domains.
 
 use ksmith_core::decide::domains::OnExit;
-use ksmith_core::kernel::number;
 
 use ksmith_host::guests::{OffList, SwitchOffReason};
+use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;
 
@@ -37,8 +37,7 @@ pub fn switch_on_again(root: &Root, off: &OffList, dry_run: bool) -> Vec<String>
 
 /// Returns the reason why no guest may be switched on.
 fn reason_to_keep(root: &Root) -> Option<String> {
-    let run = root.text("sys/kernel/mm/ksm/run").and_then(|text| number(&text));
-    if run.get().is_none_or(|run| run == 1) {
+    if ksm_as_counted(root).run.get().is_none_or(|run| run == 1) {
         return Some("KSM scans now (run=1), and the domains are not kept apart".to_owned());
     }
     find(root).first().map(|holder| format!("{holder} may switch KSM on, and does not keep the domains apart"))
