@@ -4,7 +4,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::{field, size, uuid_text};
-use super::{Hypervisor, ClaimedIdentity, ProgramName};
+use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: CloudHypervisor = CloudHypervisor;

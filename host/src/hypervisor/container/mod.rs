@@ -6,7 +6,7 @@ pub(crate) mod pods;
 use ksmith_core::guest::GuestKind;
 
 use super::cgroup::unescape;
-use super::{ManagerName, Hypervisor, ResizeMethod};
+use super::{Hypervisor, ManagerName, ResizeMethod};
 use crate::root::Root;
 
 /// The entry of the registry.

@@ -4,7 +4,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::memory_in_mib;
-use super::{Hypervisor, ClaimedIdentity, ProgramName};
+use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Crosvm = Crosvm;

@@ -9,7 +9,10 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::container::pods::pod_of;
-use super::{CgroupPath, Hypervisor, ClaimedIdentity, ManagerRecord, MonitorSocket, ProgramName, ResizeMethod, LibvirtUri, qemu};
+use super::{
+    CgroupPath, ClaimedIdentity, Hypervisor, LibvirtUri, ManagerRecord, MonitorSocket, ProgramName, ResizeMethod,
+    qemu,
+};
 use crate::root::Root;
 
 /// The entry of the registry.
@@ -38,7 +41,8 @@ impl Hypervisor for KubeVirt {
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         let is_its = |word: &String| word.contains("manufacturer=KubeVirt") || word.contains("/var/run/kubevirt");
-        let is_in_pod = qemu::monitors(line).contains(&MonitorSocket::Inherited) && line.arguments().iter().any(is_its);
+        let is_in_pod =
+            qemu::monitors(line).contains(&MonitorSocket::Inherited) && line.arguments().iter().any(is_its);
         let looks = qemu::looks(line);
         let name = looks.name.as_ref().filter(|_| is_in_pod)?.replacen('_', "/", 1);
         Some(ClaimedIdentity { name: Some(name), ..looks })

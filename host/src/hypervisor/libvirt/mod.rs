@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use self::rpc::LibvirtConnection as Connection;
 pub use self::uri::{BadUri, LibvirtUri};
 use super::{
-    HypervisorReply, Hypervisor, ClaimedIdentity, ManagerRecord, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qemu, qmp,
+    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, ManagerRecord, MonitorError, MonitorSocket,
+    ProgramName, QmpMonitor, ResizeMethod, SwitchedBackend, qemu, qmp,
 };
 use crate::root::Root;
 
@@ -101,7 +102,13 @@ impl Hypervisor for Libvirt {
         None
     }
 
-    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
+    fn switch(
+        &self,
+        root: &Root,
+        target: &GuestTarget,
+        on: bool,
+        dry_run: bool,
+    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
         qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 

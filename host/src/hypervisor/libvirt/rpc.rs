@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::xdr::{XdrDecoder, ShortMessage, XdrEncoder};
+use super::xdr::{ShortMessage, XdrDecoder, XdrEncoder};
 use super::{LibvirtError, LibvirtUri};
 use crate::hypervisor::stream::TimedStream;
 
@@ -223,7 +223,8 @@ mod tests {
             let mut message = numbers.into_iter().fold(XdrEncoder::default(), XdrEncoder::number).0;
             message.extend_from_slice(&body.0);
             // First an event that was not asked for.
-            let event = [28, 0x2000_8086, 1, 107, 2, 0, 0].into_iter().fold(XdrEncoder::default(), XdrEncoder::number);
+            let event =
+                [28, 0x2000_8086, 1, 107, 2, 0, 0].into_iter().fold(XdrEncoder::default(), XdrEncoder::number);
             stream.write_all(&event.0).unwrap();
             stream.write_all(&message).unwrap();
         }

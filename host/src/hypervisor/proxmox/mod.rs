@@ -17,7 +17,8 @@ use ksmith_core::kernel::CommandLine;
 
 pub use self::balloon::balloon_of_proxmox;
 use super::{
-    HypervisorReply, Hypervisor, ClaimedIdentity, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qemu, qmp,
+    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, MonitorError, MonitorSocket, ProgramName,
+    QmpMonitor, ResizeMethod, SwitchedBackend, qemu, qmp,
 };
 use crate::root::Root;
 
@@ -77,7 +78,13 @@ impl Hypervisor for Proxmox {
         None
     }
 
-    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
+    fn switch(
+        &self,
+        root: &Root,
+        target: &GuestTarget,
+        on: bool,
+        dry_run: bool,
+    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
         qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 

@@ -9,7 +9,10 @@ use ksmith_core::kernel::CommandLine;
 
 pub(super) use self::monitors::monitors;
 use super::options::{MIB, field, memory_in_mib, uuid_text};
-use super::{HypervisorReply, Hypervisor, ClaimedIdentity, QmpMonitor, MonitorError, MonitorSocket, ProgramName, ResizeMethod, SwitchedBackend, GuestTarget, qmp};
+use super::{
+    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, MonitorError, MonitorSocket, ProgramName,
+    QmpMonitor, ResizeMethod, SwitchedBackend, qmp,
+};
 use crate::root::Root;
 
 /// The entry of the registry.
@@ -59,7 +62,13 @@ impl Hypervisor for Qemu {
         None
     }
 
-    fn switch(&self, root: &Root, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
+    fn switch(
+        &self,
+        root: &Root,
+        target: &GuestTarget,
+        on: bool,
+        dry_run: bool,
+    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
         switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
@@ -114,7 +123,11 @@ pub(super) fn has_own_socket(target: &GuestTarget) -> bool {
 }
 
 /// Switches merging of all memory backends that differ from the wanted state.
-pub(super) fn switch(monitor: &mut dyn QmpMonitor, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, MonitorError> {
+pub(super) fn switch(
+    monitor: &mut dyn QmpMonitor,
+    on: bool,
+    dry_run: bool,
+) -> Result<Vec<SwitchedBackend>, MonitorError> {
     let backends = qmp::backends(monitor)?;
     // Only off: whether memory that is plugged in later is offered is for the operator to choose when plugging it in.
     if !on && !dry_run {

@@ -4,7 +4,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::{MIB, first, memory_in_mib, uuid_text};
-use super::{Hypervisor, ClaimedIdentity, ProgramName};
+use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: StratoVirt = StratoVirt;

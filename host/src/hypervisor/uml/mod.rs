@@ -9,7 +9,7 @@ use ksmith_core::kernel::CommandLine;
 
 pub use self::mconsole::{Mconsole, MconsoleError};
 use super::options::size;
-use super::{HypervisorReply, Hypervisor, ClaimedIdentity, ProgramName, ResizeMethod, GuestTarget};
+use super::{ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, ProgramName, ResizeMethod};
 use crate::root::Root;
 
 /// The entry of the registry.
