@@ -1,30 +1,30 @@
 //! `/sys/kernel/mm/ksm`: the same text in every file, and the figures derived from it.
 #![no_main]
 
-use ksmith_core::account::Totals;
+use ksmith_core::account::HostTotals;
 use ksmith_core::field::KernelVersion;
-use ksmith_core::kernel::{Files, Ksm};
-use ksmith_core::knobs::{Knob, Knobs};
+use ksmith_core::kernel::{KsmFileSource, Ksm};
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use libfuzzer_sys::fuzz_target;
 
-struct Text<'a>(&'a str);
+struct KsmText<'a>(&'a str);
 
-impl Files for Text<'_> {
+impl KsmFileSource for KsmText<'_> {
     fn text(&mut self, _: &'static str) -> Reading<&str> {
         Reading::Value(self.0)
     }
 }
 
 fuzz_target!(|text: &str| {
-    let ksm = Ksm::read(&mut Text(text));
+    let ksm = Ksm::read(&mut KsmText(text));
     for (_, reading) in ksm.entries() {
         let _ = reading.to_string();
     }
-    let now = Knobs::current(&ksm);
+    let now = KnobSettings::current(&ksm);
     assert!(now.differing_from(&ksm).is_empty());
-    let totals = Totals::of(&Sample { page_size: 4096, ksm, ..Sample::default() });
+    let totals = HostTotals::from_sample(&Sample { page_size: 4096, ksm, ..Sample::default() });
     assert!(totals.profit_bytes <= i64::try_from(totals.saved_bytes).unwrap_or(i64::MAX));
     for knob in Knob::ALL {
         if let Ok(value) = knob.parse_value(text) {

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use ksmith_host::hypervisor::LibvirtUri;
 use ksmith_host::hypervisor::libvirt::fuzzing;
 use libfuzzer_sys::fuzz_target;
-use peer::Peer;
+use peer::FakePeer;
 
-static PEER: LazyLock<Peer> = LazyLock::new(Peer::start);
+static PEER: LazyLock<FakePeer> = LazyLock::new(FakePeer::start);
 
 fuzz_target!(|bytes: &[u8]| {
     PEER.answer(bytes);

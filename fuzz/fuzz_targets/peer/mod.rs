@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// The listener. Its thread lasts as long as the program.
-pub struct Peer {
+pub struct FakePeer {
     directory: TempDir,
     bytes: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Peer {
+impl FakePeer {
     /// Starts to listen in a temporary directory.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{LibvirtConnection, LibvirtError, LibvirtUri, domain, sharing};
+use super::rpc::LibvirtConnection;
+use super::{LibvirtError, LibvirtUri, domain, sharing};
 
 const UUID: &str = "00000000-1111-2222-3333-444444444444";
 
