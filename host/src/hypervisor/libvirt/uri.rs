@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
 /// A connection URI: `qemu:///system`.
@@ -69,9 +70,9 @@ impl LibvirtUri {
         if let Some(socket) = &self.socket {
             return vec![socket.clone()];
         }
-        let directory = match self.is_session {
-            true => PathBuf::from(format!("/run/user/{}/libvirt", rustix::process::geteuid().as_raw())),
-            false => PathBuf::from("/run/libvirt"),
+        let directory = match self.session_user(rustix::process::geteuid()) {
+            Some(user) => PathBuf::from(format!("/run/user/{}/libvirt", user.as_raw())),
+            None => PathBuf::from("/run/libvirt"),
         };
         vec![directory.join(format!("virt{}d-sock", self.driver)), directory.join("libvirt-sock")]
     }
@@ -79,12 +80,16 @@ impl LibvirtUri {
     /// Returns the directory of the status files of running domains, below the root. A session's libvirt is that of our
     /// own user.
     pub(super) fn states(&self) -> PathBuf {
-        let uid = rustix::process::geteuid();
-        // Root's libvirt is the system's whatever it is called.
-        match self.is_session && !uid.is_root() {
-            true => PathBuf::from(format!("run/user/{}/libvirt/{}/run", uid.as_raw(), self.driver)),
-            false => PathBuf::from(format!("run/libvirt/{}", self.driver)),
+        match self.session_user(rustix::process::geteuid()) {
+            Some(user) => PathBuf::from(format!("run/user/{}/libvirt/{}/run", user.as_raw(), self.driver)),
+            None => PathBuf::from(format!("run/libvirt/{}", self.driver)),
         }
+    }
+
+    /// Returns the user of the session's libvirt; `None` for the system's, which is root's too, whatever it is called
+    /// (`virConnectValidateURIPath` of libvirt).
+    fn session_user(&self, own: Uid) -> Option<Uid> {
+        Some(own).filter(|own| self.is_session && !own.is_root())
     }
 
     /// Returns the driver: `qemu`.
@@ -112,7 +117,11 @@ mod tests {
         let system = uri("qemu:///system").unwrap();
         assert_eq!(system, LibvirtUri::default());
         assert_eq!(system.sockets()[1], PathBuf::from("/run/libvirt/libvirt-sock"));
-        assert!(uri("qemu:///session").unwrap().sockets()[0].ends_with("libvirt/virtqemud-sock"));
+        let session = uri("qemu:///session").unwrap();
+        assert!(session.sockets()[0].ends_with("libvirt/virtqemud-sock"));
+        let user = Uid::from_raw(1000);
+        assert_eq!([session.session_user(user), session.session_user(Uid::ROOT)], [Some(user), None]);
+        assert_eq!(system.session_user(user), None);
         let other = uri("xen+unix:///system?socket=/tmp/s").unwrap();
         assert_eq!((other.to_string().as_str(), other.sockets()), ("xen:///system", vec!["/tmp/s".into()]));
         assert_eq!(uri(&String::from(other.clone())).unwrap(), other, "what is kept of it reads back");
