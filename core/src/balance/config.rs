@@ -36,7 +36,7 @@ config_table! {
         /// The most that a guest gives or gets at once, of what it was started with.
         #[serde(deserialize_with = "percent")]
         pub step_percent: f64 = 5.0,
-        /// The same below half the low mark.
+        /// The most at once below half the low mark, of what the guest was started with.
         #[serde(deserialize_with = "percent")]
         pub urgent_step_percent: f64 = 15.0,
         /// The shortest time between two resizes of one guest.
@@ -51,7 +51,7 @@ config_table! {
         /// The available memory that each guest keeps, of what it was started with.
         #[serde(deserialize_with = "percent")]
         pub reserve_percent: f64 = 5.0,
-        /// The same reserve as an amount; the larger of the two counts.
+        /// The available memory that each guest keeps, as an amount; the larger of the two counts.
         #[serde(deserialize_with = "positive")]
         pub reserve_mib: f64 = 16.0,
         /// A guest is under memory pressure if its tasks wait for memory this long (PSI some).

@@ -4,7 +4,7 @@ use super::mix::{mix, unit};
 
 /// The places drawn in one mapping, in rising order, each independently with the same chance.
 ///
-/// The same seed and role give the same places, so that pages of clones are drawn in pairs. The gaps are drawn, which
+/// Equal seeds and roles give equal places, so that pages of clones are drawn in pairs. The gaps are drawn, which
 /// are geometric (Vitter, CACM 1984): the work is proportional to the places drawn and not to the size.
 #[derive(Debug, Clone)]
 pub struct SamplePositions {

@@ -1,6 +1,6 @@
 //! The account of ksmd's CPU time that brought less than its price.
 //!
-//! Where little is known, a scan may be made for its gain at best. Its cost beyond its gain is charged here, and paid
+//! A scan may be made for its gain at best while little is known. Its cost beyond its gain is charged here, and paid
 //! off with the part of a CPU that an operator grants. Until then a scan has to be expected to pay.
 
 use std::time::Duration;

@@ -53,8 +53,8 @@ struct LateStory {
 /// The time within which all has to be merged after the last page.
 const AFTER: Duration = Duration::from_secs(400);
 
-/// The same where visits cost [`DEAR`] times as much, and savings are worth as much more. What old memory was skipped
-/// for waits for a probe.
+/// The time for it if visits cost [`DEAR`] times as much, and savings are worth as much more. Old memory that was skipped
+/// waits for a probe then.
 const AFTER_DEAR: Duration = Duration::from_secs(3 * 3600);
 const DEAR: u64 = 200;
 

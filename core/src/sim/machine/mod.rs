@@ -133,7 +133,7 @@ impl SimMachine {
     /// Starts a guest with these contents, page by page: [`ZERO`](super::ZERO), [`UNIQUE`], or any other number, which
     /// pages of the same content share.
     ///
-    /// Where the machine keeps runs of pages, each content is that of a run: page `n` of a run is equal to page `n` of
+    /// Each content is that of a run if the machine keeps runs of pages: page `n` of a run is equal to page `n` of
     /// another run with the same content, and to no other page.
     pub fn add_guest(&mut self, name: &str, pages: impl IntoIterator<Item = u64>) -> SimGuestId {
         let id = self.memory.guests.len() as u32;
