@@ -1,7 +1,6 @@
 //! An hour of a made-up fleet under policies, on the simulated machine.
 //!
-//! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [--images N] [--strangers PART]
-//! [--without-sketches] [POLICY…]`: a host of so many GiB, on which one guest leaves and one comes each so many
+//! `cargo bench -p ksmith-core --bench hour -- GIB SECONDS [--run PAGES] [--hours H] [--images N] [--strangers PART] [POLICY…]`: a host of so many GiB, on which one guest leaves and one comes each so many
 //! seconds. The policies are the lab's competitors; all where none is named. `foreseen:N` knows when guests come, and
 //! makes two smart passes for each N of them ([`ForeseenPolicy`]). `of bound` is ksmd's part of a CPU in the second half, as
 //! a multiple of the least ([`CpuBound`]). That is for one batch of passes for each arrival, and for as many batches as
@@ -25,7 +24,6 @@ fn main() {
     let mut numbers = Vec::new();
     let (mut run, mut hours, mut wanted) = (1, 1.0, Vec::new());
     let mut usual = SimFleet::default();
-    let mut has_sketches = true;
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         let mut value = || words.next().and_then(|value| value.parse::<f64>().ok());
@@ -33,7 +31,6 @@ fn main() {
             "--run" => run = value().unwrap_or(1.0) as u32,
             "--images" => usual.images = value().unwrap_or(8.0) as u16,
             "--strangers" => usual.strangers = value().unwrap_or(0.0),
-            "--without-sketches" => has_sketches = false,
             "--hours" => hours = value().unwrap_or(1.0),
             _ => match word.parse::<u64>() {
                 Ok(number) => numbers.push(number),
@@ -60,7 +57,7 @@ fn main() {
         least(0.0)
     );
     println!(
-        "policy                    saved    GiB-s  counted   ksmd  2nd half  passes    turns  sketches    took  of bound  own batches"
+        "policy                    saved    GiB-s  counted   ksmd  2nd half  passes    turns    took  of bound  own batches"
     );
     let default = [("profit", "kind = \"profit\"".to_owned())];
     let of_policies = POLICIES.iter().skip(1).flat_map(|entry| {
@@ -73,25 +70,24 @@ fn main() {
         }
         let config: PolicyConfig = toml::from_str(&table).unwrap_or_default();
         let Ok(policy) = config.policy(&|_| Err(io::ErrorKind::NotFound.into())) else { continue };
-        play(&fleet, &bound, run, name, policy, has_sketches);
+        play(&fleet, &bound, run, name, policy);
     }
     for batch in wanted.iter().filter_map(|word| word.strip_prefix("foreseen:")?.parse().ok()) {
         let policy = Box::new(ForeseenPolicy::from_fleet(&fleet, batch));
-        play(&fleet, &bound, run, &format!("foreseen:{batch}"), policy, has_sketches);
+        play(&fleet, &bound, run, &format!("foreseen:{batch}"), policy);
     }
 }
 
-fn play(fleet: &SimFleet, bound: &CpuBound, run: u32, name: &str, policy: Box<dyn Policy>, has_sketches: bool) {
+fn play(fleet: &SimFleet, bound: &CpuBound, run: u32, name: &str, policy: Box<dyn Policy>) {
     let began = Instant::now();
     let host = SimHost::new(fleet.machine(run));
-    let host = if has_sketches { host } else { host.without_sketches() };
     let outcome =
         FleetOutcome::of_trial(fleet, PolicyTrial::with_host(host, policy, PolicyLimits::default()), |_| true);
     let half = fleet.duration / 2;
     let (used, batches) = (outcome.ksmd_share(half), outcome.passes_since(half) as f64 / 2.0);
     let of = |batches: f64| used / bound.cpu_share(batches).max(f64::MIN_POSITIVE);
     println!(
-        "{name:22} {:7.1} % {:8.0} {:6.1} % {:4.0} %  {:6.1} % {:7} {:8} {:7.2} s {:6.1} s {:9.2} {:12.2}",
+        "{name:22} {:7.1} % {:8.0} {:6.1} % {:4.0} %  {:6.1} % {:7} {:8} {:6.1} s {:9.2} {:12.2}",
         outcome.share() * 100.0,
         outcome.gib_seconds(),
         outcome.counted_share() * 100.0,
@@ -99,7 +95,6 @@ fn play(fleet: &SimFleet, bound: &CpuBound, run: u32, name: &str, policy: Box<dy
         used * 100.0,
         outcome.passes(),
         outcome.turns,
-        outcome.sketches_cpu.as_secs_f64(),
         began.elapsed().as_secs_f64(),
         of(bound.arrivals as f64),
         of(batches),

@@ -21,9 +21,6 @@ pub trait KsmHost {
     /// Enables page sampling ([`crate::page_sample`]); a no-op by default.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
 
-    /// Enables sketches of guests ([`crate::guest_sketch`]); a no-op by default.
-    fn enable_sketches(&mut self, _wanted: bool) {}
-
     /// Holds the lease until the next tick is due: the host has ksmd scan until then and not much longer
     /// ([`crate::lease`]), and has it rest once it has completed `rest_after` passes. A no-op by default. Returns the
     /// errors, one sentence each.
@@ -96,7 +93,6 @@ impl<H: KsmHost> PolicyController<H> {
     /// Takes one turn with a guard that may change the policy's decision before the limits are applied.
     pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, PolicyDecision) -> PolicyDecision) -> TickOutcome {
         self.host.enable_page_sampling(self.policy.wants_page_samples());
-        self.host.enable_sketches(self.policy.wants_sketches());
         let sample = self.host.sample();
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
@@ -227,10 +223,6 @@ impl<H: KsmHost> KsmHost for &mut H {
 
     fn enable_page_sampling(&mut self, wanted: bool) {
         (**self).enable_page_sampling(wanted);
-    }
-
-    fn enable_sketches(&mut self, wanted: bool) {
-        (**self).enable_sketches(wanted);
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {

@@ -19,7 +19,6 @@ pub mod figures;
 pub mod filter;
 pub mod fold;
 pub mod guest;
-pub mod guest_sketch;
 pub mod history;
 pub mod job;
 pub mod kernel;

@@ -13,7 +13,6 @@ pub mod estimate;
 pub mod fair_pool;
 pub mod fold;
 mod forked;
-pub mod guest_sketcher;
 pub mod guests;
 pub mod hypervisor;
 pub mod job;

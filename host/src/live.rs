@@ -6,7 +6,6 @@ use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::Sample;
 
 use crate::act::{ActError, KsmControl};
-use crate::guest_sketcher::GuestSketcher;
 use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{ApplyOutcome, KsmHost};
@@ -20,16 +19,15 @@ pub struct LiveHost {
     /// Writer of the settings; restores them when dropped.
     pub control: KsmControl,
     page_samples: Option<BackgroundSampler>,
-    sketches: Option<GuestSketcher>,
 }
 
 impl LiveHost {
     /// Creates a host from its observer and its control.
     pub fn new(observer: HostObserver, control: KsmControl) -> Self {
-        Self { observer, control, page_samples: None, sketches: None }
+        Self { observer, control, page_samples: None }
     }
 
-    /// Takes a sample without page samples and sketches. It has the settings as decided: those that a lease changes for
+    /// Takes a sample without page samples. It has the settings as decided: those that a lease changes for
     /// its own purposes are hidden.
     pub fn sample_without_pages(&mut self) -> Sample {
         // A ksmd that rests does so until this thread says otherwise.
@@ -46,9 +44,6 @@ impl KsmHost for LiveHost {
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }
-        if let Some(sketcher) = &mut self.sketches {
-            sketcher.read(&mut sample);
-        }
         sample
     }
 
@@ -58,15 +53,6 @@ impl KsmHost for LiveHost {
         } else if self.page_samples.is_none() {
             let started = BackgroundSampler::start();
             self.page_samples = started.inspect_err(|why| tracing::warn!("no pages are sampled: {why}")).ok();
-        }
-    }
-
-    fn enable_sketches(&mut self, wanted: bool) {
-        if !wanted {
-            self.sketches = None;
-        } else if self.sketches.is_none() {
-            let started = GuestSketcher::start();
-            self.sketches = started.inspect_err(|why| tracing::warn!("no guest is sketched: {why}")).ok();
         }
     }
 

@@ -62,11 +62,6 @@ pub trait Policy: fmt::Debug + Send {
     fn wants_page_samples(&self) -> bool {
         false
     }
-
-    /// Returns true if the policy uses [`Sample::sketches`], which cost reading guests' memory.
-    fn wants_sketches(&self) -> bool {
-        false
-    }
 }
 
 /// The input of a policy's decision.

@@ -1,18 +1,10 @@
 //! One sample of the host: the input of every policy and of every view.
 
-mod guest_sketch;
 mod page_samples;
 mod rest;
-mod seen;
-mod sketches;
-#[cfg(test)]
-mod sketches_tests;
 
-pub use guest_sketch::{GuestSketch, ReadPage, SketchedPage};
 pub use page_samples::{LASTING, PageSamples};
 pub use rest::BoundaryPause;
-pub(crate) use seen::ContentBloomFilter;
-pub use sketches::{ByteEstimate, HostSketches, SketchMatches};
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,9 +59,6 @@ pub struct Sample {
     /// Counts of the sampled pages. Absent where no pages are sampled.
     #[serde(skip)]
     pub page_samples: Reading<PageSamples>,
-    /// Sketches of guests' contents. Absent where none are kept.
-    #[serde(skip)]
-    pub sketches: Reading<Arc<HostSketches>>,
 }
 
 impl Sample {

@@ -263,7 +263,7 @@ impl ScanProgress {
     }
 
     fn is_done(&self, now: &KsmdState) -> bool {
-        let is_single = self.job.passes == 1 && !self.job.needs_whole_pass;
+        let is_single = self.job.passes == 1;
         self.is_past_last_pass(now) || self.count.ends(now) == 1 && is_single && self.has_gone_round(now)
     }
 
@@ -352,7 +352,6 @@ mod tests {
             passes: 2,
             new_pages: 1000,
             busy_share: 1.0,
-            needs_whole_pass: false,
             least_yield: None,
         };
         let next_pass = KsmdState { full_scans: now.full_scans + 1, ..now };
@@ -383,14 +382,7 @@ mod tests {
             clean_pass_seconds: 0.1,
             ..KsmdState::from_sample(&Sample::default(), &PassHistory::default(), &PolicyLimits::default())
         };
-        let job = ScanJob {
-            coverage: ScanCoverage::All,
-            passes,
-            new_pages: 0,
-            busy_share: 1.0,
-            needs_whole_pass: true,
-            least_yield,
-        };
+        let job = ScanJob { coverage: ScanCoverage::All, passes, new_pages: 0, busy_share: 1.0, least_yield };
         let mut scan = ScanProgress::begin(job, true, &now);
         let middle = at(&now, 7, 5_000, BoundaryPause::Possible);
         assert_eq!(scan.observe(&middle).status, ScanStatus::Running);

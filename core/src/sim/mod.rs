@@ -32,7 +32,6 @@ mod counters;
 mod demand;
 mod fleet;
 mod guest;
-mod guest_sketch;
 mod ksmd;
 mod living;
 mod machine;

@@ -86,7 +86,6 @@ impl SimMachine {
             hidden_processes: 0,
             given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
-            sketches: Reading::Absent,
         }
     }
 

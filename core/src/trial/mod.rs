@@ -164,8 +164,6 @@ pub struct FleetOutcome {
     pub moments: Vec<TrialMoment>,
     /// Turns that the policy took.
     pub turns: u64,
-    /// CPU time of the daemon for sketches.
-    pub sketches_cpu: Duration,
 }
 
 impl FleetOutcome {
@@ -193,7 +191,7 @@ impl FleetOutcome {
                 break;
             }
         }
-        Self { moments, turns: trial.turns(), sketches_cpu: trial.host().sketches_cpu() }
+        Self { moments, turns: trial.turns() }
     }
 
     fn integral(&self, bytes: impl Fn(&TrialMoment) -> u64) -> f64 {
@@ -247,7 +245,5 @@ const STEP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod drift_tests;
-#[cfg(test)]
-mod sketch_tests;
 #[cfg(test)]
 mod tests;

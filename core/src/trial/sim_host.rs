@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::controller::{ApplyOutcome, KsmHost};
-use crate::guest_sketch::{self, SketchKeeper};
 use crate::knobs::{Knob, KnobSettings};
 use crate::lease::{KsmdWaker, LeaseTerms, ScanRate, SleepingKsmd, ends_lease};
 use crate::page_sample::{PageSampleRequest, PageSampler};
@@ -14,10 +13,7 @@ use crate::sim::{PagePlace, SimMachine};
 /// Pages in a page sample.
 const SAMPLED: usize = 512;
 
-/// CPU-seconds of the daemon for a page that it reads for a sketch.
-const FINGERPRINT_SECONDS: f64 = 0.7e-6;
-
-/// A machine with what a daemon has besides it: page samples, sketches of guests, and the lease that ksmd scans under.
+/// A machine with what a daemon has besides it: page samples, and the lease that ksmd scans under.
 #[derive(Debug)]
 pub struct SimHost {
     /// The simulated machine. Guests may be started, changed and ended between two turns.
@@ -26,11 +22,6 @@ pub struct SimHost {
     sampler: Option<PageSampler>,
     places: Vec<PagePlace>,
     has_page_samples: bool,
-    /// Keeps sketches of guests, once the policy wants them.
-    sketches: Option<SketchKeeper>,
-    has_sketches: bool,
-    /// CPU-seconds that ended keepers of sketches have taken.
-    sketch_seconds: f64,
     /// The lease in force, where ksmd scans under one.
     lease: Option<LeaseTerms>,
     is_leased: bool,
@@ -46,9 +37,6 @@ impl SimHost {
             sampler: None,
             places: Vec::new(),
             has_page_samples: true,
-            sketches: None,
-            has_sketches: true,
-            sketch_seconds: 0.0,
             lease: None,
             is_leased: false,
             can_rest: true,
@@ -72,24 +60,12 @@ impl SimHost {
     /// Keeps guests' memory from being read, as where the daemon may not read it.
     #[must_use]
     pub fn without_page_samples(self) -> Self {
-        Self { has_page_samples: false, ..self.without_sketches() }
-    }
-
-    /// Keeps no sketches of guests, as where an operator has switched them off.
-    #[must_use]
-    pub fn without_sketches(self) -> Self {
-        Self { has_sketches: false, ..self }
+        Self { has_page_samples: false, ..self }
     }
 
     /// Sets how short memory is for the balance policy, which samples say from now on.
     pub fn set_pool_shortness(&mut self, shortness: f64) {
         self.pool_shortness = shortness;
-    }
-
-    /// CPU time of the daemon for sketches so far.
-    pub fn sketches_cpu(&self) -> Duration {
-        let seconds = self.sketch_seconds + self.sketches.as_ref().map_or(0.0, SketchKeeper::cpu_seconds);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
     /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its
@@ -104,12 +80,6 @@ impl SimHost {
         };
         sample.pool_shortness = self.pool_shortness;
         sample
-    }
-
-    /// Fills page samples and sketches into `sample`, where the policy wants them.
-    pub fn read_memory(&mut self, sample: &mut Sample) {
-        self.take_page_samples(sample);
-        self.take_sketches(sample);
     }
 
     /// Advances time until `end`, or until ksmd comes to rest. Returns true if it has.
@@ -146,7 +116,8 @@ impl SimHost {
         has_come_to_rest
     }
 
-    fn take_page_samples(&mut self, sample: &mut Sample) {
+    /// Fills page samples into `sample`, where the policy wants them.
+    pub fn read_memory(&mut self, sample: &mut Sample) {
         let Some(sampler) = &mut self.sampler else { return };
         let request = sampler.next_request(sample);
         if request == PageSampleRequest::Draw {
@@ -164,32 +135,6 @@ impl SimHost {
             PageSampleRequest::Draw => sampler.record_drawn(fingerprints, sample.at),
         }
         sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
-    }
-
-    fn take_sketches(&mut self, sample: &mut Sample) {
-        let Some(keeper) = &mut self.sketches else { return };
-        keeper.follow(sample);
-        loop {
-            match keeper.next_request() {
-                guest_sketch::SketchRequest::Nothing => break,
-                guest_sketch::SketchRequest::Read(id) => {
-                    let sketch = self.machine.sketch(id);
-                    let cost = sketch.as_ref().map_or(0, |sketch| sketch.read) as f64 * FINGERPRINT_SECONDS;
-                    keeper.record_sketch(id, sketch, cost);
-                }
-                guest_sketch::SketchRequest::Look(guests) => {
-                    let count: usize = guests.iter().map(|(_, places)| places.len()).sum();
-                    let look = |(id, places): &(_, Vec<u64>)| {
-                        (*id, places.iter().map(|place| (*place, self.machine.read_page(*id, *place))).collect())
-                    };
-                    keeper.record_pages(
-                        &guests.iter().map(look).collect::<Vec<_>>(),
-                        count as f64 * FINGERPRINT_SECONDS,
-                    );
-                }
-            }
-        }
-        sample.sketches = keeper.sketches();
     }
 }
 
@@ -210,14 +155,6 @@ impl KsmHost for SimHost {
             self.sampler = None;
         } else {
             self.sampler.get_or_insert_default();
-        }
-    }
-
-    fn enable_sketches(&mut self, wanted: bool) {
-        if !wanted || !self.has_sketches {
-            self.sketch_seconds += self.sketches.take().map_or(0.0, |keeper| keeper.cpu_seconds());
-        } else {
-            self.sketches.get_or_insert_default();
         }
     }
 

@@ -199,21 +199,6 @@ impl SampledPageReader {
         asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
     }
 
-    /// Reads the present pages of one process at these addresses, within `longest`; `None` if the host is too busy or
-    /// the process does not answer.
-    pub fn read_of(
-        &mut self,
-        id: ProcessId,
-        addresses: &[u64],
-        longest: Duration,
-    ) -> Option<Vec<Option<SampledPage>>> {
-        let now = Instant::now();
-        if SUSPECTS.rests(id.pid, now) {
-            return None;
-        }
-        self.read_each(&[WantedPages { pid: id.pid, addresses }], now, longest).pop()?
-    }
-
     /// Reads pages of each of these processes; `None` for one that did not answer before the deadline.
     fn read_each(
         &mut self,

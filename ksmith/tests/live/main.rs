@@ -24,7 +24,6 @@ mod fold_daemon;
 mod fold_loop;
 mod fold_qemu;
 mod fold_stress;
-mod guest_sketches;
 mod guests;
 mod guests_daemon;
 mod guests_descriptors;

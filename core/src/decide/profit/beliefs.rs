@@ -1,7 +1,7 @@
 //! Beliefs about the memory that a scan may visit: for each class of pages its bytes, the probability that they merge,
 //! and the time that they stay.
 
-use super::constants::{FEWEST_TRIED, NEARLY_ALL, STABLE_PART};
+use super::constants::{NEARLY_ALL, STABLE_PART};
 use super::probability::MergeProbability;
 use super::situation::HostSituation;
 use crate::sample::PageSamples;
@@ -29,11 +29,6 @@ impl ClassBelief {
         self.expected() * self.lifetime_part
     }
 
-    /// The same with the upper bound of the probability: what may be gained, as far as is known.
-    pub fn most(&self) -> f64 {
-        self.bytes * self.probability.upper() * self.lifetime_part
-    }
-
     /// None of that class.
     fn none(probability: MergeProbability) -> Self {
         Self { bytes: 0.0, probability, lifetime_part: 1.0 }
@@ -56,16 +51,12 @@ pub struct ScanBeliefs {
 pub struct MergeExperience {
     recurring: MergeProbability,
     unknown: MergeProbability,
-    /// Recurring sampled pages that are not learned from yet.
-    few_recurring: FewTrials,
-    /// The same of unknown contents.
-    few_unknown: FewTrials,
 }
 
 impl ScanBeliefs {
     /// Derives the beliefs from page samples: `bytes * recurring_part * constants.recurring_part` are recurring, and
     /// `bytes * unknown_part * merged_part` unknown. Empty without page samples.
-    pub fn of_samples(now: &HostSituation, experience: &MergeExperience) -> Self {
+    pub fn from_samples(now: &HostSituation, experience: &MergeExperience) -> Self {
         let Some(samples) = now.page_samples else { return Self::none(experience) };
         let pages = now.ksmd.tracked.saturating_add(now.ksmd.zero_pages);
         let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
@@ -84,7 +75,7 @@ impl ScanBeliefs {
     }
 
     /// Derives the beliefs without page samples: the pages that were in no tree may be stable by now.
-    pub fn of_changing(now: &HostSituation, experience: &MergeExperience) -> Self {
+    pub fn from_changing(now: &HostSituation, experience: &MergeExperience) -> Self {
         let changing = now.ksmd.in_no_tree.unwrap_or(0).saturating_mul(now.ksmd.page_size) as f64;
         let mut beliefs = Self::none(experience);
         beliefs.unknown.bytes = changing * STABLE_PART * now.merged_part;
@@ -102,13 +93,6 @@ impl ScanBeliefs {
         self.recurring.expected() + self.unknown.expected()
     }
 
-    /// Returns the mean worth of a byte that it may save, 0 to 1.
-    pub fn worth_of_each(&self) -> f64 {
-        let (recurring, unknown) = (self.recurring, self.unknown);
-        let bytes = recurring.bytes + unknown.bytes;
-        if bytes > 0.0 { (recurring.bytes * recurring.lifetime_part + unknown.bytes) / bytes } else { 1.0 }
-    }
-
     /// Returns true if nearly all that it is expected to save are pages with a checksum known to ksmd, so that one
     /// visit merges them.
     pub fn one_pass_does(&self, samples: &PageSamples) -> bool {
@@ -117,88 +101,35 @@ impl ScanBeliefs {
     }
 }
 
-/// Returns true if the page samples predict that a revisit merges unmerged pages with each other.
-pub fn expects_pairs(samples: &PageSamples) -> bool {
-    f64::from(samples.matches_unmerged) > f64::from(samples.recurring) * (1.0 - NEARLY_ALL)
-}
-
 impl MergeExperience {
     /// Nothing was tried yet. Unknown contents are expected to merge with that probability.
     pub fn new(unknown: f64) -> Self {
-        Self {
-            recurring: MergeProbability::expecting(1.0),
-            unknown: MergeProbability::expecting(unknown),
-            few_recurring: FewTrials::default(),
-            few_unknown: FewTrials::default(),
-        }
-    }
-
-    /// Records a burst: new memory has yet to show whether it becomes stable.
-    pub fn note_burst(&mut self, now: &HostSituation) {
-        self.unknown.expect_at_least(now.constants.unknown_at_first);
+        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(unknown) }
     }
 
     /// Compares the sampled pages that were to be merged with those that are.
     pub fn learn_recurring(&mut self, promised: &ScanBeliefs, samples: &PageSamples) {
         let tried = promised.tried.min(samples.recurring_tried);
-        if let Some(part) = self.few_recurring.add(samples.recurring_merged, tried) {
-            self.recurring.learn(part, 1.0);
+        if tried > 0 {
+            self.recurring.learn(f64::from(samples.recurring_merged) / f64::from(tried), 1.0);
         }
     }
 
     /// Compares what a scan saved with what was expected of it.
     ///
     /// Sampled pages count as one trial: one failure says little of stable pages. Without page samples the outcome is
-    /// that of all pages that changed, most of which change again. `copied_before`: pages copied on write when ksmd
-    /// last visited them all.
-    pub fn learn_unknown(
-        &mut self,
-        promised: &ScanBeliefs,
-        outcome: &ScanOutcome,
-        copied_before: u64,
-        now: &HostSituation,
-    ) {
+    /// that of all pages that changed, most of which change again.
+    pub fn learn_unknown(&mut self, promised: &ScanBeliefs, outcome: &ScanOutcome, now: &HostSituation) {
         if let Some(samples) = now.page_samples {
             // What has changed again was promised too, and has not merged.
             let tried = samples.unknown_tried.saturating_add(samples.unknown_gone);
-            if let Some(merged) = self.few_unknown.add(samples.unknown_merged, tried) {
+            if tried > 0 {
+                let merged = f64::from(samples.unknown_merged) / f64::from(tried);
                 self.unknown.learn(merged / now.merged_part.max(f64::MIN_POSITIVE), 1.0);
             }
         } else if promised.unknown.bytes > 0.0 {
-            // Copied pages count as saved until ksmd visits them. A frame that only one page is left in saves nothing.
-            let copied = now.copied_pages.saturating_sub(copied_before).saturating_mul(now.ksmd.page_size) as f64;
-            let saved = outcome.saved_bytes as f64 + copied * now.saving_part;
-            self.unknown.learn(saved / promised.unknown.bytes, now.constants.trials_of_scan);
+            let part = outcome.saved_bytes as f64 / promised.unknown.bytes;
+            self.unknown.learn(part, now.constants.trials_of_scan);
         }
-    }
-}
-
-/// Sampled pages of past scans that were too few to learn from.
-#[derive(Debug, Clone, Copy, Default)]
-struct FewTrials {
-    merged: u32,
-    tried: u32,
-}
-
-impl FewTrials {
-    /// Adds the pages of a scan. Returns the part that merged once they are [`FEWEST_TRIED`], and begins anew.
-    fn add(&mut self, merged: u32, tried: u32) -> Option<f64> {
-        let (merged, tried) = (self.merged.saturating_add(merged), self.tried.saturating_add(tried));
-        *self = if tried < FEWEST_TRIED { Self { merged, tried } } else { Self::default() };
-        (tried >= FEWEST_TRIED).then(|| f64::from(merged) / f64::from(tried))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_of_several_scans_are_learned_from_once_they_are_enough() {
-        let mut few = FewTrials::default();
-        assert_eq!((few.add(3, FEWEST_TRIED - 3), few.add(1, 2)), (None, None));
-        assert_eq!(few.add(0, 1), Some(0.5));
-        assert_eq!(few.add(1, 1), None);
-        assert_eq!(few.add(FEWEST_TRIED, FEWEST_TRIED), Some(1.0));
     }
 }

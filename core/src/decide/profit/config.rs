@@ -38,8 +38,6 @@ pub struct ProfitConfig {
     pub probe_cpu_percent: f64,
     /// True if empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
-    /// True if guests are read for sketches, which tell what new guests have in common with others before ksmd moves.
-    pub sketches: bool,
     /// The constants that no configuration can change.
     #[serde(skip)]
     pub constants: Constants,
@@ -104,7 +102,6 @@ impl Default for ProfitConfig {
             longest_probe_seconds: 7200.0,
             probe_cpu_percent: 1.0,
             zero_pages: true,
-            sketches: true,
             constants: Constants::default(),
         }
     }

@@ -52,9 +52,6 @@ pub const SKIP_SECONDS: f64 = 150e-9;
 
 // What memory is worth a scan.
 
-/// The part of all memory that is worth a burst however often growth was wasted.
-pub const MOST_GROWTH_PART: f64 = 1.0 / 2.0;
-
 /// The part of the sampled pages that counts as nearly all.
 pub const NEARLY_ALL: f64 = 0.9;
 
@@ -63,20 +60,11 @@ pub const FEW_PAGES: u64 = 64;
 
 // What comes of promises.
 
-/// The least probability, 0 to 1, that can be told from none by the trials that are remembered.
-pub const LEAST_PROBABILITY: f64 = 0.02;
-
 /// Of pages that changed between two visits, the part that may be stable by now, where no pages are sampled.
 pub const STABLE_PART: f64 = 0.2;
 
-/// Sampled pages from which on their outcome is learned from.
-pub const FEWEST_TRIED: u32 = 8;
-
-/// The part of a guest's memory that has to be known, by a sketch or from a clean pass, for the rest not to matter.
+/// The part of a guest's memory that was there before, from which on it has filled its memory.
 pub const KNOWN_PART: f64 = 7.0 / 8.0;
-
-/// The part of the other guests' memory of which there have to be sketches, so that they stand for all.
-pub const KNOWN_PART_OF_OTHERS: f64 = 1.0 / 2.0;
 
 /// Declares [`Constants`]: a number for each line, with its name.
 macro_rules! constants {
@@ -119,10 +107,6 @@ constants! {
     /// The part of all memory that is worth a burst where it is less than `growth_mib`.
     growth_part = 1.0 / 8.0,
 
-    /// The part of memory from which on it matters: growth during a burst, and what a guest lacks. Guests of one kind
-    /// differ by less.
-    noticeable_part = 1.0 / 32.0,
-
     /// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or
     /// none that can pay for itself.
     small_part = 1.0 / 4.0,
@@ -144,9 +128,6 @@ constants! {
 
     /// CPU-seconds that a clean pass has to cost beyond a smart one before arrivals share their passes.
     dear_seconds = 2.0,
-
-    /// Guests of mean size that are taken to merge wholly, besides those that were seen.
-    prior_guests = 0.25,
 }
 
 impl Constants {

@@ -103,16 +103,6 @@ impl GuestMarks {
         self.ended_pages = 0;
     }
 
-    /// Returns true if ksmd has started to visit a process twice.
-    pub fn has_visited(&self, id: ProcessId) -> bool {
-        self.marks.contains_key(&id)
-    }
-
-    /// Bytes of the processes when ksmd last started to visit them twice.
-    pub fn visited(&self) -> impl Iterator<Item = (ProcessId, u64)> {
-        self.marks.iter().map(|(id, mark)| (*id, mark.bytes))
-    }
-
     /// Begins to count activity anew: ksmd is parked, or starts a smaller scan. New memory stays new.
     pub fn rest(&mut self, processes: &[ProcessHolding]) {
         for holding in processes {

@@ -229,7 +229,7 @@ fn turn(controller: &mut PolicyController<LateHost>, delays: TurnDelays) -> Stri
 /// Plays a story. Returns the pages that are not merged in the end, and the turns that led to it.
 fn play_late(story: &LateStory, config: SimConfig, policy: ProfitConfig, after: Duration) -> (u64, Vec<String>) {
     let limits = PolicyLimits { max_cpu: CpuShare::new(story.share).unwrap(), ..PolicyLimits::default() };
-    let host = SimHost::new(SimMachine::new(config)).without_sketches();
+    let host = SimHost::new(SimMachine::new(config));
     let host = if story.has_page_samples { host } else { host.without_page_samples() };
     let host = if story.can_rest { host } else { host.without_rest() };
     let is_between_passes = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,5 @@
 //! The learned probability that expected savings come true.
 
-use super::constants::LEAST_PROBABILITY;
-
 /// The probability that an expected merge happens: the share of past trials in which it did, where each trial halves
 /// the weight of those before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,20 +18,9 @@ impl MergeProbability {
         self.0 = (self.0 + weight * (part.clamp(0.0, 1.0) - self.0)).clamp(0.0, 1.0);
     }
 
-    /// Raises it to what was expected at first: what was learned says nothing of what is new.
-    pub fn expect_at_least(&mut self, part: f64) {
-        self.0 = self.0.max(part);
-    }
-
     /// The mean, 0 to 1.
     pub fn mean(self) -> f64 {
         self.0
-    }
-
-    /// The upper bound, 0 to 1. The few trials that are remembered can't tell a smaller probability from
-    /// [`LEAST_PROBABILITY`].
-    pub fn upper(self) -> f64 {
-        self.0.max(LEAST_PROBABILITY)
     }
 }
 
@@ -52,15 +39,5 @@ mod tests {
         assert_eq!((one_by_one.mean(), at_once.mean()), (0.25, 0.25));
         at_once.learn(1.0, 1.0);
         assert_eq!(at_once.mean(), 0.625);
-    }
-
-    #[test]
-    fn however_often_it_failed_it_may_yet_come_true() {
-        let mut probability = MergeProbability::expecting(1.0);
-        (0..100).for_each(|_| probability.learn(0.0, 1.0));
-        assert!(probability.mean() < 1e-9);
-        assert_eq!(probability.upper(), LEAST_PROBABILITY);
-        probability.learn(1.0, 1.0);
-        assert_eq!(probability.mean(), probability.upper());
     }
 }

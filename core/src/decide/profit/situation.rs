@@ -1,10 +1,8 @@
 //! The situation: all that `profit` decides upon, derived once from a view.
 
-use std::sync::Arc;
-
 use crate::decide::PolicyView;
 use crate::reading::Reading;
-use crate::sample::{HostSketches, PageSamples, ProcessId, ProcessSample, Sample};
+use crate::sample::{PageSamples, ProcessId, ProcessSample, Sample};
 use crate::scan::KsmdState;
 
 use super::config::ProfitConfig;
@@ -37,16 +35,10 @@ pub struct HostSituation {
     pub price: f64,
     /// `None` where no pages are sampled.
     pub page_samples: Option<PageSamples>,
-    /// `None` where no sketches of guests are kept.
-    pub sketches: Option<Arc<HostSketches>>,
     /// Pages that ksmd tracks and that are not merged.
     pub unmerged_pages: u64,
     /// The merged part of the pages that do not change.
     pub merged_part: f64,
-    /// The part of the pages sharing a frame that saves memory: all but one for each frame.
-    pub saving_part: f64,
-    /// Merged pages that were copied on write since boot. 0 before Linux 5.19.
-    pub copied_pages: u64,
     /// Smart passes to come that still visit the old pages.
     pub young_passes: u64,
     /// True if the kernel counts pages that it merges with the zero page.
@@ -72,11 +64,8 @@ impl HostSituation {
             growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
             price: price(config, pressure(now)),
             page_samples: now.page_samples.get(),
-            sketches: now.sketches.value().cloned(),
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
             merged_part: saved / (saved + unmerged).max(1.0),
-            saving_part: sharing as f64 / shared.saturating_add(sharing).max(1) as f64,
-            copied_pages: now.vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0),
             young_passes: YOUNG_PASSES.saturating_sub(view.history.smart_passes()),
             counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
             constants: config.constants,
@@ -142,11 +131,6 @@ impl HostSituation {
 }
 
 impl ProcessHolding {
-    /// Bytes that are merged.
-    pub fn merged_bytes(&self, page_size: u64) -> f64 {
-        self.merged_pages.saturating_mul(page_size) as f64
-    }
-
     fn from_process(process: &ProcessSample, page_size: u64) -> Self {
         let zero_pages = process.zero_pages();
         Self {

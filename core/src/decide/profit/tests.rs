@@ -25,13 +25,13 @@ pub(super) struct ProfitRun {
 
 impl ProfitRun {
     pub(super) fn new(config: SimConfig, limits: PolicyLimits) -> Self {
-        Self::on(SimHost::new(SimMachine::new(config)).without_sketches(), limits)
+        Self::on(SimHost::new(SimMachine::new(config)), limits)
     }
 
     /// A host after boot, with memory that may be read or not.
     pub(super) fn sampled(has_page_samples: bool) -> Self {
         let host = SimHost::new(SimMachine::new(SimConfig::default()));
-        let host = if has_page_samples { host.without_sketches() } else { host.without_page_samples() };
+        let host = if has_page_samples { host } else { host.without_page_samples() };
         Self::on(host, PolicyLimits::default())
     }
 

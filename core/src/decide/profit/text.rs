@@ -5,29 +5,21 @@ use std::time::Duration;
 use super::constants::TICKS_PER_SECOND;
 use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
-use crate::sample::ByteEstimate;
 use crate::scan::{ScanOutcome, ScanSettings};
 use crate::units::{Bytes, TimeSpan};
 
 /// Describes the reason for a scan.
 pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> String {
     match reason {
-        ScanReason::Burst | ScanReason::Finish => growth(changes),
+        ScanReason::Burst => growth(changes),
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }
-        ScanReason::Meet => "new guests may share contents with old memory that no page shares yet".to_owned(),
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
         ScanReason::Probe => format!("guests were active for {}", TimeSpan(cpu_time(changes))),
     }
-}
-
-/// Describes the estimate by sketches for new guests after their smart passes.
-pub fn unmet(unmet: ByteEstimate) -> String {
-    let [bytes, error] = [unmet.bytes, unmet.error].map(|bytes| Bytes(bytes as i128));
-    format!("by sketches only a clean pass merges {bytes} (± {error}) of new guests' memory")
 }
 
 /// Describes the amount of new memory.

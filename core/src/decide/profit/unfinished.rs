@@ -2,10 +2,11 @@
 //! scan.
 
 use super::constants::FEW_PAGES;
+use super::growth::GrowthModel;
 use super::guests::GuestChanges;
+use super::machine::RunningScan;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
-use super::{ProfitPolicy, RunningScan};
 use crate::scan::ScanReport;
 
 /// The memory that scans are known to have left.
@@ -32,72 +33,58 @@ impl UnfinishedMemory {
     pub fn note_stalled(&mut self) {
         self.may_be_left = true;
     }
+
+    /// Records what a scan that has ended may have left.
+    pub fn note_end(
+        &mut self,
+        running: &RunningScan,
+        report: &ScanReport,
+        changes: GuestChanges,
+        now: &HostSituation,
+    ) {
+        let (reason, job) = (running.reason, running.scan.job());
+        let (is_burst, is_clean) = (reason == ScanReason::Burst, job.coverage.is_clean());
+        if job.passes > 1 {
+            self.unmet_bytes = if is_clean { 0 } else { self.unmet_bytes.saturating_add(running.new_bytes) };
+            // Growth by a few pages may not show in RSS.
+            self.may_be_left = is_burst && changes.has_faulted;
+        }
+        // Two unmerged pages, one behind the place where the scan began and one before it, were not visited in one pass.
+        let may_part_pairs = reason == ScanReason::Revisit && report.ends_midway;
+        // Pages that change while they are in the unstable tree put it out of order, so that equal pages miss each
+        // other. How many is not known. Without page samples probes look after them.
+        self.may_be_left |= is_burst && leaves_some(running, report, now) || may_part_pairs;
+    }
+}
+
+/// Returns true if a burst has likely missed pages that new guests share with others.
+///
+/// Pages that change while they are in the unstable tree put it out of order, and equal pages miss each other: above
+/// all where a guest is the second of its kind, since merged pages are looked up in another tree. If less than half of
+/// the new memory merged beside about as much old memory, one more pass costs no more than the burst did. It is made,
+/// and made again if it paid. Pages that change until then are not put into the tree.
+pub fn may_have_missed(
+    running: &RunningScan,
+    report: &ScanReport,
+    growth: &GrowthModel,
+    changes: GuestChanges,
+    now: &HostSituation,
+) -> bool {
+    match running.reason {
+        _ if !leaves_some(running, report, now) => false,
+        ScanReason::Burst if growth.is_for_new_guests(changes) => {
+            let new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
+            let old_bytes = now.held_bytes.saturating_sub(new_bytes);
+            let is_about_as_much = old_bytes >= new_bytes / 2 && old_bytes / 3 <= new_bytes / 2;
+            let saved_bytes = u64::try_from(report.outcome.saved_bytes).unwrap_or(0);
+            is_about_as_much && saved_bytes < new_bytes / 2
+        }
+        ScanReason::Retry => report.outcome.yield_per_cpu_second() >= now.price,
+        _ => false,
+    }
 }
 
 /// Returns true if a clean scan has left more than a few pages in no tree, since they were changing.
 fn leaves_some(running: &RunningScan, report: &ScanReport, now: &HostSituation) -> bool {
     running.scan.job().coverage.is_clean() && now.has_page_samples() && report.left_pages > FEW_PAGES
-}
-
-impl ProfitPolicy {
-    /// Records what a scan that has ended may have left, and returns the bytes that are still new: those that appeared
-    /// after the counting of passes began.
-    pub(super) fn note_unfinished(
-        &mut self,
-        running: &RunningScan,
-        report: &ScanReport,
-        paid: bool,
-        changes: GuestChanges,
-        now: &HostSituation,
-    ) -> u64 {
-        let (reason, job, left) = (running.reason, running.scan.job(), &mut self.unfinished);
-        if reason == ScanReason::Meet {
-            left.unmet_bytes = 0;
-        }
-        if job.passes > 1 {
-            left.unmet_bytes =
-                if job.coverage.is_clean() { 0 } else { left.unmet_bytes.saturating_add(running.new_bytes) };
-            // Growth by a few pages may not show in RSS.
-            left.may_be_left = reason == ScanReason::Burst && changes.has_faulted;
-        }
-        // Two unmerged pages, one behind the place where the scan began and one before it, were not visited in one pass.
-        let may_part_pairs = reason == ScanReason::Revisit && report.ends_midway;
-        // Pages that change while they are in the unstable tree put it out of order, so that equal pages miss each other. How
-        // many is not known. Without page samples probes look after them.
-        left.may_be_left |= reason == ScanReason::Burst && leaves_some(running, report, now) || may_part_pairs;
-        if reason == ScanReason::Burst && self.growth.is_doubtful(paid, changes) {
-            // Memory that comes and goes is not waited for; the part that stays is visited later.
-            self.mark(now);
-            return 0;
-        }
-        changes.grown_bytes
-    }
-
-    /// Returns true if a burst has likely missed pages that new guests share with others.
-    ///
-    /// Pages that change while they are in the unstable tree put it out of order, and equal pages miss each other:
-    /// above all where a guest is the second of its kind, since merged pages are looked up in another tree. If less
-    /// than half of the new memory merged beside about as much old memory, one more pass costs no more than the burst
-    /// did. It is made, and made again if it paid. Pages that change until then are not put into the tree.
-    pub(super) fn may_have_missed(
-        &self,
-        running: &RunningScan,
-        report: &ScanReport,
-        paid: bool,
-        changes: GuestChanges,
-        now: &HostSituation,
-    ) -> bool {
-        match running.reason {
-            _ if !leaves_some(running, report, now) => false,
-            ScanReason::Burst if self.growth.is_for_new_guests(changes) => {
-                let new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
-                let old_bytes = now.held_bytes.saturating_sub(new_bytes);
-                let is_about_as_much = old_bytes >= new_bytes / 2 && old_bytes / 3 <= new_bytes / 2;
-                let saved_bytes = u64::try_from(report.outcome.saved_bytes).unwrap_or(0);
-                is_about_as_much && saved_bytes < new_bytes / 2
-            }
-            ScanReason::Retry => paid,
-            _ => false,
-        }
-    }
 }

@@ -1,0 +1,114 @@
+//! The beliefs of `profit`, and what an ended scan teaches.
+
+use std::time::Duration;
+
+use super::arrivals::ArrivalModel;
+use super::beliefs::{MergeExperience, ScanBeliefs};
+use super::config::ProfitConfig;
+use super::growth::GrowthModel;
+use super::guests::{GuestChanges, GuestMarks};
+use super::machine::RunningScan;
+use super::probability::MergeProbability;
+use super::scan_reason::ScanReason;
+use super::situation::HostSituation;
+use super::unfinished::UnfinishedMemory;
+use crate::scan::ScanReport;
+
+/// All that was learned.
+#[derive(Debug, Clone)]
+pub struct ProfitModel {
+    pub guests: GuestMarks,
+    /// The model of the growth that is worth a burst.
+    pub growth: GrowthModel,
+    pub arrivals: ArrivalModel,
+    pub experience: MergeExperience,
+    pub unfinished: UnfinishedMemory,
+    /// The beliefs when the scan in progress was started.
+    pub promised: ScanBeliefs,
+    /// The probability that a probe pays.
+    probes: MergeProbability,
+    /// CPU-seconds of the most expensive clean pass since the last burst.
+    dearest_pass: f64,
+}
+
+impl ProfitModel {
+    /// Nothing was learned yet.
+    pub fn new(config: &ProfitConfig) -> Self {
+        let experience = MergeExperience::new(config.constants.unknown_at_first);
+        Self {
+            guests: GuestMarks::default(),
+            growth: GrowthModel::default(),
+            arrivals: ArrivalModel::default(),
+            experience,
+            unfinished: UnfinishedMemory::default(),
+            promised: ScanBeliefs::none(&experience),
+            probes: MergeProbability::expecting(1.0),
+            dearest_pass: 0.0,
+        }
+    }
+
+    /// Records the next sample, and returns the changes of the guests.
+    pub fn follow(&mut self, now: &HostSituation) -> GuestChanges {
+        let changes = self.guests.follow(&now.processes);
+        self.arrivals.follow(changes, now);
+        changes
+    }
+
+    /// Marks all memory as old, as when passes for the new begin.
+    pub fn mark_visited(&mut self, now: &HostSituation) {
+        self.guests.mark(&now.processes);
+        self.arrivals.note_start();
+    }
+
+    /// Records that a scan was given up.
+    pub fn note_stalled(&mut self, now: &HostSituation) {
+        self.probes.learn(0.0, 1.0);
+        self.unfinished.note_stalled();
+        self.mark_visited(now);
+    }
+
+    /// Learns from a scan that has ended.
+    pub fn learn(
+        &mut self,
+        running: &RunningScan,
+        report: &ScanReport,
+        changes: GuestChanges,
+        now: &HostSituation,
+    ) {
+        let (reason, outcome) = (running.reason, &report.outcome);
+        let worth = outcome.yield_per_cpu_second() / now.price;
+        let was_sampled = reason == ScanReason::Probe && now.has_page_samples();
+        // New contents do not merge on their first visit.
+        let had_its_chance = running.scan.job().passes > 1 || !now.has_page_samples();
+        if (matches!(reason, ScanReason::Revisit | ScanReason::Sustain) || was_sampled) && had_its_chance {
+            self.experience.learn_unknown(&self.promised, outcome, now);
+        }
+        // Where a scan ends midway pages were last sampled at the last end of a pass.
+        if matches!(reason, ScanReason::Revisit | ScanReason::Probe)
+            && !report.ends_midway
+            && let Some(samples) = &now.page_samples
+        {
+            self.experience.learn_recurring(&self.promised, samples);
+        }
+        self.unfinished.note_end(running, report, changes, now);
+        match reason {
+            ScanReason::Burst => {
+                self.growth.learn(worth >= 1.0, now.constants.trials_of_scan);
+                self.probes = MergeProbability::expecting(1.0);
+                self.dearest_pass = 0.0;
+            }
+            ScanReason::Probe => self.probes.learn(worth, now.constants.trials_of_scan),
+            ScanReason::Retry | ScanReason::Revisit | ScanReason::Sustain | ScanReason::Tidy => {}
+        }
+    }
+
+    /// Returns the time from parking to the next probe: the less probes pay, the longer. They cost no more than the
+    /// budget on average, by the most expensive pass since the last burst.
+    pub fn probe_interval(&mut self, config: &ProfitConfig, now: &HostSituation) -> Duration {
+        let longest = config.longest_interval();
+        self.dearest_pass = self.dearest_pass.max(now.ksmd.clean_pass_seconds);
+        let least = config.first_interval().max(config.time_for(self.dearest_pass, 1.0));
+        let seconds = least.as_secs_f64() / self.probes.mean().max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(longest)
+    }
+}
