@@ -2,14 +2,8 @@
 
 use std::process::ExitCode;
 
-use ksmith::cli;
+use ksmith::cli::{self, Cli};
 
 fn main() -> ExitCode {
-    match cli::main() {
-        Ok(code) => code,
-        Err(error) => {
-            cli::print_error(&error);
-            cli::code_of(&error).into()
-        }
-    }
+    cli::main::<Cli>()
 }

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::checks::GuestCheck;
 use crate::preload_library::{library, library_with_blocks};
+use crate::support::PROGRAMS;
 use crate::support::linux::APPEND;
 use crate::support::vm::UmlKit;
 use crate::support::vm::has;
@@ -74,7 +75,11 @@ impl BootTree {
         }
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         copy(Path::new(busybox.unwrap()), &root.join("bin/busybox"));
-        tree.add_program(Path::new(env!("CARGO_BIN_EXE_ksmith")), "bin/ksmith");
+        for (program, place) in
+            PROGRAMS.into_iter().zip(["bin/ksmith", "usr/lib/ksmith/ksmithd", "usr/lib/ksmith/ksmith-lab"])
+        {
+            tree.add_program(Path::new(program), place);
+        }
         // The program under another name: a guest that a rule of the domains tells from the others.
         std::os::unix::fs::symlink("ksmith", root.join("bin/foreign")).unwrap();
         for library in [library(), library_with_blocks()] {
