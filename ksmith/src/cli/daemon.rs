@@ -80,6 +80,8 @@ impl DaemonArgs {
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
+        // What only the start needs is neither locked nor resident.
+        own_use::release_code();
         if let Err(why) = own_use::lock_program() {
             tracing::info!(
                 "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
