@@ -1,10 +1,10 @@
-//! KSM's settings as values: their names, their spelling, and the order in which they may be written.
+//! The settings of KSM and khugepaged as values: their names, their spelling, and the order in which they may be written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::kernel::{AdvisorMode, Ksm};
+use crate::kernel::{AdvisorMode, FIELDS, Ksm};
 
 macro_rules! knobs {
     ($(#[$doc:meta])* $($variant:ident = $name:ident, $range:expr;)*) => {
@@ -39,7 +39,7 @@ macro_rules! knobs {
                 }
             }
 
-            /// Returns the values that the kernel accepts, from the store functions in `mm/ksm.c`.
+            /// Returns the values that the kernel accepts, from the store functions in `mm/ksm.c` and `mm/khugepaged.c`.
             pub fn range(self) -> std::ops::RangeInclusive<u64> {
                 match self {
                     $(Self::$variant => $range,)*
@@ -52,13 +52,20 @@ macro_rules! knobs {
 /// The largest value of a file that holds an `unsigned int`.
 const UINT: u64 = u32::MAX as u64;
 
+/// The largest value of khugepaged's counts on any machine: with pages of 64 KiB a huge page has 8,192. Others refuse
+/// what is beyond their own.
+const PTES: u64 = 8191;
+
 knobs! {
-    /// A file under `/sys/kernel/mm/ksm` that can be written, with the values that it takes.
+    /// A file of KSM or khugepaged that can be written, with the values that it takes.
     ///
-    /// The order is the order of writing. The advisor comes first: `pages_to_scan` can't be written while the advisor
-    /// is on, and changing `advisor_mode` rewrites `pages_to_scan`. The advisor's parameters come before its mode,
+    /// The order is the order of writing. khugepaged's come first, so that nothing merges before they hold. The advisor
+    /// comes before what it owns: `pages_to_scan` can't be written while the advisor is on, and changing `advisor_mode`
+    /// rewrites `pages_to_scan`. The advisor's parameters come before its mode,
     /// since switching it on starts it from the least pages that it may scan. `pages_to_scan` comes before
     /// `sleep_millisecs`, since writing that wakes ksmd. `run` is last, so that ksmd starts with everything in place.
+    MaxPtesShared = max_ptes_shared, 0..=PTES;
+    MaxPtesNone = max_ptes_none, 0..=PTES;
     AdvisorMaxCpu = advisor_max_cpu, 0..=100;
     AdvisorMinPagesToScan = advisor_min_pages_to_scan, 0..=UINT;
     AdvisorMaxPagesToScan = advisor_max_pages_to_scan, 0..=UINT;
@@ -124,6 +131,16 @@ impl Knob {
         if self.range().contains(&value) { Ok(value) } else { Err(bad()) }
     }
 
+    /// Returns the file's path: `/sys/kernel/mm/ksm/run`.
+    pub fn path(self) -> &'static str {
+        FIELDS.iter().find(|field| field.name == self.name()).map_or(self.name(), |field| field.source)
+    }
+
+    /// Returns true if the knob is khugepaged's. No policy sets it: the configuration's table `[huge_pages]` does.
+    pub fn is_of_khugepaged(self) -> bool {
+        matches!(self, Self::MaxPtesShared | Self::MaxPtesNone)
+    }
+
     /// Returns true if the kernel refuses to change this knob while anything is merged.
     pub fn needs_nothing_merged(self) -> bool {
         matches!(self, Self::MergeAcrossNodes | Self::MaxPageSharing)
@@ -136,7 +153,7 @@ impl fmt::Display for Knob {
     }
 }
 
-/// A name under `/sys/kernel/mm/ksm` that is no knob.
+/// A name that no knob has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("KSM has no setting called {0:?}; there are: {names}", names = Knob::ALL.map(Knob::name).join(", "))]
 pub struct UnknownKnob(pub String);
@@ -268,6 +285,14 @@ mod tests {
         table.sort_unstable();
         knobs.sort_unstable();
         assert_eq!(knobs, table);
+    }
+
+    #[test]
+    fn each_knob_has_its_own_file() {
+        for knob in Knob::ALL {
+            let directory = if knob.is_of_khugepaged() { "transparent_hugepage/khugepaged" } else { "ksm" };
+            assert_eq!(knob.path(), format!("/sys/kernel/mm/{directory}/{knob}"));
+        }
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl KsmFileSource for SameText<'_> {
 struct KsmFileMap(HashMap<&'static str, String>);
 
 impl KsmFileSource for KsmFileMap {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(text.as_str()))
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        self.0.get(path).map_or(Reading::Absent, |text| Reading::Value(text.as_str()))
     }
 }
 
@@ -154,10 +154,10 @@ proptest! {
     ) {
         let mode = if scan_time { "none [scan-time]\n" } else { "[none] scan-time\n" };
         let table = FIELDS.iter().zip(&values).map(|(field, value)| match field.name {
-            "advisor_mode" => (field.name, mode.to_owned()),
-            "general_profit" => (field.name, format!("{profit}\n")),
-            "ksm_zero_pages" => (field.name, format!("{}\n", value.cast_signed())),
-            name => (name, format!("{value}\n")),
+            "advisor_mode" => (field.source, mode.to_owned()),
+            "general_profit" => (field.source, format!("{profit}\n")),
+            "ksm_zero_pages" => (field.source, format!("{}\n", value.cast_signed())),
+            _ => (field.source, format!("{value}\n")),
         });
         let ksm = Ksm::read(&mut KsmFileMap(table.collect()));
         prop_assert_eq!(&ksm.general_profit, &Reading::Value(profit));

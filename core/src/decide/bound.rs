@@ -9,7 +9,7 @@ impl PolicyLimits {
     /// Brings a decision within the limits, and adds what was changed to its reason.
     ///
     /// * `run` is 0 or 1: unmerging everything is a person's decision.
-    /// * The two knobs that need everything unmerged are left alone.
+    /// * The knobs that need everything unmerged and those of khugepaged are left alone.
     /// * A batch and its sleep keep ksmd within `max_cpu` at the cost per page and the length of sleeps seen so far,
     ///   also where the decision leaves one of them as it is. While the kernel's advisor is on, it sets `pages_to_scan`
     ///   itself.
@@ -17,7 +17,7 @@ impl PolicyLimits {
     pub fn bound(&self, mut decision: PolicyDecision, history: &PassHistory, now: &KnobSettings) -> PolicyDecision {
         let wanted = decision.knobs.clone();
         let knobs = &mut decision.knobs;
-        for knob in Knob::ALL.into_iter().filter(|knob| knob.needs_nothing_merged()) {
+        for knob in Knob::ALL.into_iter().filter(|knob| knob.needs_nothing_merged() || knob.is_of_khugepaged()) {
             knobs.remove(knob);
         }
         if knobs.get(Knob::Run).is_some_and(|run| run > 1) {
@@ -123,8 +123,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_policy_leaves_the_limits(
-            settings in prop::collection::vec((0_usize..13, prop_oneof![0_u64..3, any::<u64>()]), 0..20),
-            present in prop::collection::vec((0_usize..13, prop_oneof![0_u64..3, any::<u64>()]), 0..20),
+            settings in prop::collection::vec((0..Knob::ALL.len(), prop_oneof![0_u64..3, any::<u64>()]), 0..20),
+            present in prop::collection::vec((0..Knob::ALL.len(), prop_oneof![0_u64..3, any::<u64>()]), 0..20),
             per_mille in 1_u32..=1000,
             most: u32,
             sleep_ms in 0_u32..10_000,
@@ -139,6 +139,7 @@ mod tests {
             let history = PassHistory::default();
             let held = limits.bound(decision(wanted), &history, &now).knobs;
             prop_assert!(held.get(Knob::Run).is_none_or(|run| run <= 1));
+            prop_assert!(held.iter().all(|(knob, _)| !knob.is_of_khugepaged()));
             prop_assert!(held.get(Knob::MergeAcrossNodes).is_none() && held.get(Knob::MaxPageSharing).is_none());
             prop_assert!(held.get(Knob::SleepMillisecs).is_none_or(|ms| ms >= u64::from(sleep_ms)));
             prop_assert!(held.get(Knob::PagesToScan).is_none_or(|pages| pages <= u64::from(most)

@@ -42,6 +42,11 @@ impl<'de> Visitor<'de> for KnobTableVisitor {
                     "{knob} can only be changed while nothing is merged, so no policy sets it: use `ksmith set`"
                 )));
             }
+            if knob.is_of_khugepaged() {
+                return Err(A::Error::custom(format!(
+                    "{knob} is no policy's: [huge_pages] keep says whether it is held"
+                )));
+            }
             let value = map.next_value_seed(KnobValueSeed(knob))?;
             if knob == Knob::Run && value > 1 {
                 return Err(A::Error::custom(
@@ -144,6 +149,7 @@ mod tests {
             ("advisor_mode = true", "expected \"none\" or \"scan-time\""),
             ("advisor_mode = \"fast\"", "advisor_mode takes none or scan-time"),
             ("max_page_sharing = 512", "use `ksmith set`"),
+            ("max_ptes_none = 0", "[huge_pages] keep"),
             ("run = 2", "use `ksmith unmerge`"),
             ("advisor_mode = \"scan-time\", pages_to_scan = 1", "leave out one"),
         ] {

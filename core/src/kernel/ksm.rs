@@ -1,6 +1,7 @@
-//! `/sys/kernel/mm/ksm`: one table of its files, from which the struct, its parser, JSON and help are made.
+//! `/sys/kernel/mm/ksm`, and the files of khugepaged that decide whether merged pages stay so: one table of these files,
+//! from which the struct, its parser, JSON and help are made.
 //!
-//! Source: `mm/ksm.c` and `Documentation/admin-guide/mm/ksm.rst` of Linux 2.6.32 to 6.18.
+//! Source: `mm/ksm.c`, `mm/khugepaged.c` and `Documentation/admin-guide/mm/ksm.rst` of Linux 2.6.32 to 6.18.
 
 use std::fmt;
 
@@ -15,8 +16,8 @@ pub const RMAP_ITEM_BYTES: u64 = 64;
 
 /// The source of the files' text: a live directory, a captured one, or a test's table.
 pub trait KsmFileSource {
-    /// Reads the text of the file called `name` in the KSM directory.
-    fn text(&mut self, name: &'static str) -> Reading<&str>;
+    /// Reads the text of the file at `path`: `/sys/kernel/mm/ksm/run`. No two files share a name.
+    fn text(&mut self, path: &'static str) -> Reading<&str>;
 }
 
 /// The value of one KSM file, for code that walks all of them.
@@ -134,22 +135,33 @@ impl KsmFileType for AdvisorMode {
     }
 }
 
+/// The path of a row's file: in KSM's directory, unless the row names another one below `/sys/kernel/mm`.
+macro_rules! file_source {
+    ($name:ident) => {
+        file_source!($name "ksm")
+    };
+    ($name:ident $directory:literal) => {
+        concat!("/sys/kernel/mm/", $directory, "/", stringify!($name))
+    };
+}
+
 macro_rules! ksm_files {
-    ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal;)*) => {
-        /// The files of `/sys/kernel/mm/ksm`, as read at one moment. Names are the kernel's.
+    ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal
+        $(, in $directory:literal)?;)*) => {
+        /// The files of `/sys/kernel/mm/ksm` and two of khugepaged's, as read at one moment. Names are the kernel's.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Ksm {
             $(#[doc = $help] pub $name: Reading<$type>,)*
         }
 
-        /// One row per file of `/sys/kernel/mm/ksm`, in the order of [`Ksm`]'s fields.
+        /// One row per file, in the order of [`Ksm`]'s fields.
         pub const FIELDS: &[FigureDescription] = &[$(FigureDescription {
             name: stringify!($name),
             unit: FigureUnit::$unit,
             kind: FigureKind::$kind,
             holds: <$type as KsmFileType>::HOLDS,
             help: $help,
-            source: concat!("/sys/kernel/mm/ksm/", stringify!($name)),
+            source: file_source!($name $($directory)?),
             since: KernelVersion::new($major, $minor),
         },)*];
 
@@ -157,7 +169,7 @@ macro_rules! ksm_files {
             /// Reads and parses every file.
             pub fn read(files: &mut impl KsmFileSource) -> Self {
                 Self {
-                    $($name: files.text(stringify!($name)).and_then(<$type as KsmFileType>::parse),)*
+                    $($name: files.text(file_source!($name $($directory)?)).and_then(<$type as KsmFileType>::parse),)*
                 }
             }
 
@@ -183,6 +195,10 @@ ksm_files! {
     advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
     advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
     advisor_target_scan_time: u64, Seconds, State, (6 8), "How long a pass should take under the kernel's advisor.";
+    max_ptes_shared: u64, Pages, State, (5 8), "Shared pages up to which khugepaged makes a range a huge page again. 0 keeps what is merged.",
+        in "transparent_hugepage/khugepaged";
+    max_ptes_none: u64, Pages, State, (2 6), "Empty and zero pages up to which khugepaged does so. 0 keeps zeros that were freed.",
+        in "transparent_hugepage/khugepaged";
     full_scans: u64, Count, Counter, (2 6), "Completed passes over all mergeable memory.";
     pages_scanned: u64, Pages, Counter, (6 6), "Pages visited, skipped ones not counted.";
     pages_skipped: u64, Pages, Counter, (6 7), "Pages that smart_scan skipped.";
@@ -265,7 +281,8 @@ mod tests {
     pub(crate) struct FileTable(pub HashMap<&'static str, &'static str>);
 
     impl KsmFileSource for FileTable {
-        fn text(&mut self, name: &'static str) -> Reading<&str> {
+        fn text(&mut self, path: &'static str) -> Reading<&str> {
+            let name = path.rsplit('/').next().unwrap();
             self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(*text))
         }
     }

@@ -7,6 +7,8 @@ use crate::knobs::Knob;
 /// The values of the knobs. A knob that the kernel lacks has the value that the kernel behaves by.
 #[derive(Debug, Clone)]
 pub(super) struct KnobValues {
+    pub max_ptes_shared: u64,
+    pub max_ptes_none: u64,
     pub run: u64,
     pub pages_to_scan: u64,
     pub sleep_millisecs: u64,
@@ -26,6 +28,8 @@ impl KnobValues {
     /// The settings after boot.
     pub fn new(kernel: KernelVersion) -> Self {
         Self {
+            max_ptes_shared: 256,
+            max_ptes_none: 511,
             run: 0,
             pages_to_scan: 100,
             sleep_millisecs: 20,
@@ -51,6 +55,9 @@ impl KnobValues {
     #[allow(unreachable_patterns, reason = "all knobs are simulated at present")]
     pub fn get_mut(&mut self, knob: Knob) -> Option<&mut u64> {
         Some(match knob {
+            // Huge pages are not simulated: these two have no effect.
+            Knob::MaxPtesShared => &mut self.max_ptes_shared,
+            Knob::MaxPtesNone => &mut self.max_ptes_none,
             Knob::AdvisorMode => &mut self.advisor_mode,
             Knob::AdvisorMaxCpu => &mut self.advisor_max_cpu,
             Knob::AdvisorMinPagesToScan => &mut self.advisor_min_pages_to_scan,

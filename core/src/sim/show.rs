@@ -95,6 +95,8 @@ impl SimMachine {
         let (unshared, rmap_items) = (totals.unshared.cast_unsigned(), totals.rmap_items.cast_unsigned());
         let zero_pages = totals.zero_pages.cast_unsigned();
         files_of! { self.config.kernel;
+            max_ptes_shared: settings.max_ptes_shared,
+            max_ptes_none: settings.max_ptes_none,
             run: settings.run,
             pages_to_scan: settings.pages_to_scan,
             sleep_millisecs: settings.sleep_millisecs,

@@ -14,20 +14,23 @@ use ksmith_core::reading::{Malformed, Reading};
 use crate::root::Root;
 use crate::undo::disk::{self, DiskOperation};
 
-const KSM: &str = "sys/kernel/mm/ksm";
-
-/// Returns the path of a file in the KSM directory.
-pub(super) fn path(root: &Root, name: &str) -> PathBuf {
-    root.path(relative(name))
+/// Returns the path of a knob's file.
+pub(super) fn path(root: &Root, knob: Knob) -> PathBuf {
+    root.path(relative(knob))
 }
 
-fn relative(name: &str) -> PathBuf {
-    Path::new(KSM).join(name)
+fn relative(knob: Knob) -> &'static str {
+    knob.path().trim_start_matches('/')
+}
+
+/// Returns the path of a counter or gauge in KSM's directory.
+pub(super) fn gauge_path(root: &Root, name: &str) -> PathBuf {
+    root.path("sys/kernel/mm/ksm").join(name)
 }
 
 /// Reads the knob's value.
 pub(super) fn read(root: &Root, knob: Knob) -> Reading<u64> {
-    root.text(relative(knob.name())).and_then(|text| parse(knob, &text))
+    root.text(relative(knob)).and_then(|text| parse(knob, &text))
 }
 
 /// Cached descriptors of the knobs' files. In a captured tree, where a file may be replaced, each file is opened for
@@ -54,7 +57,7 @@ impl KeptKnobs {
     fn text<'a>(&self, root: &Root, knob: Knob, buffer: &'a mut [u8]) -> Option<&'a str> {
         let kept = self.0.get(&knob)?;
         if kept.get().is_none() {
-            let _ = kept.set(File::open(path(root, knob.name())).ok()?);
+            let _ = kept.set(File::open(path(root, knob)).ok()?);
         }
         let length = kept.get()?.read_at(buffer, 0).ok()?;
         std::str::from_utf8(buffer.get(..length)?).ok()
@@ -63,7 +66,7 @@ impl KeptKnobs {
 
 /// Reads a counter or gauge of KSM; `None` if this kernel does not have it.
 pub(super) fn gauge(root: &Root, name: &str) -> Option<u64> {
-    root.text(relative(name)).and_then(|text| number(&text)).get()
+    root.text(Path::new("sys/kernel/mm/ksm").join(name)).and_then(|text| number(&text)).get()
 }
 
 /// Writes the knob with one system call, as the kernel wants it.
@@ -73,7 +76,7 @@ pub(super) fn write(root: &Root, knob: Knob, value: u64) -> io::Result<()> {
 
 fn write_text(root: &Root, knob: Knob, text: &str) -> io::Result<()> {
     // Truncating matters on a tree of plain files only, where the old text may be longer than the new one.
-    let mut file = OpenOptions::new().write(true).truncate(true).open(path(root, knob.name()))?;
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path(root, knob))?;
     match file.write(text.as_bytes())? {
         written if written == text.len() => Ok(()),
         written => Err(io::Error::other(format!("the kernel took {written} of {} bytes", text.len()))),

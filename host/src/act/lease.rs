@@ -48,7 +48,7 @@ impl KsmdLease {
         rate: ScanRate,
         on_rest: RestCallback,
     ) -> io::Result<Self> {
-        let path = knob_file::path(root, Knob::SleepMillisecs.name());
+        let path = knob_file::path(root, Knob::SleepMillisecs);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         // `sleep_millisecs` is the lease's by now: where ksmd ends a pass from here on, it stays.
         let completed = read(&ksmd.full_scans);
@@ -138,7 +138,7 @@ impl LeasedKsmd {
         KernelVersion::parse(release.value()?).filter(|version| *version >= lease::SINCE)?;
         let pid = ksmd::pid(root)?;
         let open = |name: &str| File::open(root.path(format!("proc/{pid}/{name}"))).ok();
-        let full_scans = File::open(knob_file::path(root, "full_scans")).ok()?;
+        let full_scans = File::open(knob_file::gauge_path(root, "full_scans")).ok()?;
         Some(Self { stat: open("stat")?, schedstat: open("schedstat")?, full_scans })
     }
 

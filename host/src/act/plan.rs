@@ -78,7 +78,7 @@ mod tests {
     }
 
     impl KsmModel {
-        fn new(values: &[u64; 13]) -> Self {
+        fn new(values: &[u64; 15]) -> Self {
             let range = |knob: Knob, value: u64| match knob {
                 Knob::Run => value % 3,
                 Knob::AdvisorMode | Knob::SmartScan | Knob::UseZeroPages | Knob::MergeAcrossNodes => value % 2,
@@ -135,15 +135,15 @@ mod tests {
         }
     }
 
-    fn values() -> impl Strategy<Value = [u64; 13]> {
-        prop::array::uniform13(2_u64..100_000)
+    fn values() -> impl Strategy<Value = [u64; 15]> {
+        prop::array::uniform15(2_u64..100_000)
     }
 
     proptest! {
         #[test]
         fn whatever_was_changed_everything_is_as_before(
             original in values(),
-            changes in prop::collection::vec((0_usize..13, 0_u64..100_000), 0..30),
+            changes in prop::collection::vec((0..Knob::ALL.len(), 0_u64..100_000), 0..30),
         ) {
             let original = KsmModel::new(&original);
             let mut machine = original.clone();

@@ -89,7 +89,7 @@ fn unmerge_noted(
         let ksm = counts.read_merged();
         ksm.saved_pages().saturating_add(ksm.pages_shared.get().unwrap_or(0))
     };
-    let path = knob_file::path(root, Knob::Run.name());
+    let path = knob_file::path(root, Knob::Run);
     let mut child =
         disk::run(DiskOperation::Knob, || WriterChild::write(&path, b"2\n")).map_err(UnmergeError::Child)?;
     let (ending, broken_off) =

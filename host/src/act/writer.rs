@@ -73,7 +73,7 @@ impl KnobWriter {
     pub fn get(&self, knob: Knob) -> Result<Option<u64>, ActError> {
         match self.kept.read(&self.root, knob) {
             Reading::Value(value) => Ok(Some(value)),
-            other => match ActError::unread(knob_file::path(&self.root, knob.name()), other) {
+            other => match ActError::unread(knob_file::path(&self.root, knob), other) {
                 Some(error) => Err(error),
                 None => Ok(None),
             },
@@ -103,7 +103,7 @@ impl KnobWriter {
             return Ok(Some(change));
         }
         self.note_changes(&[change])?;
-        let (old, path) = (change.old, || knob_file::path(&self.root, knob.name()));
+        let (old, path) = (change.old, || knob_file::path(&self.root, knob));
         if let Err(source) = knob_file::write(&self.root, knob, value) {
             let advisor_on = knob_file::read(&self.root, Knob::AdvisorMode) == Reading::Value(1);
             let merged = knob_file::gauge(&self.root, "pages_shared").is_some_and(|pages| pages > 0);
@@ -347,7 +347,7 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn writes_follow_the_order_of_knobs_and_bring_all_about(
-            settings in prop::collection::vec((0_usize..13, 0_u64..2), 0..20),
+            settings in prop::collection::vec((0_usize..Knob::ALL.len(), 0_u64..2), 0..20),
         ) {
             let tree = whole_tree();
             let mut writer = KnobWriter::new(&Root::at(tree.path()), false);

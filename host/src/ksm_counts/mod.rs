@@ -88,11 +88,11 @@ struct KsmCountFiles<'a> {
 }
 
 impl KsmFileSource for KsmCountFiles<'_> {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        if !(self.are_wanted)(name) {
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        if !path.rsplit('/').next().is_some_and(self.are_wanted) {
             return Reading::Absent;
         }
-        self.root.text(format!("sys/kernel/mm/ksm/{name}")).map(|text| {
+        self.root.text(path.trim_start_matches('/')).map(|text| {
             self.text = text;
             self.text.as_str()
         })

@@ -1,4 +1,4 @@
-//! The directory `/sys/kernel/mm/ksm`, with its files kept open.
+//! The files of KSM and khugepaged, kept open.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,6 @@ use super::kept_file::KeptFile;
 use super::scratch::{ReadBuffer, TextEnd};
 use crate::root::Root;
 
-/// Path of the KSM directory, relative to the root.
-const DIRECTORY: &str = "sys/kernel/mm/ksm";
-
 /// Every file of [`FIELDS`], each with its own outcome.
 pub(super) struct KsmDir {
     files: BTreeMap<&'static str, KeptFile>,
@@ -19,8 +16,10 @@ pub(super) struct KsmDir {
 
 impl KsmDir {
     pub(super) fn new(root: &Root) -> Self {
-        let kept = |name| (name, KeptFile::new(root, &format!("{DIRECTORY}/{name}"), TextEnd::ShortRead));
-        Self { files: FIELDS.iter().map(|field| kept(field.name)).collect() }
+        let kept = |path: &'static str| {
+            (path, KeptFile::new(root, path.trim_start_matches('/'), TextEnd::ShortRead))
+        };
+        Self { files: FIELDS.iter().map(|field| kept(field.source)).collect() }
     }
 
     /// Returns the directory together with a buffer, for `Ksm::read`.
@@ -35,8 +34,8 @@ struct KsmDirReader<'a> {
 }
 
 impl KsmFileSource for KsmDirReader<'_> {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        match self.directory.files.get_mut(name) {
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        match self.directory.files.get_mut(path) {
             Some(file) => file.read(self.scratch),
             None => Reading::Absent,
         }
@@ -54,7 +53,7 @@ mod tests {
     #[test]
     fn each_file_has_its_own_outcome() {
         let tree = tempfile::tempdir().unwrap();
-        let directory = tree.path().join(DIRECTORY);
+        let directory = tree.path().join("sys/kernel/mm/ksm");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("run"), "1\n").unwrap();
         fs::write(directory.join("pages_shared"), "many\n").unwrap();
@@ -62,7 +61,7 @@ mod tests {
         let mut scratch = ReadBuffer::new();
         let ksm = Ksm::read(&mut ksm_dir.with(&mut scratch));
         assert_eq!(ksm.run, Reading::Value(1));
-        assert_eq!(ksm.smart_scan, Reading::Absent);
+        assert_eq!((ksm.smart_scan, ksm.max_ptes_none), (Reading::Absent, Reading::Absent));
         assert!(matches!(ksm.pages_shared, Reading::Malformed(_)));
         fs::remove_file(directory.join("run")).unwrap();
         assert_eq!(Ksm::read(&mut ksm_dir.with(&mut scratch)).run, Reading::Absent);

@@ -124,7 +124,7 @@ fn bring_about(
 }
 
 fn lacks(root: &Root, knob: Knob) -> bool {
-    !root.path("sys/kernel/mm/ksm").join(knob.name()).exists()
+    !root.path(knob.path().trim_start_matches('/')).exists()
 }
 
 fn report(global: &GlobalArgs, changes: &[KnobChange], dry_run: bool) -> anyhow::Result<()> {

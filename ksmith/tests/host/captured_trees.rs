@@ -28,8 +28,8 @@ fn tree(name: &str) -> Root {
 struct CapturedKsmFiles<'a>(&'a Root, Reading<String>);
 
 impl KsmFileSource for CapturedKsmFiles<'_> {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        self.1 = self.0.text(format!("sys/kernel/mm/ksm/{name}"));
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        self.1 = self.0.text(path.trim_start_matches('/'));
         match &self.1 {
             Reading::Value(text) => Reading::Value(text),
             other => other.as_ref().map(String::as_str),

@@ -21,8 +21,8 @@ use ksmith_lab::MemoryPart;
 struct LiveKsmFiles(String);
 
 impl KsmFileSource for LiveKsmFiles {
-    fn text(&mut self, name: &'static str) -> Reading<&str> {
-        match fs::read_to_string(format!("{KSM}/{name}")) {
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        match fs::read_to_string(path) {
             Ok(text) => {
                 self.0 = text;
                 Reading::Value(&self.0)

@@ -8,6 +8,8 @@ use crate::knobs::KnobSettings;
 fn a_booted_kernel_has_the_kernels_defaults() {
     let ksm = SimMachine::new(SimConfig::default()).sample().ksm;
     let defaults = KnobSettings::none()
+        .with(Knob::MaxPtesShared, 256)
+        .with(Knob::MaxPtesNone, 511)
         .with(Knob::AdvisorMode, 0)
         .with(Knob::AdvisorMaxCpu, 70)
         .with(Knob::AdvisorMinPagesToScan, 500)

@@ -37,9 +37,9 @@ fn happening() -> impl Strategy<Value = RandomEvent> {
         4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| RandomEvent::Rewrite(g, p, c)),
         1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| RandomEvent::Reserve(g, pages)),
         3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| RandomEvent::Take(g, p)),
-        2 => (0_usize..13, value()).prop_map(|(k, v)| RandomEvent::Write(k, v)),
+        2 => (0..Knob::ALL.len(), value()).prop_map(|(k, v)| RandomEvent::Write(k, v)),
         // ksmd would else be off most of the time.
-        2 => Just(RandomEvent::Write(12, 1)),
+        2 => Just(RandomEvent::Write(Knob::ALL.len() - 1, 1)),
     ]
 }
 

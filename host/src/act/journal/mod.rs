@@ -427,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_values_read_back(values in prop::collection::vec((0_usize..13, any::<u64>()), 0..13)) {
+        fn any_values_read_back(values in prop::collection::vec((0..Knob::ALL.len(), any::<u64>()), 0..13)) {
             let (_tree, directory) = directory();
             let originals: KnobSettings = values
                 .into_iter()

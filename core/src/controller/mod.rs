@@ -1,7 +1,12 @@
 //! One turn of the flow: observe, decide within the limits, act.
 
+mod keeper;
+
 use std::time::Duration;
 
+pub use self::keeper::{KEEPS_MERGES, KeepTerms};
+
+use self::keeper::MergeKeeper;
 use crate::decide::{self, OnDemandPolicy, PassHistory, Policy, PolicyDecision, PolicyLimits, PolicyView};
 use crate::knobs::{Knob, KnobSettings};
 use crate::sample::Sample;
@@ -56,6 +61,7 @@ pub struct PolicyController<H> {
     history: PassHistory,
     /// The settings expected to be in force since the last write.
     in_force: KnobSettings,
+    keeper: MergeKeeper,
 }
 
 /// A policy that waits for the end of a scan on demand, to find the settings as it left them.
@@ -71,10 +77,12 @@ pub struct WaitingPolicy {
 pub struct TickOutcome {
     /// The sample before anything was done.
     pub sample: Sample,
-    /// The decision, within the limits.
+    /// The decision, within the limits, with the settings that keep what is merged.
     pub decision: PolicyDecision,
     /// The outcome of writing the settings.
     pub applied: ApplyOutcome,
+    /// Errors from writing the settings that keep what is merged. They hold up nothing else, and each turn tries again.
+    pub unkept: Vec<String>,
     /// Settings that another program changed since the last turn: `pages_to_scan 500 -> 100`.
     pub foreign: Vec<String>,
 }
@@ -82,7 +90,12 @@ pub struct TickOutcome {
 impl<H: KsmHost> PolicyController<H> {
     /// Puts `policy` in charge of `host`.
     pub fn new(host: H, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
-        Self { host, policy, limits, history: PassHistory::default(), in_force: KnobSettings::none() }
+        Self { host, policy, limits, history: PassHistory::default(), in_force: KnobSettings::none(), keeper: MergeKeeper::default() }
+    }
+
+    /// Sets the terms on which settings of khugepaged are held. Without any, they are left alone.
+    pub fn set_keep_terms(&mut self, terms: KeepTerms) {
+        self.keeper.set_terms(terms);
     }
 
     /// Observes, decides and acts once.
@@ -99,6 +112,11 @@ impl<H: KsmHost> PolicyController<H> {
         let view = PolicyView { now: &sample, history: &self.history, limits: &self.limits };
         let decision = guard(&sample, decide::decide(self.policy.as_mut(), &view));
         let mut decision = self.limits.bound(decision, &self.history, &KnobSettings::current(&sample.ksm));
+        let kept = self.keeper.settings(&sample.ksm, &decision.knobs);
+        let keeping = match kept.differing_from(&sample.ksm) {
+            due if due.is_empty() => ApplyOutcome::default(),
+            due => self.host.apply(&due),
+        };
         let mut wanted = decision.knobs.differing_from(&sample.ksm);
         // Switching the advisor rewrites pages_to_scan, whatever it was: then everything is looked at again.
         if wanted.get(Knob::AdvisorMode).is_some() {
@@ -114,7 +132,12 @@ impl<H: KsmHost> PolicyController<H> {
         }
         // After a refused write the settings are not known, so no difference is reported as foreign.
         self.in_force = if applied.is_complete() { decision.knobs.clone() } else { KnobSettings::none() };
-        TickOutcome { sample, decision, applied, foreign }
+        if keeping.is_complete() {
+            kept.iter().for_each(|(knob, value)| self.in_force.set(knob, value));
+        }
+        kept.iter().for_each(|(knob, value)| decision.knobs.set(knob, value));
+        applied.changes.splice(..0, keeping.changes);
+        TickOutcome { sample, decision, applied, unkept: keeping.errors, foreign }
     }
 
     fn foreign_changes(&self, sample: &Sample) -> Vec<String> {

@@ -1,0 +1,157 @@
+/* What khugepaged makes a huge page of again. With max_ptes_shared and max_ptes_none at the kernel's defaults it takes ranges with
+ * merged, empty or zero pages too: what was merged gets a copy, and the zeros get memory. With 0 in both it leaves each range with a
+ * single such page alone, and takes ranges of 512 ordinary pages all the same.
+ *
+ *     gcc -O2 -static khugepaged.c -o khugepaged && ./khugepaged
+ */
+#include "ksm.h"
+
+#define HUGE (2UL << 20)
+#define FOLDER "/sys/kernel/mm/transparent_hugepage/khugepaged/"
+
+static const char *const FILES[] = {"scan_sleep_millisecs", "alloc_sleep_millisecs", "pages_to_scan", "max_ptes_shared", "max_ptes_none"};
+#define FILE_COUNT (sizeof FILES / sizeof *FILES)
+static long files_before[FILE_COUNT];
+static char enabled_before[16];
+
+static long huge_get(const char *name) {
+    char path[128], text[64] = "";
+    snprintf(path, sizeof path, FOLDER "%s", name);
+    int file = open(path, O_RDONLY);
+    if (file < 0)
+        return absent;
+    long length = read(file, text, sizeof text - 1);
+    close(file);
+    return length > 0 ? strtol(text, NULL, 10) : absent;
+}
+
+static void huge_set(const char *name, long value) {
+    char path[128];
+    snprintf(path, sizeof path, FOLDER "%s", name);
+    int file = open(path, O_WRONLY);
+    if (file < 0 || dprintf(file, "%ld", value) < 0)
+        end(FAILED, "%s = %ld: %s", path, value, strerror(errno));
+    close(file);
+}
+
+static void enable(const char *mode) {
+    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_WRONLY);
+    if (file < 0 || write(file, mode, strlen(mode)) < 0)
+        end(FAILED, "transparent_hugepage/enabled = %s: %s", mode, strerror(errno));
+    close(file);
+}
+
+static void put_huge_back(void) {
+    if (getpid() != restorer)
+        return;
+    for (size_t at = 0; at < FILE_COUNT; at++)
+        huge_set(FILES[at], files_before[at]);
+    enable(enabled_before);
+}
+
+static void begin_huge(void) {
+    char text[64] = "", *mode;
+    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+    if (file < 0 || read(file, text, sizeof text - 1) < 0 || !(mode = strchr(text, '[')) || !strchr(mode, ']'))
+        end(NOT_APPLICABLE, "this kernel has no transparent huge pages");
+    close(file);
+    *strchr(mode, ']') = 0;
+    snprintf(enabled_before, sizeof enabled_before, "%s", mode + 1);
+    for (size_t at = 0; at < FILE_COUNT; at++)
+        if ((files_before[at] = huge_get(FILES[at])) == absent)
+            end(NOT_APPLICABLE, "this kernel has no %s%s", FOLDER, FILES[at]);
+    atexit(put_huge_back);
+    enable("madvise"); /* khugepaged does not run under "never". */
+    huge_set("alloc_sleep_millisecs", 10);
+    huge_set("pages_to_scan", 1000000);
+    huge_set("scan_sleep_millisecs", 10);
+}
+
+/* Ranges of one huge page each, in mappings of their own. */
+enum { ORDINARY, MERGED, ZERO, EMPTY, RANGES };
+static const char *const NAMES[RANGES] = {"ordinary pages", "a merged page", "a zero page", "an empty page"};
+static unsigned char *ranges[RANGES];
+
+/* A bit for each range that is a huge page. */
+static unsigned huge_ranges(void) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[256];
+    unsigned found = 0;
+    int range = RANGES;
+    if (!file)
+        end(FAILED, "/proc/self/smaps: %s", strerror(errno));
+    while (fgets(line, sizeof line, file)) {
+        unsigned long first, last;
+        long kib;
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2 && line[0] != 'A')
+            for (range = 0; range < RANGES && first != (unsigned long)ranges[range]; range++)
+                ;
+        else if (range < RANGES && sscanf(line, "AnonHugePages: %ld kB", &kib) == 1 && kib << 10 == HUGE)
+            found |= 1U << range;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Waits for two whole walks of khugepaged. The first may have begun before. */
+static void walks(void) {
+    long wanted = huge_get("full_scans") + 3;
+    for (long waits = 0; waits < 120000; waits++) {
+        if (huge_get("full_scans") >= wanted)
+            return;
+        pause_ms(1);
+    }
+    end(FAILED, "khugepaged did not walk twice in two minutes");
+}
+
+static void describe(char *text, size_t length, unsigned found) {
+    *text = 0;
+    for (int range = 0; range < RANGES; range++)
+        if (found & 1U << range)
+            snprintf(text + strlen(text), length - strlen(text), "%s%s", *text ? ", " : "", NAMES[range]);
+    if (!found)
+        snprintf(text, length, "none");
+}
+
+int main(void) {
+    begin();
+    begin_huge();
+    unsigned char *place = mmap(NULL, (2 * RANGES + 1) * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED)
+        end(FAILED, "mmap: %s", strerror(errno));
+    place = (unsigned char *)(((uintptr_t)place + HUGE - 1) & -HUGE);
+    huge_set("max_ptes_shared", 0);
+    huge_set("max_ptes_none", 0);
+    volatile unsigned char sink = 0;
+    for (int range = 0; range < RANGES; range++) {
+        unsigned char *memory = ranges[range] = place + 2 * range * HUGE;
+        mprotect(memory, HUGE, PROT_READ | PROT_WRITE);
+        madvise(memory, HUGE, MADV_NOHUGEPAGE);
+        size_t pages = range == ZERO || range == EMPTY ? 511 : 512;
+        fill(memory, pages, range + 1);
+        if (range == ZERO)
+            sink = memory[pages * PAGE]; /* Reading maps the zero page. */
+    }
+    (void)sink;
+    unsigned char *partner = offered(1);
+    memcpy(partner, ranges[MERGED] + 5 * PAGE, PAGE);
+    if (madvise(ranges[MERGED], HUGE, MADV_MERGEABLE))
+        end(FAILED, "madvise(MADV_MERGEABLE): %s", strerror(errno));
+    for (int pass = 0; pass < 8 && get("pages_sharing") < 1; pass++)
+        passes(1);
+    if (get("pages_sharing") != 1)
+        end(FAILED, "%ld pages merged instead of one", get("pages_sharing"));
+    for (int range = 0; range < RANGES; range++)
+        madvise(ranges[range], HUGE, MADV_HUGEPAGE);
+    walks();
+    unsigned strict = huge_ranges();
+    huge_set("max_ptes_shared", 256);
+    huge_set("max_ptes_none", 511);
+    walks();
+    unsigned usual = huge_ranges();
+    char one[128], other[128];
+    describe(one, sizeof one, strict);
+    describe(other, sizeof other, usual);
+    int is_so = strict == 1U << ORDINARY && usual == (1U << RANGES) - 1;
+    end(is_so ? REPRODUCED : NOT_REPRODUCED, "huge pages of ranges with, at 0 and 0: %s; at the defaults: %s", one, other);
+}
