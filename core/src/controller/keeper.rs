@@ -125,8 +125,12 @@ mod tests {
 
     #[test]
     fn a_kernel_without_the_files_is_no_error() {
-        let without =
-            Ksm { max_ptes_shared: Reading::Absent, max_ptes_none: Reading::Absent, run: Reading::Value(1), ..ksm() };
+        let without = Ksm {
+            max_ptes_shared: Reading::Absent,
+            max_ptes_none: Reading::Absent,
+            run: Reading::Value(1),
+            ..ksm()
+        };
         assert!(keeper(KEEP).settings(&without, &scanning()).is_empty());
     }
 

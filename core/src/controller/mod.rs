@@ -90,7 +90,14 @@ pub struct TickOutcome {
 impl<H: KsmHost> PolicyController<H> {
     /// Puts `policy` in charge of `host`.
     pub fn new(host: H, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
-        Self { host, policy, limits, history: PassHistory::default(), in_force: KnobSettings::none(), keeper: MergeKeeper::default() }
+        Self {
+            host,
+            policy,
+            limits,
+            history: PassHistory::default(),
+            in_force: KnobSettings::none(),
+            keeper: MergeKeeper::default(),
+        }
     }
 
     /// Sets the terms on which settings of khugepaged are held. Without any, they are left alone.

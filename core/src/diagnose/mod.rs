@@ -3,4 +3,4 @@
 mod host;
 pub mod process;
 
-pub use host::{DaemonPresence, Finding, HostCircumstances, Severity, diagnose};
+pub use host::{DaemonPresence, Finding, HostCircumstances, HugePageCircumstances, Severity, diagnose};

@@ -228,7 +228,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Creates a tree with a KSM directory of plain files.
+    /// Creates a tree with a KSM directory of plain files, and those of khugepaged that are named.
     pub(in super::super) fn tree(files: &[(&str, &str)]) -> TempDir {
         let tree = tempfile::tempdir().unwrap();
         put(tree.path(), files);
@@ -239,7 +239,10 @@ pub(super) mod tests {
         let ksm = tree.join("sys/kernel/mm/ksm");
         fs::create_dir_all(&ksm).unwrap();
         for (name, text) in files {
-            fs::write(ksm.join(name), text).unwrap();
+            let knob = name.parse::<Knob>().map(|knob| tree.join(knob.path().trim_start_matches('/')));
+            let path = knob.unwrap_or_else(|_| ksm.join(name));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
     }
 
@@ -253,6 +256,8 @@ pub(super) mod tests {
     /// Creates that tree's files.
     pub(in super::super) fn fill(tree: &Path) {
         let files = [
+            ("max_ptes_shared", "256\n"),
+            ("max_ptes_none", "511\n"),
             ("advisor_mode", "[none] scan-time\n"),
             ("advisor_max_cpu", "70\n"),
             ("advisor_min_pages_to_scan", "500\n"),

@@ -7,6 +7,7 @@
 mod equals;
 mod examine;
 mod host;
+mod huge_pages;
 mod intent;
 mod looks;
 mod pages;
@@ -14,5 +15,6 @@ mod patient;
 mod report;
 
 pub use examine::{ExaminationOptions, examine};
+pub use huge_pages::huge_page_circumstances;
 pub use patient::{ExaminationError, ExaminedProcess, find};
 pub use report::DoctorReport;

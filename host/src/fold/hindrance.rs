@@ -42,12 +42,19 @@ impl fmt::Display for FoldHindrance {
     }
 }
 
+fn release(root: &Root) -> String {
+    root.text("proc/sys/kernel/osrelease").value().map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// Returns true if the kernel of this host frees the zero subpages of a huge page that it splits. An unknown one may.
+pub fn frees_zeros(root: &Root) -> bool {
+    KernelVersion::parse(&release(root)).is_none_or(|version| version >= FREES_ZEROS)
+}
+
 /// Returns the reason why folding frees nothing on this host; `None` if it may.
 pub fn fold_hindrance(root: &Root) -> Option<FoldHindrance> {
-    let release = root.text("proc/sys/kernel/osrelease").value().cloned().unwrap_or_default();
-    let release = release.trim();
-    if KernelVersion::parse(release).is_some_and(|version| version < FREES_ZEROS) {
-        return Some(FoldHindrance::OldKernel(release.to_owned()));
+    if !frees_zeros(root) {
+        return Some(FoldHindrance::OldKernel(release(root)));
     }
     let enabled = root.text(format!("{HUGE_PAGES}/enabled"));
     match enabled.value() {

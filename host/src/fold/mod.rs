@@ -20,7 +20,7 @@ mod target;
 mod tests;
 
 pub use error::FoldError;
-pub use hindrance::{FoldHindrance, fold_hindrance, may_split};
+pub use hindrance::{FoldHindrance, fold_hindrance, frees_zeros, may_split};
 pub use pass::FoldSettings;
 pub use sample::HugePageSample;
 pub use tally::{FoldTally, LeftBytes};

@@ -16,9 +16,8 @@ pub(super) struct KsmDir {
 
 impl KsmDir {
     pub(super) fn new(root: &Root) -> Self {
-        let kept = |path: &'static str| {
-            (path, KeptFile::new(root, path.trim_start_matches('/'), TextEnd::ShortRead))
-        };
+        let kept =
+            |path: &'static str| (path, KeptFile::new(root, path.trim_start_matches('/'), TextEnd::ShortRead));
         Self { files: FIELDS.iter().map(|field| kept(field.source)).collect() }
     }
 

@@ -8,11 +8,18 @@ mod services;
 mod survey;
 mod tuned;
 
+use std::path::PathBuf;
+
 use ksmith_core::other_controllers::OtherController;
 
 use crate::root::Root;
 pub use processes::{ControllerProcess, find, find_certain};
 pub use survey::survey;
+
+/// Returns the file of tuned's active profile that names khugepaged's settings.
+pub fn file_with_khugepaged(root: &Root) -> Option<PathBuf> {
+    tuned::file_with_khugepaged(root)
+}
 
 /// Returns true if the controller of this row can be on this host: where two rows share a program, its package is
 /// installed.

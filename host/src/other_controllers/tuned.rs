@@ -21,6 +21,7 @@ const MODE: &str = "etc/tuned/profile_mode";
 const MOST_PROFILES: usize = 100;
 const MAIN: &str = "main";
 const SCRIPT: &str = "script.sh";
+const MAIN_FILE: &str = "tuned.conf";
 
 /// Returns the active profiles, if one of them or an included one touches KSM; otherwise the post-loaded one, if it
 /// does.
@@ -41,6 +42,29 @@ pub(super) fn profile_with_ksm(root: &Root) -> Option<TunedProfile> {
         (!profile.options.is_empty()).then_some(profile)
     };
     of_file(ACTIVE, false).or_else(|| of_file(POST_LOADED, true))
+}
+
+/// Returns the file of an active profile, or of an included one, that names khugepaged's settings.
+pub(super) fn file_with_khugepaged(root: &Root) -> Option<PathBuf> {
+    let mut waiting: Vec<String> = [ACTIVE, POST_LOADED]
+        .iter()
+        .flat_map(|file| root.text(file).value().map(|text| words(text)).unwrap_or_default())
+        .collect();
+    let mut seen = BTreeSet::new();
+    while let Some(name) = waiting.pop().filter(|_| seen.len() < MOST_PROFILES) {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        let Some((directory, text)) = profile(root, &name) else { continue };
+        let script = root.text(directory.join(SCRIPT)).value().cloned().unwrap_or_default();
+        for (file, text) in [(MAIN_FILE, &text), (SCRIPT, &script)] {
+            if lines(text).any(|line| line.contains("max_ptes_") || line.contains("khugepaged")) {
+                return Some(Path::new("/").join(&directory).join(file));
+            }
+        }
+        waiting.extend(includes(&text));
+    }
+    None
 }
 
 /// Returns the directory of the administrator's profiles. Since tuned 2.23 it is one of its own, as for the
@@ -90,7 +114,7 @@ fn profile(root: &Root, name: &str) -> Option<(PathBuf, String)> {
     }
     DIRECTORIES.iter().find_map(|directory| {
         let directory = Path::new(directory).join(name);
-        match root.text(directory.join("tuned.conf")) {
+        match root.text(directory.join(MAIN_FILE)) {
             Reading::Value(text) => Some((directory, text)),
             _ => None,
         }

@@ -67,7 +67,9 @@ impl DaemonArgs {
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
         let mut host = LiveHost::new(HostObserver::new(global.live_root()?), control);
         if self.dry_run {
-            let tick = PolicyController::new(host, policy, config.limits.clone()).tick();
+            let mut controller = PolicyController::new(host, policy, config.limits.clone());
+            controller.set_keep_terms(config.huge_pages.keep_terms(&global.live_root()?));
+            let tick = controller.tick();
             let (reason, knobs) = plan(&tick);
             if global.json {
                 print::json(&planned_turn(&reason, &knobs))?;

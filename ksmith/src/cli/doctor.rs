@@ -16,7 +16,7 @@ use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 use crate::exit;
 use crate::show::controllers;
 use ksmith_host::act::{KsmJournal, StateDir, UndoError};
-use ksmith_host::doctor::{ExaminationOptions, examine, find};
+use ksmith_host::doctor::{ExaminationOptions, examine, find, huge_page_circumstances};
 use ksmith_host::guests::{Guest, GuestTracker};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::other_controllers::survey;
@@ -125,6 +125,7 @@ pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
             Err(UndoError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
+        huge_pages: huge_page_circumstances(&root, config.huge_pages.keep),
         unreturned_guests: MemoryLedger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
         remaining_mergeable: guests

@@ -123,7 +123,8 @@ impl ScanProvider {
                     let control = control::take_control(global, false, false)?;
                     let mut host = LiveHost::new(HostObserver::new(Root::host()), control);
                     let limits = scan_limits(&config.limits, config.limits.max_cpu);
-                    let (before, after) = scan_directly(&mut host, PASSES.get(), limits, stop, |_, _, _| ())?;
+                    let keep = config.huge_pages.keep_terms(&Root::host());
+                    let (before, after) = scan_directly(&mut host, PASSES.get(), limits, keep, stop, |_, _, _| ())?;
                     host.control.restore()?;
                     let saved = |sample: &ksmith_core::sample::Sample| {
                         sample.ksm.saved_pages().saturating_mul(sample.page_size)

@@ -14,7 +14,7 @@ use ksmith_core::units::{Bytes, TimeSpan};
 use super::progress::{TickingProgress, TimeLeftEstimator, pages_left};
 use super::{CommandFailure, GlobalArgs, control, print};
 use crate::show::orders::PlannedScan;
-use ksmith_core::controller::PolicyController;
+use ksmith_core::controller::{KeepTerms, PolicyController};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{HostObserver, shows_mergeable};
 use ksmith_host::root::Root;
@@ -83,7 +83,8 @@ impl ScanArgs {
                         has_shown.set(true);
                     }
                 };
-                let done = scan_directly(&mut host, self.passes, limits, &interrupts, progress);
+                let keep = config.huge_pages.keep_terms(&Root::host());
+                let done = scan_directly(&mut host, self.passes, limits, keep, &interrupts, progress);
                 if has_shown.get() {
                     print::end_progress();
                 }
@@ -113,7 +114,9 @@ impl ScanArgs {
                 let host =
                     LiveHost::new(HostObserver::new(root), control::take_control(global, true, self.take_over)?);
                 let job = ScanJob::all_pages(self.passes);
-                let tick = PolicyController::new(host, Box::new(OnDemandPolicy::new(job)), limits).tick();
+                let mut controller = PolicyController::new(host, Box::new(OnDemandPolicy::new(job)), limits);
+                controller.set_keep_terms(config.huge_pages.keep_terms(&Root::host()));
+                let tick = controller.tick();
                 if shows_mergeable(&Root::host()) && nothing_to_scan(&tick.sample) {
                     return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
                 }
@@ -187,12 +190,14 @@ pub(super) fn scan_directly(
     host: &mut LiveHost,
     passes: u64,
     limits: PolicyLimits,
+    keep: KeepTerms,
     interrupts: &Receiver<Signal>,
     mut progress: impl FnMut(&str, &Sample, &Sample),
 ) -> anyhow::Result<(Sample, Sample)> {
     let shows_mergeable = shows_mergeable(&Root::host());
     let mut controller =
         PolicyController::new(host, Box::new(OnDemandPolicy::new(ScanJob::all_pages(passes))), limits);
+    controller.set_keep_terms(keep);
     let mut first = None;
     loop {
         let tick = controller.tick();

@@ -197,7 +197,15 @@ fn write_processes(status: &StatusReport, width: Option<usize>, page: &mut TextP
 
 /// Returns the settings that this kernel has, in the kernel's own words.
 fn settings(status: &StatusReport) -> String {
-    let shown = ["pages_to_scan", "sleep_millisecs", "smart_scan", "use_zero_pages", "advisor_mode"];
+    let shown = [
+        "pages_to_scan",
+        "sleep_millisecs",
+        "smart_scan",
+        "use_zero_pages",
+        "advisor_mode",
+        "max_ptes_shared",
+        "max_ptes_none",
+    ];
     let entries = status.sample.ksm.entries().filter(|(field, _)| shown.contains(&field.name));
     let words = entries.filter_map(|(field, reading)| {
         let is_leased = matches!(reading.value()?, kernel::KsmValue::Unsigned(value) if is_leased(*value));

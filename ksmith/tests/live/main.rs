@@ -28,6 +28,7 @@ mod guests;
 mod guests_daemon;
 mod guests_descriptors;
 mod guided;
+mod huge_pages;
 mod lab;
 mod lab_run;
 mod lease;

@@ -30,6 +30,12 @@ if [ -e /sys/kernel/mm/ksm/run ]; then
     cd - > /dev/null
     mount --bind /run/ksmith/ksm /sys/kernel/mm/ksm
 fi
+khugepaged=/sys/kernel/mm/transparent_hugepage/khugepaged
+if [ -e $khugepaged/max_ptes_none ]; then
+    mkdir /run/ksmith/khugepaged
+    cp $khugepaged/* /run/ksmith/khugepaged
+    mount --bind /run/ksmith/khugepaged $khugepaged
+fi
 exec \"$@\"";
 
 /// Runs a test's body in a process of its own, for it counts descriptors or threads, lowers limits or has PIDs reused.
@@ -37,7 +43,7 @@ pub fn in_own_process<F: FnOnce()>(body: F) {
     again::<F>(body, &[]);
 }
 
-/// Runs a test's body among processes of its own and with files of KSM and ksmith of its own: it needs no KSM, and no other
+/// Runs a test's body among processes of its own and with files of KSM, khugepaged and ksmith of its own: it needs no KSM, and no other
 /// test reaches the monitors of its guests. Without the rights for that the test ends having shown nothing, which is said
 /// loudly.
 pub fn on_own_host<F: FnOnce()>(body: F) {

@@ -1,18 +1,21 @@
-//! KSM's settings for a test: the kernel's defaults while it runs, and what was there before put back afterwards.
+//! The settings of KSM and khugepaged for a test: the kernel's defaults while it runs, and what was there before put back afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use ksmith_core::knobs::Knob;
 use ksmith_core::sample::ProcessId;
 use ksmith_host::act::KsmJournal;
 use ksmith_host::undo::StateDir;
 
-use super::{KSM, UNDO};
+use super::UNDO;
 
 /// Settings in the order in which they can be written back, after the advisor was switched off and nothing is merged.
-const KNOBS: [&str; 13] = [
+const KNOBS: [&str; 15] = [
+    "max_ptes_shared",
+    "max_ptes_none",
     "advisor_mode",
     "advisor_max_cpu",
     "advisor_min_pages_to_scan",
@@ -28,8 +31,10 @@ const KNOBS: [&str; 13] = [
     "run",
 ];
 
-/// The kernel's defaults (`mm/ksm.c`) of what the tests rely on.
-const DEFAULTS: [(&str, &str); 8] = [
+/// The kernel's defaults (`mm/ksm.c`, `mm/khugepaged.c`) of what the tests rely on.
+const DEFAULTS: [(&str, &str); 10] = [
+    ("max_ptes_shared", "256"),
+    ("max_ptes_none", "511"),
     ("run", "0"),
     ("pages_to_scan", "100"),
     ("sleep_millisecs", "20"),
@@ -89,10 +94,14 @@ impl Drop for SavedSettings {
     }
 }
 
+fn path(knob: &str) -> &'static str {
+    knob.parse().map(Knob::path).expect("a knob")
+}
+
 /// Writes all settings after everything was unmerged, without which some can't be written.
 fn write_all(settings: &Settings) {
     let write = |knob: &str, text: &str| {
-        let _ = fs::write(Path::new(KSM).join(knob), text);
+        let _ = fs::write(path(knob), text);
     };
     write("run", "2");
     write("advisor_mode", "none");
@@ -129,7 +138,7 @@ pub fn not_default(settings: &Settings) -> Vec<&'static str> {
 /// The settings as they are.
 pub fn now() -> Settings {
     let text = |knob: &&'static str| {
-        let text = fs::read_to_string(Path::new(KSM).join(knob)).ok()?;
+        let text = fs::read_to_string(path(knob)).ok()?;
         // The advisor's mode is shown as a list with the chosen one in brackets.
         let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(mode, _)| mode);
         Some((*knob, chosen.unwrap_or(&text).trim().to_owned()))

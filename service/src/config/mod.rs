@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use ksmith_core::balance::BalanceConfig;
 use ksmith_core::contradiction::Contradiction;
+use ksmith_core::controller::KeepTerms;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits, PruneLimits};
 use ksmith_core::field::KernelVersion;
@@ -32,6 +33,7 @@ use crate::sketcher::SketchConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
 use ksmith_host::bad_file::{BadFile, read_text};
+use ksmith_host::fold::frees_zeros;
 use ksmith_host::guests::LibvirtUri;
 use ksmith_host::root::Root;
 
@@ -64,8 +66,32 @@ pub struct Config {
     pub sketch: SketchConfig,
     /// The folding of zero pages, and its cost limits.
     pub fold: FoldConfig,
+    /// khugepaged, which puts split huge pages together again.
+    pub huge_pages: HugePagesConfig,
     /// Notifications of alarms to an operator.
     pub notify: NotifyConfig,
+}
+
+/// The table `[huge_pages]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HugePagesConfig {
+    /// True to hold khugepaged's `max_ptes_shared` and `max_ptes_none` at 0 once pages merge, and to restore them at
+    /// the end; false never to touch them.
+    pub keep: bool,
+}
+
+impl Default for HugePagesConfig {
+    fn default() -> Self {
+        Self { keep: true }
+    }
+}
+
+impl HugePagesConfig {
+    /// Returns the terms on which khugepaged's settings are held on this host.
+    pub fn keep_terms(&self, root: &Root) -> KeepTerms {
+        KeepTerms { keep: self.keep, splits_free_zeros: frees_zeros(root) }
+    }
 }
 
 /// The table `[guests]`.

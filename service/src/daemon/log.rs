@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::controller::TickOutcome;
+use ksmith_core::controller::{KEEPS_MERGES, TickOutcome};
 use ksmith_core::printable::OneLine;
 use ksmith_core::sample::{GivenUp, GivenUpList};
 use ksmith_core::units::TimeSpan;
@@ -31,11 +31,17 @@ impl<H: DaemonHost> Daemon<H> {
             // These two move with the load, many times a minute.
             if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
                 debug!("{change} ({reason})");
+            } else if change.starts_with("max_ptes_") {
+                info!("{change} ({KEEPS_MERGES})");
             } else {
                 info!("{change} ({reason})");
             }
         }
         let before = self.last.as_ref();
+        let known = before.map_or(&[][..], |before| &before.unkept);
+        for error in tick.unkept.iter().filter(|error| !known.contains(error)) {
+            warn!("khugepaged may undo what is merged: {error}");
+        }
         // An error that persists is logged once, not at every turn.
         let known = before.map_or(&[][..], |before| &before.applied.errors);
         for error in tick.applied.errors.iter().filter(|error| !known.contains(error)) {

@@ -70,6 +70,7 @@ impl<H: DaemonHost> Daemon<H> {
             history,
             sketch,
             fold,
+            huge_pages,
             notify,
         } = self.config.clone();
         let OptinConfig { socket, group, cpu_seconds_per_hour, passes_per_hour, max_cpu, worth_permille } = optin;
@@ -110,6 +111,10 @@ impl<H: DaemonHost> Daemon<H> {
             if let Some(notifier) = &mut self.notifier {
                 notifier.configure(notify);
             }
+        }
+        if apply("huge_pages", huge_pages != old.huge_pages) {
+            let terms = huge_pages.keep_terms(self.controller.host().root());
+            self.controller.set_keep_terms(terms);
         }
         let has_new_fold = fold != old.fold;
         let is_busy = self.folder.as_mut().filter(|_| has_new_fold).is_some_and(|folder| !folder.configure(fold));

@@ -46,7 +46,8 @@ impl<H: DaemonHost> Daemon<H> {
         config.check_kernel(&root)?;
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
-        let controller = PolicyController::new(host, config.policy()?, config.limits.clone());
+        let mut controller = PolicyController::new(host, config.policy()?, config.limits.clone());
+        controller.set_keep_terms(config.huge_pages.keep_terms(&root));
         let budget = UserBudgets::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);
         let alarms = AlarmTracker::new(config.notify.profit_after());
         Ok(Self {

@@ -48,6 +48,7 @@ fn turn(at: u64, state: &'static str) -> TickOutcome {
         sample: Sample { at: Duration::from_secs(at), page_size: 4096, ..Sample::default() },
         decision: PolicyDecision::new(KnobSettings::none(), reason, Duration::from_secs(1)),
         applied: ApplyOutcome::default(),
+        unkept: Vec::new(),
         foreign: Vec::new(),
     }
 }

@@ -1,12 +1,15 @@
 //! Diagnosis of KSM on this host: findings with their evidence and their remedy.
 
 mod domains;
+mod huge_pages;
 mod ksmith;
 mod memory;
 mod others;
 mod scanning;
 
 use serde::Serialize;
+
+pub use self::huge_pages::HugePageCircumstances;
 
 use crate::field::KernelVersion;
 use crate::other_controllers::{FoundController, name::UKSM};
@@ -73,6 +76,8 @@ pub struct HostCircumstances {
     pub guarded: Option<String>,
     /// The fault of a damaged journal. No ksmith starts beside it.
     pub damaged_journal: Option<String>,
+    /// The state of transparent huge pages.
+    pub huge_pages: HugePageCircumstances,
     /// The number of guests with less memory than their whole and no daemon to give it back.
     pub unreturned_guests: usize,
 }
@@ -94,6 +99,9 @@ pub fn diagnose(sample: &Sample, circumstances: &HostCircumstances) -> Vec<Findi
         memory::chains(sample),
         memory::zero_pages(sample),
         memory::folding(sample),
+        huge_pages::undone(sample, circumstances),
+        huge_pages::other_writer(circumstances),
+        huge_pages::damon(sample, circumstances),
         scanning::sparse_giants(sample, circumstances),
         ksmith::unrestored(circumstances),
         domains::side_channel(circumstances),

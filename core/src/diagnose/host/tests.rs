@@ -174,3 +174,75 @@ fn problems_come_first() {
     let findings = diagnose(&sample, &HostCircumstances { others, ..HostCircumstances::default() });
     assert_eq!(findings.iter().map(|f| f.code).collect::<Vec<_>>(), ["switched-off", "advisor"]);
 }
+
+/// khugepaged with the kernel's defaults, beside a ksmith that may keep what is merged.
+fn with_khugepaged(sample: &mut Sample, circumstances: &mut HostCircumstances) {
+    sample.ksm.max_ptes_shared = Reading::Value(256);
+    sample.ksm.max_ptes_none = Reading::Value(511);
+    circumstances.huge_pages =
+        HugePageCircumstances { khugepaged: true, keep: true, ..HugePageCircumstances::default() };
+}
+
+#[test]
+fn merges_that_khugepaged_undoes_are_named_unless_a_daemon_keeps_them() {
+    let with = |change: &dyn Fn(&mut Sample, &mut HostCircumstances)| {
+        found(|sample, circumstances| {
+            with_khugepaged(sample, circumstances);
+            change(sample, circumstances);
+        })
+    };
+    assert_eq!(with(&|_, _| ()), ["huge-pages"]);
+    let kept: [&dyn Fn(&mut Sample, &mut HostCircumstances); 6] = [
+        &|_, about| about.daemon = DaemonPresence::Present,
+        &|_, about| about.huge_pages.khugepaged = false,
+        &|sample, _| {
+            (sample.ksm.max_ptes_shared, sample.ksm.max_ptes_none) = (Reading::Value(0), Reading::Value(0))
+        },
+        &|sample, _| sample.ksm.max_ptes_shared = Reading::Absent,
+        &|sample, _| sample.ksm.pages_sharing = Reading::Value(0),
+        &|_, about| about.huge_pages = HugePageCircumstances::default(),
+    ];
+    for (index, change) in kept.iter().enumerate() {
+        assert!(!with(change).contains(&"huge-pages"), "{index}");
+    }
+    let refused = with(&|_, about| (about.daemon, about.huge_pages.keep) = (DaemonPresence::Present, false));
+    assert_eq!(refused, ["huge-pages"], "a daemon that may not keep them");
+}
+
+#[test]
+fn the_remedy_for_khugepaged_is_the_one_that_is_left() {
+    let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
+    with_khugepaged(&mut sample, &mut circumstances);
+    circumstances.huge_pages.shrink_underused = true;
+    let told = diagnose(&sample, &circumstances);
+    for part in ["256 shared and 511 empty", "max_ptes_shared, max_ptes_none", "3.91 MiB"] {
+        assert!(told[0].what.contains(part), "{part}: {}", told[0].what);
+    }
+    assert!(told[0].remedy.contains("ksmith set max_ptes_shared=0"), "{}", told[0].remedy);
+    assert!(told[0].remedy.contains("shrink_underused"), "{}", told[0].remedy);
+    circumstances.huge_pages.keep = false;
+    sample.ksm.pages_sharing = Reading::Value(0);
+    let told = diagnose(&sample, &circumstances);
+    let told = told.iter().find(|finding| finding.code == "huge-pages").unwrap();
+    assert!(told.severity == Severity::Note && told.what.ends_with("is lost again"), "{}", told.what);
+    assert!(told.remedy.starts_with("keep = true in [huge_pages]"), "{}", told.remedy);
+}
+
+#[test]
+fn who_else_writes_or_makes_huge_pages_is_named_with_the_winner() {
+    let about = |change: &dyn Fn(&mut HugePageCircumstances)| {
+        let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
+        with_khugepaged(&mut sample, &mut circumstances);
+        circumstances.daemon = DaemonPresence::Present;
+        change(&mut circumstances.huge_pages);
+        diagnose(&sample, &circumstances)
+    };
+    let tuned = about(&|huge| huge.tuned_file = Some("/etc/tuned/rt/tuned.conf".into()));
+    assert!(tuned[0].what.contains("/etc/tuned/rt/tuned.conf"), "{}", tuned[0].what);
+    assert!(tuned[0].remedy.contains("sets max_ptes_shared and max_ptes_none back"), "{}", tuned[0].remedy);
+    let hugepage = about(&|huge| huge.damon_action = Some("hugepage".into()));
+    assert!(hugepage[0].remedy.contains("keep = true"), "{}", hugepage[0].remedy);
+    let collapse = about(&|huge| huge.damon_action = Some("collapse".into()));
+    assert!(collapse[0].what.contains("whatever max_ptes_shared says"), "{}", collapse[0].what);
+    assert!(about(&|_| ()).is_empty());
+}

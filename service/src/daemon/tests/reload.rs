@@ -89,6 +89,7 @@ fn each_table_that_changes_is_applied_or_said_to_need_a_restart() {
             "history" => ("max_mib = 99", false),
             "sketch" => ("every_minutes = 99", false),
             "fold" => ("max_cpu_percent = 1.0", true),
+            "huge_pages" => ("keep = false", true),
             "notify" => ("profit_minutes = 5", true),
             other => panic!("no key of [{other}] is tried: name one"),
         };

@@ -61,6 +61,14 @@ const FILES: [(&str, &str); 13] = [
     ("run", "1\n"),
 ];
 
+const KHUGEPAGED: &str = "sys/kernel/mm/transparent_hugepage/khugepaged";
+
+/// khugepaged's `max_ptes_shared` and `max_ptes_none`.
+fn khugepaged(root: &Path) -> [String; 2] {
+    ["max_ptes_shared", "max_ptes_none"]
+        .map(|name| fs::read_to_string(root.join(KHUGEPAGED).join(name)).unwrap().trim().to_owned())
+}
+
 fn ksm(root: &Path, name: &str) -> String {
     fs::read_to_string(root.join("sys/kernel/mm/ksm").join(name)).unwrap().trim().to_owned()
 }
@@ -72,6 +80,9 @@ fn make_tree(root: &Path) {
     for (name, text) in FILES {
         fs::write(directory.join(name), text).unwrap();
     }
+    fs::create_dir_all(root.join(KHUGEPAGED)).unwrap();
+    fs::write(root.join(KHUGEPAGED).join("max_ptes_shared"), "200\n").unwrap();
+    fs::write(root.join(KHUGEPAGED).join("max_ptes_none"), "511\n").unwrap();
 }
 
 fn host(root: &Path, dry_run: bool) -> LiveHost {
@@ -125,4 +136,65 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     assert_eq!(knobs.to_string(), "pages_to_scan=321 run=0", "{reason}");
     assert_eq!((ksm(scene.root(), "run").as_str(), ksm(scene.root(), "pages_to_scan").as_str()), ("1", "100"));
     assert!(!scene.root().join("run").exists());
+}
+
+/// Runs a daemon that has ksmd scan, over a tree. Returns it at its end, before it restores.
+fn scanning_daemon(scene: &DaemonScene) -> crate::daemon::EndedDaemon<LiveHost> {
+    let config = scene.source.load().unwrap();
+    let daemon = Daemon::new(host(scene.root(), false), EndsAtOnce { panics: false }, config, scene.source.clone());
+    daemon.unwrap().run(|_| Ok(())).unwrap()
+}
+
+fn scanning(more: &str) -> String {
+    HELD.replace("run = 0", "run = 1, advisor_mode = \"none\"") + more
+}
+
+#[test]
+fn khugepaged_is_held_while_ksmd_scans_and_restored_at_the_end() {
+    let scene = DaemonScene::new(&scanning(""));
+    make_tree(scene.root());
+    let ended = scanning_daemon(&scene);
+    assert_eq!(khugepaged(scene.root()), ["0", "0"]);
+    let journal = fs::read_to_string(scene.root().join("run/ksmith/undo.json")).unwrap();
+    assert!(journal.contains("max_ptes_shared") && journal.contains("\"200\""), "{journal}");
+    let notes = ended.restore().unwrap();
+    assert!(notes.contains(&"restored max_ptes_shared 0 -> 200".to_owned()), "{notes:?}");
+    assert_eq!(khugepaged(scene.root()), ["200", "511"]);
+}
+
+#[test]
+fn a_killed_daemons_hold_is_restored_from_its_journal_but_for_anothers_value() {
+    let scene = DaemonScene::new(&scanning(""));
+    make_tree(scene.root());
+    std::mem::forget(scanning_daemon(&scene));
+    fs::write(scene.root().join(KHUGEPAGED).join("max_ptes_none"), "64\n").unwrap();
+    // The dead daemon's lock went with its process.
+    let root = Root::at(scene.root());
+    let journal = ksmith_host::act::KsmJournal::open(&StateDir::from_root(&root)).unwrap();
+    let mut writer = ksmith_host::act::KnobWriter::new(&root, false).with_journal(journal);
+    let outcome = ksmith_host::act::restore(&mut writer, true).unwrap();
+    assert_eq!(khugepaged(scene.root()), ["200", "64"]);
+    assert!(
+        outcome.notes.iter().any(|note| note.starts_with("max_ptes_none is 64 by another program")),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn khugepaged_is_left_alone_where_nothing_merges_or_it_may_not_be_held() {
+    for (config, files) in
+        [(HELD.to_owned(), true), (scanning("[huge_pages]\nkeep = false\n"), true), (scanning(""), false)]
+    {
+        let scene = DaemonScene::new(&config);
+        make_tree(scene.root());
+        if !files {
+            fs::remove_dir_all(scene.root().join("sys/kernel/mm/transparent_hugepage")).unwrap();
+        }
+        let ended = scanning_daemon(&scene);
+        if files {
+            assert_eq!(khugepaged(scene.root()), ["200", "511"], "{config}");
+        }
+        ended.restore().unwrap();
+        assert_eq!(scene.root().join(KHUGEPAGED).exists(), files, "nothing is made");
+    }
 }

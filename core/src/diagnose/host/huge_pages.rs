@@ -1,0 +1,93 @@
+//! khugepaged, which puts huge pages together again that ksmd has split, and what else bears on it.
+
+use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
+use crate::sample::Sample;
+use crate::units::Bytes;
+
+/// The state of transparent huge pages and of what makes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HugePageCircumstances {
+    /// True if khugepaged runs: `transparent_hugepage/enabled` is `always` or `madvise`.
+    pub khugepaged: bool,
+    /// False if `[huge_pages] keep` is: then ksmith never touches khugepaged's settings.
+    pub keep: bool,
+    /// True if the kernel splits underused huge pages when memory is short (`shrink_underused`, 6.12).
+    pub shrink_underused: bool,
+    /// The file of tuned's active profile that names khugepaged's settings.
+    pub tuned_file: Option<String>,
+    /// The action of a running DAMON scheme that makes huge pages: `hugepage` or `collapse`.
+    pub damon_action: Option<String>,
+}
+
+/// The value of `max_ptes_none` with which `shrink_underused` has no effect (`thp_underused` in `mm/huge_memory.c`).
+const NONE_IS_UNDERUSED: u64 = 511;
+
+/// khugepaged undoes merging, and nothing holds it.
+pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
+    let huge = &circumstances.huge_pages;
+    let shared = sample.ksm.max_ptes_shared.get()?;
+    let none = sample.ksm.max_ptes_none.get()?;
+    let is_kept = huge.keep && circumstances.daemon != DaemonPresence::Absent;
+    if !huge.khugepaged || (shared, none) == (0, 0) || is_kept {
+        return None;
+    }
+    let saved = sample.ksm.saved_pages().saturating_mul(sample.page_size);
+    if saved == 0 && huge.keep {
+        return None;
+    }
+    let at_stake = match saved {
+        0 => "what merges in such memory is lost again".to_owned(),
+        saved => {
+            format!("what of the {} saved lies in such memory is lost, and no counter shows it", Bytes::from(saved))
+        }
+    };
+    let what = format!(
+        "khugepaged undoes merges in memory with huge pages: it puts ranges with up to {shared} shared and {none} empty \
+         pages together again (max_ptes_shared, max_ptes_none); {at_stake}"
+    );
+    let mut remedy = match huge.keep {
+        true => "`ksmith daemon` holds both at 0 while it is in control; for good: `ksmith set max_ptes_shared=0 max_ptes_none=0`",
+        false => "keep = true in [huge_pages] of /etc/ksmith.toml holds both at 0 while ksmith is in control",
+    }
+    .to_owned();
+    if huge.shrink_underused && none >= NONE_IS_UNDERUSED {
+        remedy
+            .push_str("; max_ptes_none=0 also lets shrink_underused free zeros in huge pages when memory is short");
+    }
+    Some(finding("huge-pages", if saved > 0 { Severity::Warning } else { Severity::Note }, what, remedy))
+}
+
+/// A profile of tuned writes the settings that the daemon holds.
+pub(super) fn other_writer(circumstances: &HostCircumstances) -> Option<Finding> {
+    let HugePageCircumstances { tuned_file: Some(file), keep: true, .. } = &circumstances.huge_pages else {
+        return None;
+    };
+    Some(finding(
+        "huge-pages-writer",
+        Severity::Note,
+        format!(
+            "tuned writes khugepaged's settings when it applies its profile, at boot and when it stops ({file})"
+        ),
+        "the daemon sets max_ptes_shared and max_ptes_none back at its next turn; leave them out of the profile, or set \
+         keep = false in [huge_pages] to have tuned win",
+    ))
+}
+
+/// DAMON makes huge pages where pages are merged.
+pub(super) fn damon(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
+    let action = circumstances.huge_pages.damon_action.as_deref()?;
+    let is_merged = sample.ksm.saved_pages() > 0;
+    let (what, remedy) = match action {
+        "collapse" => (
+            "a DAMON scheme with the action collapse makes huge pages of hot memory whatever max_ptes_shared says, and \
+             undoes merges there",
+            "leave memory with merged pages out of the scheme (its filters and target regions), or stop it",
+        ),
+        _ => (
+            "a DAMON scheme with the action hugepage offers hot memory to khugepaged, which undoes merges there unless \
+             max_ptes_shared is 0",
+            "keep = true in [huge_pages] holds it at 0 while ksmith is in control; nothing else is to be done",
+        ),
+    };
+    is_merged.then(|| finding("damon-huge-pages", Severity::Note, what, remedy))
+}
