@@ -66,7 +66,7 @@ pub struct Config {
     pub sketch: SketchConfig,
     /// The folding of zero pages, and its cost limits.
     pub fold: FoldConfig,
-    /// khugepaged, which puts split huge pages together again.
+    /// The hold on khugepaged, which puts split huge pages together again.
     pub huge_pages: HugePagesConfig,
     /// Notifications of alarms to an operator.
     pub notify: NotifyConfig,

@@ -1,4 +1,4 @@
-//! khugepaged, which puts huge pages together again that ksmd has split, and what else bears on it.
+//! The fight of khugepaged against merging: it puts huge pages together again that ksmd has split.
 
 use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
 use crate::sample::Sample;
