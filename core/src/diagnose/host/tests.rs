@@ -175,6 +175,9 @@ fn problems_come_first() {
     assert_eq!(findings.iter().map(|f| f.code).collect::<Vec<_>>(), ["switched-off", "advisor"]);
 }
 
+/// A change to a host.
+type HostChange<'a> = &'a dyn Fn(&mut Sample, &mut HostCircumstances);
+
 /// khugepaged with the kernel's defaults, beside a ksmith that may keep what is merged.
 fn with_khugepaged(sample: &mut Sample, circumstances: &mut HostCircumstances) {
     sample.ksm.max_ptes_shared = Reading::Value(256);
@@ -185,14 +188,14 @@ fn with_khugepaged(sample: &mut Sample, circumstances: &mut HostCircumstances) {
 
 #[test]
 fn merges_that_khugepaged_undoes_are_named_unless_a_daemon_keeps_them() {
-    let with = |change: &dyn Fn(&mut Sample, &mut HostCircumstances)| {
+    let with = |change: HostChange<'_>| {
         found(|sample, circumstances| {
             with_khugepaged(sample, circumstances);
             change(sample, circumstances);
         })
     };
     assert_eq!(with(&|_, _| ()), ["huge-pages"]);
-    let kept: [&dyn Fn(&mut Sample, &mut HostCircumstances); 6] = [
+    let kept: [HostChange<'_>; 6] = [
         &|_, about| about.daemon = DaemonPresence::Present,
         &|_, about| about.huge_pages.khugepaged = false,
         &|sample, _| {
