@@ -3,25 +3,33 @@
 //! The kernel's own figures per process do not add up: `ksm_merging_pages` summed over processes is
 //! `pages_shared + pages_sharing`, because the frame that is kept counts in every process that maps it. So
 //! the host's saving is apportioned by each process's share in what is merged, to the page.
+//!
+//! The counters are an upper bound: they do not notice that a page is un-merged before ksmd visits it. Where a process's
+//! page tables were read ([`MergeReading`](crate::sample::MergeReading)), its part is what they say, and the host's is
+//! the sum of the parts, at most the counters.
 
 use serde::Serialize;
 
 use crate::kernel::RMAP_ITEM_BYTES;
-use crate::sample::Sample;
+use crate::sample::{ProcessSample, Sample};
 
 /// The memory that merging saves and costs on a host at one moment, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct HostTotals {
-    /// Memory not needed because pages are merged: (`pages_sharing` + `ksm_zero_pages`) x page size.
+    /// Memory not needed because pages are merged or zeros were freed: merged pages less the frames that are kept, zero
+    /// pages of KSM, and `folded_bytes`.
     pub saved_bytes: u64,
+    /// The part of `saved_bytes` that only KSM's counters say. It is an upper bound.
+    pub unverified_bytes: u64,
+    /// Memory in huge pages, of the processes whose page tables were read; `None` if there are none.
+    pub huge_bytes: Option<u64>,
     /// KSM's reverse mappings: 64 bytes for each page that it tracks.
     pub overhead_bytes: u64,
     /// Saved less overhead: negative when KSM costs memory.
     pub profit_bytes: i64,
-    /// Zeros that folding returned, not part of `saved_bytes`. 0 where no process was examined.
+    /// The part of `saved_bytes` that splits of huge pages have freed. 0 where no process was examined.
     pub folded_bytes: u64,
-    /// Memory that the host would need if every merged page and every folded zero were written to: saved and folded
-    /// bytes.
+    /// Memory that the host would need if every merged page and every folded zero were written to: the saved bytes.
     pub exposure_bytes: u64,
     /// Memory that the host has to cover the exposure, free swap included; `None` where /proc/meminfo fails.
     pub headroom_bytes: Option<u64>,
@@ -32,19 +40,23 @@ pub struct HostTotals {
 impl HostTotals {
     /// Computes the host's totals.
     pub fn from_sample(sample: &Sample) -> Self {
-        let saved_bytes = sample.ksm.saved_pages().saturating_mul(sample.page_size);
+        let parts = SavingParts::from_sample(sample);
+        let folded_bytes = parts.folded_bytes();
+        let saved_bytes = parts.ksm_pages().saturating_mul(sample.page_size).saturating_add(folded_bytes);
+        let huge = sample.processes.iter().filter_map(|process| Some(process.merge_reading?.huge_bytes));
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
-        let folded_bytes = sample.folded_bytes.unwrap_or(0);
         let headroom_bytes = sample
             .memory
             .value()
             .and_then(|memory| Some(memory.obtainable()?.saturating_add(memory.swap_free.unwrap_or(0))));
         Self {
             saved_bytes,
+            unverified_bytes: parts.unverified_pages.saturating_mul(sample.page_size),
+            huge_bytes: huge.reduce(u64::saturating_add),
             overhead_bytes,
             profit_bytes: difference(saved_bytes, overhead_bytes),
             folded_bytes,
-            exposure_bytes: saved_bytes.saturating_add(folded_bytes),
+            exposure_bytes: saved_bytes,
             headroom_bytes,
             is_unknown: !sample.ksm.shows_savings(),
         }
@@ -69,29 +81,100 @@ pub struct ProcessShare {
     pub is_unknown: bool,
 }
 
+/// The parts of what the host saves: one for each process, in the order of the sample, and one that can't be
+/// attributed.
+#[derive(Debug, Default)]
+struct SavingParts {
+    /// Pages saved by merging.
+    merged: (Vec<u64>, u64),
+    /// Zero pages of KSM.
+    zero: (Vec<u64>, u64),
+    /// Bytes freed by splits.
+    folded: (Vec<u64>, u64),
+    /// The part of the pages saved by merging that was read in no page tables.
+    unverified_pages: u64,
+}
+
+impl SavingParts {
+    fn from_sample(sample: &Sample) -> Self {
+        let merging: Vec<u64> = sample.processes.iter().map(|p| p.merging_pages()).collect();
+        let zero: Vec<u64> = sample.processes.iter().map(|p| p.zero_pages()).collect();
+        let folded: Vec<u64> = sample.processes.iter().map(|p| p.folded_bytes.unwrap_or(0)).collect();
+        let shared = sample.ksm.pages_shared.get().unwrap_or(0);
+        let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
+        let mapped = shared.saturating_add(sharing);
+        let counted = apportion(sharing, &merging, hidden(sample, mapped, &merging));
+        let (merged, unverified_pages) = correct(sample, counted, shared, sharing);
+        let zero_total = sample.ksm.zero_pages();
+        let examined = folded.iter().copied().fold(0, u64::saturating_add);
+        let folded_rest = sample.folded_bytes.unwrap_or(0).saturating_sub(examined);
+        Self {
+            merged,
+            zero: apportion(zero_total, &zero, hidden(sample, zero_total, &zero)),
+            folded: (folded, folded_rest),
+            unverified_pages,
+        }
+    }
+
+    /// Returns the pages that KSM saves, zero pages included.
+    fn ksm_pages(&self) -> u64 {
+        sum(&self.merged).saturating_add(sum(&self.zero))
+    }
+
+    /// Returns the bytes that splits have freed.
+    fn folded_bytes(&self) -> u64 {
+        sum(&self.folded)
+    }
+}
+
+fn sum((parts, rest): &(Vec<u64>, u64)) -> u64 {
+    parts.iter().copied().fold(*rest, u64::saturating_add)
+}
+
+/// Replaces the parts that the counters give by those of the page tables, where they were read. Returns the parts, and
+/// the pages among them that were not read. The sum does not exceed `sharing`.
+fn correct(sample: &Sample, counted: (Vec<u64>, u64), shared: u64, sharing: u64) -> ((Vec<u64>, u64), u64) {
+    let (counted, rest) = counted;
+    let mut unread = rest;
+    let part = |(process, counted): (&ProcessSample, u64)| match &process.merge_reading {
+        Some(reading) => reading.saved_now(process.merging_pages(), shared, sharing),
+        None => {
+            unread = unread.saturating_add(counted);
+            counted
+        }
+    };
+    let parts: Vec<u64> = sample.processes.iter().zip(counted).map(part).collect();
+    let corrected = (parts, rest);
+    let total = sum(&corrected);
+    if total <= sharing {
+        return (corrected, unread);
+    }
+    (apportion(sharing, &corrected.0, rest), unread.min(sharing))
+}
+
+/// Returns the pages that KSM saves, zero pages included: by the page tables that were read, and else by the counters.
+pub fn saved_pages(sample: &Sample) -> u64 {
+    SavingParts::from_sample(sample).ksm_pages()
+}
+
 /// Computes each process's share, in the order of `sample.processes`, and the bytes that can't be attributed because
 /// some processes hide their figures. Together they are exactly the host's `saved_bytes`.
 pub fn shares(sample: &Sample) -> (Vec<ProcessShare>, u64) {
     let page = sample.page_size;
-    let merging: Vec<u64> = sample.processes.iter().map(|p| p.merging_pages()).collect();
-    let zero: Vec<u64> = sample.processes.iter().map(|p| p.zero_pages()).collect();
-    let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
-    let mapped = sample.ksm.pages_shared.get().unwrap_or(0).saturating_add(sharing);
-    let (merged_saved, merged_rest) = apportion(sharing, &merging, hidden(sample, mapped, &merging));
-    let zero_total = sample.ksm.zero_pages();
-    let (zero_saved, zero_rest) = apportion(zero_total, &zero, hidden(sample, zero_total, &zero));
-
-    let shares = sample.processes.iter().enumerate().map(|(i, process)| {
-        let saved_bytes = merged_saved[i].saturating_add(zero_saved[i]).saturating_mul(page);
+    let parts = SavingParts::from_sample(sample);
+    let each = parts.merged.0.iter().zip(&parts.zero.0).zip(&parts.folded.0);
+    let shares = sample.processes.iter().zip(each).map(|(process, ((merged, zero), folded))| {
+        let saved_bytes = merged.saturating_add(*zero).saturating_mul(page).saturating_add(*folded);
         let overhead = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
         ProcessShare {
-            merged_bytes: merging[i].saturating_add(zero[i]).saturating_mul(page),
+            merged_bytes: process.merging_pages().saturating_add(process.zero_pages()).saturating_mul(page),
             saved_bytes,
             profit_bytes: difference(saved_bytes, overhead),
             is_unknown: !sample.ksm.shows_savings(),
         }
     });
-    (shares.collect(), merged_rest.saturating_add(zero_rest).saturating_mul(page))
+    let rest = parts.merged.1.saturating_add(parts.zero.1).saturating_mul(page);
+    (shares.collect(), rest.saturating_add(parts.folded.1))
 }
 
 /// Returns the pages of `mapped` that belong to hidden processes. While every process shows its figures there are
@@ -143,7 +226,7 @@ mod tests {
     use super::*;
     use crate::kernel::{KsmStat, Meminfo};
     use crate::reading::Reading;
-    use crate::sample::{ProcessId, ProcessSample};
+    use crate::sample::{MergeReading, ProcessId};
 
     fn process(pid: u32, merging: u64, zero: u64) -> ProcessSample {
         ProcessSample {
@@ -194,14 +277,41 @@ mod tests {
     }
 
     #[test]
-    fn folded_memory_is_exposed_and_not_saved() {
+    fn folded_memory_is_a_part_of_what_is_saved_and_exposed() {
         let mut sample = sample(1, 10, 10, vec![]);
         assert_eq!(HostTotals::from_sample(&sample).folded_bytes, 0);
         sample.folded_bytes = Some(4096);
         let totals = HostTotals::from_sample(&sample);
-        assert_eq!((totals.saved_bytes, totals.exposure_bytes), (20 * 4096, 21 * 4096));
+        assert_eq!((totals.saved_bytes, totals.exposure_bytes, totals.folded_bytes), (21 * 4096, 21 * 4096, 4096));
+        assert_eq!(shares(&sample).1, 21 * 4096);
         sample.folded_bytes = Some(u64::MAX);
         assert_eq!(HostTotals::from_sample(&sample).exposure_bytes, u64::MAX);
+    }
+
+    #[test]
+    fn pages_that_page_tables_no_longer_show_merged_are_not_saved() {
+        let mut sample = sample(100, 100, 0, vec![process(1, 100, 0), process(2, 100, 0)]);
+        let totals = HostTotals::from_sample(&sample);
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), (100 * 4096, 100 * 4096));
+        assert_eq!(totals.huge_bytes, None);
+        let read = |saved_pages| MergeReading {
+            counted_pages: 100,
+            merged_pages: 2 * saved_pages,
+            saved_pages,
+            huge_bytes: 2 << 20,
+            ..MergeReading::default()
+        };
+        sample.processes[0].merge_reading = Some(read(10));
+        let totals = HostTotals::from_sample(&sample);
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), (60 * 4096, 50 * 4096));
+        sample.processes[1].merge_reading = Some(read(10));
+        sample.processes[1].folded_bytes = Some(8192);
+        let totals = HostTotals::from_sample(&sample);
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), (22 * 4096, 0));
+        assert_eq!((totals.folded_bytes, totals.huge_bytes), (8192, Some(4 << 20)));
+        let (parts, rest) = shares(&sample);
+        assert_eq!((parts[0].saved_bytes, parts[1].saved_bytes, rest), (10 * 4096, 12 * 4096, 0));
+        assert_eq!(saved_pages(&sample), 20);
     }
 
     #[test]
@@ -212,6 +322,41 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn parts_add_up_to_the_hosts_savings_and_never_exceed_the_counters(
+            shared in 0_u64..1 << 40,
+            sharing in 0_u64..1 << 40,
+            zero in 0_u64..1 << 40,
+            hidden in 0_u64..2,
+            of_processes in prop::collection::vec(
+                (0_u64..1 << 40, 0_u64..1 << 40, prop::option::of([0_u64..1 << 40, 0..1 << 40, 0..1 << 40, 0..1 << 40])),
+                0..20,
+            ),
+        ) {
+            let processes = of_processes.iter().map(|(merging, zero, read)| {
+                let reading = read.map(|[counted, merged, saved, _]| MergeReading {
+                    counted_pages: counted,
+                    merged_pages: merged.min(counted),
+                    saved_pages: saved.min(merged).min(counted),
+                    ..MergeReading::default()
+                });
+                ProcessSample {
+                    merge_reading: reading,
+                    folded_bytes: read.map(|read| read[3]),
+                    ..process(1, *merging, *zero)
+                }
+            });
+            let mut sample = sample(shared, sharing, zero, processes.collect());
+            sample.hidden_processes = hidden;
+            let totals = HostTotals::from_sample(&sample);
+            let (parts, rest) = shares(&sample);
+            let sum = parts.iter().map(|part| part.saved_bytes).sum::<u64>() + rest;
+            prop_assert_eq!(sum, totals.saved_bytes);
+            prop_assert!(totals.saved_bytes <= (sharing + zero) * 4096 + totals.folded_bytes);
+            prop_assert!(totals.unverified_bytes <= totals.saved_bytes);
+            prop_assert!(totals.exposure_bytes == totals.saved_bytes);
+        }
+
         #[test]
         fn parts_always_add_up(total: u64, weights in prop::collection::vec(any::<u64>(), 0..50), rest: u64) {
             let (parts, remaining) = apportion(total, &weights, rest);

@@ -231,9 +231,9 @@ proptest! {
     }
 
     #[test]
-    fn smaps_rollup_comes_back(kib in prop::collection::vec(0..=u64::MAX / 1024, 7)) {
+    fn smaps_rollup_comes_back(kib in prop::collection::vec(0..=u64::MAX / 1024, 8)) {
         let mut text = "00400000-7fff ---p 00000000 00:00 0                              [rollup]\n".to_owned();
-        for (key, kib) in ["Rss", "Pss", "Anonymous", "KSM", "AnonHugePages", "Swap", "Private_Dirty"].iter().zip(&kib) {
+        for (key, kib) in ["Rss", "Pss", "Anonymous", "KSM", "AnonHugePages", "Swap", "Private_Dirty", "Pss_Anon"].iter().zip(&kib) {
             writeln!(text, "{key}:{kib:>20} kB").unwrap();
         }
         let bytes = |index: usize| Some(kib[index] * 1024);
@@ -245,6 +245,7 @@ proptest! {
             anon_huge: bytes(4),
             swap: bytes(5),
             private: bytes(6),
+            pss_anon: bytes(7),
         };
         prop_assert_eq!(SmapsRollup::parse(&text), Ok(expected));
     }

@@ -1,11 +1,13 @@
 //! The live kernel as a [`KsmHost`]: joins observe and act. No other module names both.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::knobs::KnobSettings;
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessId, Sample};
 
 use crate::act::{ActError, KsmControl};
+use crate::merge_reader::MergeReader;
 use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
 use ksmith_core::controller::{ApplyOutcome, KsmHost};
@@ -18,13 +20,26 @@ pub struct LiveHost {
     pub observer: HostObserver,
     /// Writer of the settings; restores them when dropped.
     pub control: KsmControl,
+    /// Folded memory of the processes that a folder has examined. It is newer than what page tables said.
+    pub folded: BTreeMap<ProcessId, u64>,
+    merge_readings: Option<MergeReader>,
     page_samples: Option<BackgroundSampler>,
 }
 
 impl LiveHost {
     /// Creates a host from its observer and its control.
     pub fn new(observer: HostObserver, control: KsmControl) -> Self {
-        Self { observer, control, page_samples: None }
+        let folded = BTreeMap::new();
+        Self { observer, control, folded, merge_readings: None, page_samples: None }
+    }
+
+    /// Has the page tables of merging processes read, at leisure: [`MergeReader`]. Without a thread for it, samples have
+    /// KSM's counters only.
+    #[must_use]
+    pub fn with_merge_readings(mut self) -> Self {
+        let started = MergeReader::start();
+        self.merge_readings = started.inspect_err(|why| tracing::warn!("no page tables are read: {why}")).ok();
+        self
     }
 
     /// Takes a sample without page samples. It has the settings as decided: those that a lease changes for
@@ -34,6 +49,14 @@ impl LiveHost {
         let rest = self.control.writer().rest();
         let mut sample = Sample { rest, ..self.observer.sample() };
         self.control.writer().show_decided(&mut sample.ksm);
+        if let Some(reader) = &mut self.merge_readings {
+            reader.fill(&mut sample);
+        }
+        for process in &mut sample.processes {
+            process.folded_bytes = self.folded.get(&process.id).copied().or(process.folded_bytes);
+        }
+        sample.folded_bytes =
+            sample.processes.iter().filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
         sample
     }
 }
@@ -41,6 +64,9 @@ impl LiveHost {
 impl KsmHost for LiveHost {
     fn sample(&mut self) -> Sample {
         let mut sample = self.sample_without_pages();
+        if let Some(reader) = &mut self.merge_readings {
+            reader.request(&sample);
+        }
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::PidStat;
 use rustix::mm::{Advice, MlockAllFlags, madvise, mlockall};
@@ -35,6 +35,31 @@ impl OwnUse {
 /// Returns the CPU time of the calling thread since its start, without the time that it waited.
 pub fn thread_cpu() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+/// Measures the CPU time of a thread and of the child that reads for it.
+#[derive(Debug)]
+pub struct CpuStopwatch {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl CpuStopwatch {
+    /// Starts measuring in the calling thread.
+    pub fn start() -> Self {
+        Self { began: Instant::now(), cpu: Self::cpu() }
+    }
+
+    /// Returns the CPU time since the start, at most the elapsed time: children that read for other threads count too.
+    /// The child works while the thread waits. A thread of the lowest priority may wait much longer for a CPU than it
+    /// works.
+    pub fn cpu_seconds(&self) -> f64 {
+        Self::cpu().saturating_sub(self.cpu).min(self.began.elapsed()).as_secs_f64()
+    }
+
+    fn cpu() -> Duration {
+        thread_cpu().saturating_add(reader::cpu())
+    }
 }
 
 /// Makes all threads allocate from one heap. Call it before the first thread starts.
@@ -134,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_uses_next_to_nothing() {
-        let (before, started) = (thread_cpu(), std::time::Instant::now());
+        let (before, started) = (thread_cpu(), Instant::now());
         std::thread::sleep(Duration::from_millis(50));
         assert!(thread_cpu() - before < started.elapsed() / 2);
     }

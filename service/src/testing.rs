@@ -1,6 +1,6 @@
 //! A simulated host for tests of the daemon: ksmd is [`ksmith_core::sim`]'s, time passes only when the daemon waits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use ksmith_core::controller::{ApplyOutcome, KsmHost};
 use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::lease;
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{GivenUpList, Sample};
+use ksmith_core::sample::{GivenUpList, ProcessId, Sample};
 use ksmith_core::sim::{SimConfig, SimMachine};
 use ksmith_host::act::{AffinityError, RestoreError};
 use ksmith_host::observe::ProcessEvent;
@@ -191,8 +191,8 @@ impl DaemonHost for FakeDaemonHost {
         self.world().shortness = shortness;
     }
 
-    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>) {
-        self.world().folded_bytes = folded_bytes;
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>) {
+        self.world().folded_bytes = folded.into_values().reduce(u64::saturating_add);
     }
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {

@@ -45,7 +45,7 @@ figures! {
         "pool.cow_bytes_per_second": f64, BytesPerSecond Gauge (5 19), "increase of cow_ksm * page_size / time",
             "Merged memory that is broken by writes.",
             |report| report.pool.cow_bytes_per_second;
-        "pool.exposure_bytes": u64, Bytes Gauge (2 6), "the host's saved_bytes + folded_bytes",
+        "pool.exposure_bytes": u64, Bytes Gauge (2 6), "the host's saved_bytes",
             "Memory that would be needed if every merged page diverged and every folded zero were written to.",
             |report| report.pool.exposure_bytes;
         "pool.headroom_bytes": u64, Bytes Gauge (2 6), "available_bytes + SwapFree",

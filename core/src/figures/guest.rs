@@ -69,9 +69,12 @@ figures! {
             "The part of merged_bytes that maps the kernel's zero page.",
             |guest| guest.figures.known(guest.figures.zero_bytes);
         "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO since the first look, less ksm_zero_pages",
-            "Zeros given back by splitting the guest's huge pages, not part of saved_bytes.",
+            "Zeros freed by splitting the guest's huge pages, a part of saved_bytes.",
             |guest| guest.folded_bytes;
-        "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "the host's saved_bytes, apportioned by merged_bytes",
+        "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
+            "The guest's memory in huge pages.",
+            |guest| guest.huge_bytes;
+        "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "/proc/PID/smaps_rollup: Anonymous - Pss_Anon, at most KSM; else apportioned by merged_bytes",
             "The guest's part of what the host saves.",
             |guest| guest.figures.known(guest.figures.saved_bytes);
         "metadata_bytes" ["metadata" 20]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",

@@ -13,12 +13,18 @@ figures! {
         "page_size": u64, Bytes State (2 6), "sysconf(_SC_PAGESIZE)",
             "The host's base page size.",
             |status| status.sample.page_size;
-        "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size",
-            "Memory that is not needed because pages are merged.",
+        "saved_bytes": u64, Bytes Gauge (2 6), "(pages_sharing + ksm_zero_pages) * page_size + folded_bytes, less what page tables show un-merged",
+            "Memory that is not needed because pages are merged, or zeros of split huge pages freed.",
             |status| known(status, |totals| totals.saved_bytes);
         "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO since the first look, less ksm_zero_pages",
-            "Zeros given back by splitting huge pages, as far as the daemon looked; apart from saved_bytes.",
+            "Part of saved_bytes that splitting huge pages freed: zeros, as far as the daemon looked.",
             |status| status.sample.folded_bytes;
+        "unverified_bytes": u64, Bytes Gauge (2 6), "saved_bytes of processes whose page tables were not read",
+            "Part of saved_bytes known from KSM's counters only: an upper bound.",
+            |status| known(status, |totals| totals.unverified_bytes);
+        "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
+            "Memory in huge pages of the processes that merge, as far as the daemon looked.",
+            |status| HostTotals::from_sample(&status.sample).huge_bytes;
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
             "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
             |status| {
@@ -33,7 +39,7 @@ figures! {
             |status| {
                 known(status, |totals| totals.profit_bytes).filter(|_| status.sample.ksm.shows_tracked())
             };
-        "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes + folded_bytes",
+        "exposure_bytes": u64, Bytes Gauge (2 6), "saved_bytes",
             "Memory that the host would need if every merged page and every folded zero were written to.",
             |status| known(status, |totals| totals.exposure_bytes);
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",

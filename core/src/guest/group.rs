@@ -66,6 +66,14 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
             Some(ProcessIdentity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
             _ => guest.figures.add(process, &share, page_size),
         }
+        guest.folded_bytes = match (guest.folded_bytes, process.folded_bytes) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        guest.huge_bytes = match (guest.huge_bytes, process.merge_reading) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b.huge_bytes)),
+            (a, b) => a.or(b.map(|reading| reading.huge_bytes)),
+        };
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),

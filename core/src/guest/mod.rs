@@ -68,9 +68,12 @@ pub struct Guest {
     pub obstacle: Option<String>,
     /// The memory that it uses, saves and costs.
     pub figures: GuestMemoryFigures,
-    /// Zeros that folding returned in its processes, not part of `saved_bytes`; `None` if none was examined.
+    /// Zeros that splits of its huge pages have freed, a part of `saved_bytes`; `None` if no process was examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
+    /// Memory in huge pages; `None` if the page tables of no process were read.
+    #[serde(default)]
+    pub huge_bytes: Option<u64>,
     /// Errors from examining it, one sentence each.
     pub errors: Vec<String>,
 }
@@ -99,6 +102,7 @@ impl Guest {
             obstacle: None,
             figures: GuestMemoryFigures::default(),
             folded_bytes: None,
+            huge_bytes: None,
             errors: Vec::new(),
         }
     }

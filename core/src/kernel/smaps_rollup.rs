@@ -10,11 +10,13 @@ pub struct SmapsRollup {
     pub rss: Option<u64>,
     /// Resident, each page divided by the number of mappings of it: merged pages too.
     pub pss: Option<u64>,
+    /// The part of `pss` that is anonymous (5.4). Zero pages are not in it.
+    pub pss_anon: Option<u64>,
     /// In pages that no other mapping has, clean and dirty.
     pub private: Option<u64>,
-    /// Anonymous and resident.
+    /// Anonymous and resident, zero pages not included.
     pub anonymous: Option<u64>,
-    /// Merged by KSM (6.7).
+    /// Merged by KSM, the zero pages that KSM placed included (6.7).
     pub ksm: Option<u64>,
     /// In huge pages, which ksmd splits before it merges.
     pub anon_huge: Option<u64>,
@@ -37,6 +39,7 @@ impl SmapsRollup {
             let field = match line.key {
                 "Rss" => &mut sums.rss,
                 "Pss" => &mut sums.pss,
+                "Pss_Anon" => &mut sums.pss_anon,
                 "Anonymous" => &mut sums.anonymous,
                 "KSM" => &mut sums.ksm,
                 "AnonHugePages" => &mut sums.anon_huge,

@@ -1,8 +1,10 @@
 //! One sample of the host: the input of every policy and of every view.
 
+mod merge_reading;
 mod page_samples;
 mod rest;
 
+pub use merge_reading::MergeReading;
 pub use page_samples::{LASTING, PageSamples};
 pub use rest::BoundaryPause;
 
@@ -45,8 +47,8 @@ pub struct Sample {
     /// The shortness of the pool that guests share, from 0 (none) to 1, where it is being balanced: see
     /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
     pub pool_shortness: f64,
-    /// Folded memory: zeros replaced by the kernel's zero page, beside those that KSM counts. `None` if nothing was
-    /// examined.
+    /// Folded memory of all processes: zeros replaced by the kernel's zero page, beside those that KSM counts. `None` if
+    /// nothing was examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
@@ -170,12 +172,28 @@ pub struct ProcessSample {
     pub minor_faults: u64,
     /// KSM's figures for it.
     pub ksm: KsmStat,
+    /// The newest reading of its page tables. `None`: not read yet, or not to be read here.
+    #[serde(default)]
+    pub merge_reading: Option<MergeReading>,
+    /// Zeros in it that splits of huge pages have freed, whoever split them. `None` if it was not examined.
+    #[serde(default)]
+    pub folded_bytes: Option<u64>,
 }
 
 impl ProcessSample {
     /// Creates a process of which nothing else is known yet.
     pub fn new(id: ProcessId, name: Arc<str>, is_vm: bool) -> Self {
-        Self { id, name, is_vm, rss_bytes: 0, cpu_ticks: 0, minor_faults: 0, ksm: KsmStat::default() }
+        Self {
+            id,
+            name,
+            is_vm,
+            rss_bytes: 0,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            ksm: KsmStat::default(),
+            merge_reading: None,
+            folded_bytes: None,
+        }
     }
 
     /// Returns the pages of this process that are merged, zero pages not included. 0 where the kernel does not say.

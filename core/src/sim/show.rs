@@ -181,6 +181,8 @@ impl SimMachine {
                 merge_any: since(6, 14).then_some(false),
                 mergeable: since(6, 14).then_some(true),
             },
+            merge_reading: None,
+            folded_bytes: None,
         }
     }
 }

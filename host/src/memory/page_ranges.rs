@@ -1,84 +1,13 @@
-//! `PAGEMAP_SCAN` (Linux 6.7): ranges of pages of a process by their kinds, from a walk of its page tables.
-//!
-//! Source: `Documentation/admin-guide/mm/pagemap.rst` and `include/uapi/linux/fs.h`. Nothing is faulted in, and no page is pinned.
-
-#![allow(unsafe_code, reason = "one ioctl that rustix does not have")]
+//! Ranges of pages of a process by their kinds, all of them.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
 use super::under_way;
-
-/// Kinds of pages, as `PAGE_IS_…` of the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PageKinds(u64);
-
-impl PageKinds {
-    /// Pages of a file, or shared anonymous ones.
-    pub const FILE: Self = Self(1 << 2);
-    /// Pages in memory.
-    pub const PRESENT: Self = Self(1 << 3);
-    /// Mappings of the kernel's zero page.
-    pub const ZERO_MAPPED: Self = Self(1 << 5);
-    /// Pages mapped as one huge page.
-    pub const HUGE: Self = Self(1 << 6);
-
-    /// Returns the kinds of both.
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns true if all kinds of `other` are among these.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-/// The pages to find.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PageQuery {
-    /// Kinds that a page must all have.
-    pub all_of: PageKinds,
-    /// Kinds of which a page must have one. None: no such condition.
-    pub any_of: PageKinds,
-    /// Kinds that a page must not have.
-    pub none_of: PageKinds,
-}
-
-/// `struct page_region`: a run of pages of the same kinds.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-struct PagemapRegion {
-    start: u64,
-    end: u64,
-    kinds: u64,
-}
-
-/// `struct pm_scan_arg`.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct ScanArgument {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::Ioctl = (3 << 30) | ((size_of::<ScanArgument>() as libc::Ioctl) << 16) | (0x66 << 8) | 16;
-
-/// The most regions that one call returns.
-const REGIONS: usize = 1024;
+pub use crate::pagemap_scan::{PageKinds, PageQuery};
+use crate::pagemap_scan::{PagemapRegion, REGIONS, scan_pagemap};
 
 /// Calls `take` with each range of pages within `addresses` that `query` matches, in order. The second argument holds
 /// those kinds of the range that the query names.
@@ -92,39 +21,20 @@ pub fn each_range(
     query: PageQuery,
     mut take: impl FnMut(Range<u64>, PageKinds),
 ) -> io::Result<()> {
-    let mut regions = vec![PagemapRegion::default(); REGIONS];
+    let mut regions = [PagemapRegion::default(); REGIONS];
     let mut start = addresses.start;
     while start < addresses.end {
-        let mut argument = ScanArgument {
-            size: size_of::<ScanArgument>() as u64,
-            start,
-            end: addresses.end,
-            vec: regions.as_mut_ptr().expose_provenance() as u64,
-            vec_len: regions.len() as u64,
-            category_inverted: query.none_of.0,
-            category_mask: query.all_of.0 | query.none_of.0,
-            category_anyof_mask: query.any_of.0,
-            return_mask: query.all_of.0 | query.any_of.0,
-            ..ScanArgument::default()
-        };
-        let found = under_way::during(pid, || scan(pagemap, &mut argument))?;
+        let scan = || scan_pagemap(pagemap.as_fd(), start..addresses.end, query, &mut regions);
+        let (found, walk_end) = under_way::during(pid, scan)?;
         for region in regions.get(..found).unwrap_or_default() {
-            take(region.start..region.end, PageKinds(region.kinds));
+            take(region.start..region.end, region.kinds());
         }
-        if argument.walk_end <= start {
+        if walk_end <= start {
             break;
         }
-        start = argument.walk_end;
+        start = walk_end;
     }
     Ok(())
-}
-
-/// Makes the call. Returns the number of regions filled in.
-fn scan(pagemap: &File, argument: &mut ScanArgument) -> io::Result<usize> {
-    // SAFETY: the argument is a `struct pm_scan_arg` that is borrowed mutably. Its `vec` is an exposed array of `vec_len` regions,
-    // which the caller owns and does not touch meanwhile. The kernel writes to these two only.
-    let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, std::ptr::from_mut(argument)) };
-    usize::try_from(found).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]
@@ -153,6 +63,29 @@ mod tests {
             Ok(zeros) => {
                 assert_eq!(zeros, vec![at(3)..at(4)]);
                 assert_eq!(find(PageKinds::PRESENT).unwrap(), [at(3)..at(4), at(5)..at(6)]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_of_many_ranges_comes_once_and_in_order() {
+        let page = rustix::param::page_size();
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        // More ranges than the kernel's own buffer has room for, and so many that the last call is full.
+        let mut memory = crate::memory::test_memory::MappedMemory::new(4096 * page);
+        for number in (0..4096).step_by(2) {
+            memory.bytes_mut()[number * page] = 1;
+        }
+        let mut starts: Vec<u64> = Vec::new();
+        let query = PageQuery { all_of: PageKinds::PRESENT, none_of: PageKinds::FILE, ..PageQuery::default() };
+        let addresses = memory.address()..memory.address() + (4096 * page) as u64;
+        let outcome =
+            each_range(&pagemap, std::process::id(), addresses, query, |range, _| starts.push(range.start));
+        match outcome {
+            Err(why) => assert_eq!(why.raw_os_error(), Some(libc::ENOTTY), "before Linux 6.7: {why}"),
+            Ok(()) => {
+                let expected = (0..4096).step_by(2).map(|number| memory.address() + (number * page) as u64);
+                assert!(starts.iter().copied().eq(expected), "{} ranges", starts.len());
             }
         }
     }

@@ -71,8 +71,6 @@ pub struct HostObserver {
     has_run: bool,
     /// Shortness of the host's pool, set by the caller and copied into every sample.
     pub pool_shortness: f64,
-    /// Folded memory, set by the caller and copied into every sample.
-    pub folded_bytes: Option<u64>,
 }
 
 impl fmt::Debug for HostObserver {
@@ -124,7 +122,6 @@ impl HostObserver {
             processes: ProcessTable::new(&root, descriptors),
             has_run: false,
             pool_shortness: 0.0,
-            folded_bytes: None,
         }
     }
 
@@ -137,7 +134,6 @@ impl HostObserver {
             at: self.clock.now(),
             page_size: self.page_size,
             pool_shortness: self.pool_shortness,
-            folded_bytes: self.folded_bytes,
             ..Sample::default()
         };
         // Before the processes, so that those are spared which can't have changed.

@@ -277,6 +277,8 @@ impl WatchedProcess {
             cpu_ticks: stat.cpu_ticks,
             minor_faults: stat.minor_faults,
             ksm,
+            merge_reading: None,
+            folded_bytes: None,
         })
     }
 }

@@ -86,6 +86,14 @@ impl<'a> ChildRequest<'a> {
         })
     }
 
+    /// Returns the requests for the zero-mapped bytes of a process. `edges` has the starts and ends of ranges by turns.
+    fn of_zero_mapped(pid: u32, edges: &'a [u64]) -> impl Iterator<Item = Self> {
+        edges.chunks(ADDRESSES).map(move |addresses| {
+            let want = WantedFile { pid, file: "pagemap", offset: 0, most: addresses.len() as u64 };
+            Self { want, form: RequestForm::ZeroMapped, addresses }
+        })
+    }
+
     /// Returns its encoded length in bytes.
     fn length(&self) -> usize {
         REQUEST + size_of_val(self.addresses)
@@ -95,7 +103,7 @@ impl<'a> ChildRequest<'a> {
     fn write(&self, bytes: &mut Vec<u8>) -> Option<()> {
         let WantedFile { pid, file, offset, most } = self.want;
         let path = match self.form {
-            RequestForm::Pages => pid.to_string(),
+            RequestForm::Pages | RequestForm::ZeroMapped => pid.to_string(),
             RequestForm::Stream | RequestForm::Record => format!("{pid}/{file}"),
         };
         bytes.extend_from_slice(&child::request(&path, offset, most, self.form)?);
@@ -180,6 +188,23 @@ impl ProcessReader {
             Some(Ok(pages))
         };
         wants.iter().map(pages).collect()
+    }
+
+    /// Counts the bytes of a process that small pages map to the kernel's zero page. `edges` has the starts and ends of
+    /// address ranges by turns.
+    ///
+    /// # Errors
+    /// The process can't be read or does not answer, the deadline has passed, or the kernel lacks `PAGEMAP_SCAN`
+    /// (`ENOTTY`, before Linux 6.7).
+    pub fn count_zero_mapped(&mut self, pid: u32, edges: &[u64], patience: ReadPatience) -> io::Result<u64> {
+        let requests: Vec<ChildRequest<'_>> = ChildRequest::of_zero_mapped(pid, edges).collect();
+        let mut sum = 0_u64;
+        for answer in self.answers(&requests, patience) {
+            let bytes = answer.ok_or(io::ErrorKind::TimedOut)??;
+            let (counts, _) = bytes.as_chunks::<8>();
+            sum = counts.iter().fold(sum, |sum, count| sum.saturating_add(u64::from_ne_bytes(*count)));
+        }
+        Ok(sum)
     }
 
     fn answers(

@@ -12,7 +12,7 @@ use super::WantedFile;
 pub(super) const OF_A_GIB: Duration = Duration::from_millis(20);
 
 /// The files for which the kernel walks all page tables of a process.
-const WALKED: [&str; 3] = ["smaps", "smaps_rollup", "numa_maps"];
+const WALKED: [&str; 4] = ["smaps", "smaps_rollup", "numa_maps", "pagemap"];
 
 /// Returns the CPU time allowed for walking the page tables for this file, with `of_a_gib` per resident GiB.
 pub(super) fn allowance(want: &WantedFile<'_>, of_a_gib: Duration) -> Duration {

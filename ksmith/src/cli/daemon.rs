@@ -65,7 +65,7 @@ impl DaemonArgs {
             None => StateDir::from_root(&global.live_root()?),
         };
         let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
-        let mut host = LiveHost::new(HostObserver::new(global.live_root()?), control);
+        let host = LiveHost::new(HostObserver::new(global.live_root()?), control);
         if self.dry_run {
             let mut controller = PolicyController::new(host, policy, config.limits.clone());
             controller.set_keep_terms(config.huge_pages.keep_terms(&global.live_root()?));
@@ -89,6 +89,7 @@ impl DaemonArgs {
                 "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
             );
         }
+        let mut host = host.with_merge_readings();
         host.control.writer().set_patience(STOP_PATIENCE);
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
         for note in daemon.run(|inbox| signals.forward(inbox, DaemonMessage::Signal))?.restore()? {

@@ -186,7 +186,7 @@ fn write_text(report: &GuestsReport, order: GuestOrder, width: Option<usize>, pa
     for guest in &report.guests {
         if let Some(folded) = guest.folded_bytes.filter(|bytes| *bytes > 0) {
             page.line(format_args!(
-                "{} of zeros in {} are folded, apart from what is saved",
+                "{} of zeros in {} are folded, a part of what is saved",
                 Bytes::from(folded),
                 guest.title()
             ));

@@ -104,17 +104,25 @@ fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) 
         match totals.is_unknown {
             true => page.line("saved     unknown: KSM's counters can't be read"),
             false => page.line(format_args!(
-                "saved     {}  (metadata {}, profit {})",
+                "saved     {}  (metadata {}, profit {}){}",
                 bytes(totals.saved_bytes),
                 bytes(totals.overhead_bytes),
-                Bytes::from(totals.profit_bytes)
+                Bytes::from(totals.profit_bytes),
+                match totals.unverified_bytes {
+                    0 => String::new(),
+                    _ if status.daemon.is_none() => String::new(),
+                    unverified => format!("; {} of it at most: by KSM's counters only", bytes(unverified)),
+                }
             )),
         }
         if let Some(folded) = status.sample.folded_bytes {
             page.line(format_args!(
-                "folded    {}  (zeros given back by splitting huge pages; apart from what is saved)",
+                "folded    {}  (zeros freed by splitting huge pages; a part of what is saved)",
                 bytes(folded)
             ));
+        }
+        if let Some(huge) = totals.huge_bytes {
+            page.line(format_args!("huge      {}  (in huge pages, of what may merge)", bytes(huge)));
         }
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
         let exposed =

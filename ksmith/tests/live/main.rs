@@ -32,6 +32,7 @@ mod huge_pages;
 mod lab;
 mod lab_run;
 mod lease;
+mod merge_readings;
 mod observe;
 mod observe_reused_pid;
 mod page_samples;

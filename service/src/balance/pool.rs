@@ -84,6 +84,7 @@ impl PoolReader {
         let vm = vm.value().copied().unwrap_or_default();
         let pages = |count: Option<u64>| count.map(|count| count.saturating_mul(self.page_size));
         let saved_bytes = self.counts.read_merged().saved_pages().saturating_mul(self.page_size);
+        let saved_bytes = saved_bytes.saturating_sub(self.folded.unmerged_bytes());
         let exposure_bytes = saved_bytes.saturating_add(self.folded.total_bytes().unwrap_or(0));
         let available = memory.obtainable().ok_or(PoolError::Memory)?;
         let swap_free = memory.swap_free.unwrap_or(0);

@@ -1,9 +1,10 @@
 //! The daemon's interface to a host, beyond samples and settings.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::controller::KsmHost;
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessId, Sample};
 use ksmith_host::act::{AffinityError, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
@@ -45,8 +46,8 @@ pub trait DaemonHost: KsmHost {
     /// Sets the shortness of memory, from 0 to 1, in the following samples.
     fn set_pool_shortness(&mut self, shortness: f64);
 
-    /// Sets the folded memory in the following samples.
-    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>);
+    /// Sets the folded memory of processes in the following samples.
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>);
 
     /// Binds ksmd to a list of CPUs. Returns the list before, if it differs.
     ///
@@ -103,8 +104,8 @@ impl DaemonHost for LiveHost {
         self.observer.pool_shortness = shortness;
     }
 
-    fn set_folded_bytes(&mut self, folded_bytes: Option<u64>) {
-        self.observer.folded_bytes = folded_bytes;
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>) {
+        self.folded = folded;
     }
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {

@@ -103,7 +103,7 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(balance) = &self.balance {
             controller.host_mut().set_pool_shortness(balance.shared().shortness());
         }
-        controller.host_mut().set_folded_bytes(folded.total_bytes());
+        controller.host_mut().set_folded(folded.of_folder());
         let tick = controller.tick_guarded(|sample, decision| guard.guard(sample, &known, decision));
         self.log(&tick);
         let watchdog = self.environment.watchdog();
@@ -123,7 +123,7 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(sketcher) = &mut self.sketcher {
             sketcher.offer_sample(&tick.sample);
         }
-        self.folded.retain_processes(&tick.sample);
+        self.folded.follow_sample(&tick.sample);
         if let Some(folder) = &mut self.folder {
             folder.offer_sample(&tick.sample);
         }

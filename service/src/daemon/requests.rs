@@ -33,8 +33,9 @@ impl<H: DaemonHost> Daemon<H> {
             }
             ControlRequest::Guests => match &self.guests {
                 Some(guests) => {
+                    self.controller.host_mut().set_folded(self.folded.of_folder());
                     let sample = self.controller.host_mut().sample_now(true);
-                    guests.report(sample, self.config.domains.clone(), self.folded.clone(), reply);
+                    guests.report(sample, self.config.domains.clone(), reply);
                 }
                 None => refuse("guests are not watched"),
             },
@@ -97,7 +98,7 @@ impl<H: DaemonHost> Daemon<H> {
         };
         let own = OwnUse::now();
         // A new sample: the last turn's is from before its own changes.
-        self.controller.host_mut().set_folded_bytes(self.folded.total_bytes());
+        self.controller.host_mut().set_folded(self.folded.of_folder());
         let sample = self.controller.host_mut().sample_now(true);
         let guests = self.known_guests().name(&sample).guests;
         let domains = DomainsReport::from_guests(&self.config.domains, &guests, self.guard.admitted());

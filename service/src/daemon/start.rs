@@ -177,12 +177,7 @@ impl<H: DaemonHost> Daemon<H> {
             return None;
         }
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
-        let folded = self.folded.clone();
-        let guests = move |sample: &Sample| {
-            let mut guests = published.newest().name(sample).guests;
-            folded.assign(&mut guests);
-            guests
-        };
+        let guests = move |sample: &Sample| published.newest().name(sample).guests;
         let (root, clock) = (self.controller.host().root(), self.environment.day_clock());
         let started = Recorder::start(root, &self.config.history, self.config.domains.clone(), guests, clock);
         started.inspect_err(|why| warn!("no history is recorded: {why}")).ok()

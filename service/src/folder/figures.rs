@@ -1,8 +1,9 @@
-//! The figures of folded memory, for the threads that show or record them.
+//! The figures of folded memory, and of pages that are no longer merged, for the threads that do not sample.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ksmith_core::account;
 use ksmith_core::fold::FoldLedger;
 use ksmith_core::guest::Guest;
 use ksmith_core::sample::{ProcessId, Sample};
@@ -14,7 +15,19 @@ pub struct FoldedFigures(Arc<Mutex<FoldedMemory>>);
 #[derive(Debug, Default)]
 struct FoldedMemory {
     host_bytes: u64,
+    /// The figures of the folder.
     of_processes: BTreeMap<ProcessId, u64>,
+    /// The figures of the newest sample.
+    of_sample: BTreeMap<ProcessId, u64>,
+    /// Bytes that KSM's counters have as saved, and page tables have not.
+    unmerged_bytes: u64,
+}
+
+impl FoldedMemory {
+    /// Returns the folded memory of a process: the folder's figure is the newer one.
+    fn bytes_of(&self, id: &ProcessId) -> Option<u64> {
+        self.of_processes.get(id).or_else(|| self.of_sample.get(id)).copied()
+    }
 }
 
 impl FoldedFigures {
@@ -24,12 +37,20 @@ impl FoldedFigures {
 
     /// Replaces all figures by those of the ledger.
     pub(super) fn publish(&self, ledger: &FoldLedger, host_bytes: u64) {
-        *self.memory() = FoldedMemory { host_bytes, of_processes: ledger.figures().collect() };
+        let mut memory = self.memory();
+        (memory.host_bytes, memory.of_processes) = (host_bytes, ledger.figures().collect());
     }
 
-    /// Drops the figures of processes that are not in the sample: they have ended.
-    pub fn retain_processes(&self, sample: &Sample) {
+    /// Takes over the figures of a sample, and drops those of processes that are not in it: they have ended.
+    pub fn follow_sample(&self, sample: &Sample) {
+        let of_sample = sample.processes.iter().filter_map(|process| Some((process.id, process.folded_bytes?)));
+        let unmerged_pages = sample.ksm.saved_pages().saturating_sub(account::saved_pages(sample));
         let mut memory = self.memory();
+        memory.of_sample = of_sample.collect();
+        memory.unmerged_bytes = unmerged_pages.saturating_mul(sample.page_size);
+        if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
+            memory.host_bytes = total;
+        }
         if memory.of_processes.is_empty() {
             return;
         }
@@ -38,24 +59,28 @@ impl FoldedFigures {
         memory.of_processes.retain(|id, _| there.binary_search(id).is_ok());
     }
 
+    /// Returns the figures of the folder.
+    pub fn of_folder(&self) -> BTreeMap<ProcessId, u64> {
+        self.memory().of_processes.clone()
+    }
+
     /// Returns the folded memory of the host; `None` if no process was looked at.
     pub fn total_bytes(&self) -> Option<u64> {
         let memory = self.memory();
-        let sum = memory.of_processes.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
-        (!memory.of_processes.is_empty()).then(|| sum.min(memory.host_bytes))
+        let only_sampled = memory.of_sample.iter().filter(|(id, _)| !memory.of_processes.contains_key(id));
+        let all = memory.of_processes.iter().chain(only_sampled).map(|(_, bytes)| *bytes);
+        all.reduce(u64::saturating_add).map(|sum| sum.min(memory.host_bytes))
     }
 
-    /// Sets the figure of each guest with a process that was looked at.
-    pub fn assign(&self, guests: &mut [Guest]) {
-        for guest in guests {
-            guest.folded_bytes = self.guest_bytes(guest);
-        }
+    /// Returns the bytes that KSM's counters have as saved although page tables show them no longer merged.
+    pub fn unmerged_bytes(&self) -> u64 {
+        self.memory().unmerged_bytes
     }
 
     /// Returns the folded memory of a guest; `None` if none of its processes was looked at.
     pub fn guest_bytes(&self, guest: &Guest) -> Option<u64> {
         let memory = self.memory();
-        let known = guest.processes.iter().filter_map(|id| memory.of_processes.get(id)).copied();
+        let known = guest.processes.iter().filter_map(|id| memory.bytes_of(id));
         known.reduce(u64::saturating_add).map(|bytes| bytes.min(memory.host_bytes))
     }
 }
@@ -64,7 +89,8 @@ impl FoldedFigures {
 mod tests {
     use ksmith_core::fold::ZeroReading;
     use ksmith_core::guest;
-    use ksmith_core::sample::ProcessSample;
+    use ksmith_core::reading::Reading;
+    use ksmith_core::sample::{MergeReading, ProcessSample};
 
     use super::*;
 
@@ -91,13 +117,33 @@ mod tests {
         let (mut guests, _) = guest::group(&sample, |_| None);
         guests.sort_by_key(|guest| guest.id().pid());
         guests[0].processes.push(process(2));
-        figures.assign(&mut guests);
-        let folded: Vec<_> = guests.iter().map(|guest| guest.folded_bytes).collect();
+        let folded: Vec<_> = guests.iter().map(|guest| figures.guest_bytes(guest)).collect();
         assert_eq!(folded, [Some(12288), Some(0), None]);
         assert_eq!(figures.total_bytes(), Some(12288));
-        figures.retain_processes(&sample);
+        figures.follow_sample(&sample);
         assert_eq!(figures.total_bytes(), Some(4096), "process 2 has ended");
-        figures.retain_processes(&Sample::default());
+        figures.follow_sample(&Sample::default());
         assert_eq!(figures.total_bytes(), None);
+    }
+
+    #[test]
+    fn a_sample_adds_the_processes_that_the_folder_does_not_examine() {
+        let figures = FoldedFigures::default();
+        let mut ledger = FoldLedger::new(1 << 30);
+        ledger.record_fold(process(1), 4096, ZeroReading { zero_mapped_bytes: 4096, ..ZeroReading::default() });
+        figures.publish(&ledger, 1 << 30);
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.ksm.pages_sharing = Reading::Value(10);
+        sample.processes = [1, 2].map(|pid| ProcessSample::new(process(pid), "a".into(), true)).into();
+        sample.processes[0].folded_bytes = Some(0);
+        sample.processes[1].folded_bytes = Some(8192);
+        figures.follow_sample(&sample);
+        assert_eq!((figures.total_bytes(), figures.unmerged_bytes()), (Some(12288), 0));
+        for process in &mut sample.processes {
+            process.ksm.merging_pages = Some(10);
+            process.merge_reading = Some(MergeReading { counted_pages: 10, ..MergeReading::default() });
+        }
+        figures.follow_sample(&sample);
+        assert_eq!(figures.unmerged_bytes(), 10 * 4096);
     }
 }

@@ -27,7 +27,6 @@ pub use self::published::PublishedSnapshot;
 use self::worker::RegistryWorker;
 use crate::config::GuestsConfig;
 use crate::control::ControlReply;
-use crate::folder::FoldedFigures;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::root::Root;
 
@@ -66,7 +65,7 @@ struct SnapshotFollower {
 
 enum RegistryOrder {
     Look(Box<Sample>),
-    Report(Box<(Sample, DomainsConfig, FoldedFigures)>, Sender<ControlReply>),
+    Report(Box<(Sample, DomainsConfig)>, Sender<ControlReply>),
     SwitchOff(String),
     Follow(SnapshotFollower),
     Configure(GuestsConfig, bool),
@@ -121,18 +120,11 @@ impl GuestRegistry {
         self.published.clone()
     }
 
-    /// Requests a report on the guests of this sample, each with the trust domain that `domains` assigns it to, and
-    /// with its folded memory.
-    pub fn report(
-        &self,
-        sample: Sample,
-        domains: DomainsConfig,
-        folded: FoldedFigures,
-        reply: Sender<ControlReply>,
-    ) {
+    /// Requests a report on the guests of this sample, each with the trust domain that `domains` assigns it to.
+    pub fn report(&self, sample: Sample, domains: DomainsConfig, reply: Sender<ControlReply>) {
         if self.has_room() {
             // A peer that has hung up meanwhile loses its answer, here and below.
-            let _ = self.orders.send(RegistryOrder::Report(Box::new((sample, domains, folded)), reply));
+            let _ = self.orders.send(RegistryOrder::Report(Box::new((sample, domains)), reply));
         } else {
             let _ = reply.try_send(ControlReply::Error { message: "too many ask at once; try again".to_owned() });
         }

@@ -33,13 +33,13 @@ fn a_question_is_answered_and_a_flood_refused() {
     let tree = tempfile::tempdir().unwrap();
     let registry = registry(&Root::at(tree.path()));
     let (reply, answers) = bounded(1);
-    registry.report(sample(1, &[]), DomainsConfig::default(), FoldedFigures::default(), reply);
+    registry.report(sample(1, &[]), DomainsConfig::default(), reply);
     let ControlReply::Guests(report) = answers.recv().unwrap() else { panic!("another answer") };
     assert!(report.guests.is_empty());
     let waiting: Vec<_> = (0..10 * INBOX)
         .map(|_| {
             let (reply, answers) = bounded(1);
-            registry.report(Sample::default(), DomainsConfig::default(), FoldedFigures::default(), reply);
+            registry.report(Sample::default(), DomainsConfig::default(), reply);
             answers
         })
         .collect();

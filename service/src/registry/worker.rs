@@ -93,12 +93,11 @@ impl RegistryWorker {
                 self.publish(snapshot);
             }
             RegistryOrder::Report(asked, reply) => {
-                let (sample, domains, folded) = *asked;
+                let (sample, domains) = *asked;
                 let GuestList { guests, unattributed_bytes } = self.guests.list(&sample);
                 let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                 report.cow_ksm_per_second = self.churn.rate();
                 domains.assign(&mut report.guests);
-                folded.assign(&mut report.guests);
                 let _ = reply.try_send(ControlReply::Guests(Box::new(report)));
             }
             RegistryOrder::SwitchOff(key) => self.switch_off(&key),

@@ -1,5 +1,6 @@
 //! The situation: all that `profit` decides upon, derived once from a view.
 
+use crate::account;
 use crate::decide::PolicyView;
 use crate::reading::Reading;
 use crate::sample::{PageSamples, ProcessId, ProcessSample, Sample};
@@ -56,7 +57,7 @@ impl HostSituation {
         let held_bytes = processes.iter().fold(0, |sum: u64, holding| sum.saturating_add(holding.bytes));
         let most = (config.growth_mib * f64::from(1 << 20)) as u64;
         let [shared, sharing] = [&ksm.pages_shared, &ksm.pages_sharing].map(|pages| pages.get().unwrap_or(0));
-        let (saved, unmerged) = (ksm.saved_pages() as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
+        let (saved, unmerged) = (account::saved_pages(now) as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
         Self {
             ksmd: KsmdState::from_sample(now, view.history, view.limits),
             held_bytes,
@@ -184,7 +185,7 @@ mod tests {
             let id = ProcessId { pid: 1, start_ticks: 1 };
             let name = "guest".into();
             ProcessHolding::from_process(
-                &ProcessSample { id, name, is_vm: true, rss_bytes, cpu_ticks: 0, minor_faults: 0, ksm },
+                &ProcessSample { rss_bytes, ksm, ..ProcessSample::new(id, name, true) },
                 10,
             )
             .bytes

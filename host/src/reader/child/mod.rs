@@ -18,12 +18,13 @@ use crate::forked;
 
 mod page;
 mod serve;
+mod zero_mapped;
 
 pub use self::page::SampledPage;
 pub(super) use self::page::{ADDRESSES, ENTRY};
 
 /// Bytes of a request: the offset, the limit, the form, and the NUL-terminated path under `/proc`. A request for pages
-/// is followed by their addresses.
+/// is followed by their addresses, and one for zero-mapped bytes by ranges.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes in front of the path.
@@ -42,6 +43,8 @@ pub(super) enum RequestForm {
     Record,
     /// Pages of the process with this directory: `most` of them.
     Pages,
+    /// Zero-mapped bytes of the process with this directory. `most` addresses follow: the starts and ends of ranges.
+    ZeroMapped,
 }
 
 /// Bytes in front of a piece of a reply: its length; 0 at the end of the reply; `-errno` on an error.

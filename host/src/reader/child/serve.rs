@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::page::{self, ADDRESSES};
+use super::zero_mapped::ZeroMappedCounter;
 use super::{FIXED, HEAD, REQUEST, RequestForm};
 
 /// The longest piece of a reply.
@@ -24,10 +25,17 @@ pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &
     let mut request = [0; REQUEST];
     let mut addresses = [0; ADDRESSES * 8];
     while receive_bytes(requests, &mut request) {
-        let listens = if request.get(16) == Some(&(RequestForm::Pages as u8)) {
+        let form = request.get(16).copied();
+        let [is_pages, is_zeros] = [RequestForm::Pages, RequestForm::ZeroMapped].map(|of| form == Some(of as u8));
+        let listens = if is_pages || is_zeros {
             let count = usize::try_from(word(&request, 8)).unwrap_or(usize::MAX).saturating_mul(8);
             let Some(addresses) = addresses.get_mut(..count) else { return };
-            receive_bytes(requests, addresses) && tell_pages(answers, proc, &request, addresses, buffer, page)
+            receive_bytes(requests, addresses)
+                && if is_pages {
+                    tell_pages(answers, proc, &request, addresses, buffer, page)
+                } else {
+                    tell_zero_mapped(answers, proc, &request, addresses, buffer)
+                }
         } else {
             tell_file(answers, proc, &request, buffer)
         };
@@ -82,6 +90,38 @@ fn tell_pages(
     }
     // Once the answer is there, no file of another process is open here.
     drop(files);
+    say_last_piece(answers, buffer, 0)
+}
+
+/// Answers a request for zero-mapped bytes: a count of 8 bytes for each piece of the ranges. Returns true if the parent
+/// still listens.
+fn tell_zero_mapped(
+    answers: BorrowedFd<'_>,
+    proc: BorrowedFd<'_>,
+    request: &[u8; REQUEST],
+    ranges: &[u8],
+    buffer: &mut [u8],
+) -> bool {
+    let fail = |error: Errno| say(answers, &(-error.raw_os_error()).to_ne_bytes());
+    let mut counter = match ZeroMappedCounter::open(proc, path(request)) {
+        Ok(counter) => counter,
+        Err(error) => return fail(error),
+    };
+    for range in ranges.chunks_exact(16) {
+        let [start, end] = [0, 8]
+            .map(|at| range.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_ne_bytes(*word)));
+        let counted = counter.count(start, end, |bytes| {
+            let Some(piece) = buffer.get_mut(HEAD..HEAD + 8) else { return false };
+            piece.copy_from_slice(&bytes.to_ne_bytes());
+            say_piece(answers, buffer, 8)
+        });
+        match counted {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => return fail(error),
+        }
+    }
+    drop(counter);
     say_last_piece(answers, buffer, 0)
 }
 

@@ -68,7 +68,7 @@ fn what_a_guest_has_folded_is_told_apart() {
     report.guests[0].folded_bytes = Some(0);
     assert!(!text(&report, order("guest", "saved")).contains("folded"));
     report.guests[0].folded_bytes = Some(64 * models::MIB);
-    let said = format!("64.0 MiB of zeros in {} are folded, apart from what is saved", report.guests[0].title());
+    let said = format!("64.0 MiB of zeros in {} are folded, a part of what is saved", report.guests[0].title());
     assert!(text(&report, order("guest", "saved")).contains(&said));
 }
 

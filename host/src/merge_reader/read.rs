@@ -1,0 +1,91 @@
+//! Reading one process after another.
+
+use std::time::Duration;
+
+use ksmith_core::fold::ZeroReading;
+use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::sample::{MergeReading, ProcessId};
+
+use super::CpuStopwatch;
+use super::schedule::MergeRequest;
+use crate::memory::process::OpenProcess;
+use crate::reader::{self, ProcessReader, ReadPatience};
+
+/// The longest wait for the count of zero-mapped pages, without the time that it has no CPU, and with it.
+const STALL: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// The outcome of reading one process.
+#[derive(Debug)]
+pub(super) struct ReadProcess {
+    pub(super) id: ProcessId,
+    /// Time since boot.
+    pub(super) at: Duration,
+    /// `None`: it can't be read, or the kernel lacks the figures.
+    pub(super) reading: Option<MergeReading>,
+    pub(super) zeros: Option<ZeroReading>,
+}
+
+/// The processes that were read, with the CPU time that it took.
+#[derive(Debug)]
+pub(super) struct MergeReply {
+    pub(super) processes: Vec<ReadProcess>,
+    pub(super) cpu_seconds: f64,
+}
+
+/// Reads processes by children.
+#[derive(Debug, Default)]
+pub(super) struct ProcessMergeReader {
+    reader: ProcessReader,
+}
+
+impl ProcessMergeReader {
+    /// Reads the processes of a request until its CPU time is used up, one at least.
+    pub(super) fn carry_out(&mut self, request: &MergeRequest) -> MergeReply {
+        let stopwatch = CpuStopwatch::start();
+        let mut processes = Vec::new();
+        for id in &request.processes {
+            processes.push(self.read_process(*id, request.at, request.page_size));
+            if stopwatch.cpu_seconds() >= request.cpu_seconds {
+                break;
+            }
+        }
+        MergeReply { processes, cpu_seconds: stopwatch.cpu_seconds() }
+    }
+
+    /// Reads a process. The counters come first: what ksmd merges meanwhile is not missed by them later.
+    fn read_process(&mut self, id: ProcessId, at: Duration, page_size: u64) -> ReadProcess {
+        let mut read = ReadProcess { id, at, reading: None, zeros: None };
+        let Some(process) = OpenProcess::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
+        else {
+            return read;
+        };
+        let ksm = process.ksm();
+        let Some(sums) = read_rollup(id.pid) else { return read };
+        read.reading = MergeReading::from_figures(at, &sums, &ksm, page_size);
+        if let (Some(reading), Some(zero_pages)) = (read.reading, ksm.zero_pages) {
+            read.zeros = self.count_zero_mapped(&process).map(|zero_mapped_bytes| ZeroReading {
+                zero_mapped_bytes,
+                ksm_zero_bytes: zero_pages.saturating_mul(page_size),
+                huge_bytes: reading.huge_bytes,
+            });
+        }
+        // What was read by the PID of one that has ended may be another's.
+        if process.is_there().is_err() {
+            (read.reading, read.zeros) = (None, None);
+        }
+        read
+    }
+
+    /// Counts the bytes that small pages of anonymous mappings map to the zero page.
+    fn count_zero_mapped(&mut self, process: &OpenProcess) -> Option<u64> {
+        let stretches = process.stretches().ok()?;
+        let edges: Vec<u64> = stretches.iter().flat_map(|stretch| [stretch.start, stretch.end]).collect();
+        self.reader.count_zero_mapped(process.pid, &edges, ReadPatience::new(STALL, LONGEST)).ok()
+    }
+}
+
+fn read_rollup(pid: u32) -> Option<SmapsRollup> {
+    let bytes = reader::read(pid, "smaps_rollup").ok()?;
+    SmapsRollup::parse(&String::from_utf8_lossy(&bytes)).ok()
+}

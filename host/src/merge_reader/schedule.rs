@@ -1,0 +1,208 @@
+//! The processes to read next, and the newest readings.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ksmith_core::fold::FoldLedger;
+use ksmith_core::sample::{MergeReading, ProcessId, Sample};
+use ksmith_core::token_bucket::TokenBucket;
+
+use super::read::{MergeReply, ReadProcess};
+
+/// CPU time per second for readings: 0.2 % of a CPU.
+const CPU_SHARE: f64 = 0.002;
+
+/// Seconds of CPU time in reserve, for the processes that are there at the start: some 100 GiB of small pages.
+const RESERVE: f64 = 1.0;
+
+/// The shortest time between two readings of one process.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A request to the thread.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MergeRequest {
+    /// The processes, the most urgent one first.
+    pub(super) processes: Vec<ProcessId>,
+    /// The time since boot.
+    pub(super) at: Duration,
+    /// Seconds of CPU time after which no further process is read.
+    pub(super) cpu_seconds: f64,
+    /// Bytes in a page.
+    pub(super) page_size: u64,
+}
+
+/// The newest readings, and the order of the next.
+#[derive(Debug)]
+pub(super) struct MergeSchedule {
+    readings: BTreeMap<ProcessId, MergeReading>,
+    /// Time of the last attempt.
+    attempts: BTreeMap<ProcessId, Duration>,
+    ledger: FoldLedger,
+    bucket: TokenBucket,
+    is_busy: bool,
+}
+
+impl Default for MergeSchedule {
+    fn default() -> Self {
+        Self {
+            readings: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            ledger: FoldLedger::new(u64::MAX),
+            bucket: TokenBucket::new(RESERVE, CPU_SHARE),
+            is_busy: false,
+        }
+    }
+}
+
+impl MergeSchedule {
+    /// Records what the thread has read. A process that can't be read has no reading any more.
+    pub(super) fn record_reply(&mut self, reply: MergeReply) {
+        self.is_busy = false;
+        self.bucket.charge(reply.cpu_seconds);
+        for ReadProcess { id, at, reading, zeros } in reply.processes {
+            self.attempts.insert(id, at);
+            match reading {
+                Some(reading) => drop(self.readings.insert(id, reading)),
+                None => drop(self.readings.remove(&id)),
+            }
+            match zeros {
+                Some(zeros) => self.ledger.record_look(id, zeros),
+                None => self.ledger.retain(|other| other != id),
+            }
+        }
+    }
+
+    /// Fills the readings into a sample, and drops those of processes that are not in it.
+    pub(super) fn fill(&mut self, sample: &mut Sample) {
+        let mut ids: Vec<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
+        ids.sort_unstable();
+        let is_there = |id: &ProcessId| ids.binary_search(id).is_ok();
+        self.readings.retain(|id, _| is_there(id));
+        self.attempts.retain(|id, _| is_there(id));
+        self.ledger.retain(|id| is_there(&id));
+        if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
+            self.ledger.set_host_bytes(total);
+        }
+        for process in &mut sample.processes {
+            process.merge_reading = self.readings.get(&process.id).copied();
+            process.folded_bytes = self.ledger.folded_bytes(process.id);
+        }
+    }
+
+    /// Returns the next request; `None` if the thread is busy, the budget used up, or nothing due. New processes come
+    /// first, for zeros that are there at the first reading count as never written.
+    pub(super) fn next_request(&mut self, sample: &Sample) -> Option<MergeRequest> {
+        self.bucket.refill(sample.at);
+        if self.is_busy || self.bucket.tokens() <= 0.0 {
+            return None;
+        }
+        let candidates = sample.processes.iter().filter(|process| process.may_merge()).map(|process| process.id);
+        let mut due: Vec<(Option<Duration>, ProcessId)> = candidates
+            .map(|id| (self.attempts.get(&id).copied(), id))
+            .filter(|(last, _)| last.is_none_or(|last| sample.at.saturating_sub(last) >= PAUSE))
+            .collect();
+        if due.is_empty() {
+            return None;
+        }
+        due.sort_unstable();
+        self.is_busy = true;
+        Some(MergeRequest {
+            processes: due.into_iter().map(|(_, id)| id).collect(),
+            at: sample.at,
+            cpu_seconds: self.bucket.tokens(),
+            page_size: sample.page_size,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::fold::ZeroReading;
+    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::sample::ProcessSample;
+
+    use super::*;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 1 }
+    }
+
+    fn sample(seconds: u64, pids: &[u32]) -> Sample {
+        let process = |pid: &u32| ProcessSample {
+            ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+            ..ProcessSample::new(id(*pid), "guest".into(), true)
+        };
+        Sample {
+            at: Duration::from_secs(seconds),
+            page_size: 4096,
+            processes: pids.iter().map(process).collect(),
+            ..Sample::default()
+        }
+    }
+
+    fn reply(seconds: u64, pids: &[u32], cpu_seconds: f64) -> MergeReply {
+        let read = |pid: &u32| ReadProcess {
+            id: id(*pid),
+            at: Duration::from_secs(seconds),
+            reading: Some(MergeReading { saved_pages: u64::from(*pid), ..MergeReading::default() }),
+            zeros: Some(ZeroReading { huge_bytes: 4 << 20, ..ZeroReading::default() }),
+        };
+        MergeReply { processes: pids.iter().map(read).collect(), cpu_seconds }
+    }
+
+    fn next(schedule: &mut MergeSchedule, sample: &Sample) -> Option<Vec<u32>> {
+        schedule.next_request(sample).map(|request| request.processes.iter().map(|id| id.pid).collect())
+    }
+
+    #[test]
+    fn a_new_process_is_read_first_and_then_the_one_that_was_read_longest_ago() {
+        let mut schedule = MergeSchedule::default();
+        assert_eq!(next(&mut schedule, &sample(100, &[1, 2])), Some(vec![1, 2]));
+        assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the thread is busy");
+        schedule.record_reply(reply(101, &[2], 0.01));
+        schedule.record_reply(reply(102, &[1], 0.01));
+        assert_eq!(next(&mut schedule, &sample(103, &[1, 2])), None, "both were read a moment ago");
+        assert_eq!(next(&mut schedule, &sample(110, &[1, 2, 3])), Some(vec![3, 2, 1]));
+    }
+
+    #[test]
+    fn readings_take_no_more_than_their_share_of_a_cpu() {
+        let mut schedule = MergeSchedule::default();
+        assert!(next(&mut schedule, &sample(100, &[1])).is_some());
+        schedule.record_reply(reply(100, &[1], RESERVE + 0.2));
+        assert_eq!(next(&mut schedule, &sample(199, &[1])), None);
+        assert_eq!(next(&mut schedule, &sample(201, &[1])), Some(vec![1]));
+    }
+
+    #[test]
+    fn zeros_that_a_split_freed_are_filled_in_and_those_of_the_first_reading_are_not() {
+        let mut schedule = MergeSchedule::default();
+        let read = |zero_mapped_bytes, huge_bytes| {
+            let mut reply = reply(1, &[1], 0.0);
+            reply.processes[0].zeros = Some(ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes });
+            reply
+        };
+        let mut filled = sample(1, &[1, 2]);
+        schedule.record_reply(read(3 * 4096, 4 << 20));
+        schedule.fill(&mut filled);
+        assert_eq!(filled.processes[0].folded_bytes, Some(0));
+        schedule.record_reply(read(5 * 4096, 2 << 20));
+        schedule.fill(&mut filled);
+        assert_eq!(filled.processes[0].folded_bytes, Some(2 * 4096));
+        assert_eq!(filled.processes[0].merge_reading.unwrap().saved_pages, 1);
+        assert_eq!((filled.processes[1].merge_reading, filled.processes[1].folded_bytes), (None, None));
+    }
+
+    #[test]
+    fn a_process_that_can_not_be_read_any_more_has_no_reading() {
+        let mut schedule = MergeSchedule::default();
+        schedule.record_reply(reply(1, &[1, 2], 0.0));
+        let mut unread = reply(2, &[1], 0.0);
+        (unread.processes[0].reading, unread.processes[0].zeros) = (None, None);
+        schedule.record_reply(unread);
+        let mut filled = sample(3, &[1]);
+        schedule.fill(&mut filled);
+        assert_eq!((filled.processes[0].merge_reading, filled.processes[0].folded_bytes), (None, None));
+        assert!(schedule.readings.is_empty(), "process 2 has ended");
+    }
+}

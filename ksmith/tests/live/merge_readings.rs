@@ -1,0 +1,169 @@
+//! What is said to be saved, against PSS: in huge pages, whose zeros a split frees, and which a collapse un-merges while ksmd is
+//! parked.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use ksmith_core::account::{self, HostTotals};
+use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::sample::Sample;
+use ksmith_host::merge_reader::MergeReader;
+use ksmith_host::observe::HostObserver;
+use ksmith_host::root::Root;
+
+use crate::support::{KernelLock, clean_passes, number, skipped, wait_until};
+
+const MIB: u64 = 1 << 20;
+
+/// Memory of each program.
+const SIZE: u64 = 64 * MIB;
+
+/// Fills huge pages: of four pages one is zeros, one equal in every process that runs this, and two are its own. It collapses a
+/// part of its memory, given in MiB, when it is told to.
+const PROGRAM: &str = r#"
+import mmap, os, random, sys
+PAGE, HUGE = mmap.PAGESIZE, 2 << 20
+size = int(sys.argv[1])
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE)
+own = random.Random(os.getpid())
+for page in range(size // PAGE):
+    source = [None, random.Random(page), own, own][page % 4]
+    memory[page * PAGE:(page + 1) * PAGE] = source.randbytes(PAGE) if source else bytes(PAGE)
+memory.madvise(mmap.MADV_MERGEABLE)
+print("ready", flush=True)
+for line in sys.stdin:
+    for start in range(0, int(line) << 20, HUGE):
+        try:
+            memory.madvise(25, start, HUGE)
+        except OSError:
+            pass
+    print("collapsed", flush=True)
+"#;
+
+struct HugePageProgram {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl HugePageProgram {
+    fn start() -> Option<Self> {
+        let mut command = Command::new("python3");
+        command.args(["-c", PROGRAM, &SIZE.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Self { child, said };
+        assert_eq!(program.hear(), "ready");
+        Some(program)
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn collapse(&mut self, mib: u64) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{mib}").unwrap();
+        assert_eq!(self.hear(), "collapsed");
+    }
+
+    fn sums(&self) -> SmapsRollup {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
+        SmapsRollup::parse(&text).unwrap()
+    }
+}
+
+impl Drop for HugePageProgram {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The figures of the host, and PSS.
+struct Truth {
+    observer: HostObserver,
+    reader: MergeReader,
+    programs: [HugePageProgram; 2],
+}
+
+impl Truth {
+    fn sample(&mut self) -> Sample {
+        self.observer.look_at_all();
+        let mut sample = self.observer.sample();
+        self.reader.fill(&mut sample);
+        sample
+    }
+
+    /// Returns a sample with readings of both programs that are younger than the call.
+    fn read(&mut self) -> Sample {
+        let began = self.sample().at;
+        let mut read = Sample::default();
+        wait_until("both are read", || {
+            read = self.sample();
+            self.reader.request(&read);
+            let is_new = |child: &HugePageProgram| {
+                let process = read.processes.iter().find(|process| process.id.pid == child.child.id());
+                process.and_then(|process| process.merge_reading).is_some_and(|reading| reading.read_at > began)
+            };
+            self.programs.iter().all(is_new)
+        });
+        read
+    }
+
+    fn pss(&self) -> u64 {
+        self.programs.iter().map(|program| program.sums().pss.unwrap()).sum()
+    }
+
+    fn huge(&self) -> u64 {
+        self.programs.iter().map(|program| program.sums().anon_huge.unwrap()).sum()
+    }
+
+    /// Compares what is said to be saved with what PSS has lost since it was `before`, and returns the latter.
+    fn compare(&mut self, before: u64) -> u64 {
+        let sample = self.read();
+        let totals = HostTotals::from_sample(&sample);
+        let freed = before.saturating_sub(self.pss());
+        // A page of each program's interpreter comes or goes.
+        let tolerance = freed / 20 + 4 * 4096;
+        assert!(totals.saved_bytes.abs_diff(freed) <= tolerance, "{freed} freed by PSS: {totals:?}");
+        assert_eq!((totals.exposure_bytes, totals.unverified_bytes), (totals.saved_bytes, 0));
+        assert_eq!(totals.huge_bytes, Some(self.huge()));
+        let (parts, rest) = account::shares(&sample);
+        assert_eq!(parts.iter().map(|part| part.saved_bytes).sum::<u64>() + rest, totals.saved_bytes);
+        freed
+    }
+}
+
+#[test]
+fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let (Some(one), Some(other)) = (HugePageProgram::start(), HugePageProgram::start()) else {
+        return skipped("there is no Python");
+    };
+    let (observer, reader) = (HostObserver::new(Root::host()), MergeReader::start().unwrap());
+    let mut truth = Truth { observer, reader, programs: [one, other] };
+    if truth.huge() < 2 * SIZE - 8 * MIB {
+        return skipped("the kernel has no huge pages to give now");
+    }
+    if truth.programs[0].sums().ksm.is_none() {
+        return skipped("smaps_rollup shows merged memory from Linux 6.7 on");
+    }
+    let before = truth.pss();
+    assert!(truth.compare(before) < MIB, "nothing is merged yet");
+    clean_passes(4);
+    let merged = truth.compare(before);
+    // A quarter is equal in both, and where splits free zeros, a quarter of each is zeros.
+    assert!(merged > SIZE / 5, "{merged} bytes");
+    let counted = number("pages_sharing");
+    for program in &mut truth.programs {
+        program.collapse(SIZE / MIB / 2);
+    }
+    let halved = truth.compare(before);
+    assert!(halved < merged * 2 / 3, "{merged} bytes were saved, and {halved} are");
+    truth.programs[0].collapse(SIZE / MIB);
+    assert!(truth.compare(before) < halved * 2 / 3);
+    assert_eq!(number("pages_sharing"), counted, "no counter has noticed");
+}
