@@ -4,6 +4,7 @@
 //! A thread of the lowest priority reads one process after another by a child that can be killed ([`crate::reader`]).
 //! The measured CPU time is charged to a token bucket. No tick waits for it.
 
+mod message;
 mod read;
 mod schedule;
 
@@ -11,10 +12,10 @@ use std::io;
 
 use ksmith_core::sample::Sample;
 
-use self::read::{MergeReply, ProcessMergeReader};
-use self::schedule::{MergeRequest, MergeSchedule};
+use self::message::{MergeReply, MergeRequest};
+use self::read::ProcessMergeReader;
+use self::schedule::MergeSchedule;
 use crate::memory::pace::lower_priority;
-use crate::own_use::CpuStopwatch;
 use crate::worker_thread::WorkerThread;
 
 /// Keeps the newest reading of each process, with a thread that reads.

@@ -6,32 +6,14 @@ use ksmith_core::fold::ZeroReading;
 use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::sample::{MergeReading, ProcessId};
 
-use super::CpuStopwatch;
-use super::schedule::MergeRequest;
+use super::message::{MergeReply, MergeRequest, ReadProcess};
 use crate::memory::process::OpenProcess;
+use crate::own_use::CpuStopwatch;
 use crate::reader::{self, ProcessReader, ReadPatience};
 
 /// The longest wait for the count of zero-mapped pages, without the time that it has no CPU, and with it.
 const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(20);
-
-/// The outcome of reading one process.
-#[derive(Debug)]
-pub(super) struct ReadProcess {
-    pub(super) id: ProcessId,
-    /// Time since boot.
-    pub(super) at: Duration,
-    /// `None`: it can't be read, or the kernel lacks the figures.
-    pub(super) reading: Option<MergeReading>,
-    pub(super) zeros: Option<ZeroReading>,
-}
-
-/// The processes that were read, with the CPU time that it took.
-#[derive(Debug)]
-pub(super) struct MergeReply {
-    pub(super) processes: Vec<ReadProcess>,
-    pub(super) cpu_seconds: f64,
-}
 
 /// Reads processes by children.
 #[derive(Debug, Default)]

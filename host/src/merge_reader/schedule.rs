@@ -7,7 +7,7 @@ use ksmith_core::fold::FoldLedger;
 use ksmith_core::sample::{MergeReading, ProcessId, Sample};
 use ksmith_core::token_bucket::TokenBucket;
 
-use super::read::{MergeReply, ReadProcess};
+use super::message::{MergeReply, MergeRequest, ReadProcess};
 
 /// CPU time per second for readings: 0.2 % of a CPU.
 const CPU_SHARE: f64 = 0.002;
@@ -17,19 +17,6 @@ const RESERVE: f64 = 1.0;
 
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
-
-/// A request to the thread.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct MergeRequest {
-    /// The processes, the most urgent one first.
-    pub(super) processes: Vec<ProcessId>,
-    /// The time since boot.
-    pub(super) at: Duration,
-    /// Seconds of CPU time after which no further process is read.
-    pub(super) cpu_seconds: f64,
-    /// Bytes in a page.
-    pub(super) page_size: u64,
-}
 
 /// The newest readings, and the order of the next.
 #[derive(Debug)]

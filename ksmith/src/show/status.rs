@@ -111,7 +111,7 @@ fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) 
                 match totals.unverified_bytes {
                     0 => String::new(),
                     _ if status.daemon.is_none() => String::new(),
-                    unverified => format!("; {} of it at most: by KSM's counters only", bytes(unverified)),
+                    unverified => format!("; {} of it is KSM's count, an upper bound", bytes(unverified)),
                 }
             )),
         }

@@ -39,7 +39,8 @@ fn every_figure_of_the_host_is_in_the_json() {
 fn people_see_the_daemon_the_totals_and_the_processes() {
     let text = text(&models::status(), None).to_string();
     for part in [
-        "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     2.00 MiB",
+        "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     66.0 MiB",
+        "; 2.00 MiB of it is KSM's count, an upper bound\nfolded    64.0 MiB",
         "(headroom 1.00 MiB)  WARNING: more than the host has",
         "domains   one domain alone may merge\nbalance   no-swap: short",
         "process  pid       rss    merged     saved    profit\nweb       42  8.00 MiB  2.04 MiB  2.00 MiB  1.97 MiB",

@@ -149,7 +149,7 @@ fn a_held_screen_stands_still_and_goes_on_with_the_newest() {
     assert_eq!(lines(&app)[1..4], before[1..4]);
     assert!(before[0].ends_with("HELD: Space goes on"));
     press(&mut app, " ");
-    assert!(lines(&app)[1].starts_with("saved 20.0 MiB"), "{:?}", lines(&app)[1]);
+    assert!(lines(&app)[1].starts_with("saved 84.0 MiB"), "{:?}", lines(&app)[1]);
 }
 
 #[test]

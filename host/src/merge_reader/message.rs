@@ -1,0 +1,37 @@
+//! The requests to the thread and its replies.
+
+use std::time::Duration;
+
+use ksmith_core::fold::ZeroReading;
+use ksmith_core::sample::{MergeReading, ProcessId};
+
+/// A request to the thread.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MergeRequest {
+    /// The processes, the most urgent one first.
+    pub(super) processes: Vec<ProcessId>,
+    /// The time since boot.
+    pub(super) at: Duration,
+    /// Seconds of CPU time after which no further process is read.
+    pub(super) cpu_seconds: f64,
+    /// Bytes in a page.
+    pub(super) page_size: u64,
+}
+
+/// The outcome of reading one process.
+#[derive(Debug)]
+pub(super) struct ReadProcess {
+    pub(super) id: ProcessId,
+    /// Time since boot.
+    pub(super) at: Duration,
+    /// `None`: it can't be read, or the kernel lacks the figures.
+    pub(super) reading: Option<MergeReading>,
+    pub(super) zeros: Option<ZeroReading>,
+}
+
+/// The processes that were read, with the CPU time that it took.
+#[derive(Debug)]
+pub(super) struct MergeReply {
+    pub(super) processes: Vec<ReadProcess>,
+    pub(super) cpu_seconds: f64,
+}
