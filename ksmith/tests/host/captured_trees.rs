@@ -115,6 +115,8 @@ fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
         cpu_ticks: guest.stat().cpu_ticks,
         minor_faults: guest.stat().minor_faults,
         ksm: KsmStat { merging_pages: guest.merging_pages.get(), ..guest.ksm_stat.get().unwrap_or_default() },
+        merge_reading: None,
+        folded_bytes: None,
     });
     Sample {
         page_size: PAGE,
