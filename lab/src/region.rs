@@ -16,6 +16,8 @@ pub enum RegionKind {
     Mergeable,
     /// Private memory that is offered to KSM, in transparent huge pages where the kernel gives them.
     Huge,
+    /// Private memory in transparent huge pages that is not offered to KSM.
+    HugeUnmarked,
     /// Private memory that is not offered to KSM.
     Unmarked,
     /// Shared memory, which KSM refuses.
@@ -53,13 +55,14 @@ impl Region {
             RegionKind::Hugetlb => MapFlags::PRIVATE | MapFlags::HUGETLB,
             _ => MapFlags::PRIVATE | MapFlags::NORESERVE,
         };
-        let asked = if kind == RegionKind::Huge { length + HUGE } else { length };
+        let is_huge = matches!(kind, RegionKind::Huge | RegionKind::HugeUnmarked);
+        let asked = if is_huge { length + HUGE } else { length };
         // SAFETY: a new mapping at an address of the kernel's choosing overlaps nothing.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), asked, ProtFlags::READ | ProtFlags::WRITE, flags)
         }?;
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        let ahead = if kind == RegionKind::Huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
+        let ahead = if is_huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
         // SAFETY: for huge pages the mapping is a huge page longer than asked, and `ahead` shorter than one.
         let start = unsafe { mapped.add(ahead) };
         let region = Self { start, length, mapped: (mapped, asked), pipes: Vec::new() };
@@ -69,6 +72,7 @@ impl Region {
                 region.advise(Advice::LinuxHugepage)?;
                 region.advise(Advice::LinuxMergeable)?;
             }
+            RegionKind::HugeUnmarked => region.advise(Advice::LinuxHugepage)?,
             RegionKind::Unmarked | RegionKind::Shared | RegionKind::Hugetlb => {}
         }
         Ok(region)
@@ -100,6 +104,27 @@ impl Region {
             self.pipes.push((reader, writer));
         }
         Ok(())
+    }
+
+    /// Splits the huge pages of the region: one small page in each is called cold, and the kernel splits the huge page
+    /// for that (`madvise_cold_or_pageout_pte_range`). A kernel that refuses leaves them whole.
+    pub fn split_huge_pages(&self) {
+        for offset in (0..self.length).step_by(HUGE) {
+            self.advise_at(offset + HUGE - 4096, 4096, libc::MADV_COLD);
+        }
+    }
+
+    /// Puts huge pages together (`MADV_COLLAPSE`, Linux 6.1). Returns true if the kernel did so everywhere.
+    pub fn collapse_huge_pages(&self) -> bool {
+        (0..self.length).step_by(HUGE).all(|offset| self.advise_at(offset, HUGE, libc::MADV_COLLAPSE))
+    }
+
+    fn advise_at(&self, offset: usize, length: usize, advice: libc::c_int) -> bool {
+        if offset + length > self.length {
+            return false;
+        }
+        // SAFETY: the range is inside our own mapping, and the advice changes no byte of it.
+        unsafe { libc::madvise(self.start.as_ptr().add(offset).cast(), length, advice) == 0 }
     }
 
     /// The memory of the region.

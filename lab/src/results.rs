@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
-use super::measure::{AttainableStep, BALANCE_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread};
+use super::measure::{
+    AttainableStep, BALANCE_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread, TRUTH_FIGURES,
+};
 use super::scenario::{GuestAction, Scenario, ScenarioForm};
 
 /// The raw observations of one run.
@@ -178,7 +180,14 @@ impl CompetitorResults {
             |of: fn(&RunMeasures) -> Option<f64>| Spread::from_values(runs.iter().map(|run| of(&run.measures)));
         let is_balanced = runs.iter().any(|run| run.measures.balance.is_some());
         let of_balance = BALANCE_FIGURES.iter().filter(|_| is_balanced);
-        let summary = FIGURES.iter().chain(of_balance).map(|figure| (figure.key, spread(figure.of))).collect();
+        let has_truth = runs.iter().any(|run| run.measures.truly_saved_bytes.is_some());
+        let of_truth = TRUTH_FIGURES.iter().filter(|_| has_truth);
+        let summary = FIGURES
+            .iter()
+            .chain(of_truth)
+            .chain(of_balance)
+            .map(|figure| (figure.key, spread(figure.of)))
+            .collect();
         Self {
             name: name.to_owned(),
             summary,
@@ -193,6 +202,11 @@ impl CompetitorResults {
     /// Returns true if its guests were balanced, or have memory that comes and goes.
     pub fn has_balance(&self) -> bool {
         self.summary.contains_key(BALANCE_FIGURES[0].key)
+    }
+
+    /// Returns true if what is really saved was measured: guests are in huge pages.
+    pub fn has_truth(&self) -> bool {
+        self.summary.contains_key(TRUTH_FIGURES[0].key)
     }
 
     /// Median of a figure over the runs.
@@ -229,6 +243,7 @@ pub(super) mod tests {
         let series = RunSeries {
             points: vec![point(0.0, 0, 0.0), point(5.0, gib << 30, cpu / 2.0), point(10.0, gib << 30, cpu)],
             attainable: vec![AttainableStep { at: 1.0, bytes: 2 << 30 }],
+            truth: Vec::new(),
             is_restless: false,
         };
         RawRun { series, counted: RunCounts { work_pages, ..RunCounts::default() } }

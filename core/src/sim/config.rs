@@ -85,6 +85,12 @@ pub struct SimCosts {
     pub unstable_level: u64,
     /// A full frame in a chain that a search passes.
     pub chain: u64,
+    /// Splitting a huge page.
+    pub split: u64,
+    /// An empty page that the split of a huge page frees.
+    pub freed: u64,
+    /// Putting a huge page together: khugepaged's time.
+    pub collapse: u64,
 }
 
 impl SimCosts {
@@ -112,6 +118,9 @@ impl SimCosts {
             stable_level: by(self.stable_level),
             unstable_level: by(self.unstable_level),
             chain: by(self.chain),
+            split: by(self.split),
+            freed: by(self.freed),
+            collapse: self.collapse,
         }
     }
 }
@@ -134,6 +143,9 @@ impl Default for SimCosts {
             stable_level: 0,
             unstable_level: 0,
             chain: 0,
+            split: 162_000,
+            freed: 590,
+            collapse: 700_000,
         }
     }
 }

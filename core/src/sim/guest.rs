@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::huge::HugeRanges;
+
 /// The identity of a guest of one machine. It is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SimGuestId(pub(super) u32);
@@ -28,17 +30,27 @@ pub(super) enum SimPageState {
     Absent,
     Taken,
     TakenMerged,
+    /// Maps the zero page since a huge page was split, which no counter says. `FreedTracked` has its `rmap_item` until
+    /// ksmd's next visit, and `FreedUnstable` counts as unshared until then.
+    Freed,
+    FreedTracked,
+    FreedUnstable,
 }
 
 impl SimPageState {
     /// Returns true if the page has an `rmap_item`.
     pub fn is_tracked(self) -> bool {
-        !matches!(self, Self::New | Self::Zero | Self::Absent)
+        !matches!(self, Self::New | Self::Zero | Self::Absent | Self::Freed)
     }
 
     /// Returns true if the page has a frame of its own.
     pub fn is_private(self) -> bool {
         matches!(self, Self::New | Self::Tracked | Self::Unstable | Self::Diverged)
+    }
+
+    /// Returns true if the page maps the zero page, uncounted.
+    pub fn is_freed(self) -> bool {
+        matches!(self, Self::Freed | Self::FreedTracked | Self::FreedUnstable)
     }
 
     /// Returns true if the page takes no memory and holds no content.
@@ -113,6 +125,9 @@ pub(super) struct MachineGuest {
     pub zero: u64,
     /// Pages that are not there.
     pub absent: u64,
+    /// Empty pages that splits of huge pages have freed.
+    pub freed: u64,
+    pub huge: HugeRanges,
 }
 
 impl MachineGuest {

@@ -2,6 +2,7 @@
 
 use super::content::{ContentTable, UNIQUE, ZERO_SLOT, is_unique};
 use super::guest::{MachineGuest, SimPage, SimPageState};
+use super::huge::{DeadNode, HugeRanges, HugeWork};
 use super::living::LivingGuests;
 use super::stable::StableTree;
 
@@ -15,6 +16,8 @@ pub(super) enum VisitOutcome {
     },
     /// Both trees had no equal page.
     Unshared,
+    /// The search of the unstable tree ended early, at a node without a page.
+    Blocked,
     /// It was merged with a page of the stable tree.
     Merge,
     /// It was merged with a page of the unstable tree, and both went to the stable tree.
@@ -32,6 +35,10 @@ pub(super) struct VisitRules {
     pub prune_ns: u64,
     pub max_page_sharing: u32,
     pub use_zero_pages: bool,
+    /// Since 6.12 the split of a huge page frees its empty pages.
+    pub frees_zeros: bool,
+    /// The length of a run of pages.
+    pub run_pages: u32,
     /// Since 6.11 a page with a changed checksum is not even compared with merged pages.
     pub checksum_first: bool,
 }
@@ -54,6 +61,9 @@ pub(super) struct MergeableMemory {
     pub partner: Option<u32>,
     /// Pages in the unstable tree of this pass.
     pub in_unstable: u64,
+    /// The node of the unstable tree of this pass that has lost its page.
+    pub dead_node: DeadNode,
+    pub huge_work: HugeWork,
 }
 
 impl MergeableMemory {
@@ -70,6 +80,8 @@ impl MergeableMemory {
             cow_ksm: 0,
             partner: None,
             in_unstable: 0,
+            dead_node: DeadNode::default(),
+            huge_work: HugeWork::default(),
         }
     }
 
@@ -93,15 +105,18 @@ impl MergeableMemory {
         let guest = &mut self.guests[guest as usize];
         let page = &mut guest.pages[page as usize];
         match page.state {
-            SimPageState::Unstable => self.unshared -= 1,
+            SimPageState::Unstable | SimPageState::FreedUnstable => self.unshared -= 1,
             SimPageState::Diverged | SimPageState::TakenMerged => {
                 self.stable.remove_item(page.node);
                 guest.merging -= 1;
             }
             _ => return,
         }
-        page.state =
-            if page.state == SimPageState::TakenMerged { SimPageState::Taken } else { SimPageState::Tracked };
+        page.state = match page.state {
+            SimPageState::TakenMerged => SimPageState::Taken,
+            SimPageState::FreedUnstable => SimPageState::FreedTracked,
+            _ => SimPageState::Tracked,
+        };
     }
 
     /// Frees the `rmap_item` of a page that is not merged.
@@ -113,6 +128,7 @@ impl MergeableMemory {
             let left = match page.state {
                 SimPageState::ZeroTracked => SimPageState::Zero,
                 SimPageState::Taken => SimPageState::Absent,
+                SimPageState::FreedTracked => SimPageState::Freed,
                 _ => SimPageState::New,
             };
             page.forget(left);
@@ -135,7 +151,10 @@ impl MergeableMemory {
             return VisitOutcome::Checksum { has_searched: !rules.checksum_first };
         }
         if rules.use_zero_pages && slot == ZERO_SLOT {
-            entry.state = SimPageState::ZeroTracked;
+            if self.split(guest, page, rules) {
+                return self.search_for_freed(guest, page, rules);
+            }
+            self.page(guest, page).state = SimPageState::ZeroTracked;
             self.guests[guest as usize].zero += 1;
             self.zero_pages += 1;
             self.private -= 1;
@@ -153,7 +172,9 @@ impl MergeableMemory {
             return false;
         }
         let found = self.stable.search(&self.contents, slot, rules.max_page_sharing, rules.now_ns, rules.prune_ns);
-        if let Some(node) = found {
+        if let Some(node) = found
+            && !self.split(guest, page, rules)
+        {
             self.map(guest, page, node);
         }
         found.is_some()
@@ -162,6 +183,9 @@ impl MergeableMemory {
     /// Searches the unstable tree for a page's equal: merges the two, or adds the page to the tree.
     fn pair(&mut self, guest: u32, page: u32, slot: u32, rules: &VisitRules) -> VisitOutcome {
         if is_unique(slot) {
+            if self.is_blocked(slot) {
+                return VisitOutcome::Blocked;
+            }
             self.page(guest, page).state = SimPageState::Unstable;
             self.unshared += 1;
             self.in_unstable += 1;
@@ -178,6 +202,9 @@ impl MergeableMemory {
                         .get(other_page as usize)
                         .is_some_and(|page| page.state == SimPageState::Unstable && page.slot == slot)
             });
+        if waits && self.split_pair((guest, page), (other_guest, other_page), rules) {
+            return VisitOutcome::Unshared;
+        }
         if waits {
             self.leave_tree(other_guest, other_page);
             self.in_unstable -= 1;
@@ -186,6 +213,9 @@ impl MergeableMemory {
             self.partner = Some(other_guest);
             self.map(guest, page, node);
             return VisitOutcome::Pair;
+        }
+        if self.is_blocked(slot) {
+            return if slot == ZERO_SLOT { VisitOutcome::Unshared } else { VisitOutcome::Blocked };
         }
         let content = self.contents.get_mut(slot);
         content.unstable_pass = rules.pass;
@@ -223,6 +253,14 @@ impl MergeableMemory {
                 guest.zero -= 1;
                 self.zero_pages -= 1;
             }
+            SimPageState::Freed | SimPageState::FreedTracked | SimPageState::FreedUnstable => {
+                page.state = match page.state {
+                    SimPageState::Freed => SimPageState::New,
+                    SimPageState::FreedTracked => SimPageState::Tracked,
+                    _ => SimPageState::Unstable,
+                };
+                guest.freed -= 1;
+            }
             SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => {
                 page.state = match page.state {
                     SimPageState::Absent => SimPageState::New,
@@ -241,6 +279,7 @@ impl MergeableMemory {
     /// Takes a page from a guest, with its content. The gauges count it as merged until ksmd's next visit.
     pub fn take_page(&mut self, guest: u32, page: u32) {
         let entry = &mut self.guests[guest as usize];
+        entry.huge.unmap(page);
         let taken = &mut entry.pages[page as usize];
         taken.state = match taken.state {
             SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => return,
@@ -268,6 +307,15 @@ impl MergeableMemory {
                 (entry.zero, self.zero_pages) = (entry.zero - 1, self.zero_pages - 1);
                 if taken.state == SimPageState::Zero { SimPageState::Absent } else { SimPageState::Taken }
             }
+            SimPageState::Freed => {
+                entry.freed -= 1;
+                SimPageState::Absent
+            }
+            SimPageState::FreedTracked | SimPageState::FreedUnstable => {
+                entry.freed -= 1;
+                self.unshared -= u64::from(taken.state == SimPageState::FreedUnstable);
+                SimPageState::Taken
+            }
         };
         entry.absent += 1;
         let content = std::mem::replace(&mut taken.slot, self.contents.acquire(UNIQUE));
@@ -292,6 +340,7 @@ impl MergeableMemory {
         self.living.remove(guest, entry);
         entry.ended = true;
         self.zero_pages -= std::mem::take(&mut entry.zero);
+        (entry.freed, entry.huge) = (0, HugeRanges::default());
         for page in &mut entry.pages {
             match page.state {
                 SimPageState::Merged => {
@@ -299,7 +348,9 @@ impl MergeableMemory {
                     page.state = SimPageState::Diverged;
                 }
                 SimPageState::ZeroTracked => page.state = SimPageState::Tracked,
-                SimPageState::Zero => page.state = SimPageState::New,
+                SimPageState::Zero | SimPageState::Freed => page.state = SimPageState::New,
+                SimPageState::FreedTracked => page.state = SimPageState::Tracked,
+                SimPageState::FreedUnstable => page.state = SimPageState::Unstable,
                 SimPageState::Absent | SimPageState::Taken | SimPageState::TakenMerged => {}
                 _ => self.private -= 1,
             }

@@ -14,6 +14,8 @@
 //!   or a page seen earlier in the same pass; `smart_scan` ages pages and skips old ones.
 //! * The lag: a page that is written to, or of a guest that ends, leaves memory at once and the counters at ksmd's next
 //!   visit.
+//! * Huge pages: a merge splits one, and from 6.12 on a split frees its empty pages, which no counter shows; khugepaged
+//!   puts pages together again, merged ones too, and the counters follow at ksmd's next visit.
 //! * The cost: each step takes ksmd's CPU time ([`SimCosts`]), and time passes meanwhile.
 //!
 //! A test compares it with the live kernel (`sim_vs_kernel.rs`): in arbitrary sequences of events every counter is the
@@ -22,7 +24,7 @@
 //! [`SimConfig::run_pages`] has the machine keep runs of pages with the same fate as one, for hosts of a terabyte.
 //! Counters and costs stay those of the pages: ksmd's batch may end inside a run.
 //!
-//! Not modelled: other load on ksmd's CPU, NUMA nodes, huge pages, swapping in, jiffies. A page is a number
+//! Not modelled: other load on ksmd's CPU, NUMA nodes, swapping in, jiffies. A page is a number
 //! that stands for its content.
 
 mod advisor;
@@ -32,6 +34,7 @@ mod counters;
 mod demand;
 mod fleet;
 mod guest;
+mod huge;
 mod ksmd;
 mod living;
 mod machine;
@@ -50,7 +53,7 @@ pub use content::{UNIQUE, ZERO};
 pub use demand::GuestDemand;
 pub use fleet::SimFleet;
 pub use guest::SimGuestId;
-pub use machine::{SimMachine, mergeable_pages};
+pub use machine::{KhugepagedSettings, SimMachine, mergeable_pages};
 pub use page_sample::PagePlace;
 pub use plan::{GuestPlan, clones, equal_content};
 pub use settings::KnobRefusal;

@@ -38,6 +38,7 @@ impl SimMachine {
         let frame = match page.state {
             SimPageState::Merged => FrameKind::Merged { mappings: self.memory.stable.mappings(page.node) },
             SimPageState::ZeroTracked | SimPageState::Zero => FrameKind::Shared,
+            state if state.is_freed() => FrameKind::Shared,
             _ => FrameKind::Own,
         };
         Some(PageFingerprint { guest: place.guest, content: self.memory.contents.sum(page.slot).into(), frame })

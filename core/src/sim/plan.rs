@@ -12,6 +12,7 @@ pub struct GuestPlan {
     pub(super) starts: Duration,
     pub(super) stops: Option<Duration>,
     pub(super) load_permille: u32,
+    pub(super) is_huge: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,9 +126,21 @@ impl GuestPlan {
         self
     }
 
+    /// Has its memory be in huge pages.
+    #[must_use]
+    pub fn huge(mut self) -> Self {
+        self.is_huge = true;
+        self
+    }
+
     fn with(mut self, part: PlanPart) -> Self {
         self.parts.push(part);
         self
+    }
+
+    /// Returns true if its memory is in huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.is_huge
     }
 
     /// The name of its guest.

@@ -61,7 +61,7 @@ impl TreeSizes {
     pub fn cost(&self, visit: VisitOutcome, slot: u32, costs: &SimCosts) -> u64 {
         if !costs.depend_on_trees() {
             return match visit {
-                VisitOutcome::Checksum { has_searched: false } => costs.checksum,
+                VisitOutcome::Checksum { has_searched: false } | VisitOutcome::Blocked => costs.checksum,
                 VisitOutcome::Checksum { has_searched: true } | VisitOutcome::Unshared => costs.unshared,
                 VisitOutcome::Zero => costs.zero,
                 VisitOutcome::Merge => costs.join,
@@ -72,7 +72,7 @@ impl TreeSizes {
         let unstable = costs.unstable_level.cast_signed() * (log2(1 + self.unstable) - USUAL_UNSTABLE);
         let usual = costs.stable_level.cast_signed() * USUAL_STABLE;
         let (base, more) = match visit {
-            VisitOutcome::Checksum { has_searched: false } => return costs.checksum,
+            VisitOutcome::Checksum { has_searched: false } | VisitOutcome::Blocked => return costs.checksum,
             VisitOutcome::Zero => return costs.zero,
             VisitOutcome::Checksum { has_searched: true } => (costs.unshared, stable),
             VisitOutcome::Unshared => (costs.unshared, stable + unstable),
@@ -115,6 +115,9 @@ mod tests {
         stable_level: 1000,
         unstable_level: 500,
         chain: 40,
+        split: 0,
+        freed: 0,
+        collapse: 0,
     };
 
     fn trees(stable: u64, unstable: u64, full_empty: u64) -> TreeSizes {

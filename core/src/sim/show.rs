@@ -40,6 +40,16 @@ pub struct MachineFigures {
     pub breaks: u64,
     /// Pages that KSM's gauges count as saved.
     pub saved_pages: u64,
+    /// Pages that KSM really saves, with those that splits of huge pages have freed.
+    pub truly_saved_pages: u64,
+    /// Huge pages that back guests' memory.
+    pub huge_pages: u64,
+    /// Huge pages that merges have split.
+    pub splits: u64,
+    /// Huge pages that khugepaged has put together.
+    pub collapses: u64,
+    /// The CPU time of khugepaged.
+    pub khugepaged_cpu: Duration,
     /// Visits of ksmd, and pages that `smart_scan` skipped.
     pub visits: u64,
 }
@@ -48,11 +58,17 @@ impl SimMachine {
     /// Figures that do not take looking at each guest.
     pub fn figures(&self) -> MachineFigures {
         let totals = self.totals();
+        let living = self.memory.living.ids.iter();
         MachineFigures {
             ksmd_cpu: Duration::from_nanos(self.ksmd.cpu_ns_at(self.now_ns)),
             passes: self.ksmd.full_scans,
             breaks: self.memory.cow_ksm * u64::from(self.config.run_pages),
             saved_pages: (totals.sharing + totals.zero_pages).cast_unsigned(),
+            truly_saved_pages: self.truly_saved_pages(),
+            huge_pages: living.map(|id| self.memory.guests[*id as usize].huge.huge_pages()).sum(),
+            splits: self.memory.huge_work.splits,
+            collapses: self.memory.huge_work.collapses,
+            khugepaged_cpu: Duration::from_nanos(self.khugepaged_ns()),
             visits: self.ksmd.scanned + self.ksmd.skipped,
         }
     }
@@ -148,7 +164,10 @@ impl SimMachine {
     }
 
     fn cpu_times(&self) -> CpuTimes {
-        let busy_ns = self.memory.living.cpu_ns(self.now_ns) + self.ended_cpu_ns + self.ksmd.cpu_ns_at(self.now_ns);
+        let busy_ns = self.memory.living.cpu_ns(self.now_ns)
+            + self.ended_cpu_ns
+            + self.ksmd.cpu_ns_at(self.now_ns)
+            + self.khugepaged_ns();
         let all_ns = self.now_ns.saturating_mul(u64::from(self.config.cpus));
         CpuTimes {
             busy_ticks: busy_ns / TICK_NS,
@@ -170,7 +189,7 @@ impl SimMachine {
             name: guest.name.clone(),
             is_vm: true,
             // The zero page does not count as resident.
-            rss_bytes: (guest.present() * pages - zero) * PAGE_SIZE,
+            rss_bytes: ((guest.present() - guest.freed) * pages - zero) * PAGE_SIZE,
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
             minor_faults: guest.minor_faults * pages,
             ksm: KsmStat {

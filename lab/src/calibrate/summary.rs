@@ -24,13 +24,16 @@ pub(super) enum WorkKind {
     StableLevel,
     UnstableLevel,
     Chain,
+    Split,
+    Freed,
+    Collapse,
 }
 
 /// A kind of work with its key in [`Costs`], its meaning and its plausible range. The range is that of a page, batch or
 /// pass, in nanoseconds, on any machine that runs Linux.
 type Row = (WorkKind, &'static str, &'static str, [u64; 2]);
 
-const KINDS: [Row; 15] = [
+const KINDS: [Row; 18] = [
     (WorkKind::Checksum, "checksum", "a first visit, or one that finds the page changed", [100, 50_000]),
     (WorkKind::Unshared, "unshared", "a visit that finds no equal page", [200, 100_000]),
     (WorkKind::Merge, "merge", "a visit that merges with a page that waits for it", [300, 200_000]),
@@ -46,6 +49,9 @@ const KINDS: [Row; 15] = [
     (WorkKind::StableLevel, "stable_level", "a doubling of the stable tree, for a search", [0, 20_000]),
     (WorkKind::UnstableLevel, "unstable_level", "a doubling of the unstable tree, for a search", [0, 20_000]),
     (WorkKind::Chain, "chain", "a full frame of a chain that a search passes", [0, 5_000]),
+    (WorkKind::Split, "split", "splitting a huge page", [1_000, 20_000_000]),
+    (WorkKind::Freed, "freed", "an empty page that a split frees", [0, 50_000]),
+    (WorkKind::Collapse, "collapse", "putting a huge page together", [10_000, 100_000_000]),
 ];
 
 /// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
@@ -165,6 +171,9 @@ impl Calibration {
             stable_level: of(WorkKind::StableLevel, usual.stable_level),
             unstable_level: of(WorkKind::UnstableLevel, usual.unstable_level),
             chain: of(WorkKind::Chain, usual.chain),
+            split: of(WorkKind::Split, usual.split),
+            freed: of(WorkKind::Freed, usual.freed),
+            collapse: of(WorkKind::Collapse, usual.collapse),
         }
     }
 

@@ -31,6 +31,27 @@ pub struct AttainableStep {
     pub bytes: u64,
 }
 
+/// Bytes in a huge page.
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// One sample of what is really saved, beside what KSM counts.
+///
+/// The two differ where guests are in huge pages: no counter has the empty pages that a split frees, and a parked ksmd does not
+/// see that khugepaged has copied merged pages.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+pub struct TruthPoint {
+    /// Seconds since the start of the run.
+    pub at: f64,
+    /// `(pages_sharing + ksm_zero_pages) * page_size`.
+    pub counted_bytes: u64,
+    /// Memory of the guests' contents less their proportional set size.
+    pub truly_saved_bytes: u64,
+    /// Memory of the guests in huge pages.
+    pub huge_bytes: u64,
+    /// Free memory of the host.
+    pub free_bytes: u64,
+}
+
 /// A run over time, with points and steps in order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct RunSeries {
@@ -38,6 +59,9 @@ pub struct RunSeries {
     pub points: Vec<SeriesPoint>,
     /// Changes of the attainable savings, which are 0 before the first step.
     pub attainable: Vec<AttainableStep>,
+    /// Samples of what is really saved, where guests are in huge pages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub truth: Vec<TruthPoint>,
     /// True if the attainable savings change all the time, as in a fleet: no rise then lasts until it is saved.
     #[serde(skip)]
     pub is_restless: bool,
@@ -57,7 +81,16 @@ impl RunSeries {
                 point.saved_bytes = point.saved_bytes.min(least);
             }
         }
-        Self { points, attainable, is_restless: false }
+        Self { points, attainable, truth: Vec::new(), is_restless: false }
+    }
+
+    /// The integral over time of what is really saved, in bytes x seconds. `None` where that was not recorded.
+    pub fn true_integral(&self) -> Option<f64> {
+        let areas = self.truth.windows(2).map(|pair| match pair {
+            [from, to] => (to.at - from.at) * (from.truly_saved_bytes + to.truly_saved_bytes) as f64 / 2.0,
+            _ => 0.0,
+        });
+        (!self.truth.is_empty()).then(|| areas.sum())
     }
 
     /// Bytes that could be saved at that moment.

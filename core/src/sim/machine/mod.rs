@@ -1,5 +1,6 @@
 //! The machine: guests, ksmd and the time they share.
 
+mod khugepaged;
 mod scan;
 mod write;
 
@@ -7,11 +8,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+pub use self::khugepaged::KhugepagedSettings;
+use self::khugepaged::SimKhugepaged;
 use super::advisor::SimAdvisor;
 use super::config::SimConfig;
 use super::content::UNIQUE;
 use super::counters::{GuestCounters, MachineCounters, UnfinishedRun};
 use super::guest::{MachineGuest, SimGuestId, SimPage, SimPageState};
+use super::huge::HugeRanges;
 use super::ksmd::SimKsmd;
 use super::memory::MergeableMemory;
 use super::plan::GuestPlan;
@@ -34,6 +38,7 @@ pub struct SimMachine {
     pub(super) rest: BoundaryPause,
     /// The CPU time of ended guests.
     pub(super) ended_cpu_ns: u64,
+    khugepaged: SimKhugepaged,
     events: BinaryHeap<Reverse<(u64, u64, MachineEvent)>>,
     /// Orders events of the same moment.
     event_count: u64,
@@ -51,6 +56,7 @@ enum MachineEvent {
     Sweep(usize),
     Settle(usize),
     Grow(usize),
+    Khugepaged(u32),
 }
 
 /// A part of a guest's memory that the guest writes to over and over, from its first page to its last.
@@ -103,6 +109,7 @@ impl SimMachine {
             rest_after: None,
             rest: BoundaryPause::Unavailable,
             ended_cpu_ns: 0,
+            khugepaged: SimKhugepaged::default(),
             events: BinaryHeap::new(),
             event_count: 0,
             waiting: Vec::new(),
@@ -155,6 +162,8 @@ impl SimMachine {
             merging: 0,
             zero: 0,
             absent: 0,
+            freed: 0,
+            huge: HugeRanges::default(),
         };
         self.memory.living.add(id, &guest);
         self.memory.guests.push(guest);
@@ -169,6 +178,7 @@ impl SimMachine {
         let before = entry.pages.len();
         entry.pages.extend(pages.into_iter().map(|content| SimPage::new(self.memory.contents.acquire(content))));
         let added = (entry.pages.len() - before) as u64;
+        entry.huge.extend(entry.pages.len(), true);
         entry.minor_faults += added;
         let cost_ns = added * self.config.costs.write * u64::from(self.config.run_pages);
         entry.write_ns += cost_ns;
@@ -192,6 +202,7 @@ impl SimMachine {
                 SimPage { state: SimPageState::Absent, ..SimPage::new(self.memory.contents.acquire(UNIQUE)) };
             entry.pages.push(page);
         }
+        entry.huge.extend(entry.pages.len(), false);
         if first == 0 && runs > 0 {
             self.ksmd.enlist(guest.0);
         }
@@ -420,6 +431,7 @@ impl SimMachine {
                     None
                 }
                 MachineEvent::Grow(index) => self.grow_part(index, at),
+                MachineEvent::Khugepaged(alarm) => self.run_khugepaged(alarm, at),
             };
             // The event is the first still: what it has planned comes later.
             match again {
@@ -444,6 +456,9 @@ impl SimMachine {
         let guest = self.add_guest(&plan.name, plan.contents(self.config.run_pages));
         self.memory.guests[guest.0 as usize].load_permille = plan.load_permille;
         self.memory.living.load(plan.load_permille, self.now_ns);
+        if plan.is_huge {
+            self.use_huge_pages(guest);
+        }
         if let Some(stops) = plan.stops {
             self.schedule(nanos(stops).max(self.now_ns), MachineEvent::Stop(guest.0));
         }

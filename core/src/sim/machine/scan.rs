@@ -4,6 +4,7 @@
 
 use super::super::counters::{GuestCounters, MachineCounters, ScanStep, UnfinishedRun, VisitChange};
 use super::super::guest::SimPageState;
+use super::super::huge::DeadNode;
 use super::super::ksmd::{KsmdActivity, WalkCursor};
 use super::super::memory::VisitRules;
 use super::super::search::TreeSizes;
@@ -120,6 +121,8 @@ impl SimMachine {
             prune_ns: self.settings.stable_node_chains_prune_millisecs * 1_000_000,
             max_page_sharing: u32::try_from(self.settings.max_page_sharing).unwrap_or(u32::MAX),
             use_zero_pages: self.settings.use_zero_pages == 1,
+            frees_zeros: self.config.kernel >= KernelVersion::new(6, 12),
+            run_pages: self.config.run_pages,
             checksum_first: self.config.kernel >= KernelVersion::new(6, 11),
         };
         while left > 0 {
@@ -207,6 +210,7 @@ impl SimMachine {
         self.ksmd.pass = self.ksmd.pass.wrapping_add(1);
         self.ksmd.cursor = Some(WalkCursor { guest: 0, run: 0 });
         self.memory.in_unstable = 0;
+        self.memory.dead_node = DeadNode::default();
         self.advisor.start(self.ksmd.clock_ns);
         self.ksmd.spend(self.config.costs.pass);
     }
@@ -226,7 +230,9 @@ impl SimMachine {
         let page =
             self.memory.guests.get(guest as usize).filter(|guest| !guest.ended)?.pages.get(cursor.run as usize)?;
         let done = match page.state {
-            SimPageState::Zero | SimPageState::Absent => (ScanStep::Passed, self.config.costs.walk),
+            SimPageState::Zero | SimPageState::Absent | SimPageState::Freed => {
+                (ScanStep::Passed, self.config.costs.walk)
+            }
             SimPageState::Merged => (ScanStep::Visited, self.config.costs.merged),
             _ => return None,
         };
@@ -251,7 +257,14 @@ impl SimMachine {
             return None;
         };
         self.ksmd.cursor = Some(WalkCursor { run: cursor.run + 1, ..cursor });
-        if matches!(page.state, SimPageState::ZeroTracked | SimPageState::Taken | SimPageState::TakenMerged) {
+        if matches!(
+            page.state,
+            SimPageState::ZeroTracked
+                | SimPageState::Taken
+                | SimPageState::TakenMerged
+                | SimPageState::FreedTracked
+                | SimPageState::FreedUnstable
+        ) {
             self.memory.untrack(guest, cursor.run);
             return Some((ScanStep::Passed, costs.free));
         }
@@ -266,8 +279,13 @@ impl SimMachine {
         } else {
             TreeSizes::default()
         };
+        let before = self.memory.huge_work;
         let visit = self.memory.visit(guest, cursor.run, rules);
-        Some((ScanStep::Visited, trees.cost(visit, slot, costs)))
+        let cost_ns = trees.cost(visit, slot, costs);
+        if self.memory.huge_work.splits != before.splits {
+            self.pay_for_splits(before);
+        }
+        Some((ScanStep::Visited, cost_ns))
     }
 
     /// Unmerges all pages and frees all `rmap_item`s: the next pass is the first.
@@ -283,7 +301,10 @@ impl SimMachine {
             }
             for page in 0..self.memory.guests[guest as usize].pages.len() {
                 let state = self.memory.guests[guest as usize].pages[page].state;
-                if !state.is_private() && !state.is_absent() && (state == SimPageState::Merged || breaks_zero_pages)
+                if !state.is_private()
+                    && !state.is_absent()
+                    && !state.is_freed()
+                    && (state == SimPageState::Merged || breaks_zero_pages)
                 {
                     if !self.has_room() {
                         self.ksmd.cursor = None;

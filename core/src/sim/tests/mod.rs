@@ -1,5 +1,6 @@
 //! The machine against the kernel's rules, one file per kind of rule.
 
+mod huge;
 mod knobs;
 mod lease;
 mod life;
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use std::iter::repeat_n;
 use std::time::Duration;
 
-use super::content::{NONE, is_unique};
+use super::content::{NONE, ZERO_SLOT, is_unique};
 use super::guest::SimPageState;
 use super::*;
 use crate::field::KernelVersion;
@@ -67,27 +68,31 @@ fn audit(machine: &SimMachine) -> Result<(), String> {
     let mut mapped: HashMap<u32, u32> = HashMap::new();
     let mut refs: HashMap<u32, u32> = HashMap::new();
     for guest in &memory.guests {
-        let mut own = [0; 3];
+        let mut own = [0; 4];
         for page in &guest.pages {
             own[0] += u64::from(page.state.is_tracked());
             let mut count = |name| *states.entry(name).or_default() += 1;
             match page.state {
                 SimPageState::Tracked => count("volatile"),
-                SimPageState::Unstable => count("unshared"),
+                SimPageState::Unstable | SimPageState::FreedUnstable => count("unshared"),
                 SimPageState::ZeroTracked => count("volatile"),
-                SimPageState::Taken => count("volatile"),
+                SimPageState::Taken | SimPageState::FreedTracked => count("volatile"),
                 SimPageState::Merged | SimPageState::Diverged | SimPageState::TakenMerged => {
                     *items.entry(page.node).or_default() += 1
                 }
-                SimPageState::New | SimPageState::Zero | SimPageState::Absent => {}
+                SimPageState::New | SimPageState::Zero | SimPageState::Absent | SimPageState::Freed => {}
             }
             own[1] += u64::from(matches!(
                 page.state,
                 SimPageState::Merged | SimPageState::Diverged | SimPageState::TakenMerged
             ));
             own[2] += u64::from(matches!(page.state, SimPageState::Zero | SimPageState::ZeroTracked));
+            own[3] += u64::from(page.state.is_freed());
+            if page.state.is_freed() && page.slot != ZERO_SLOT {
+                return Err("a freed page has a content".into());
+            }
             if guest.ended {
-                if page.state == SimPageState::Merged || own[2] > 0 {
+                if page.state == SimPageState::Merged || own[2] + own[3] > 0 {
                     return Err("a guest that ended maps something".into());
                 }
                 continue;
@@ -107,7 +112,10 @@ fn audit(machine: &SimMachine) -> Result<(), String> {
                 }
             }
         }
-        if own != [guest.rmap_items, guest.merging, guest.zero] {
+        if guest.huge.whole_ranges().flatten().any(|run| !guest.pages[run].state.is_private()) {
+            return Err(format!("{}: a huge page has a page that is not its own", guest.name));
+        }
+        if own != [guest.rmap_items, guest.merging, guest.zero, guest.freed] {
             return Err(format!("{}: {own:?} counted, {guest:?}", guest.name));
         }
     }

@@ -13,6 +13,8 @@ enum RandomEvent {
     Remove(u32),
     Rewrite(u32, usize, u64),
     Reserve(u32, usize),
+    Huge(u32),
+    Khugepaged(u32, u32, u32),
     Take(u32, usize),
     Write(usize, u64),
 }
@@ -37,6 +39,8 @@ fn happening() -> impl Strategy<Value = RandomEvent> {
         4 => (0_u32..12, 0_usize..40, content()).prop_map(|(g, p, c)| RandomEvent::Rewrite(g, p, c)),
         1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| RandomEvent::Reserve(g, pages)),
         3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| RandomEvent::Take(g, p)),
+        1 => (0_u32..12).prop_map(RandomEvent::Huge),
+        1 => (0_u32..9, 0_u32..512, 0_u32..512).prop_map(|(a, b, c)| RandomEvent::Khugepaged(a, b, c)),
         2 => (0..Knob::ALL.len(), value()).prop_map(|(k, v)| RandomEvent::Write(k, v)),
         // ksmd would else be off most of the time.
         2 => Just(RandomEvent::Write(Knob::ALL.len() - 1, 1)),
@@ -65,6 +69,17 @@ fn happen(machine: &mut SimMachine, happening: &RandomEvent) {
         }
         RandomEvent::Reserve(guest, pages) => {
             machine.reserve_pages(SimGuestId(*guest), *pages);
+        }
+        RandomEvent::Huge(guest) => {
+            machine.use_huge_pages(SimGuestId(*guest));
+        }
+        RandomEvent::Khugepaged(scan_sleep_millisecs, max_ptes_none, max_ptes_shared) => {
+            machine.set_khugepaged(KhugepagedSettings {
+                pages_to_scan: 4096,
+                scan_sleep_millisecs: *scan_sleep_millisecs,
+                max_ptes_none: *max_ptes_none,
+                max_ptes_shared: *max_ptes_shared,
+            });
         }
         RandomEvent::Take(guest, page) => {
             machine.take_page(SimGuestId(*guest), *page);

@@ -20,6 +20,9 @@ fn microseconds() -> SimMachine {
         stable_level: 0,
         unstable_level: 0,
         chain: 0,
+        split: 0,
+        freed: 0,
+        collapse: 0,
     };
     let mut machine = SimMachine::new(SimConfig { costs, ..SimConfig::default() });
     machine.write(Knob::SmartScan, 0).unwrap();

@@ -1,0 +1,139 @@
+//! khugepaged: looks through guests' memory at its pace, and puts huge pages together where merging has split them.
+//!
+//! Source: `khugepaged_do_scan` and `hpage_collapse_scan_pmd` in `mm/khugepaged.c`.
+
+use super::super::guest::SimGuestId;
+use super::super::huge::{CollapseLimits, HUGE_PAGES, HugeRanges, HugeWork};
+use super::{MachineEvent, SimMachine};
+use crate::sim::PAGE_SIZE;
+
+/// The settings of khugepaged, as in `/sys/kernel/mm/transparent_hugepage/khugepaged`. The defaults are the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KhugepagedSettings {
+    /// Pages that it looks through before it sleeps. It looks through one huge page's at least.
+    pub pages_to_scan: u32,
+    /// The time that it sleeps, in milliseconds.
+    pub scan_sleep_millisecs: u32,
+    /// Absent or zero pages that a range may have to be put together, of 512.
+    pub max_ptes_none: u32,
+    /// Merged pages that a range may have to be put together, of 512.
+    pub max_ptes_shared: u32,
+}
+
+impl Default for KhugepagedSettings {
+    fn default() -> Self {
+        Self { pages_to_scan: 4096, scan_sleep_millisecs: 10_000, max_ptes_none: 511, max_ptes_shared: 256 }
+    }
+}
+
+/// The state of khugepaged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SimKhugepaged {
+    settings: KhugepagedSettings,
+    /// The guest and range that it looks at next.
+    guest: u32,
+    range: usize,
+    /// The number of the event that wakes it: earlier ones are outdated. 0: there is no huge guest.
+    alarm: u32,
+    pub cpu_ns: u64,
+}
+
+impl SimMachine {
+    /// Has a guest's memory be in huge pages, the memory that it has and that it gets, as after `MADV_HUGEPAGE`. Only whole
+    /// huge pages count. Returns true if there is such a guest.
+    pub fn use_huge_pages(&mut self, guest: SimGuestId) -> bool {
+        let Some(entry) = self.memory.guests.get_mut(guest.0 as usize).filter(|entry| !entry.ended) else {
+            return false;
+        };
+        entry.huge = HugeRanges::new(entry.pages.len(), self.config.run_pages);
+        if self.khugepaged.alarm == 0 {
+            self.wake_khugepaged_in(self.khugepaged.settings.sleep_ns());
+        }
+        true
+    }
+
+    /// Writes khugepaged's settings. As in the kernel that wakes it.
+    pub fn set_khugepaged(&mut self, settings: KhugepagedSettings) {
+        self.khugepaged.settings = settings;
+        if self.khugepaged.alarm != 0 {
+            self.wake_khugepaged_in(0);
+        }
+    }
+
+    /// The CPU time that khugepaged has used, in nanoseconds.
+    pub(in super::super) fn khugepaged_ns(&self) -> u64 {
+        self.khugepaged.cpu_ns
+    }
+
+    fn wake_khugepaged_in(&mut self, ns: u64) {
+        self.khugepaged.alarm += 1;
+        let at_ns = self.now_ns.saturating_add(ns);
+        self.schedule(at_ns, MachineEvent::Khugepaged(self.khugepaged.alarm));
+    }
+
+    /// Looks through a batch of pages, and returns the time of the next batch. `None`: the alarm is outdated.
+    pub(super) fn run_khugepaged(&mut self, alarm: u32, at_ns: u64) -> Option<u64> {
+        if alarm != self.khugepaged.alarm {
+            return None;
+        }
+        let settings = self.khugepaged.settings;
+        let ids = &self.memory.living.ids;
+        let all: usize = ids.iter().map(|&id| self.memory.guests[id as usize].huge.len()).sum();
+        // It looks through no memory twice in a batch.
+        let ranges = (settings.pages_to_scan.div_ceil(HUGE_PAGES).max(1) as usize).min(all);
+        let mut work_ns = 0;
+        for _ in 0..ranges {
+            let Some((guest, range)) = self.next_range() else { break };
+            if self.collapse_range(guest, range) {
+                work_ns += self.config.costs.collapse;
+            }
+        }
+        self.khugepaged.cpu_ns += work_ns;
+        Some(at_ns.saturating_add(work_ns).saturating_add(settings.sleep_ns()))
+    }
+
+    /// The range at khugepaged's cursor, which advances.
+    fn next_range(&mut self) -> Option<(u32, usize)> {
+        let ids = &self.memory.living.ids;
+        let mut at = ids.partition_point(|&id| id < self.khugepaged.guest);
+        let mut range = if ids.get(at) == Some(&self.khugepaged.guest) { self.khugepaged.range } else { 0 };
+        // Each guest once, and the first one again from its first range on.
+        for _ in 0..=ids.len() {
+            if let Some(&id) = ids.get(at)
+                && range < self.memory.guests[id as usize].huge.len()
+            {
+                (self.khugepaged.guest, self.khugepaged.range) = (id, range + 1);
+                return Some((id, range));
+            }
+            at = if at + 1 < ids.len() { at + 1 } else { 0 };
+            range = 0;
+        }
+        None
+    }
+
+    fn collapse_range(&mut self, guest: u32, range: usize) -> bool {
+        let KhugepagedSettings { max_ptes_none, max_ptes_shared, .. } = self.khugepaged.settings;
+        let run_pages = self.config.run_pages;
+        if self.used_bytes() + u64::from(HUGE_PAGES) * PAGE_SIZE > self.config.total_bytes {
+            return false;
+        }
+        let runs = self.memory.guests[guest as usize].huge.runs_of(range);
+        self.settle(|inside| inside.guest == guest && runs.contains(&(inside.run as usize)));
+        self.memory.collapse(guest, range, CollapseLimits { max_ptes_none, max_ptes_shared, run_pages })
+    }
+
+    /// Has ksmd pay for the splits since `before`.
+    pub(super) fn pay_for_splits(&mut self, before: HugeWork) {
+        let HugeWork { splits, freed, .. } = self.memory.huge_work;
+        let freed = (freed - before.freed) * u64::from(self.config.run_pages);
+        let costs = &self.config.costs;
+        self.ksmd.spend((splits - before.splits) * costs.split + freed * costs.freed);
+    }
+}
+
+impl KhugepagedSettings {
+    fn sleep_ns(self) -> u64 {
+        // With no sleep at all the machine's time would stand still.
+        u64::from(self.scan_sleep_millisecs.max(1)) * 1_000_000
+    }
+}
