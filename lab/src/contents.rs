@@ -48,6 +48,13 @@ pub enum MemoryPart {
         /// Number of pages.
         pages: usize,
     },
+    /// `mixed:SEED:PAGES`: of each 256 pages 64 as `equal`, 64 as `zero` and 128 as `unique`, so that no huge page is of one kind.
+    Mixed {
+        /// Seed of the equal pages. No `equal` part has the same pages.
+        seed: u64,
+        /// Number of pages.
+        pages: usize,
+    },
     /// `unique:PAGES`: pages that no other guest has.
     Unique {
         /// Number of pages.
@@ -76,6 +83,7 @@ impl MemoryPart {
             Self::Equal { pages, .. }
             | Self::Same { pages, .. }
             | Self::Huge { pages, .. }
+            | Self::Mixed { pages, .. }
             | Self::Shared { pages }
             | Self::Unmarked { pages }
             | Self::Hugetlb { pages }
@@ -93,6 +101,7 @@ impl fmt::Display for MemoryPart {
             Self::Equal { seed, pages } => write!(f, "equal:{seed}:{pages}"),
             Self::Same { seed, pages } => write!(f, "same:{seed}:{pages}"),
             Self::Huge { seed, pages } => write!(f, "huge:{seed}:{pages}"),
+            Self::Mixed { seed, pages } => write!(f, "mixed:{seed}:{pages}"),
             Self::Shared { pages } => write!(f, "shared:{pages}"),
             Self::Unmarked { pages } => write!(f, "unmarked:{pages}"),
             Self::Hugetlb { pages } => write!(f, "hugetlb:{pages}"),
@@ -107,7 +116,7 @@ impl fmt::Display for MemoryPart {
 /// Error for a text that describes no part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not equal:SEED:PAGES, same:SEED:PAGES, huge:SEED:PAGES, zero:PAGES, unique:PAGES, shared:PAGES, \
+    "{0:?} is not equal:SEED:PAGES, same:SEED:PAGES, huge:SEED:PAGES, mixed:SEED:PAGES, zero:PAGES, unique:PAGES, shared:PAGES, \
      unmarked:PAGES, hugetlb:PAGES, churn:PAGES:MILLISECONDS or work:PAGES:PERCENT"
 )]
 pub struct BadPart(String);
@@ -123,6 +132,7 @@ impl FromStr for MemoryPart {
             ["equal", seed, count] => Ok(Self::Equal { seed: number(seed)?, pages: pages(count)? }),
             ["same", seed, count] => Ok(Self::Same { seed: number(seed)?, pages: pages(count)? }),
             ["huge", seed, count] => Ok(Self::Huge { seed: number(seed)?, pages: pages(count)? }),
+            ["mixed", seed, count] => Ok(Self::Mixed { seed: number(seed)?, pages: pages(count)? }),
             ["shared", count] => Ok(Self::Shared { pages: pages(count)? }),
             ["unmarked", count] => Ok(Self::Unmarked { pages: pages(count)? }),
             ["hugetlb", count] => Ok(Self::Hugetlb { pages: pages(count)? }),
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn parts_read_back_as_they_print() {
-        let texts = "equal:7:1024 same:1:2 huge:3:512 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250 work:9:30";
+        let texts = "equal:7:1024 same:1:2 huge:3:512 mixed:4:256 shared:1 unmarked:2 hugetlb:512 zero:3 unique:0 churn:16:250 work:9:30";
         for text in texts.split(' ') {
             assert_eq!(text.parse::<MemoryPart>().unwrap().to_string(), text);
         }

@@ -3,6 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ksmith_core::sim::{MixedKind, mixed_kind};
+
 use super::contents::MemoryPart;
 use super::region::{Region, RegionKind};
 
@@ -24,10 +26,10 @@ impl FilledPart {
     ///
     /// # Errors
     /// The memory can't be mapped.
-    pub(super) fn new(part: MemoryPart, index: usize) -> std::io::Result<Self> {
+    pub(super) fn new(part: MemoryPart, index: usize, is_huge: bool) -> std::io::Result<Self> {
         let region = match part.pages() {
             0 => None,
-            pages => Some(Region::of_kind(kind(part), pages * page_size())?),
+            pages => Some(Region::of_kind(kind(part, is_huge), pages * page_size())?),
         };
         let mut filled = Self { part, index: index as u64, generation: 0, region };
         filled.fill();
@@ -98,7 +100,7 @@ impl FilledPart {
 /// # Errors
 /// The memory can't be mapped.
 pub(super) fn rewriting_time(pages: usize) -> std::io::Result<Duration> {
-    let mut filled = FilledPart::new(MemoryPart::Unmarked { pages }, 0)?;
+    let mut filled = FilledPart::new(MemoryPart::Unmarked { pages }, 0, false)?;
     let started = Instant::now();
     filled.rewrite();
     Ok(started.elapsed())
@@ -109,12 +111,13 @@ pub(super) fn lock(part: &Mutex<FilledPart>) -> MutexGuard<'_, FilledPart> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn kind(part: MemoryPart) -> RegionKind {
+fn kind(part: MemoryPart, is_huge: bool) -> RegionKind {
     match part {
         MemoryPart::Shared { .. } => RegionKind::Shared,
         MemoryPart::Unmarked { .. } => RegionKind::Unmarked,
         MemoryPart::Hugetlb { .. } => RegionKind::Hugetlb,
         MemoryPart::Huge { .. } => RegionKind::Huge,
+        _ if is_huge => RegionKind::Huge,
         _ => RegionKind::Mergeable,
     }
 }
@@ -139,6 +142,11 @@ fn stream(part: MemoryPart, index: u64, generation: u64, number: usize) -> Optio
         MemoryPart::Equal { seed, .. } | MemoryPart::Huge { seed, .. } if generation == 0 => {
             mix(seed ^ 0x6b73_6d69_7468).wrapping_add(number << 16)
         }
+        MemoryPart::Mixed { seed, .. } if generation == 0 => match mixed_kind(number) {
+            MixedKind::Zero => return None,
+            MixedKind::Equal => mix(seed ^ 0x6d69_7865_64).wrapping_add(number << 16),
+            MixedKind::Unique => own().wrapping_add(number << 16),
+        },
         MemoryPart::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),
         _ => own().wrapping_add(number << 16),
     };
@@ -175,7 +183,7 @@ mod tests {
     #[test]
     fn verify_counts_pages_that_are_not_what_they_should_be() {
         let part = MemoryPart::Equal { seed: 1, pages: 4 };
-        let mut filled = FilledPart::new(part, 0).unwrap();
+        let mut filled = FilledPart::new(part, 0, false).unwrap();
         filled.region.as_mut().unwrap().bytes_mut()[2 * page_size() + 5] ^= 1;
         assert_eq!(filled.wrong_pages(), 1);
     }

@@ -25,11 +25,16 @@ use super::worker::GuestWorker;
 ///
 /// # Errors
 /// The memory can't be mapped, or the reader of standard output has closed it.
-pub fn serve(contents: &GuestContents, commands: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+pub fn serve(
+    contents: &GuestContents,
+    is_huge: bool,
+    commands: impl BufRead,
+    mut answers: impl Write,
+) -> io::Result<()> {
     die_with_parent()?;
     let mut parts = Vec::new();
     for (index, &part) in contents.0.iter().enumerate() {
-        parts.push(Arc::new(Mutex::new(FilledPart::new(part, index)?)));
+        parts.push(Arc::new(Mutex::new(FilledPart::new(part, index, is_huge)?)));
     }
     let stop = Arc::new(AtomicBool::new(false));
     for part in &parts {
@@ -113,7 +118,7 @@ mod tests {
         ]);
         let mut answers = Vec::new();
         let commands = "verify\nrewrite 1\nverify\nrefill 1\nrewrite 9\nnonsense\nwork 5\ndone\nverify\n";
-        serve(&contents, commands.as_bytes(), &mut answers).unwrap();
+        serve(&contents, false, commands.as_bytes(), &mut answers).unwrap();
         let answers = String::from_utf8(answers).unwrap();
         assert_eq!(answers, "ready\nok\nok\nok\nok\nno such part\nunknown command\nno such work\ndone 0\nok\n");
     }
@@ -126,7 +131,7 @@ mod tests {
         ]);
         let parts = contents.0.iter().enumerate();
         let parts: Vec<_> =
-            parts.map(|(i, &part)| Arc::new(Mutex::new(FilledPart::new(part, i).unwrap()))).collect();
+            parts.map(|(i, &part)| Arc::new(Mutex::new(FilledPart::new(part, i, false).unwrap()))).collect();
         let worker = GuestWorker::start(&parts).unwrap().unwrap();
         while worker.done() < 100 {
             std::thread::yield_now();

@@ -53,10 +53,11 @@ impl MemoryGuest {
     /// # Errors
     /// The program can't be started.
     pub fn start(program: &Path, contents: &GuestContents) -> Result<Self, GuestError> {
-        Self::start_by(program, Command::new(program), None, contents)
+        Self::start_by(program, Command::new(program), None, false, contents)
     }
 
-    /// Starts a guest by the caller's command, to which the guest's arguments and name are added.
+    /// Starts a guest by the caller's command, to which the guest's arguments and name are added. `is_huge` has its memory be in
+    /// transparent huge pages, where the host has them.
     ///
     /// # Errors
     /// The program can't be started.
@@ -64,11 +65,13 @@ impl MemoryGuest {
         program: &Path,
         mut command: Command,
         name: Option<&str>,
+        is_huge: bool,
         contents: &GuestContents,
     ) -> Result<Self, GuestError> {
         let fail = |source| GuestError::Start { program: program.display().to_string(), source };
         let mut child = command
             .arg("memory-guest")
+            .args(is_huge.then_some("--huge"))
             .args(name.map(|name| format!("--name={name}")))
             .args(contents.0.iter().map(ToString::to_string))
             .stdin(Stdio::piped())

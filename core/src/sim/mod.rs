@@ -55,7 +55,7 @@ pub use fleet::SimFleet;
 pub use guest::SimGuestId;
 pub use machine::{KhugepagedSettings, SimMachine, mergeable_pages};
 pub use page_sample::PagePlace;
-pub use plan::{GuestPlan, clones, equal_content};
+pub use plan::{GuestPlan, MixedKind, clones, equal_content, mixed_kind};
 pub use settings::KnobRefusal;
 pub use show::MachineFigures;
 

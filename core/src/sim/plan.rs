@@ -19,6 +19,7 @@ pub struct GuestPlan {
 enum PlanPart {
     Equal { label: u16, pages: u32 },
     Zero { pages: u32 },
+    Mixed { label: u16, pages: u32 },
     Unique { pages: u32 },
     Rewritten { pages: u32, every: Duration },
     Settling { label: u16, pages: u32, after: Duration },
@@ -30,6 +31,7 @@ impl PlanPart {
         match self {
             Self::Equal { pages, .. }
             | Self::Zero { pages }
+            | Self::Mixed { pages, .. }
             | Self::Unique { pages }
             | Self::Settling { pages, .. }
             | Self::Growing { pages, .. }
@@ -37,10 +39,15 @@ impl PlanPart {
         }
     }
 
-    /// The content of its run number `index` at the start.
-    fn content(self, index: u32) -> u64 {
+    /// The content of its run number `index` of `run_pages` pages at the start.
+    fn content(self, index: u32, run_pages: u32) -> u64 {
         match self {
             Self::Equal { label, .. } | Self::Growing { label, .. } => equal_content(label, index),
+            Self::Mixed { label, .. } => match mixed_kind(u64::from(index) * u64::from(run_pages)) {
+                MixedKind::Equal => equal_content(label, index),
+                MixedKind::Zero => ZERO,
+                MixedKind::Unique => UNIQUE,
+            },
             Self::Zero { .. } => ZERO,
             Self::Unique { .. } | Self::Rewritten { .. } | Self::Settling { .. } => UNIQUE,
         }
@@ -77,6 +84,12 @@ impl GuestPlan {
     #[must_use]
     pub fn zero(self, pages: u32) -> Self {
         self.with(PlanPart::Zero { pages })
+    }
+
+    /// Adds pages of all kinds in turns ([`mixed_kind`]), so that no huge page is of one kind.
+    #[must_use]
+    pub fn mixed(self, label: u16, pages: u32) -> Self {
+        self.with(PlanPart::Mixed { label, pages })
     }
 
     /// Adds pages that no other page equals.
@@ -166,14 +179,17 @@ impl GuestPlan {
     /// Its contents, one for each run of `run_pages` pages.
     pub(super) fn contents(&self, run_pages: u32) -> impl Iterator<Item = u64> {
         let here = self.parts.iter().filter(|part| !matches!(part, PlanPart::Growing { .. }));
-        here.flat_map(move |part| (0..part.runs(run_pages)).map(|index| part.content(index)))
+        here.flat_map(move |part| (0..part.runs(run_pages)).map(move |index| part.content(index, run_pages)))
     }
 
     /// The contents of part number `part` at the start, one for each run of `run_pages` pages, each with its place in
     /// the guest.
     pub fn part_contents(&self, part: usize, run_pages: u32) -> impl Iterator<Item = (usize, u64)> {
         let first: u32 = self.parts.iter().take(part).map(|part| part.runs(run_pages)).sum();
-        let runs = self.parts.get(part).map(|part| (0..part.runs(run_pages)).map(|index| part.content(index)));
+        let runs = self
+            .parts
+            .get(part)
+            .map(|part| (0..part.runs(run_pages)).map(move |index| part.content(index, run_pages)));
         runs.into_iter().flatten().enumerate().map(move |(index, content)| (first as usize + index, content))
     }
 
@@ -216,6 +232,26 @@ impl GuestPlan {
 pub(super) enum LaterPart {
     Settles { first: u32, runs: u32, label: u16, after: Duration },
     Grows { runs: u32, label: u16, over: Duration },
+}
+
+/// The kind of a page of a mixed part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MixedKind {
+    /// Equal to the same page of other guests.
+    Equal,
+    /// Empty.
+    Zero,
+    /// Equal to no other page.
+    Unique,
+}
+
+/// The kind of page number `page` of a mixed part: of each 256 pages the first 64 are equal, the next 64 empty, the rest unique.
+pub fn mixed_kind(page: u64) -> MixedKind {
+    match page / 64 % 4 {
+        0 => MixedKind::Equal,
+        1 => MixedKind::Zero,
+        _ => MixedKind::Unique,
+    }
 }
 
 /// The content of page number `index`, or of the run with that number, of the parts with this label.

@@ -222,6 +222,10 @@ pub(super) fn print_results(global: &GlobalArgs, results: &LabResults) -> anyhow
         page.line("");
         page.line(format_args!("{}: {}", scenario.name, scenario.about));
         page.lines(table(scenario).lines(print::width()));
+        if scenario.competitors.iter().any(CompetitorResults::has_truth) {
+            page.line("");
+            page.lines(truth_table(scenario).lines(print::width()));
+        }
         if scenario.competitors.iter().any(CompetitorResults::has_balance) {
             page.line("");
             page.lines(balance_table(scenario).lines(print::width()));
@@ -256,6 +260,25 @@ fn table(scenario: &ScenarioResults) -> TextTable {
             figure("late_percent", &|x| format!("{x:.2} %")),
             figure("breaks", &|x| format!("{x:.0}")),
             percent(competitor.work_ratio),
+        ]);
+    }
+    table
+}
+
+/// Returns the table of what is really saved, where guests are in huge pages.
+fn truth_table(scenario: &ScenarioResults) -> TextTable {
+    let mut table =
+        TextTable::new(["huge pages", "counted", "really saved", "GiB-s", "in huge pages", "host free"]);
+    for competitor in &scenario.competitors {
+        let Some(end) = competitor.middle_run().and_then(|run| run.series.truth.last()) else { continue };
+        let bytes = |bytes: u64| Bytes::from(bytes).to_string();
+        table.row([
+            competitor.name.clone(),
+            bytes(end.counted_bytes),
+            bytes(end.truly_saved_bytes),
+            competitor.median("true_gib_seconds").map_or("-".to_owned(), |x| format!("{x:.1}")),
+            bytes(end.huge_bytes),
+            bytes(end.free_bytes),
         ]);
     }
     table

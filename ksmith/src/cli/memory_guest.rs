@@ -15,12 +15,15 @@ pub struct MemoryGuestArgs {
     /// Name of the guest, for readers of this command line
     #[arg(long)]
     name: Option<String>,
+    /// Ask for transparent huge pages
+    #[arg(long)]
+    huge: bool,
 }
 
 impl MemoryGuestArgs {
     #[allow(clippy::disallowed_methods, reason = "its words go to the ksmith that started it")]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        serve(&GuestContents(self.parts.clone()), std::io::stdin().lock(), std::io::stdout())?;
+        serve(&GuestContents(self.parts.clone()), self.huge, std::io::stdin().lock(), std::io::stdout())?;
         Ok(ExitCode::SUCCESS)
     }
 }

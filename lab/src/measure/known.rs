@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ksmith_core::sim::{MixedKind, mixed_kind};
+
 use crate::filled::page_size;
 use crate::{GuestContents, MemoryPart};
 
@@ -37,14 +39,19 @@ impl KnownGuests {
     /// Of `c` equal pages `c - ceil(c / max_page_sharing)` are saved, and every page of zeros, as with
     /// `use_zero_pages`. Parts that change all the time do not count.
     pub fn attainable_bytes(&self) -> u64 {
-        let mut parts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut parts: BTreeMap<(bool, u64), Vec<u64>> = BTreeMap::new();
         let mut saved = 0;
         let pristine = self.guests.values().flat_map(|(contents, rewritten)| {
             contents.0.iter().zip(rewritten).filter(|(_, rewritten)| !**rewritten).map(|(part, _)| *part)
         });
         for part in pristine {
             match part {
-                MemoryPart::Equal { seed, pages } => parts.entry(seed).or_default().push(pages as u64),
+                MemoryPart::Equal { seed, pages } => parts.entry((false, seed)).or_default().push(pages as u64),
+                MemoryPart::Mixed { seed, pages } => {
+                    let count = |kind| (0..pages as u64).filter(|page| mixed_kind(*page) == kind).count() as u64;
+                    parts.entry((true, seed)).or_default().push(count(MixedKind::Equal));
+                    saved += count(MixedKind::Zero);
+                }
                 MemoryPart::Zero { pages } => saved += pages as u64,
                 // No other part can be saved.
                 _ => {}

@@ -5,9 +5,11 @@
 
 mod contender;
 mod group;
+mod khugepaged;
 mod progress;
 mod sampler;
 mod stage;
+mod truth;
 mod usage;
 
 use std::fs;
@@ -20,11 +22,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use self::contender::RunningController;
 use self::sampler::RunSampler;
 use self::stage::GuestStage;
+use self::truth::TruthRecorder;
 use super::competitor::Competitor;
 use super::measure::{RunCounts, RunSeries};
 use super::results::{LabResults, RawRun};
 use super::scenario::{Scenario, ScenarioForm};
 use super::{GuestError, results};
+use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
 
 pub use progress::LabProgress;
@@ -150,18 +154,22 @@ impl LabRun<'_> {
         let began = Instant::now();
         let sampler = RunSampler::start(contender.measured(), began)?;
         let mut stage = GuestStage::new(self.guest, &self.scenario.instances, began);
+        let mut truth = TruthRecorder::new(Root::host(), began, self.scenario.has_huge_guests());
         for actions in self.scenario.actions.chunk_by(|a, b| a.at == b.at) {
             let at = actions.first().map_or(Duration::ZERO, |action| action.at);
-            self.wait_until(began + at, &sampler, began)?;
+            self.wait_until(began + at, &sampler, began, (&mut truth, &stage))?;
             stage.perform(actions)?;
         }
-        self.wait_until(began + self.scenario.duration, &sampler, began)?;
+        self.wait_until(began + self.scenario.duration, &sampler, began, (&mut truth, &stage))?;
         let seen = sampler.finish()?;
         let wrong_pages = stage.finish()?;
         contender.end()?;
         self.progress.run_done(self.scenario.duration);
         Ok(RawRun {
-            series: RunSeries::new(seen.points, std::mem::take(&mut stage.attainable)),
+            series: RunSeries {
+                truth: truth.points,
+                ..RunSeries::new(seen.points, std::mem::take(&mut stage.attainable))
+            },
             counted: RunCounts {
                 work_pages: stage.work_pages,
                 rewrite_seconds: stage.rewrite_time.as_secs_f64(),
@@ -179,7 +187,13 @@ impl LabRun<'_> {
         Ok(logs.join(format!("{}-{}-{}.log", self.scenario.name, self.competitor.file_name(), self.number)))
     }
 
-    fn wait_until(&self, deadline: Instant, sampler: &RunSampler, began: Instant) -> Result<(), LabError> {
+    fn wait_until(
+        &self,
+        deadline: Instant,
+        sampler: &RunSampler,
+        began: Instant,
+        (truth, stage): (&mut TruthRecorder, &GuestStage<'_>),
+    ) -> Result<(), LabError> {
         loop {
             let next = deadline.min(Instant::now() + TICK);
             match self.interrupts.recv_deadline(next) {
@@ -187,6 +201,7 @@ impl LabRun<'_> {
                 _ => return Err(LabError::Interrupted),
             }
             self.progress.moment(began.elapsed().min(self.scenario.duration), sampler.saved_bytes());
+            truth.record_due(sampler.saved_bytes(), stage.filled_guests());
             if next == deadline {
                 return Ok(());
             }

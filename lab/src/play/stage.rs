@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::LabError;
 use super::group::{ProcessGroup, apart};
+use super::khugepaged::KhugepagedKnobs;
 use crate::measure::{AttainableStep, KnownGuests};
 use crate::scenario::{GuestAction, GuestInstance, LabGuestKind, QemuGuest, TimelineAction};
 use crate::{GuestError, MemoryGuest};
+use ksmith_host::root::Root;
 
 /// The running guests, the attainable savings, and the guests' work. Guests are ended on drop.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub(super) struct GuestStage<'a> {
     memory: BTreeMap<usize, MemoryGuest>,
     programs: BTreeMap<usize, ProcessGroup>,
     known: KnownGuests,
+    khugepaged: KhugepagedKnobs,
     pub(super) attainable: Vec<AttainableStep>,
     pub(super) work_pages: u64,
     pub(super) rewrite_time: Duration,
@@ -39,6 +42,7 @@ impl<'a> GuestStage<'a> {
             memory: BTreeMap::new(),
             programs: BTreeMap::new(),
             known: KnownGuests::default(),
+            khugepaged: KhugepagedKnobs::new(&Root::host()),
             attainable: Vec::new(),
             work_pages: 0,
             rewrite_time: Duration::ZERO,
@@ -56,6 +60,7 @@ impl<'a> GuestStage<'a> {
                     started.push(guest);
                 }
                 GuestAction::Stop(guest) => self.stop(guest)?,
+                GuestAction::Khugepaged(settings) => self.khugepaged.write(settings).map_err(LabError::System)?,
                 GuestAction::Rewrite { guest, part } => {
                     told.entry(format!("rewrite {part}")).or_default().push((guest, Some((part, true))));
                 }
@@ -74,6 +79,12 @@ impl<'a> GuestStage<'a> {
             self.command_guests(&command, &guests)?;
         }
         Ok(())
+    }
+
+    /// The PIDs of the guests with known memory, and the bytes of their contents.
+    pub(super) fn filled_guests(&self) -> impl Iterator<Item = (u32, u64)> {
+        let page = rustix::param::page_size() as u64;
+        self.memory.values().map(move |guest| (guest.pid(), guest.contents().pages() as u64 * page))
     }
 
     /// Counts the work of the remaining guests and ends them. Returns the number of pages with wrong content.
@@ -95,12 +106,14 @@ impl<'a> GuestStage<'a> {
         let Some(instance) = self.instances.get(guest) else { return Ok(()) };
         let name = &instance.name;
         match &instance.kind {
-            LabGuestKind::Memory(contents) => {
+            LabGuestKind::Memory(contents) | LabGuestKind::HugeMemory(contents) => {
                 let mut command = Command::new(self.program);
                 // ksmtuned finds guests by `pgrep -f '^qemu-system.*-enable-kvm'`.
                 command.arg0("qemu-system-x86_64 -enable-kvm");
                 apart(&mut command);
-                self.memory.insert(guest, MemoryGuest::start_by(self.program, command, Some(name), contents)?);
+                let is_huge = instance.kind.is_huge();
+                let memory = MemoryGuest::start_by(self.program, command, Some(name), is_huge, contents)?;
+                self.memory.insert(guest, memory);
             }
             LabGuestKind::Qemu(qemu) => self.launch(guest, qemu_command(qemu, name), name)?,
             LabGuestKind::Command(words) => {

@@ -65,6 +65,7 @@ fn section(page: &mut String, scenario: &ScenarioResults) -> Result<(), ReportEr
         ),
     );
     table(page, scenario);
+    truth_table(page, scenario);
     balance_table(page, scenario);
     add(page, format_args!("<h3>Saved memory over time (grey: what could be saved)</h3>\n"));
     legend(page, scenario);
@@ -126,19 +127,36 @@ const BALANCE_COLUMNS: [Column; 8] = [
     ("programs killed in guests", "guest_kills", |x| format!("{x:.0}")),
 ];
 
+const TRUTH_COLUMNS: [Column; 2] = [
+    ("really saved, MiB", "truly_saved_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
+    ("really saved, GiB-s", "true_gib_seconds", |x| format!("{x:.1}")),
+];
+
 /// The figures of balance, where guests were balanced.
 fn balance_table(page: &mut String, scenario: &ScenarioResults) {
-    if !scenario.competitors.iter().any(CompetitorResults::has_balance) {
-        return;
+    if scenario.competitors.iter().any(CompetitorResults::has_balance) {
+        page.push_str("<h3>Memory of the host and of its guests</h3>\n");
+        further_table(page, scenario, &BALANCE_COLUMNS);
     }
-    page.push_str("<h3>Memory of the host and of its guests</h3>\n<table><tr><th></th>");
-    for (heading, ..) in BALANCE_COLUMNS {
+}
+
+/// The memory that is really saved, where guests are in huge pages.
+fn truth_table(page: &mut String, scenario: &ScenarioResults) {
+    if scenario.competitors.iter().any(CompetitorResults::has_truth) {
+        page.push_str("<h3>What is really saved of huge pages</h3>\n");
+        further_table(page, scenario, &TRUTH_COLUMNS);
+    }
+}
+
+fn further_table(page: &mut String, scenario: &ScenarioResults, columns: &[Column]) {
+    page.push_str("<table><tr><th></th>");
+    for (heading, ..) in columns {
         add(page, format_args!("<th>{heading}</th>"));
     }
     page.push_str("</tr>\n");
     for (place, competitor) in scenario.competitors.iter().enumerate() {
         add(page, format_args!("<tr><td>{}{}</td>", mark(place), escape(&competitor.name)));
-        for column in BALANCE_COLUMNS {
+        for &column in columns {
             add(page, format_args!("<td>{}</td>", cell(competitor, column)));
         }
         page.push_str("</tr>\n");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ksmith_core::decide::PolicyLimits;
+use ksmith_core::sim::KhugepagedSettings;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -47,6 +48,9 @@ fn whole() -> f64 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GuestTable {
+    /// True if the parts are in transparent huge pages.
+    #[serde(default)]
+    pub(super) huge: bool,
     pub(super) parts: Option<Vec<PartTable>>,
     pub(super) qemu: Option<QemuTable>,
     pub(super) command: Option<Vec<String>>,
@@ -66,6 +70,7 @@ pub(super) struct PartTable {
 #[serde(rename_all = "lowercase")]
 pub(super) enum PartKind {
     Equal,
+    Mixed,
     Zero,
     Unique,
     Churn,
@@ -93,7 +98,26 @@ fn tcg() -> String {
     "tcg".to_owned()
 }
 
-/// One line of the timeline: exactly one of `start`, `stop`, `rewrite`, `refill` and `work`, each with a guest's name.
+/// The settings of khugepaged. Those that are left out have the kernel's defaults.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct KhugepagedTable {
+    pub(super) pages_to_scan: u32,
+    pub(super) scan_sleep_millisecs: u32,
+    pub(super) max_ptes_none: u32,
+    pub(super) max_ptes_shared: u32,
+}
+
+impl Default for KhugepagedTable {
+    fn default() -> Self {
+        let KhugepagedSettings { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared } =
+            KhugepagedSettings::default();
+        Self { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared }
+    }
+}
+
+/// One line of the timeline: exactly one of `start`, `stop`, `rewrite`, `refill` and `work`, each with a guest's name, and
+/// `khugepaged`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TimelineTable {
@@ -103,6 +127,7 @@ pub(super) struct TimelineTable {
     pub(super) rewrite: Option<String>,
     pub(super) refill: Option<String>,
     pub(super) work: Option<String>,
+    pub(super) khugepaged: Option<KhugepagedTable>,
     /// Number of repetitions.
     pub(super) times: Option<u32>,
     /// Seconds between two repetitions.

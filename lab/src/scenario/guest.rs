@@ -17,6 +17,8 @@ use crate::{GuestContents, MemoryPart};
 pub enum LabGuestKind {
     /// A process with known content in every page.
     Memory(GuestContents),
+    /// The same in transparent huge pages, as a virtual machine's memory is.
+    HugeMemory(GuestContents),
     /// A QEMU virtual machine, with memory contents that are not known.
     Qemu(QemuGuest),
     /// A program and its arguments.
@@ -46,11 +48,16 @@ impl LabGuestKind {
     /// The most memory that such a guest uses, in bytes. 0 if that is not known.
     pub fn bytes(&self) -> u64 {
         match self {
-            Self::Memory(contents) => contents.pages() as u64 * page_size() as u64,
+            Self::Memory(contents) | Self::HugeMemory(contents) => contents.pages() as u64 * page_size() as u64,
             // QEMU itself uses about as much memory as a small guest.
             Self::Qemu(qemu) => (qemu.memory_mib + 128) << 20,
             Self::Command(_) => 0,
         }
+    }
+
+    /// Returns true if its memory is in transparent huge pages.
+    pub fn is_huge(&self) -> bool {
+        matches!(self, Self::HugeMemory(_))
     }
 
     pub(super) fn missing_files(&self) -> Vec<String> {
@@ -64,7 +71,7 @@ impl LabGuestKind {
     /// Contents of the guest's memory, where they are known.
     pub fn contents(&self) -> Option<&GuestContents> {
         match self {
-            Self::Memory(contents) => Some(contents),
+            Self::Memory(contents) | Self::HugeMemory(contents) => Some(contents),
             Self::Qemu(_) | Self::Command(_) => None,
         }
     }
@@ -82,10 +89,14 @@ pub(super) fn kinds(
             return Err(wrong("a name has no hyphen: NAME-2 is the second guest of this kind".to_owned()));
         }
         let guest = guest.into_inner();
+        if guest.huge && guest.parts.is_none() {
+            return Err(wrong("huge goes with parts".to_owned()));
+        }
         let kind = match (guest.parts, guest.qemu, guest.command) {
             (Some(parts), None, None) => {
                 let parts = parts.iter().map(|spec| part(spec, memory)).collect::<Result<Vec<_>, _>>();
-                LabGuestKind::Memory(GuestContents(parts.map_err(wrong)?))
+                let contents = GuestContents(parts.map_err(wrong)?);
+                if guest.huge { LabGuestKind::HugeMemory(contents) } else { LabGuestKind::Memory(contents) }
             }
             (None, Some(qemu), None) => LabGuestKind::Qemu(self::qemu(qemu).map_err(wrong)?),
             (None, None, Some(command)) if !command.is_empty() => LabGuestKind::Command(command),
@@ -101,6 +112,7 @@ fn part(spec: &file::PartTable, memory: f64) -> Result<MemoryPart, String> {
     let (seed, every, percent) = (spec.seed, spec.every_ms, spec.percent);
     match (spec.kind, seed, every, percent) {
         (PartKind::Equal, Some(seed), None, None) => Ok(MemoryPart::Equal { seed, pages }),
+        (PartKind::Mixed, Some(seed), None, None) => Ok(MemoryPart::Mixed { seed, pages }),
         (PartKind::Zero, None, None, None) => Ok(MemoryPart::Zero { pages }),
         (PartKind::Unique, None, None, None) => Ok(MemoryPart::Unique { pages }),
         (PartKind::Churn, None, Some(every), None) if every > 0 => {
@@ -110,7 +122,7 @@ fn part(spec: &file::PartTable, memory: f64) -> Result<MemoryPart, String> {
             Ok(MemoryPart::Work { pages, percent: percent.unwrap_or(0) })
         }
         _ => Err(
-            "a part takes kind and size, and: equal a seed; churn every_ms, over 0; work perhaps percent, up to \
+            "a part takes kind and size, and: equal and mixed a seed; churn every_ms, over 0; work perhaps percent, up to \
                   100; nothing else"
                 .to_owned(),
         ),

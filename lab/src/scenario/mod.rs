@@ -138,11 +138,19 @@ impl Scenario {
             match &action.deed {
                 GuestAction::Start(instance) => now += bytes(instance),
                 GuestAction::Stop(instance) => now = now.saturating_sub(bytes(instance)),
-                GuestAction::Rewrite { .. } | GuestAction::Refill { .. } | GuestAction::Work { .. } => {}
+                GuestAction::Rewrite { .. }
+                | GuestAction::Refill { .. }
+                | GuestAction::Work { .. }
+                | GuestAction::Khugepaged(_) => {}
             }
             peak = peak.max(now);
         }
         peak
+    }
+
+    /// Returns true if a guest's memory is in huge pages: KSM's counters then miss what splits save and what khugepaged undoes.
+    pub fn has_huge_guests(&self) -> bool {
+        self.instances.iter().any(|instance| instance.kind.is_huge())
     }
 
     /// The missing files that its guests need, each with a hint on how to get it.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{GuestContents, MemoryPart};
+use ksmith_core::sim::KhugepagedSettings;
 
 const GOOD: &str = r#"
 about = "Two clones, one of which leaves"
@@ -155,4 +156,25 @@ fn the_example_of_the_documentation_can_be_played() {
     let scenario = parse(&blocks.concat(), ScenarioForm::Short).unwrap();
     assert_eq!(scenario.instances.len(), 4);
     assert_eq!(scenario.limits.max_cpu.part(), 0.2);
+}
+
+#[test]
+fn guests_are_in_huge_pages_and_khugepaged_is_set_where_the_file_says_so() {
+    let text = GOOD.replace("[guests.clone]", "[guests.clone]\nhuge = true");
+    let hurried = "\n[[timeline]]\nat = 250\nkhugepaged = { pages_to_scan = 512 }\n";
+    let scenario = parse(&format!("{text}{hurried}"), ScenarioForm::Short).unwrap();
+    assert!(scenario.has_huge_guests() && scenario.instances.iter().all(|guest| guest.kind.is_huge()));
+    assert!(!parse(GOOD, ScenarioForm::Short).unwrap().has_huge_guests());
+    let last = scenario.actions.last().unwrap();
+    let settings = KhugepagedSettings { pages_to_scan: 512, ..KhugepagedSettings::default() };
+    assert_eq!((last.at, &last.deed), (Duration::from_secs(25), &GuestAction::Khugepaged(settings)));
+    for (wrong, why) in [
+        ("{ pages_to_scan = 0 }", "pages_to_scan is over 0"),
+        ("{ max_ptes_none = 512 }", "its max_ptes go up to 511"),
+        ("{ }\npercent = 3", "khugepaged takes at, times and every"),
+    ] {
+        let text = format!("{GOOD}\n[[timeline]]\nat = 1\nkhugepaged = {wrong}\n");
+        let refused = parse(&text, ScenarioForm::Short).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ksmith_core::sim::KhugepagedSettings;
 use toml::Spanned;
 
-use super::file::TimelineTable;
+use super::file::{KhugepagedTable, TimelineTable};
 use super::{LabGuestKind, TextFault};
 use crate::MemoryPart;
 
@@ -55,6 +56,8 @@ pub enum GuestAction {
         /// Load in per cent, from 0 to 100.
         percent: u8,
     },
+    /// The settings of the host's khugepaged are written.
+    Khugepaged(KhugepagedSettings),
 }
 
 /// Upper bound for `times`, so that a mistake there does not fill the memory.
@@ -116,7 +119,7 @@ impl TimelineBuilder {
         let name = step.start.as_deref().unwrap_or_default();
         let kind = kinds.get(name).ok_or_else(|| format!("there is no guest {name:?}"))?;
         let alone = [&step.stop, &step.rewrite, &step.refill, &step.work].iter().all(|verb| verb.is_none());
-        if !alone || step.part.is_some() || step.percent.is_some() {
+        if !alone || step.part.is_some() || step.percent.is_some() || step.khugepaged.is_some() {
             return Err("start takes at, times, every and lifetime, and nothing else".to_owned());
         }
         let lifetime = step.lifetime.unwrap_or(f64::INFINITY);
@@ -138,10 +141,13 @@ impl TimelineBuilder {
     }
 
     fn happens(&mut self, step: &TimelineTable) -> Result<(), String> {
+        if let Some(settings) = step.khugepaged {
+            return self.khugepaged(step, settings);
+        }
         let verbs = [&step.stop, &step.rewrite, &step.refill, &step.work];
         let mut named = verbs.into_iter().flatten();
         let (Some(name), None) = (named.next(), named.next()) else {
-            return Err("a step takes exactly one of start, stop, rewrite, refill and work".to_owned());
+            return Err("a step takes exactly one of start, stop, rewrite, refill, work and khugepaged".to_owned());
         };
         let takes_part = step.rewrite.is_some() || step.refill.is_some();
         if step.lifetime.is_some()
@@ -165,11 +171,32 @@ impl TimelineBuilder {
         Ok(())
     }
 
+    fn khugepaged(&mut self, step: &TimelineTable, settings: KhugepagedTable) -> Result<(), String> {
+        let verbs = [&step.stop, &step.rewrite, &step.refill, &step.work];
+        let is_alone = verbs.iter().all(|verb| verb.is_none())
+            && step.lifetime.is_none()
+            && step.part.is_none()
+            && step.percent.is_none();
+        let KhugepagedTable { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared } = settings;
+        if !is_alone || pages_to_scan == 0 || max_ptes_none > 511 || max_ptes_shared > 511 {
+            return Err(
+                "khugepaged takes at, times and every; its max_ptes go up to 511, and pages_to_scan is over 0"
+                    .to_owned(),
+            );
+        }
+        let settings = KhugepagedSettings { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared };
+        for at in self.moments(step)? {
+            self.act(at, GuestAction::Khugepaged(settings));
+        }
+        Ok(())
+    }
+
     fn deed(&self, step: &TimelineTable, guest: usize) -> Result<GuestAction, String> {
         if step.stop.is_some() {
             return Ok(GuestAction::Stop(guest));
         }
-        let Some(GuestInstance { name, kind: LabGuestKind::Memory(contents) }) = self.instances.get(guest) else {
+        let known = |GuestInstance { name, kind }: &GuestInstance| Some((name.clone(), kind.contents()?.clone()));
+        let Some((name, contents)) = self.instances.get(guest).and_then(known) else {
             return Err("only guests with parts can be told to do something".to_owned());
         };
         if let Some(percent) = step.percent {

@@ -11,7 +11,7 @@ use super::SimulatedHost;
 use super::balance::SimulatedBalance;
 use super::filling::MemoryWriters;
 use super::story::{SimulationStory, StoryGuests};
-use crate::measure::{AttainableStep, RunCounts, RunSeries, SeriesPoint};
+use crate::measure::{AttainableStep, HUGE_PAGE_BYTES, RunCounts, RunSeries, SeriesPoint, TruthPoint};
 use crate::play::PassTracker;
 use crate::results::RawRun;
 use crate::scenario::TimelineAction;
@@ -116,6 +116,7 @@ pub(crate) fn run(
     };
     let (mut observed, mut at) = (RunObservations::default(), Duration::ZERO);
     let step = SAMPLE.max(story.duration() / MOST_SAMPLES);
+    observed.has_truth = matches!(story, SimulationStory::Scenario(scenario) if scenario.has_huge_guests());
     observed.record_sample(deciding.machine(), false);
     while at < story.duration() {
         let next = (at + step).min(story.duration());
@@ -177,6 +178,9 @@ impl PendingActions<'_> {
 struct RunObservations {
     points: Vec<SeriesPoint>,
     attainable: Vec<AttainableStep>,
+    /// True if what is really saved is recorded beside KSM's counters.
+    has_truth: bool,
+    truth: Vec<TruthPoint>,
     progress: PassTracker,
     passes: u64,
 }
@@ -191,6 +195,15 @@ impl RunObservations {
             self.attainable.push(AttainableStep { at, bytes });
         }
         self.passes = figures.passes;
+        if self.has_truth {
+            self.truth.push(TruthPoint {
+                at,
+                counted_bytes: figures.saved_pages * PAGE_SIZE,
+                truly_saved_bytes: figures.truly_saved_pages * PAGE_SIZE,
+                huge_bytes: figures.huge_pages * HUGE_PAGE_BYTES,
+                free_bytes: machine.total_bytes().saturating_sub(machine.used_bytes()),
+            });
+        }
         self.points.push(SeriesPoint {
             at,
             saved_bytes: figures.saved_pages * PAGE_SIZE,
@@ -203,6 +216,9 @@ impl RunObservations {
 
     fn finish(self, is_restless: bool, balance: Option<BalancingRecord>) -> RawRun {
         let counted = RunCounts { passes: self.passes, balance, ..RunCounts::default() };
-        RawRun { series: RunSeries { is_restless, ..RunSeries::new(self.points, self.attainable) }, counted }
+        RawRun {
+            series: RunSeries { is_restless, truth: self.truth, ..RunSeries::new(self.points, self.attainable) },
+            counted,
+        }
     }
 }

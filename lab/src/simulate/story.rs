@@ -13,7 +13,7 @@ use super::filling::{FilledGuest, StartedJob};
 use super::fleet_file;
 use super::wishes::StoryOverrides;
 use crate::MemoryPart;
-use crate::scenario::{GuestAction, Scenario, ScenarioError, ScenarioForm};
+use crate::scenario::{GuestAction, GuestInstance, Scenario, ScenarioError, ScenarioForm};
 
 /// A course of events on the simulated host.
 #[derive(Debug, Clone, PartialEq)]
@@ -192,9 +192,15 @@ impl StoryGuests {
             .iter()
             .map(|instance| instance.kind.contents().map(|contents| contents.0.clone()).unwrap_or_default())
             .collect();
+        let empty = |instance: &GuestInstance| {
+            let plan = GuestPlan::new(&instance.name);
+            if instance.kind.is_huge() { plan.huge() } else { plan }
+        };
         let plans = scenario.instances.iter().zip(&parts).map(|(instance, parts)| {
-            parts.iter().fold(GuestPlan::new(&instance.name), |plan, part| match *part {
+            parts.iter().fold(empty(instance), |plan, part| match *part {
                 MemoryPart::Equal { seed, pages } => plan.equal(label(seed), pages as u32),
+                // Seeds of mixed parts are not those of equal ones.
+                MemoryPart::Mixed { seed, pages } => plan.mixed(label(!seed), pages as u32),
                 MemoryPart::Zero { pages } => plan.zero(pages as u32),
                 MemoryPart::Churn { pages, every } => plan.rewritten(pages as u32, every),
                 // A worker is set to work once its guest has started.
@@ -218,6 +224,9 @@ impl StoryGuests {
                 let (plan, parts) = (self.plans.get(guest)?, self.parts.get(guest)?.len());
                 // As on the live kernel: the process is there first, and its memory comes page by page.
                 let id = machine.add_guest(plan.name(), []);
+                if plan.is_huge() {
+                    machine.use_huge_pages(id);
+                }
                 guests.insert(guest, id);
                 let contents = (0..parts).flat_map(|part| plan.part_contents(part, run_pages)).collect();
                 return Some(StartedJob { guest, id, contents, is_new: true });
@@ -235,6 +244,7 @@ impl StoryGuests {
                     contents.map(|(place, content)| (place, if is_refill { content } else { UNIQUE })).collect();
                 return Some(StartedJob { guest, id, contents, is_new: false });
             }
+            GuestAction::Khugepaged(settings) => machine.set_khugepaged(settings),
             GuestAction::Work { guest, percent } => {
                 let &id = guests.get(&guest)?;
                 for (part, it) in self.parts.get(guest).into_iter().flatten().enumerate() {

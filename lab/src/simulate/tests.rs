@@ -216,3 +216,30 @@ fn costs_are_read_and_a_wrong_key_is_refused() {
     fs::write(file.path(), "chksum = 900\n").unwrap();
     assert!(load_costs(file.path()).unwrap_err().to_string().contains("unknown field"));
 }
+
+#[test]
+fn of_guests_in_huge_pages_the_results_have_what_is_really_saved() {
+    let hurried = "[[timeline]]\nat = 30\nkhugepaged = { pages_to_scan = 65536, scan_sleep_millisecs = 100 }\n";
+    let huge = TWINS.replace("parts = [", "huge = true\nparts = [");
+    let huge = huge.split("[[timeline]]\nat = 20").next().unwrap();
+    // Six huge pages each: four equal, one half empty, one unique.
+    let last = |text: &str| {
+        let story = loaded(text, StoryOverrides::default()).unwrap();
+        let policy = competitors(&["profit"]);
+        let simulation = Simulation {
+            stories: vec![story],
+            form: ScenarioForm::Short,
+            competitors: policy,
+            balances: Vec::new(),
+            host: SimulatedHost::default(),
+        };
+        let results = simulation.play().unwrap();
+        results.scenarios[0].competitors[0].runs[0].series.truth.last().copied()
+    };
+    let end = last(huge).unwrap();
+    assert!(end.counted_bytes >= 8 << 20, "{end:?}");
+    assert!(end.truly_saved_bytes >= (9 << 20) && end.huge_bytes < 24 << 20, "{end:?}");
+    let undone = last(&format!("{huge}{hurried}")).unwrap();
+    assert!(undone.truly_saved_bytes < end.truly_saved_bytes, "{undone:?}");
+    assert_eq!(last(TWINS), None, "the counters tell the truth of small pages");
+}
