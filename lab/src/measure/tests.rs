@@ -12,7 +12,7 @@ fn series(points: &[(f64, u64, f64)], attainable: &[(f64, u64)]) -> RunSeries {
     RunSeries {
         points: points.iter().map(|&(at, saved, cpu)| point(at, saved, cpu)).collect(),
         attainable: attainable.iter().map(|&(at, mib)| AttainableStep { at, bytes: mib * MIB }).collect(),
-        is_restless: false,
+        ..RunSeries::default()
     }
 }
 
@@ -146,7 +146,7 @@ prop_compose! {
             when += gap;
             AttainableStep { at: when, bytes: mib * MIB }
         }).collect();
-        RunSeries { points, attainable, is_restless: false }
+        RunSeries { points, attainable, ..RunSeries::default() }
     }
 }
 

@@ -92,7 +92,7 @@ fn every_mistake_is_refused_with_its_place() {
         ("memory = 0.5", "memroy = 0.5", "line 4", "unknown field `memroy`"),
         ("seed = 1", "sed = 1", "line 9", "unknown field `sed`"),
         ("8 MiB", "8 MB", "line 9, column 28", "not a size"),
-        (", seed = 1", "", "line 7, column 1", "equal a seed"),
+        (", seed = 1", "", "line 7, column 1", "equal and mixed a seed"),
         ("every_ms = 20", "every_ms = 0", "line 7, column 1", "over 0"),
         ("seconds = 300", "seconds = 0", "line 1, column 1", "over 0"),
         ("at = 10", "at = 299", "line 14, column 1", "after the end"),
@@ -135,8 +135,21 @@ fn every_shipped_scenario_can_be_played_in_both_forms() {
     let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")];
     let all = list(&places);
     let names: Vec<_> = all.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
-    let shipped =
-        ["build", "burst", "capped", "churn", "clones", "diverge", "idle", "qemu", "ranks", "trickle", "zeros"];
+    let shipped = [
+        "build",
+        "burst",
+        "capped",
+        "churn",
+        "clones",
+        "diverge",
+        "huge",
+        "idle",
+        "khugepaged",
+        "qemu",
+        "ranks",
+        "trickle",
+        "zeros",
+    ];
     assert_eq!(names, shipped);
     for path in all {
         let short = Scenario::load(&path, ScenarioForm::Short).unwrap();

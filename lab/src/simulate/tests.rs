@@ -91,7 +91,7 @@ fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
                 GuestAction::Stop(guest) => known.stop(guest),
                 GuestAction::Rewrite { guest, part } => known.rewritten(guest, part, true),
                 GuestAction::Refill { guest, part } => known.rewritten(guest, part, false),
-                GuestAction::Work { .. } => {}
+                GuestAction::Work { .. } | GuestAction::Khugepaged(_) => {}
             }
             most = most.max(known.attainable_bytes());
         }
@@ -219,11 +219,10 @@ fn costs_are_read_and_a_wrong_key_is_refused() {
 
 #[test]
 fn of_guests_in_huge_pages_the_results_have_what_is_really_saved() {
-    let hurried = "[[timeline]]\nat = 30\nkhugepaged = { pages_to_scan = 65536, scan_sleep_millisecs = 100 }\n";
-    let huge = TWINS.replace("parts = [", "huge = true\nparts = [");
+    let huge = TWINS.replace("parts = [", "huge = true\nparts = [").replace("equal", "mixed");
     let huge = huge.split("[[timeline]]\nat = 20").next().unwrap();
-    // Six huge pages each: four equal, one half empty, one unique.
-    let last = |text: &str| {
+    // Of four huge pages in six a quarter is equal and a quarter empty.
+    let played = |text: &str| {
         let story = loaded(text, StoryOverrides::default()).unwrap();
         let policy = competitors(&["profit"]);
         let simulation = Simulation {
@@ -234,12 +233,13 @@ fn of_guests_in_huge_pages_the_results_have_what_is_really_saved() {
             host: SimulatedHost::default(),
         };
         let results = simulation.play().unwrap();
-        results.scenarios[0].competitors[0].runs[0].series.truth.last().copied()
+        results.scenarios[0].competitors[0].runs[0].series.truth.clone()
     };
-    let end = last(huge).unwrap();
-    assert!(end.counted_bytes >= 8 << 20, "{end:?}");
-    assert!(end.truly_saved_bytes >= (9 << 20) && end.huge_bytes < 24 << 20, "{end:?}");
-    let undone = last(&format!("{huge}{hurried}")).unwrap();
-    assert!(undone.truly_saved_bytes < end.truly_saved_bytes, "{undone:?}");
-    assert_eq!(last(TWINS), None, "the counters tell the truth of small pages");
+    let truth = played(huge);
+    let most = truth.iter().max_by_key(|point| point.truly_saved_bytes).unwrap();
+    assert!(most.truly_saved_bytes >= most.counted_bytes + (3 << 20) && most.huge_bytes < 24 << 20, "{most:?}");
+    // So little memory is put together again within a minute, at khugepaged's usual pace.
+    let end = truth.last().unwrap();
+    assert!(end.truly_saved_bytes < end.counted_bytes, "{end:?}");
+    assert_eq!(played(TWINS), [], "the counters tell the truth of small pages");
 }
