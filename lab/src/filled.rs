@@ -144,7 +144,7 @@ fn stream(part: MemoryPart, index: u64, generation: u64, number: usize) -> Optio
         }
         MemoryPart::Mixed { seed, .. } if generation == 0 => match mixed_kind(number) {
             MixedKind::Zero => return None,
-            MixedKind::Equal => mix(seed ^ 0x6d69_7865_64).wrapping_add(number << 16),
+            MixedKind::Equal => mix(seed ^ 0x6d_6978_6564).wrapping_add(number << 16),
             MixedKind::Unique => own().wrapping_add(number << 16),
         },
         MemoryPart::Same { seed, .. } if generation == 0 => mix(seed ^ 0x7361_6d65),

@@ -203,7 +203,7 @@ proptest::proptest! {
         rounds in 1_u64..5,
     ) {
         let contents =
-            pages(3, |page, number| [UNIQUE, ZERO, number, 1 << 40 | number % 5][kinds[page % kinds.len()]]);
+            pages(3, |page, number| [UNIQUE, ZERO, number, (1 << 40) | (number % 5)][kinds[page % kinds.len()]]);
         let mut machine = pair(linux(18), &contents);
         machine.write(Knob::UseZeroPages, use_zero_pages).unwrap();
         machine.write(Knob::SmartScan, smart_scan).unwrap();
