@@ -251,14 +251,15 @@ proptest! {
     }
 
     #[test]
-    fn vmstat_comes_back(cow: u64, out: u64, swapped_in: u64, faults: u64, oom: u64) {
-        let text = format!("nr_free_pages 1\npswpin {swapped_in}\npswpout {out}\npgmajfault {faults}\noom_kill {oom}\ncow_ksm {cow}\n");
+    fn vmstat_comes_back(cow: u64, out: u64, swapped_in: u64, faults: u64, oom: u64, splits: u64) {
+        let text = format!("nr_free_pages 1\npswpin {swapped_in}\npswpout {out}\npgmajfault {faults}\noom_kill {oom}\ncow_ksm {cow}\nthp_split_page {splits}\n");
         let expected = Vmstat {
             cow_ksm: Some(cow),
             pswpout: Some(out),
             pswpin: Some(swapped_in),
             pgmajfault: Some(faults),
             oom_kill: Some(oom),
+            thp_split_page: Some(splits),
         };
         prop_assert_eq!(Vmstat::parse(&text), Ok(expected));
     }

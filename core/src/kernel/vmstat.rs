@@ -16,6 +16,8 @@ pub struct Vmstat {
     pub pswpin: Option<u64>,
     /// Faults that had to read from a disk.
     pub pgmajfault: Option<u64>,
+    /// Huge pages that were split (4.4 as `thp_split_page`).
+    pub thp_split_page: Option<u64>,
     /// Processes killed for want of memory (4.13).
     pub oom_kill: Option<u64>,
 }
@@ -35,6 +37,7 @@ impl Vmstat {
                 "pswpout" => &mut vm.pswpout,
                 "pswpin" => &mut vm.pswpin,
                 "pgmajfault" => &mut vm.pgmajfault,
+                "thp_split_page" => &mut vm.thp_split_page,
                 "oom_kill" => &mut vm.oom_kill,
                 _ => continue,
             };

@@ -2,6 +2,9 @@
 
 use crate::units::Bytes;
 
+/// Bytes of a huge page, of the size that merging splits on x86 and on Arm with pages of 4 KiB.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// The pages that the passes of a scan visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCoverage {
@@ -96,6 +99,15 @@ pub struct ScanReport {
     pub outcome: ScanOutcome,
     /// True if it ends in the middle of a pass: ksmd is back where the scan began.
     pub ends_midway: bool,
+    /// Huge pages that were split since the scan began.
+    pub split_huge_pages: u64,
     /// Pages that the pass which ended last has left in no tree.
     pub left_pages: u64,
+}
+
+impl ScanReport {
+    /// Returns the bytes of the huge pages that were split since the scan began.
+    pub fn split_bytes(&self) -> u64 {
+        self.split_huge_pages.saturating_mul(HUGE_PAGE_BYTES)
+    }
 }

@@ -37,6 +37,8 @@ pub struct KsmdState {
     /// Pages of living processes that ksmd tracks. Before Linux 6.1 pages of ended processes are included until the
     /// next pass.
     pub tracked_of_living: u64,
+    /// Huge pages that were split since boot, by ksmd and others.
+    pub splits: u64,
     /// Pages that are merged with the kernel's zero page.
     pub zero_pages: u64,
     /// Pages that are in neither tree because they changed or are new. `None` where the kernel does not tell.
@@ -92,6 +94,7 @@ impl KsmdState {
             passed: ksm.passed_pages(),
             tracked,
             tracked_of_living: tracked_of_living.unwrap_or(tracked),
+            splits: now.vmstat.value().and_then(|vmstat| vmstat.thp_split_page).unwrap_or(0),
             zero_pages: ksm.zero_pages(),
             in_no_tree: ksm.pages_volatile.get(),
             changing: (tracked as f64 * now.page_samples.get().map_or(0.0, |samples| samples.changing_part()))

@@ -27,6 +27,7 @@ pub struct ScanProgress {
     cpu_ns: Option<u64>,
     saved_bytes: u64,
     visited: u64,
+    splits: u64,
     count: PassCount,
     moved: KsmdProgress,
     seen: KsmdGlimpse,
@@ -59,6 +60,7 @@ impl ScanProgress {
             cpu_ns: now.cpu_ns,
             saved_bytes: now.saved_bytes,
             visited: now.visited.unwrap_or(0),
+            splits: now.splits,
             count: PassCount::begin(is_aligned, job.new_pages, now),
             moved: KsmdProgress::from_ksmd(now),
             seen,
@@ -120,6 +122,7 @@ impl ScanProgress {
         ScanReport {
             status,
             outcome: self.outcome(now),
+            split_huge_pages: now.splits.saturating_sub(self.splits),
             ends_midway: !self.is_past_last_pass(now),
             left_pages: self.before.leaves(0, now),
         }

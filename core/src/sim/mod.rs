@@ -44,6 +44,7 @@ mod plan;
 mod search;
 mod settings;
 mod show;
+mod split;
 mod stable;
 #[cfg(test)]
 mod tests;

@@ -239,7 +239,7 @@ pub(super) enum LaterPart {
 pub enum MixedKind {
     /// Equal to the same page of other guests.
     Equal,
-    /// Empty.
+    /// An empty page.
     Zero,
     /// Equal to no other page.
     Unique,

@@ -91,6 +91,7 @@ impl SimMachine {
                 pswpout: Some(0),
                 pswpin: Some(0),
                 oom_kill: Some(0),
+                thp_split_page: Some(self.memory.huge_work.splits),
                 ..Vmstat::default()
             }),
             cpu: Reading::Value(self.cpu_times()),

@@ -1,4 +1,4 @@
-//! khugepaged's settings during a run, which are put back when it ends.
+//! The settings of khugepaged during a run, which are put back when it ends.
 
 use std::fs;
 use std::io;

@@ -4,49 +4,15 @@
 //! taken, and its [`MachineAction`] is carried out by [`super::ProfitPolicy`]. Guards only read: beliefs are in
 //! [`super::model`], what a scan is worth in [`super::worth`].
 
-use std::time::Duration;
-
 use super::config::ProfitConfig;
 use super::guests::GuestChanges;
 use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
+use super::state::{ParkedPhase, ProfitState};
 use super::unfinished::may_have_missed;
 use super::worth;
-use crate::scan::{ScanProgress, ScanReport, ScanStatus};
-
-/// The state of the policy.
-#[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant, reason = "there is one of it")]
-pub enum ProfitState {
-    /// Nothing was scanned yet, or all was unmerged since.
-    Forgotten,
-    /// ksmd works on a scan.
-    Scanning(RunningScan),
-    /// ksmd is stopped. It costs nothing, and merged pages stay merged.
-    Parked(ParkedPhase),
-}
-
-/// The parking of ksmd, and its reason.
-#[derive(Debug, Clone)]
-pub struct ParkedPhase {
-    pub since: Duration,
-    /// The time at which `next` is due.
-    pub until: Duration,
-    pub next: ScanReason,
-    pub why: String,
-}
-
-/// A scan in progress and its reason.
-#[derive(Debug, Clone, Copy)]
-pub struct RunningScan {
-    pub reason: ScanReason,
-    pub scan: ScanProgress,
-    /// True if old memory is skipped until ksmd reaches the new.
-    pub is_new_first: bool,
-    /// New memory that it is for, in bytes.
-    pub new_bytes: u64,
-}
+use crate::scan::{ScanReport, ScanStatus};
 
 /// The kind of a [`ProfitState`], by which rows are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +92,7 @@ pub struct Turn<'a> {
 
 use MachineAction::{BeginAnew, CarryOn, Forget, GiveUp, Judge, Start, StartNext, Watch};
 use MachineEvent::{NoMemory, Sample, ScanEnds, ScanGoesOn, ScanIsLost, ScanStalls};
-use ScanReason::{Burst, Probe, Retry, Revisit, Sustain, Tidy};
+use ScanReason::{Burst, Finish, Probe, Retry, Revisit, Sustain, Tidy};
 use StateKind::{Any, Forgotten, Parked, Scanning};
 
 const fn row(
@@ -156,6 +122,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Scanning,  ScanStalls, "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
     row(Scanning,  ScanStalls, "always",                                           always,          GiveUp),
     row(Scanning,  ScanEnds,   "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
+    row(Scanning,  ScanEnds,   "it has split huge pages",                         has_split,       Judge(Finish)),
     row(Scanning,  ScanEnds,   "new guests have likely missed equal pages",        has_missed,      Judge(Retry)),
     row(Scanning,  ScanEnds,   "no samples, and changing pages are worth a pass",  sustain_pays,    Judge(Sustain)),
     row(Scanning,  ScanEnds,   "always",                                           always,          Judge(Probe)),
@@ -222,6 +189,11 @@ fn next_is_due(turn: &Turn<'_>) -> bool {
 
 fn begins_anew(turn: &Turn<'_>) -> bool {
     turn.begins_anew
+}
+
+fn has_split(turn: &Turn<'_>) -> bool {
+    let (ProfitState::Scanning(running), Some(report)) = (turn.state, turn.report) else { return false };
+    running.reason != Tidy && report.split_bytes() >= turn.now.growth_bytes
 }
 
 fn has_missed(turn: &Turn<'_>) -> bool {

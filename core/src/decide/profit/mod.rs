@@ -5,7 +5,7 @@
 //! * **Burst** when memory appears that ksmd has not visited: new memory is visited twice and old memory once. The last
 //!   pass has `smart_scan` off, since smart scanning can keep equal pages apart for ever. Beside much old memory both
 //!   passes are smart, and arrivals share them (`arrivals`).
-//! * **Retry** after a burst that has likely missed pages.
+//! * **Finish** after a scan that split huge pages, and **retry** after a burst that has likely missed pages.
 //! * **Revisit** when the page samples ([`crate::page_sample`]) show memory that changed and is stable again.
 //! * **Tidy** when guests with merged pages have ended: one cheap pass frees what KSM still keeps for them.
 //! * **Probe** now and then where memory changes and a revisit is not expected to pay. The less probes pay, the longer
@@ -34,6 +34,7 @@ mod scan_reason;
 #[cfg(test)]
 mod scenarios;
 mod situation;
+mod state;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -47,10 +48,11 @@ use self::arrivals::ArrivalModel;
 use self::beliefs::ScanBeliefs;
 use self::constants::{CALM_WATCH, QUIET, SOONEST_LOOK, WATCH};
 use self::guests::GuestChanges;
-use self::machine::{MachineAction, MachineEvent, ParkedPhase, ProfitState, RunningScan, Turn};
+use self::machine::{MachineAction, MachineEvent, Turn};
 use self::model::ProfitModel;
 use self::scan_reason::ScanReason;
 use self::situation::HostSituation;
+use self::state::{ParkedPhase, ProfitState, RunningScan};
 use super::{DecisionReason, Policy, PolicyDecision, PolicyView};
 use crate::knobs::{Knob, KnobSettings};
 use crate::scan::{KsmScanner, ScanCoverage, ScanJob, ScanReport};
@@ -248,6 +250,7 @@ impl ProfitPolicy {
     /// pass.
     fn park(&mut self, next: ScanReason, why: String, now: &HostSituation) -> PolicyDecision {
         let wait = match next {
+            ScanReason::Finish => SOONEST_LOOK,
             ScanReason::Sustain | ScanReason::Retry => now.constants.settle(),
             _ => self.model.probe_interval(&self.config, now),
         };

@@ -7,10 +7,10 @@ use super::beliefs::{MergeExperience, ScanBeliefs};
 use super::config::ProfitConfig;
 use super::growth::GrowthModel;
 use super::guests::{GuestChanges, GuestMarks};
-use super::machine::RunningScan;
 use super::probability::MergeProbability;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
+use super::state::RunningScan;
 use super::unfinished::UnfinishedMemory;
 use crate::scan::ScanReport;
 
@@ -98,7 +98,11 @@ impl ProfitModel {
                 self.dearest_pass = 0.0;
             }
             ScanReason::Probe => self.probes.learn(worth, now.constants.trials_of_scan),
-            ScanReason::Retry | ScanReason::Revisit | ScanReason::Sustain | ScanReason::Tidy => {}
+            ScanReason::Finish
+            | ScanReason::Retry
+            | ScanReason::Revisit
+            | ScanReason::Sustain
+            | ScanReason::Tidy => {}
         }
     }
 

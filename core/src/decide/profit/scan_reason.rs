@@ -5,6 +5,9 @@
 pub enum ScanReason {
     /// There is new memory. Two visits, since an unmerged page merges on the second that finds it unchanged.
     Burst,
+    /// The last scan split huge pages. Searches ended at what the splits left in the unstable tree, and equal pages missed
+    /// each other. One more pass over all memory merges them.
+    Finish,
     /// New guests have merged fewer pages than they might have. One more pass over all memory.
     Retry,
     /// Page samples show memory that changed and is stable again. Two visits, as for new memory.
@@ -22,14 +25,14 @@ impl ScanReason {
     pub fn passes(self) -> u64 {
         match self {
             Self::Burst | Self::Revisit => 2,
-            Self::Retry | Self::Sustain | Self::Probe | Self::Tidy => 1,
+            Self::Finish | Self::Retry | Self::Sustain | Self::Probe | Self::Tidy => 1,
         }
     }
 
     /// The word for it in a [`crate::decide::DecisionReason`].
     pub fn state(self) -> &'static str {
         match self {
-            Self::Burst | Self::Retry => "burst",
+            Self::Burst | Self::Finish | Self::Retry => "burst",
             Self::Revisit => "revisit",
             Self::Sustain => "sustain",
             Self::Probe => "probe",

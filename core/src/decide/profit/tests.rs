@@ -384,6 +384,21 @@ fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
     assert_eq!(states(32, 8, 4), ["burst", "parked"], "a pass would cost more than the burst did");
 }
 
+/// Searches of the second pass end at nodes whose zero pages the splits have freed.
+#[test]
+fn guests_on_huge_pages_are_merged_whole_before_ksmd_is_parked() {
+    for seed in 1..5 {
+        let plan = |plan: GuestPlan| plan.zero(24 * MIB).equal(seed, 64 * MIB).unique(40 * MIB).huge();
+        let mut run = ProfitRun::with(clones(2, "vm", plan));
+        run.until(Duration::from_secs(60), |machine, decision| {
+            decision.reason.state == "parked" && machine.figures().passes > 1
+        });
+        run.for_seconds(1);
+        let (saved, most) = (run.machine().truly_saved_pages(), run.machine().attainable_pages());
+        assert!(saved * 100 >= most * 95, "{saved} of {most} pages");
+    }
+}
+
 #[test]
 fn a_burst_of_long_passes_ends_once_all_is_merged_although_pages_are_rewritten_all_the_time() {
     // The guests fill their memory while the first pass, which takes seconds, is in the first of them.

@@ -12,6 +12,7 @@ use crate::units::{Bytes, TimeSpan};
 pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> String {
     match reason {
         ScanReason::Burst => growth(changes),
+        ScanReason::Finish => "huge pages were split, and equal pages in them missed each other".to_owned(),
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }

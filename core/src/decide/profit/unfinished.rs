@@ -4,9 +4,9 @@
 use super::constants::FEW_PAGES;
 use super::growth::GrowthModel;
 use super::guests::GuestChanges;
-use super::machine::RunningScan;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
+use super::state::RunningScan;
 use crate::scan::ScanReport;
 
 /// The memory that scans are known to have left.

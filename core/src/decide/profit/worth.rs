@@ -8,10 +8,10 @@ use super::beliefs::ScanBeliefs;
 use super::config::ProfitConfig;
 use super::constants::{IDLE_CPUS, TICKS_PER_SECOND};
 use super::guests::GuestChanges;
-use super::machine::ParkedPhase;
 use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
+use super::state::ParkedPhase;
 
 /// Returns the worth of two passes for new memory. If old memory is expensive to visit, arrivals share them.
 pub fn of_burst(model: &ProfitModel, changes: GuestChanges, now: &HostSituation) -> f64 {

@@ -12,6 +12,9 @@ use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus
 /// The time to the next decision once the job has ended.
 const ENDED: Duration = Duration::from_secs(1);
 
+/// Huge pages that a pass has to split for another to follow. With `use_zero_pages` off zeros alone split one in a pass.
+const FEWEST_SPLITS: u64 = 8;
+
 /// The table `[policy.scan]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -34,13 +37,17 @@ impl PolicySettings for ScanConfig {
 /// Carries out one scan, and then parks ksmd.
 ///
 /// Two passes over all pages merge all pages that are equal and stable, since an unmerged page merges on the second
-/// visit that finds it unchanged.
+/// visit that finds it unchanged. A pass that splits huge pages is followed by one more: a zero page that its own split
+/// frees leaves a node in the unstable tree at which searches end (`get_mergeable_page` in mm/ksm.c), so that equal pages
+/// miss each other.
 #[derive(Debug, Clone)]
 pub struct OnDemandPolicy {
     job: ScanJob,
     scanner: KsmScanner,
     scan: Option<ScanProgress>,
     ended: Option<ScanStatus>,
+    /// Split huge pages for which another pass was made.
+    splits_finished: u64,
 }
 
 impl OnDemandPolicy {
@@ -52,7 +59,7 @@ impl OnDemandPolicy {
 
     /// Creates the policy for one job.
     pub fn new(job: ScanJob) -> Self {
-        Self { job, scanner: KsmScanner::default(), scan: None, ended: None }
+        Self { job, scanner: KsmScanner::default(), scan: None, ended: None, splits_finished: 0 }
     }
 }
 
@@ -64,7 +71,13 @@ impl Policy for OnDemandPolicy {
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let ksmd = KsmdState::from_sample(view.now, view.history, view.limits);
         let mut scan = self.scan.unwrap_or_else(|| self.scanner.start(self.job, &ksmd));
-        let report = scan.observe(&ksmd);
+        let mut report = scan.observe(&ksmd);
+        let is_new = report.split_huge_pages >= self.splits_finished + FEWEST_SPLITS;
+        if report.status == ScanStatus::Done && self.ended.is_none() && is_new {
+            self.splits_finished = report.split_huge_pages;
+            scan.extend(ScanJob { passes: 1, ..self.job }, &ksmd);
+            report.status = ScanStatus::Running;
+        }
         self.scan = Some(scan);
         if matches!(report.status, ScanStatus::Done | ScanStatus::Stalled) && !self.job.is_endless() {
             self.ended.get_or_insert(report.status);

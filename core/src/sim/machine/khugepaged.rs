@@ -1,4 +1,4 @@
-//! khugepaged: looks through guests' memory at its pace, and puts huge pages together where merging has split them.
+//! The simulated khugepaged: looks through guests' memory at its pace, and puts huge pages together where merging has split them.
 //!
 //! Source: `khugepaged_do_scan` and `hpage_collapse_scan_pmd` in `mm/khugepaged.c`.
 
