@@ -70,7 +70,7 @@ while read -r path; do
     cp "$tree/usr/$path" "$base/$path.new"
     chmod $mode "$base/$path.new"
     case $path in
-        lib/systemd/*) sed -i "s|/usr/bin/ksmith|$prefix/bin/ksmith|g; s|/usr/lib/ksmith/|$prefix/lib/ksmith/|g" "$base/$path.new";;
+        lib/systemd/* | share/ksmith/systemd/*) sed -i "s|/usr/bin/ksmith|$prefix/bin/ksmith|g; s|/usr/lib/ksmith/|$prefix/lib/ksmith/|g" "$base/$path.new";;
         *.pc) sed -i "s|^prefix=/usr\$|prefix=$prefix|" "$base/$path.new";;
     esac
     mv -f "$base/$path.new" "$base/$path"

@@ -47,8 +47,10 @@ impl MergeKeeper {
     /// that were found, unless another program has changed them since.
     pub(super) fn settings(&mut self, ksm: &Ksm, decided: &KnobSettings) -> KnobSettings {
         if !self.terms.keep {
-            let is_ours = |(knob, _): &(Knob, u64)| knob.current(ksm) == Some(0);
-            return std::mem::take(&mut self.found).iter().filter(is_ours).collect();
+            // Until a sample shows the value, the write is tried again. Another program's value is left alone.
+            let is_ours = |(knob, was): &(Knob, u64)| *was != 0 && knob.current(ksm) == Some(0);
+            self.found = self.found.iter().filter(is_ours).collect();
+            return self.found.clone();
         }
         let soon = |knob: Knob| decided.get(knob).or(knob.current(ksm));
         let zeros = ksm.zero_pages() > 0;
@@ -141,6 +143,8 @@ mod tests {
         keeper.set_terms(KeepTerms { keep: false, ..KEEP });
         let held = Ksm { max_ptes_shared: Reading::Value(0), max_ptes_none: Reading::Value(9), ..ksm() };
         assert_eq!(keeper.settings(&held, &scanning()).to_string(), "max_ptes_shared=256");
-        assert!(keeper.settings(&held, &scanning()).is_empty());
+        assert_eq!(keeper.settings(&held, &scanning()).to_string(), "max_ptes_shared=256", "it was not written");
+        let released = Ksm { max_ptes_shared: Reading::Value(256), ..held };
+        assert!(keeper.settings(&released, &scanning()).is_empty());
     }
 }

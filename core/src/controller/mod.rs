@@ -139,9 +139,11 @@ impl<H: KsmHost> PolicyController<H> {
         }
         // After a refused write the settings are not known, so no difference is reported as foreign.
         self.in_force = if applied.is_complete() { decision.knobs.clone() } else { KnobSettings::none() };
-        if keeping.is_complete() {
-            kept.iter().for_each(|(knob, value)| self.in_force.set(knob, value));
-        }
+        // What was refused is not in force; what the sample showed is.
+        let is_so = |knob: Knob, value| keeping.is_complete() || knob.current(&sample.ksm) == Some(value);
+        kept.iter()
+            .filter(|&(knob, value)| is_so(knob, value))
+            .for_each(|(knob, value)| self.in_force.set(knob, value));
         kept.iter().for_each(|(knob, value)| decision.knobs.set(knob, value));
         applied.changes.splice(..0, keeping.changes);
         TickOutcome { sample, decision, applied, unkept: keeping.errors, foreign }

@@ -34,6 +34,8 @@ pub struct ScanJob {
     pub new_pages: u64,
     /// The share of a CPU, 0 to 1, that ksmd keeps while every CPU is busy. Idle CPUs may be used up to the limit.
     pub busy_share: f64,
+    /// The most passes that are added for huge pages that the scan splits.
+    pub extra_passes: u64,
     /// The price in bytes per CPU-second below which no further pass is made: the scan ends with the first whole pass
     /// that leaves less than that to the next. `None`: all passes are made.
     pub least_yield: Option<f64>,
@@ -42,7 +44,14 @@ pub struct ScanJob {
 impl ScanJob {
     /// A job that visits all pages so many times, with all the CPU that the limits allow.
     pub fn all_pages(passes: u64) -> Self {
-        Self { coverage: ScanCoverage::All, passes, new_pages: 0, busy_share: 1.0, least_yield: None }
+        Self {
+            coverage: ScanCoverage::All,
+            passes,
+            new_pages: 0,
+            busy_share: 1.0,
+            extra_passes: 2,
+            least_yield: None,
+        }
     }
 
     /// A job that visits all pages again and again, with all the CPU that the limits allow.

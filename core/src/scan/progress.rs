@@ -355,6 +355,7 @@ mod tests {
             passes: 2,
             new_pages: 1000,
             busy_share: 1.0,
+            extra_passes: 0,
             least_yield: None,
         };
         let next_pass = KsmdState { full_scans: now.full_scans + 1, ..now };
@@ -385,7 +386,14 @@ mod tests {
             clean_pass_seconds: 0.1,
             ..KsmdState::from_sample(&Sample::default(), &PassHistory::default(), &PolicyLimits::default())
         };
-        let job = ScanJob { coverage: ScanCoverage::All, passes, new_pages: 0, busy_share: 1.0, least_yield };
+        let job = ScanJob {
+            coverage: ScanCoverage::All,
+            passes,
+            new_pages: 0,
+            busy_share: 1.0,
+            extra_passes: 0,
+            least_yield,
+        };
         let mut scan = ScanProgress::begin(job, true, &now);
         let middle = at(&now, 7, 5_000, BoundaryPause::Possible);
         assert_eq!(scan.observe(&middle).status, ScanStatus::Running);

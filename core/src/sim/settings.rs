@@ -55,7 +55,6 @@ impl KnobValues {
     #[allow(unreachable_patterns, reason = "all knobs are simulated at present")]
     pub fn get_mut(&mut self, knob: Knob) -> Option<&mut u64> {
         Some(match knob {
-            // Huge pages are not simulated: these two have no effect.
             Knob::MaxPtesShared => &mut self.max_ptes_shared,
             Knob::MaxPtesNone => &mut self.max_ptes_none,
             Knob::AdvisorMode => &mut self.advisor_mode,

@@ -11,9 +11,12 @@ use crate::memory::process::OpenProcess;
 use crate::own_use::CpuStopwatch;
 use crate::reader::{self, ProcessReader, ReadPatience};
 
-/// The longest wait for the count of zero-mapped pages, without the time that it has no CPU, and with it.
+/// The longest wait for the count of zero-mapped pages, without the time that it has no CPU.
 const STALL: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(20);
+
+/// The longest count: so much, and so much for each resident GiB. Empty page tables cost their owner no resident memory.
+const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST_OF_GIB: Duration = Duration::from_millis(100);
 
 /// Reads processes by children.
 #[derive(Debug, Default)]
@@ -46,10 +49,14 @@ impl ProcessMergeReader {
         let Some(sums) = read_rollup(id.pid) else { return read };
         read.reading = MergeReading::from_figures(at, &sums, &ksm, page_size);
         if let (Some(reading), Some(zero_pages)) = (read.reading, ksm.zero_pages) {
-            read.zeros = self.count_zero_mapped(&process).map(|zero_mapped_bytes| ZeroReading {
-                zero_mapped_bytes,
-                ksm_zero_bytes: zero_pages.saturating_mul(page_size),
-                huge_bytes: reading.huge_bytes,
+            read.zeros = self.count_zero_mapped(&process, sums.rss.unwrap_or(0)).map(|zero_mapped_bytes| {
+                // Those that ksmd placed meanwhile were counted too, and KSM counts them itself.
+                let after = process.ksm().zero_pages.unwrap_or(zero_pages);
+                ZeroReading {
+                    zero_mapped_bytes,
+                    ksm_zero_bytes: zero_pages.max(after).saturating_mul(page_size),
+                    huge_bytes: reading.huge_bytes,
+                }
             });
         }
         // What was read by the PID of one that has ended may be another's.
@@ -60,10 +67,11 @@ impl ProcessMergeReader {
     }
 
     /// Counts the bytes that small pages of anonymous mappings map to the zero page.
-    fn count_zero_mapped(&mut self, process: &OpenProcess) -> Option<u64> {
+    fn count_zero_mapped(&mut self, process: &OpenProcess, rss_bytes: u64) -> Option<u64> {
         let stretches = process.stretches().ok()?;
         let edges: Vec<u64> = stretches.iter().flat_map(|stretch| [stretch.start, stretch.end]).collect();
-        self.reader.count_zero_mapped(process.pid, &edges, ReadPatience::new(STALL, LONGEST)).ok()
+        let longest = LONGEST + LONGEST_OF_GIB.mul_f64(rss_bytes as f64 / f64::from(1 << 30));
+        self.reader.count_zero_mapped(process.pid, &edges, ReadPatience::new(STALL, longest)).ok()
     }
 }
 

@@ -52,9 +52,9 @@ impl MergeSchedule {
                 Some(reading) => drop(self.readings.insert(id, reading)),
                 None => drop(self.readings.remove(&id)),
             }
-            match zeros {
-                Some(zeros) => self.ledger.record_look(id, zeros),
-                None => self.ledger.retain(|other| other != id),
+            // Without a new count the last one stays: a first look would take all freed zeros for a program's own.
+            if let Some(zeros) = zeros {
+                self.ledger.record_look(id, zeros);
             }
         }
     }
@@ -189,7 +189,8 @@ mod tests {
         schedule.record_reply(unread);
         let mut filled = sample(3, &[1]);
         schedule.fill(&mut filled);
-        assert_eq!((filled.processes[0].merge_reading, filled.processes[0].folded_bytes), (None, None));
+        // The zeros that were freed still are: a new first look would take them for the program's own.
+        assert_eq!((filled.processes[0].merge_reading, filled.processes[0].folded_bytes), (None, Some(0)));
         assert!(schedule.readings.is_empty(), "process 2 has ended");
     }
 }

@@ -14,6 +14,7 @@ mod walk;
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -456,9 +457,18 @@ impl Drop for ProcessReader {
     }
 }
 
-/// Returns the CPU time of the living children that read for this process.
+/// CPU time of the children that have ended, in nanoseconds.
+static ENDED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the CPU time of the children that read for this process, of those that have ended too.
 pub fn cpu() -> Duration {
-    pids().into_iter().map(cpu_of).sum()
+    let ended = Duration::from_nanos(ENDED_NS.load(Ordering::Relaxed));
+    pids().into_iter().map(cpu_of).sum::<Duration>().saturating_add(ended)
+}
+
+/// Keeps the CPU time of a child that has ended.
+fn charge_ended(used: Duration) {
+    ENDED_NS.fetch_add(u64::try_from(used.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 fn cpu_of(pid: u32) -> Duration {

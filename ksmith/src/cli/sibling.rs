@@ -4,7 +4,9 @@
 //! in its program.
 
 use std::env;
+use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -39,7 +41,10 @@ impl SiblingProgram {
         let own = env::current_exe().unwrap_or_default();
         let beside = own.parent().unwrap_or(Path::new("/"));
         let places = [beside.to_owned(), beside.join("../lib/ksmith")];
-        let found = places.iter().map(|place| place.join(self.name())).find(|path| path.is_file());
+        // Where others may create files, theirs is not run.
+        let owner = fs::metadata(&own).ok().map(|own| own.uid());
+        let is_ours = |path: &PathBuf| fs::metadata(path).is_ok_and(|it| it.is_file() && Some(it.uid()) == owner);
+        let found = places.iter().map(|place| place.join(self.name())).find(is_ours);
         found.ok_or_else(|| {
             let places = places.map(|place| place.display().to_string()).join(" nor in ");
             CommandFailure::with_code(

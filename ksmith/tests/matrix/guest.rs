@@ -70,13 +70,13 @@ impl BootTree {
         let uml = UmlKit::make(directory.path());
         let tree = Self { directory, uml };
         let root = tree.root();
-        for place in ["bin", "repro", "usr/lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
+        for place in ["bin", "repro", "usr/lib/ksmith", "lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
             fs::create_dir_all(root.join(place)).unwrap();
         }
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         copy(Path::new(busybox.unwrap()), &root.join("bin/busybox"));
         for (program, place) in
-            PROGRAMS.into_iter().zip(["bin/ksmith", "usr/lib/ksmith/ksmithd", "usr/lib/ksmith/ksmith-lab"])
+            PROGRAMS.into_iter().zip(["bin/ksmith", "lib/ksmith/ksmithd", "lib/ksmith/ksmith-lab"])
         {
             tree.add_program(Path::new(program), place);
         }

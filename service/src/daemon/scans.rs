@@ -102,7 +102,9 @@ impl<H: DaemonHost> Daemon<H> {
         let Some(passes) = self.user_scans.begin() else { return false };
         let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
         debug!("scanning for users: {passes} passes");
-        self.begin_scan(ScanJob::all_pages(passes), limits, ScanRequester::Users);
+        // Each pass is paid for, and users split huge pages at will.
+        let job = ScanJob { extra_passes: 0, ..ScanJob::all_pages(passes) };
+        self.begin_scan(job, limits, ScanRequester::Users);
         true
     }
 

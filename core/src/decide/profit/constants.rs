@@ -111,7 +111,7 @@ constants! {
     /// none that can pay for itself.
     small_part = 1.0 / 4.0,
 
-    /// The probability that contents merge of which it is not known, before anything was learned and after each burst.
+    /// The probability that contents merge of which it is not known, before anything was learned.
     unknown_at_first = 0.05,
 
     /// Of pages that are stable with recurring contents, the part that is still so when ksmd comes, at most.

@@ -4,13 +4,14 @@
 //! taken, and its [`MachineAction`] is carried out by [`super::ProfitPolicy`]. Guards only read: beliefs are in
 //! [`super::model`], what a scan is worth in [`super::worth`].
 
+use super::arrivals::ArrivalModel;
 use super::config::ProfitConfig;
 use super::guests::GuestChanges;
 use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
 use super::state::{ParkedPhase, ProfitState};
-use super::unfinished::may_have_missed;
+use super::unfinished::{has_met_little, may_have_missed};
 use super::worth;
 use crate::scan::{ScanReport, ScanStatus};
 
@@ -122,6 +123,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Scanning,  ScanStalls, "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
     row(Scanning,  ScanStalls, "always",                                           always,          GiveUp),
     row(Scanning,  ScanEnds,   "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
+    row(Scanning,  ScanEnds,   "old memory was skipped, and under half of the new merged", has_unmet,   Judge(Finish)),
     row(Scanning,  ScanEnds,   "it has split huge pages",                         has_split,       Judge(Finish)),
     row(Scanning,  ScanEnds,   "new guests have likely missed equal pages",        has_missed,      Judge(Retry)),
     row(Scanning,  ScanEnds,   "no samples, and changing pages are worth a pass",  sustain_pays,    Judge(Sustain)),
@@ -191,9 +193,22 @@ fn begins_anew(turn: &Turn<'_>) -> bool {
     turn.begins_anew
 }
 
+fn has_unmet(turn: &Turn<'_>) -> bool {
+    let (ProfitState::Scanning(running), Some(report)) = (turn.state, turn.report) else { return false };
+    running.reason == Burst && !running.scan.job().coverage.is_clean() && has_met_little(running, report, turn.now)
+}
+
 fn has_split(turn: &Turn<'_>) -> bool {
     let (ProfitState::Scanning(running), Some(report)) = (turn.state, turn.report) else { return false };
-    running.reason != Tidy && report.split_bytes() >= turn.now.growth_bytes
+    let pass_pays = |bytes: u64| bytes as f64 >= turn.now.ksmd.clean_pass_seconds * turn.now.price;
+    let saved = u64::try_from(report.outcome.saved_bytes).unwrap_or(0);
+    let may_finish = match running.reason {
+        Tidy => false,
+        Burst => running.scan.job().coverage.is_clean() || !ArrivalModel::is_dear(turn.now),
+        // Others split huge pages too: a pass that merged little is not repeated for them.
+        _ => saved >= turn.now.growth_bytes && pass_pays(saved),
+    };
+    may_finish && report.split_bytes() >= turn.now.growth_bytes && pass_pays(report.split_bytes())
 }
 
 fn has_missed(turn: &Turn<'_>) -> bool {

@@ -12,11 +12,16 @@ use crate::units::{Bytes, TimeSpan};
 pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> String {
     match reason {
         ScanReason::Burst => growth(changes),
-        ScanReason::Finish => "huge pages were split, and equal pages in them missed each other".to_owned(),
+        ScanReason::Finish => {
+            "equal pages may have missed each other: huge pages were split, or old memory was skipped".to_owned()
+        }
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()
         }
         ScanReason::Revisit | ScanReason::Sustain => format!("expecting {} more", Bytes(expected_bytes as i128)),
+        ScanReason::Tidy if changes.ended_pages == 0 => {
+            "KSM still tracks pages of guests that have ended".to_owned()
+        }
         ScanReason::Tidy => format!("guests with {} merged pages have ended", changes.ended_pages),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
         ScanReason::Probe => format!("guests were active for {}", TimeSpan(cpu_time(changes))),

@@ -73,7 +73,8 @@ impl Policy for OnDemandPolicy {
         let mut scan = self.scan.unwrap_or_else(|| self.scanner.start(self.job, &ksmd));
         let mut report = scan.observe(&ksmd);
         let is_new = report.split_huge_pages >= self.splits_finished + FEWEST_SPLITS;
-        if report.status == ScanStatus::Done && self.ended.is_none() && is_new {
+        if report.status == ScanStatus::Done && self.ended.is_none() && is_new && self.job.extra_passes > 0 {
+            self.job.extra_passes -= 1;
             self.splits_finished = report.split_huge_pages;
             scan.extend(ScanJob { passes: 1, ..self.job }, &ksmd);
             report.status = ScanStatus::Running;
@@ -102,6 +103,7 @@ impl Policy for OnDemandPolicy {
 mod tests {
     use super::super::testing::PolicyTestHost;
     use super::*;
+    use crate::kernel::Vmstat;
     use crate::reading::Reading;
 
     #[test]
@@ -114,6 +116,30 @@ mod tests {
             assert_eq!((decision.reason.state, decision.knobs.get(Knob::Run)), (OnDemandPolicy::STALLED, Some(0)));
             host.pass(1, 10);
             assert_eq!(host.decide(&mut policy).reason.state, OnDemandPolicy::STALLED, "ended is ended");
+        }
+    }
+
+    /// Each pass of a scan for users is paid for, and users split huge pages at will.
+    #[test]
+    fn passes_are_added_for_splits_as_often_as_the_job_allows() {
+        for (extra_passes, passes) in [(0, 2), (2, 4)] {
+            let mut host = PolicyTestHost::linux_6_18();
+            host.vm(1, 1 << 20);
+            let mut policy = OnDemandPolicy::new(ScanJob { extra_passes, ..ScanJob::all_pages(2) });
+            let before = host.sample.ksm.full_scans.get().unwrap();
+            for pass in 1..20 {
+                if host.decide(&mut policy).reason.state == OnDemandPolicy::DONE {
+                    break;
+                }
+                host.pass(1, 0);
+                let vmstat = Vmstat { thp_split_page: Some(100 * pass), ..Vmstat::default() };
+                host.sample.vmstat = Reading::Value(vmstat);
+            }
+            let made = host.sample.ksm.full_scans.get().unwrap() - before;
+            assert!(
+                (passes..=passes + 1 + extra_passes).contains(&made),
+                "{made} passes with {extra_passes} extra"
+            );
         }
     }
 

@@ -55,6 +55,8 @@ impl SimMachine {
     /// Writes khugepaged's settings. As in the kernel that wakes it.
     pub fn set_khugepaged(&mut self, settings: KhugepagedSettings) {
         self.khugepaged.settings = settings;
+        self.settings.max_ptes_none = settings.max_ptes_none.into();
+        self.settings.max_ptes_shared = settings.max_ptes_shared.into();
         if self.khugepaged.alarm != 0 {
             self.wake_khugepaged_in(0);
         }
@@ -112,7 +114,9 @@ impl SimMachine {
     }
 
     fn collapse_range(&mut self, guest: u32, range: usize) -> bool {
-        let KhugepagedSettings { max_ptes_none, max_ptes_shared, .. } = self.khugepaged.settings;
+        let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let max_ptes_none = count(self.settings.max_ptes_none);
+        let max_ptes_shared = count(self.settings.max_ptes_shared);
         let run_pages = self.config.run_pages;
         if self.used_bytes() + u64::from(HUGE_PAGES) * PAGE_SIZE > self.config.total_bytes {
             return false;

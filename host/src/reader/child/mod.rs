@@ -122,8 +122,14 @@ impl ReaderChild {
 
     /// Returns true if the child has ended, and reaps it. It does not wait.
     pub(super) fn has_ended(&self) -> bool {
+        // A zombie still tells what it used.
+        let used = super::cpu_of(self.pid());
         match waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
-            Ok(status) => status.is_some(),
+            Ok(None) => false,
+            Ok(Some(_)) => {
+                super::charge_ended(used);
+                true
+            }
             // Collected already, by code that waits for any child.
             Err(error) => error != Errno::INTR,
         }
