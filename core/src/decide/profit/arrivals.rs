@@ -46,17 +46,6 @@ impl ArrivalModel {
         now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
     }
 
-    /// Returns true if new memory is given smart passes first, which skip most old memory: where they are shared, and
-    /// where new guests alone are to be visited and skipping saves more than what is worth a scan. Most of what new
-    /// guests merge with is merged; what old guests grow by, as page cache, is more often equal to what one other holds.
-    pub fn skips_old(changes: GuestChanges, now: &HostSituation) -> bool {
-        let least = now.growth_bytes as f64 * now.constants.small_part;
-        let old_part = 1.0 - (changes.grown_bytes as f64 / now.held_bytes.max(1) as f64).min(1.0);
-        let saves = (now.ksmd.clean_pass_seconds - now.smart_pass_seconds()) * old_part * now.price;
-        let is_for_new_guests = changes.grown_bytes > 0 && (changes.settled_bytes as f64) < least;
-        Self::is_dear(now) || is_for_new_guests && saves >= least
-    }
-
     /// Records that passes for all new memory begin: it waits no more.
     pub fn note_start(&mut self) {
         self.waited = 0.0;

@@ -11,7 +11,7 @@ use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
 use super::state::{ParkedPhase, ProfitState};
-use super::unfinished::{has_met_little, may_have_missed};
+use super::unfinished::may_have_missed;
 use super::worth;
 use crate::scan::{ScanReport, ScanStatus};
 
@@ -123,7 +123,6 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Scanning,  ScanStalls, "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
     row(Scanning,  ScanStalls, "always",                                           always,          GiveUp),
     row(Scanning,  ScanEnds,   "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
-    row(Scanning,  ScanEnds,   "old memory was skipped, and under half of the new merged", has_unmet,   Judge(Finish)),
     row(Scanning,  ScanEnds,   "it has split huge pages",                         has_split,       Judge(Finish)),
     row(Scanning,  ScanEnds,   "new guests have likely missed equal pages",        has_missed,      Judge(Retry)),
     row(Scanning,  ScanEnds,   "no samples, and changing pages are worth a pass",  sustain_pays,    Judge(Sustain)),
@@ -191,11 +190,6 @@ fn next_is_due(turn: &Turn<'_>) -> bool {
 
 fn begins_anew(turn: &Turn<'_>) -> bool {
     turn.begins_anew
-}
-
-fn has_unmet(turn: &Turn<'_>) -> bool {
-    let (ProfitState::Scanning(running), Some(report)) = (turn.state, turn.report) else { return false };
-    running.reason == Burst && !running.scan.job().coverage.is_clean() && has_met_little(running, report, turn.now)
 }
 
 fn has_split(turn: &Turn<'_>) -> bool {

@@ -5,7 +5,7 @@
 //! * **Burst** when memory appears that ksmd has not visited: new memory is visited twice and old memory once. The last
 //!   pass has `smart_scan` off, since smart scanning can keep equal pages apart for ever. Beside much old memory both
 //!   passes are smart, and arrivals share them (`arrivals`).
-//! * **Finish** after a scan that split huge pages, or skipped old memory for new guests that merged little, and **retry** after a burst that has likely missed pages.
+//! * **Finish** after a scan that split huge pages, and **retry** after a burst that has likely missed pages.
 //! * **Revisit** when the page samples ([`crate::page_sample`]) show memory that changed and is stable again.
 //! * **Tidy** when guests with merged pages have ended: one cheap pass frees what KSM still keeps for them.
 //! * **Probe** now and then where memory changes and a revisit is not expected to pay. The less probes pay, the longer
@@ -85,7 +85,7 @@ impl ProfitPolicy {
         now: &HostSituation,
     ) -> GuestChanges {
         let job = running.scan.job();
-        let is_meant = job.coverage.is_clean() || ArrivalModel::skips_old(changes, now);
+        let is_meant = job.coverage.is_clean() || ArrivalModel::is_dear(now);
         // A process that starts during a pass is put behind ksmd's cursor, and that pass does not visit it.
         let is_of_last = changes.settled_bytes == 0 && changes.new_guests == 0;
         let is_ahead = running.scan.has_all_ahead(is_of_last, &now.ksmd);
@@ -176,8 +176,7 @@ impl ProfitPolicy {
         let is_clean = match reason {
             ScanReason::Burst => {
                 self.model.growth.note_burst(changes);
-                !ArrivalModel::skips_old(changes, now)
-                    && worth::clean_burst_pays(&self.model, changes.grown_bytes, now)
+                !ArrivalModel::is_dear(now) && worth::clean_burst_pays(&self.model, changes.grown_bytes, now)
             }
             ScanReason::Tidy => false,
             _ => true,
@@ -214,8 +213,7 @@ impl ProfitPolicy {
         running.new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
         let job = *running.scan.job();
         let is_clean = job.coverage.is_clean()
-            || !ArrivalModel::skips_old(changes, now)
-                && worth::clean_burst_pays(&self.model, changes.grown_bytes, now);
+            || !ArrivalModel::is_dear(now) && worth::clean_burst_pays(&self.model, changes.grown_bytes, now);
         let job = ScanJob {
             coverage: coverage(is_clean, running.is_new_first),
             passes: ScanReason::Burst.passes(),

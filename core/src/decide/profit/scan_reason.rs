@@ -5,8 +5,8 @@
 pub enum ScanReason {
     /// There is new memory. Two visits, since an unmerged page merges on the second that finds it unchanged.
     Burst,
-    /// Equal pages missed each other in the last scan: old memory was skipped for new guests that merged little, or huge
-    /// pages were split, and searches ended at what the splits left in the unstable tree. One more pass over all memory.
+    /// The last scan split huge pages. Searches ended at what the splits left in the unstable tree, and equal pages missed
+    /// each other. One more pass over all memory merges them.
     Finish,
     /// New guests have merged fewer pages than they might have. One more pass over all memory.
     Retry,

@@ -13,7 +13,7 @@ pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> St
     match reason {
         ScanReason::Burst => growth(changes),
         ScanReason::Finish => {
-            "equal pages may have missed each other: huge pages were split, or old memory was skipped".to_owned()
+            "huge pages were split, and equal pages in them may have missed each other".to_owned()
         }
         ScanReason::Retry => {
             "new guests merged few of the pages that they may have in common with others".to_owned()

@@ -1,7 +1,6 @@
 //! Memory that a scan may have left: not visited as often as it takes to merge, and without a sign that would start a
 //! scan.
 
-use super::arrivals::ArrivalModel;
 use super::constants::FEW_PAGES;
 use super::growth::GrowthModel;
 use super::guests::GuestChanges;
@@ -59,14 +58,6 @@ impl UnfinishedMemory {
         // other. How many is not known. Without page samples probes look after them.
         self.may_be_left |= is_burst && leaves_some(running, report, now) || may_part_pairs;
     }
-}
-
-/// Returns true if under half of the new memory merged in passes that skipped old memory. Equal contents may be in the
-/// old then, unmerged: the second guest of a kind merges with the first. Where clean passes are expensive they wait for a
-/// probe: on simulated fleets a pass for them saves less than it costs.
-pub fn has_met_little(running: &RunningScan, report: &ScanReport, now: &HostSituation) -> bool {
-    let saved_bytes = u64::try_from(report.outcome.saved_bytes).unwrap_or(0);
-    !ArrivalModel::is_dear(now) && saved_bytes < running.new_bytes / 2
 }
 
 /// Returns true if a burst has likely missed pages that new guests share with others.
