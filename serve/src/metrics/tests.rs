@@ -158,7 +158,7 @@ fn prometheus_text_has_neither_units_nor_an_end() {
         "# TYPE ksmith_full_scans_total counter",
         "ksmith_full_scans_total 9",
         "# TYPE ksmith_policy_info gauge",
-        "# HELP ksmith_saved_bytes Memory that is not needed because pages are merged.",
+        "# HELP ksmith_saved_bytes Memory that is not needed because pages are merged, or zeros of split huge pages freed.",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
