@@ -2,8 +2,14 @@
 
 use std::process::ExitCode;
 
-use ksmith::cli::{self, Cli};
+use ksmith::cli;
 
 fn main() -> ExitCode {
-    cli::main::<Cli>()
+    match cli::main() {
+        Ok(code) => code,
+        Err(error) => {
+            cli::print_error(&error);
+            cli::code_of(&error).into()
+        }
+    }
 }

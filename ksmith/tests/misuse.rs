@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use ksmith::exit;
 
-use support::copy_programs;
+use support::copy_program;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");
 
@@ -490,7 +490,7 @@ struct CommandWalker {
 impl CommandWalker {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        copy_programs(directory.path());
+        copy_program(Path::new(PROGRAM), &directory.path().join("ksmith"));
         fs::copy("../scenarios/idle.toml", directory.path().join("idle.toml")).unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
         Self { directory }

@@ -64,13 +64,13 @@ mkdir -p "$base"
 (cd "$tree/usr" && find . -type f | sed 's|^\./||' | LC_ALL=C sort) > "$new/files"
 while read -r path; do
     mode=644
-    case $path in bin/* | lib/ksmith/ksmith* | */slurm/*) mode=755;; esac
+    case $path in bin/* | */slurm/*) mode=755;; esac
     directory "$(dirname "$path")"
     # A new file in the place of the old one: the old program may be running.
     cp "$tree/usr/$path" "$base/$path.new"
     chmod $mode "$base/$path.new"
     case $path in
-        lib/systemd/* | share/ksmith/systemd/*) sed -i "s|/usr/bin/ksmith|$prefix/bin/ksmith|g; s|/usr/lib/ksmith/|$prefix/lib/ksmith/|g" "$base/$path.new";;
+        lib/systemd/* | share/ksmith/systemd/*) sed -i "s|/usr/bin/ksmith|$prefix/bin/ksmith|g" "$base/$path.new";;
         *.pc) sed -i "s|^prefix=/usr\$|prefix=$prefix|" "$base/$path.new";;
     esac
     mv -f "$base/$path.new" "$base/$path"

@@ -13,7 +13,6 @@ use ksmith_core::printable::TextPage;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::{Bytes, TimeSpan};
 
-use super::sibling::SiblingProgram;
 use super::{CommandFailure, GlobalArgs, control, print};
 use crate::show::TextTable;
 use ksmith_host::observe::HostObserver;
@@ -72,13 +71,13 @@ impl LabCommand {
     }
 }
 
-/// Returns the directories of scenarios: `scenarios/` in the working directory, that of this program's own package
-/// (where the program is in `bin/` or `lib/ksmith/`), then those of other packages.
+/// Returns the directories of scenarios: `scenarios/` in the working directory, that of this program's own package,
+/// then those of other packages.
 pub(super) fn places() -> Vec<PathBuf> {
     const SHARED: &str = "share/ksmith/scenarios";
     let own = env::current_exe().ok();
-    let prefixes = own.iter().flat_map(|own| own.ancestors().skip(2).take(2));
-    let installed = prefixes.chain(["/usr/local", "/usr"].map(Path::new));
+    let prefix = own.as_deref().and_then(Path::parent).and_then(Path::parent);
+    let installed = prefix.into_iter().chain(["/usr/local", "/usr"].map(Path::new));
     let mut places = vec![PathBuf::from("scenarios")];
     for place in installed.map(|prefix| prefix.join(SHARED)) {
         if !places.contains(&place) {
@@ -136,8 +135,7 @@ impl LabRunArgs {
             competitors = Competitor::defaults();
         }
         Ok(LabPlan {
-            program: env::current_exe().context("can't find this program, which guests are started with")?,
-            daemon: SiblingProgram::Daemon.path()?,
+            program: env::current_exe().context("can't find the ksmith program, which guests are started with")?,
             scenarios,
             form: self.form,
             competitors,

@@ -25,7 +25,6 @@ mod optin;
 mod overview;
 mod patience;
 mod print;
-mod program;
 mod progress;
 mod report;
 mod restore;
@@ -35,8 +34,6 @@ mod scan;
 mod schema;
 mod serve;
 mod setup;
-mod sibling;
-mod sibling_cli;
 mod sim;
 mod sketch;
 mod source;
@@ -52,6 +49,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use ksmith_core::guest::{FindGuestError, WAYS};
+use ksmith_core::printable::TextPage;
 use ksmith_host::root::Root;
 use ksmith_lab::scenario::ScenarioError;
 use ksmith_record::ReadError;
@@ -60,9 +58,6 @@ use ksmith_service::control::ClientError;
 
 use crate::exit::{self, NamedExitCode};
 use print::ColourChoice;
-pub use program::{CommandLine, main};
-use sibling::SiblingProgram;
-pub use sibling_cli::{DaemonCommand, LabProgramCommand, ServeCommand, SiblingCli};
 
 /// Make Linux memory merging (KSM) worth using.
 ///
@@ -197,7 +192,63 @@ enum CliCommand {
     #[command(hide = true)]
     Manual(docs::ManualArgs),
     #[command(hide = true)]
+    FoldWorker(fold_worker::FoldWorkerArgs),
+    #[command(hide = true)]
     MemoryGuest(memory_guest::MemoryGuestArgs),
+}
+
+/// Parses the command line and runs the command.
+///
+/// # Errors
+/// As [`Cli::run`].
+pub fn main() -> anyhow::Result<ExitCode> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are results: a full disk is an error, a closed pipe is none.
+        Err(help) if !help.use_stderr() => {
+            print::help(&help.render())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(misuse) => {
+            let mut page = TextPage::new();
+            let text = misuse.render().to_string();
+            if asks_for_json() {
+                let first = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>();
+                tell_json(exit::USAGE, first.join(" ").trim_start_matches("error: "));
+            } else {
+                page.lines(text.lines());
+                print::aside(&page);
+            }
+            return Ok(exit::USAGE.into());
+        }
+    };
+    print::choose(cli.global.color);
+    // A log would stand in the middle of the screen.
+    if !matches!(cli.command, Some(CliCommand::Top(_))) {
+        crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
+    }
+    match cli.run().map_err(with_remedy) {
+        Err(error) if cli.global.json => {
+            let code = code_of(&error);
+            tell_json(code, &sentence(&error));
+            Ok(code.into())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Returns true if the command line asks for JSON, even if it can't be parsed. Words behind `--` belong to another
+/// program.
+fn asks_for_json() -> bool {
+    std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Prints an error on standard error as one line of JSON.
+fn tell_json(code: NamedExitCode, message: &str) {
+    let error = serde_json::json!({ "error": { "code": code.number, "kind": code.name, "message": message } });
+    let mut page = TextPage::new();
+    page.line(error);
+    print::aside(&page);
 }
 
 /// Returns an error with its causes as a sentence. Each cause is named once, because many errors name their cause
@@ -210,29 +261,25 @@ pub fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
-impl CommandLine for Cli {
-    fn global(&self) -> &GlobalArgs {
-        &self.global
+/// Prints an error on standard error.
+pub fn print_error(error: &anyhow::Error) {
+    let mut page = TextPage::new();
+    let text = format!("ksmith: {}", sentence(error));
+    // Only a file of the operator's is quoted in several lines. Errors of others have one line, whatever they say.
+    if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<ScenarioError>()) {
+        page.indented(text);
+    } else {
+        page.line(text);
     }
+    print::aside(&page);
+}
 
-    fn has_log(&self) -> bool {
-        use CliCommand as Command;
-
-        // A log would stand in the middle of the screen of `top`.
-        !matches!(
-            self.command,
-            Some(
-                Command::Top(_)
-                    | Command::Daemon(_)
-                    | Command::Serve(_)
-                    | Command::Lab(_)
-                    | Command::Sim(_)
-                    | Command::Demo(_)
-            )
-        )
-    }
-
-    fn run(&self) -> anyhow::Result<ExitCode> {
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A [`CommandFailure`] carries its own exit code; any other error means 1.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
         let global = &self.global;
         // `optin` writes into an image, which need hold no captured tree.
         // A check of a monitoring system has exit codes of its own.
@@ -251,9 +298,10 @@ impl CommandLine for Cli {
             CliCommand::Estimate(args) => args.run(global),
             CliCommand::Fold(args) => args.run(global),
             CliCommand::Sketch(args) => args.run(global),
+            CliCommand::Demo(args) => args.run(global),
             CliCommand::Setup(args) => args.run(global),
-            CliCommand::Daemon(_) => SiblingProgram::Daemon.replace_this(),
-            CliCommand::Serve(_) => SiblingProgram::Serve.replace_this(),
+            CliCommand::Daemon(args) => args.run(global),
+            CliCommand::Serve(args) => args.run(global),
             CliCommand::Metrics(args) => args.run(global),
             CliCommand::Run(args) => args.run(global),
             CliCommand::Scan(args) => args.run(global),
@@ -268,11 +316,13 @@ impl CommandLine for Cli {
             CliCommand::Unmerge(args) => args.run(global),
             CliCommand::Optin(args) => args.run(global),
             CliCommand::Restore(args) => args.run(global),
+            CliCommand::Lab(command) => command.run(global),
+            CliCommand::Sim(args) => args.run(global),
             CliCommand::Config(command) => command.run(global),
             CliCommand::Schema(args) => args.run(global),
             CliCommand::Completions(args) => args.run(),
             CliCommand::Manual(args) => args.run(),
-            CliCommand::Lab(_) | CliCommand::Sim(_) | CliCommand::Demo(_) => SiblingProgram::Lab.replace_this(),
+            CliCommand::FoldWorker(args) => args.run(),
             CliCommand::MemoryGuest(args) => args.run(),
         }
     }

@@ -16,7 +16,6 @@ mod captured_trees;
 mod configuration;
 mod help;
 mod rights;
-mod siblings;
 mod terminal;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ksmith");

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{ACTING, code, err, json, ksmith, out, tree};
-use crate::support::{copy_programs, skipped};
+use super::{ACTING, PROGRAM, code, err, json, ksmith, out, tree};
+use crate::support::{copy_program, skipped};
 
 #[test]
 fn what_acts_refuses_a_captured_tree() {
@@ -29,7 +29,8 @@ impl UnprivilegedProgram {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let program = directory.path().join("ksmith");
-        copy_programs(directory.path());
+        copy_program(Path::new(PROGRAM), &program);
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let user = Self { _directory: directory, program };
         if !user.run(&["--version"]).status.success() {
             skipped("no program can be run as another user here (setpriv)");

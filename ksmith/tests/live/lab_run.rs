@@ -56,7 +56,7 @@ fn left_over(marks: &[&str]) -> Vec<String> {
 const STARTED: [&str; 2] = ["qemu-system-x86_64 -enable-kvm memory-guest", "--state-dir"];
 
 /// The program that plays the guests.
-const KSMITH: &str = env!("CARGO_BIN_EXE_ksmith-lab");
+const KSMITH: &str = env!("CARGO_BIN_EXE_ksmith");
 
 fn nothing_is_left(lock: &KernelLock) {
     assert_eq!(lock.changed_settings(), Vec::<String>::new());

@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::checks::GuestCheck;
 use crate::preload_library::{library, library_with_blocks};
-use crate::support::PROGRAMS;
 use crate::support::linux::APPEND;
 use crate::support::vm::UmlKit;
 use crate::support::vm::has;
@@ -70,16 +69,12 @@ impl BootTree {
         let uml = UmlKit::make(directory.path());
         let tree = Self { directory, uml };
         let root = tree.root();
-        for place in ["bin", "repro", "usr/lib/ksmith", "lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
+        for place in ["bin", "repro", "usr/lib/ksmith", "checks", "etc", "dev", "proc", "sys"] {
             fs::create_dir_all(root.join(place)).unwrap();
         }
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         copy(Path::new(busybox.unwrap()), &root.join("bin/busybox"));
-        for (program, place) in
-            PROGRAMS.into_iter().zip(["bin/ksmith", "lib/ksmith/ksmithd", "lib/ksmith/ksmith-lab"])
-        {
-            tree.add_program(Path::new(program), place);
-        }
+        tree.add_program(Path::new(env!("CARGO_BIN_EXE_ksmith")), "bin/ksmith");
         // The program under another name: a guest that a rule of the domains tells from the others.
         std::os::unix::fs::symlink("ksmith", root.join("bin/foreign")).unwrap();
         for library in [library(), library_with_blocks()] {

@@ -214,21 +214,6 @@ pub fn guest(parts: &[MemoryPart]) -> MemoryGuest {
     guest
 }
 
-/// The programs of a package.
-pub const PROGRAMS: [&str; 4] = [
-    env!("CARGO_BIN_EXE_ksmith"),
-    env!("CARGO_BIN_EXE_ksmithd"),
-    env!("CARGO_BIN_EXE_ksmith-lab"),
-    env!("CARGO_BIN_EXE_ksmith-serve"),
-];
-
-/// Copies ksmith, with the programs that it becomes.
-pub fn copy_programs(directory: &Path) {
-    for program in PROGRAMS.map(Path::new) {
-        copy_program(program, &directory.join(program.file_name().unwrap()));
-    }
-}
-
 /// Copies a program. In a process of its own: a test that forks while the copy is open for writing here would keep it
 /// from being started (`ETXTBSY`).
 pub fn copy_program(from: &Path, to: &Path) {

@@ -1,7 +1,6 @@
 //! systemd's units as systemd itself reads them.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use super::program::PROGRAM;
@@ -16,9 +15,7 @@ pub fn analyze(arguments: &[&str], files: &[(&str, &str)]) -> Option<Output> {
         let text: Vec<&str> = text.lines().filter(is_told).collect();
         let path = tree.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let text = text.join("\n").replace("/usr/bin/ksmith", PROGRAM);
-        let directory = Path::new(PROGRAM).parent().unwrap().to_str().unwrap();
-        fs::write(path, text.replace("/usr/lib/ksmith", directory)).unwrap();
+        fs::write(path, text.join("\n").replace("/usr/bin/ksmith", PROGRAM)).unwrap();
     }
     let mut command = Command::new("systemd-analyze");
     command.args(arguments).arg(tree.path().join(files[0].0)).env("SYSTEMD_LOG_COLOR", "0").env("LC_ALL", "C");

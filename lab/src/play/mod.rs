@@ -47,10 +47,8 @@ pub trait LabBench {
 /// The runs of an experiment.
 #[derive(Debug, Clone)]
 pub struct LabPlan {
-    /// Path of the program that is the guests: its command `memory-guest`.
+    /// Path of the ksmith program, which runs as guests and as policies.
     pub program: PathBuf,
-    /// Path of the program that is the policies: its command `daemon`.
-    pub daemon: PathBuf,
     /// Scenarios to play.
     pub scenarios: Vec<Scenario>,
     /// Form of the scenarios.
@@ -150,7 +148,7 @@ impl LabRun<'_> {
         let place = tempfile::tempdir().map_err(LabError::System)?;
         let log = self.log(place.path())?;
         let limits = &self.scenario.limits;
-        let contender = RunningController::start(&self.plan.daemon, self.competitor, limits, place.path(), &log)?;
+        let contender = RunningController::start(&self.plan.program, self.competitor, limits, place.path(), &log)?;
         let began = Instant::now();
         let sampler = RunSampler::start(contender.measured(), began)?;
         let mut stage = GuestStage::new(self.guest, &self.scenario.instances, began);

@@ -47,7 +47,7 @@ impl CalibrateArgs {
         if let Some(out) = &self.out {
             check_place(out)?;
         }
-        let program = env::current_exe().context("can't find this program, which guests are started with")?;
+        let program = env::current_exe().context("can't find the ksmith program, which guests are started with")?;
         let interrupts = signals::catch()?.listen()?;
         let mut bench = LiveBench::new(control::take_control(global, false, false)?)?;
         let began = Instant::now();

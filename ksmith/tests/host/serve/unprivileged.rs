@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::own::on_own_host;
-use crate::support::program::RunningProgram;
+use crate::support::program::{PROGRAM, RunningProgram};
 use crate::support::serve::RunningServer;
 use crate::support::{copy_program, skipped, wait_until};
 
@@ -52,8 +52,8 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
         let config =
             format!("[policy]\nkind = \"fixed\"\n[view]\ngroup = \"{GROUP}\"\n[history]\npath = \"{history}\"\n");
         let daemon = RunningProgram::daemon(&config, &[]);
-        let program = std::env::temp_dir().join("ksmith-serve");
-        copy_program(Path::new(env!("CARGO_BIN_EXE_ksmith-serve")), &program);
+        let program = std::env::temp_dir().join("ksmith");
+        copy_program(Path::new(PROGRAM), &program);
         let program = program.display().to_string();
         let mut line = as_the_unit_does();
         line.extend([&program, "serve", "--listen", "127.0.0.1:0", "--history-file", &history].map(str::to_owned));
