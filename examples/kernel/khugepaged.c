@@ -1,4 +1,4 @@
-/* What khugepaged makes a huge page of again. With max_ptes_shared and max_ptes_none at the kernel's defaults it takes ranges with
+/* Ranges that khugepaged makes huge pages of again. With max_ptes_shared and max_ptes_none at the kernel's defaults it takes ranges with
  * merged, empty or zero pages too: what was merged gets a copy, and the zeros get memory. With 0 in both it leaves each range with a
  * single such page alone, and takes ranges of 512 ordinary pages all the same.
  *
@@ -14,26 +14,6 @@ static const char *const FILES[] = {"scan_sleep_millisecs", "alloc_sleep_millise
 static long files_before[FILE_COUNT];
 static char enabled_before[16];
 
-static long huge_get(const char *name) {
-    char path[128], text[64] = "";
-    snprintf(path, sizeof path, FOLDER "%s", name);
-    int file = open(path, O_RDONLY);
-    if (file < 0)
-        return absent;
-    long length = read(file, text, sizeof text - 1);
-    close(file);
-    return length > 0 ? strtol(text, NULL, 10) : absent;
-}
-
-static void huge_set(const char *name, long value) {
-    char path[128];
-    snprintf(path, sizeof path, FOLDER "%s", name);
-    int file = open(path, O_WRONLY);
-    if (file < 0 || dprintf(file, "%ld", value) < 0)
-        end(FAILED, "%s = %ld: %s", path, value, strerror(errno));
-    close(file);
-}
-
 static void enable(const char *mode) {
     int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_WRONLY);
     if (file < 0 || write(file, mode, strlen(mode)) < 0)
@@ -45,7 +25,7 @@ static void put_huge_back(void) {
     if (getpid() != restorer)
         return;
     for (size_t at = 0; at < FILE_COUNT; at++)
-        huge_set(FILES[at], files_before[at]);
+        set_in(FOLDER, FILES[at], files_before[at]);
     enable(enabled_before);
 }
 
@@ -58,13 +38,13 @@ static void begin_huge(void) {
     *strchr(mode, ']') = 0;
     snprintf(enabled_before, sizeof enabled_before, "%s", mode + 1);
     for (size_t at = 0; at < FILE_COUNT; at++)
-        if ((files_before[at] = huge_get(FILES[at])) == absent)
+        if ((files_before[at] = get_in(FOLDER, FILES[at])) == absent)
             end(NOT_APPLICABLE, "this kernel has no %s%s", FOLDER, FILES[at]);
     atexit(put_huge_back);
     enable("madvise"); /* khugepaged does not run under "never". */
-    huge_set("alloc_sleep_millisecs", 10);
-    huge_set("pages_to_scan", 1000000);
-    huge_set("scan_sleep_millisecs", 10);
+    set_in(FOLDER, "alloc_sleep_millisecs", 10);
+    set_in(FOLDER, "pages_to_scan", 1000000);
+    set_in(FOLDER, "scan_sleep_millisecs", 10);
 }
 
 /* Ranges of one huge page each, in mappings of their own. */
@@ -95,9 +75,9 @@ static unsigned huge_ranges(void) {
 
 /* Waits for two whole walks of khugepaged. The first may have begun before. */
 static void walks(void) {
-    long wanted = huge_get("full_scans") + 3;
+    long wanted = get_in(FOLDER, "full_scans") + 3;
     for (long waits = 0; waits < 120000; waits++) {
-        if (huge_get("full_scans") >= wanted)
+        if (get_in(FOLDER, "full_scans") >= wanted)
             return;
         pause_ms(1);
     }
@@ -120,8 +100,8 @@ int main(void) {
     if (place == MAP_FAILED)
         end(FAILED, "mmap: %s", strerror(errno));
     place = (unsigned char *)(((uintptr_t)place + HUGE - 1) & -HUGE);
-    huge_set("max_ptes_shared", 0);
-    huge_set("max_ptes_none", 0);
+    set_in(FOLDER, "max_ptes_shared", 0);
+    set_in(FOLDER, "max_ptes_none", 0);
     volatile unsigned char sink = 0;
     for (int range = 0; range < RANGES; range++) {
         unsigned char *memory = ranges[range] = place + 2 * range * HUGE;
@@ -145,8 +125,8 @@ int main(void) {
         madvise(ranges[range], HUGE, MADV_HUGEPAGE);
     walks();
     unsigned strict = huge_ranges();
-    huge_set("max_ptes_shared", 256);
-    huge_set("max_ptes_none", 511);
+    set_in(FOLDER, "max_ptes_shared", 256);
+    set_in(FOLDER, "max_ptes_none", 511);
     walks();
     unsigned usual = huge_ranges();
     char one[128], other[128];

@@ -36,11 +36,13 @@ __attribute__((format(printf, 2, 3))) static void end(int code, const char *form
     exit(code);
 }
 
-/* The number in a file of KSM, or `absent`, which no file can hold. */
+#define KSM_FOLDER "/sys/kernel/mm/ksm/"
+
+/* The number in a file of a folder, or `absent`, which no file can hold. */
 #define absent (-4611686018427387904L)
-static long get(const char *name) {
+static long get_in(const char *folder, const char *name) {
     char path[128], text[64] = "";
-    snprintf(path, sizeof path, "/sys/kernel/mm/ksm/%s", name);
+    snprintf(path, sizeof path, "%s%s", folder, name);
     int file = open(path, O_RDONLY);
     if (file < 0)
         return absent;
@@ -49,13 +51,21 @@ static long get(const char *name) {
     return length > 0 ? strtol(text, NULL, 10) : absent;
 }
 
-static void set(const char *name, long value) {
+static void set_in(const char *folder, const char *name, long value) {
     char path[128];
-    snprintf(path, sizeof path, "/sys/kernel/mm/ksm/%s", name);
+    snprintf(path, sizeof path, "%s%s", folder, name);
     int file = open(path, O_WRONLY);
     if (file < 0 || dprintf(file, "%ld", value) < 0)
         end(FAILED, "%s = %ld: %s", path, value, strerror(errno));
     close(file);
+}
+
+static long get(const char *name) {
+    return get_in(KSM_FOLDER, name);
+}
+
+static void set(const char *name, long value) {
+    set_in(KSM_FOLDER, name, value);
 }
 
 static void set_if_there(const char *name, long value) {

@@ -102,6 +102,15 @@ pub fn outcome<T>(error: &io::Error) -> Reading<T> {
     }
 }
 
+/// Writes a file of a test's tree, and makes the folders above it.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends by panicking")]
+pub(crate) fn put_file(tree: &Path, path: &str, text: &str) {
+    let path = tree.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel::{KsmStat, SmapsRollup};
 
-/// What the page tables of a process map, beside KSM's counter at that moment.
+/// Merged and huge memory by a process's page tables, beside KSM's counter at that moment.
 ///
 /// Source: `smaps_pte_entry` and `smaps_account` in `fs/proc/task_mmu.c`. `KSM:` (6.7) is the merged pages and the zero
 /// pages that KSM placed. `Anonymous` less `Pss_Anon` is what is saved, since zero pages are in neither.

@@ -49,12 +49,7 @@ fn children(folder: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn put(tree: &Path, path: &str, text: &str) {
-        let path = tree.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::root::put_file as put;
 
     #[test]
     fn a_kernel_without_huge_pages_has_nothing_to_tell() {

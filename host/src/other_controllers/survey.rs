@@ -63,12 +63,7 @@ mod tests {
     use ksmith_core::other_controllers::BootState;
 
     use super::*;
-
-    fn put(tree: &Path, path: &str, text: &str) {
-        let path = tree.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::root::put_file as put;
 
     fn link(tree: &Path, path: &str, to: &str) {
         let path = tree.join(path);

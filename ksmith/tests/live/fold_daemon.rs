@@ -2,14 +2,12 @@
 //! when the memory is written to again, and nothing is lost.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use ksmith_core::field::KernelVersion;
-use ksmith_core::kernel::SmapsRollup;
 use rustix::process::Signal;
 
+use crate::scripted::ScriptedProgram;
 use crate::support::own::on_own_host;
 use crate::support::program::{RunningProgram, status};
 use crate::support::{skipped, wait_within};
@@ -46,57 +44,10 @@ for line in sys.stdin:
     print("same" if same else "differs", flush=True)
 "#;
 
-struct FoldVictim {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl FoldVictim {
-    fn start() -> Option<Self> {
-        // The daemon's samples have it as a hypervisor. None of its memory is offered to KSM, which others may use now.
-        let exec = "import os, sys; os.execv(sys.executable, ['qemu-system-x86_64', '-c', *sys.argv[1:]])";
-        let mut command = Command::new("python3");
-        command.args(["-c", exec, PROGRAM, &SIZE.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().ok()?;
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let mut victim = Self { child, said };
-        assert_eq!(victim.hear(), "ready");
-        Some(victim)
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn obey(&mut self, order: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
-        self.hear()
-    }
-
-    fn rollup(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap()
-    }
-
-    /// PSS in bytes.
-    fn pss(&self) -> u64 {
-        SmapsRollup::parse(&self.rollup()).unwrap().pss.unwrap()
-    }
-
-    /// Memory in huge pages, in bytes.
-    fn huge(&self) -> u64 {
-        let text = self.rollup();
-        let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    }
-}
-
-impl Drop for FoldVictim {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The daemon's samples have it as a hypervisor. None of its memory is offered to KSM, which others may use now.
+fn start_victim() -> Option<ScriptedProgram> {
+    let exec = "import os, sys; os.execv(sys.executable, ['qemu-system-x86_64', '-c', *sys.argv[1:]])";
+    ScriptedProgram::start(&["-c", exec, PROGRAM, &SIZE.to_string()])
 }
 
 /// The folded memory that the daemon shows.
@@ -112,11 +63,11 @@ fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
         return skipped("folding needs Linux 6.12 and root");
     }
     on_own_host(|| {
-        let Some(mut victim) = FoldVictim::start() else { return skipped("there is no Python") };
-        if victim.huge() < SIZE - 4 * MIB {
+        let Some(mut victim) = start_victim() else { return skipped("there is no Python") };
+        if victim.sums().anon_huge.unwrap() < SIZE - 4 * MIB {
             return skipped("the kernel has no huge pages to give now");
         }
-        let before = victim.pss();
+        let before = victim.sums().pss.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ksmith.toml");
         let configure = |mode: &str| {
@@ -131,7 +82,7 @@ fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
         daemon.signal(Signal::HUP);
         let mut shown = (0, 0);
         wait_within(PATIENCE, "half of it is folded, and shown", || {
-            shown = (folded().unwrap_or(0), before.saturating_sub(victim.pss()));
+            shown = (folded().unwrap_or(0), before.saturating_sub(victim.sums().pss.unwrap()));
             shown.1 >= SIZE / 2 - 4 * MIB && shown.0.abs_diff(shown.1) <= shown.1 / 20
         });
         let all = status().unwrap();
@@ -143,7 +94,7 @@ fn the_daemon_shows_what_it_has_folded_until_it_is_written_to() {
         daemon.signal(Signal::HUP);
         assert_eq!(victim.obey("write"), "same");
         wait_within(PATIENCE, "the figure has fallen", || folded().is_some_and(|bytes| bytes <= shown.0 / 20));
-        let pid = victim.child.id();
+        let pid = victim.pid();
         let log = daemon.end();
         assert!(log.contains(&format!("(pid {pid}): ")) && log.contains(&format!("(pid {pid}) for ")), "{log}");
         assert_eq!(victim.obey("check"), "same");

@@ -41,6 +41,7 @@ mod preload;
 mod ranges;
 mod restore;
 mod run;
+mod scripted;
 mod services;
 mod settings;
 mod sim_vs_kernel;

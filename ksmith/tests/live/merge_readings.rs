@@ -1,17 +1,13 @@
-//! What is said to be saved, against PSS: in huge pages, whose zeros a split frees, and which a collapse un-merges while ksmd is
-//! parked.
-
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+//! Savings by page tables against PSS: in huge pages, whose zeros a split frees, and which a collapse un-merges while ksmd
+//! is parked.
 
 use ksmith_core::account::{self, HostTotals};
-use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::sample::Sample;
 use ksmith_host::merge_reader::MergeReader;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 
+use crate::scripted::ScriptedProgram;
 use crate::support::{KernelLock, clean_passes, number, skipped, wait_until};
 
 const MIB: u64 = 1 << 20;
@@ -42,51 +38,19 @@ for line in sys.stdin:
     print("collapsed", flush=True)
 "#;
 
-struct HugePageProgram {
-    child: Child,
-    said: BufReader<ChildStdout>,
+fn start_program() -> Option<ScriptedProgram> {
+    ScriptedProgram::start(&["-c", PROGRAM, &SIZE.to_string()])
 }
 
-impl HugePageProgram {
-    fn start() -> Option<Self> {
-        let mut command = Command::new("python3");
-        command.args(["-c", PROGRAM, &SIZE.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().ok()?;
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let mut program = Self { child, said };
-        assert_eq!(program.hear(), "ready");
-        Some(program)
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn collapse(&mut self, mib: u64) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{mib}").unwrap();
-        assert_eq!(self.hear(), "collapsed");
-    }
-
-    fn sums(&self) -> SmapsRollup {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
-        SmapsRollup::parse(&text).unwrap()
-    }
-}
-
-impl Drop for HugePageProgram {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn collapse(program: &mut ScriptedProgram, mib: u64) {
+    assert_eq!(program.obey(&mib.to_string()), "collapsed");
 }
 
 /// The figures of the host, and PSS.
 struct Truth {
     observer: HostObserver,
     reader: MergeReader,
-    programs: [HugePageProgram; 2],
+    programs: [ScriptedProgram; 2],
 }
 
 impl Truth {
@@ -104,8 +68,8 @@ impl Truth {
         wait_until("both are read", || {
             read = self.sample();
             self.reader.request(&read);
-            let is_new = |child: &HugePageProgram| {
-                let process = read.processes.iter().find(|process| process.id.pid == child.child.id());
+            let is_new = |child: &ScriptedProgram| {
+                let process = read.processes.iter().find(|process| process.id.pid == child.pid());
                 process.and_then(|process| process.merge_reading).is_some_and(|reading| reading.read_at > began)
             };
             self.programs.iter().all(is_new)
@@ -129,7 +93,7 @@ impl Truth {
         // A few pages of each program's interpreter come or go, and shared ones change with other programs.
         let tolerance = freed / 20 + 64 * 4096;
         let (parts, rest) = account::shares(&sample);
-        let is_ours = |pid: u32| self.programs.iter().any(|program| program.child.id() == pid);
+        let is_ours = |pid: u32| self.programs.iter().any(|program| program.pid() == pid);
         let processes = sample.processes.iter().zip(&parts).filter(|(process, _)| is_ours(process.id.pid));
         let saved: u64 = processes.map(|(_, part)| part.saved_bytes).sum();
         assert!(saved.abs_diff(freed) <= tolerance, "{freed} freed by PSS, {saved} by {totals:?}");
@@ -143,7 +107,7 @@ impl Truth {
 #[test]
 fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
     let Some(_lock) = KernelLock::acquire() else { return };
-    let (Some(one), Some(other)) = (HugePageProgram::start(), HugePageProgram::start()) else {
+    let (Some(one), Some(other)) = (start_program(), start_program()) else {
         return skipped("there is no Python");
     };
     let (observer, reader) = (HostObserver::new(Root::host()), MergeReader::start().unwrap());
@@ -162,11 +126,11 @@ fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
     assert!(merged > SIZE / 5, "{merged} bytes");
     let counted = number("pages_sharing");
     for program in &mut truth.programs {
-        program.collapse(SIZE / MIB / 2);
+        collapse(program, SIZE / MIB / 2);
     }
     let halved = truth.compare(before);
     assert!(halved < merged * 2 / 3, "{merged} bytes were saved, and {halved} are");
-    truth.programs[0].collapse(SIZE / MIB);
+    collapse(&mut truth.programs[0], SIZE / MIB);
     assert!(truth.compare(before) < halved * 2 / 3);
     assert_eq!(number("pages_sharing"), counted, "no counter has noticed");
 }

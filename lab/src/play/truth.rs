@@ -1,4 +1,4 @@
-//! What is really saved, where guests are in huge pages: KSM's counters have neither the empty pages that splits free nor the merged
+//! Real savings of guests in huge pages: KSM's counters have neither the empty pages that splits free nor the merged
 //! pages that khugepaged has copied.
 
 use std::time::{Duration, Instant};

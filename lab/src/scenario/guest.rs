@@ -17,7 +17,7 @@ use crate::{GuestContents, MemoryPart};
 pub enum LabGuestKind {
     /// A process with known content in every page.
     Memory(GuestContents),
-    /// The same in transparent huge pages, as a virtual machine's memory is.
+    /// Guests of known memory in transparent huge pages, as a virtual machine's memory is.
     HugeMemory(GuestContents),
     /// A QEMU virtual machine, with memory contents that are not known.
     Qemu(QemuGuest),

@@ -52,6 +52,9 @@ pub const SKIP_SECONDS: f64 = 150e-9;
 
 // What memory is worth a scan.
 
+/// The part of all memory that is worth a burst however often growth was wasted.
+pub const MOST_GROWTH_PART: f64 = 1.0 / 2.0;
+
 /// The part of the sampled pages that counts as nearly all.
 pub const NEARLY_ALL: f64 = 0.9;
 

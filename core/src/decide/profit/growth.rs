@@ -3,6 +3,7 @@
 //! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged
 //! until ksmd has visited it twice.
 
+use super::constants::MOST_GROWTH_PART;
 use super::guests::GuestChanges;
 use super::probability::MergeProbability;
 use crate::scan::ScanOutcome;
@@ -30,11 +31,12 @@ impl Default for GrowthModel {
 impl GrowthModel {
     /// Returns the gain of a burst for new memory divided by `least`, the merging bytes that are worth a burst.
     ///
-    /// `gain = grown_bytes * p`; `p` is 1 for new guests.
-    pub fn worth(self, changes: GuestChanges, least: u64) -> f64 {
+    /// `gain = grown_bytes * p`; `p` is 1 for new guests. Half of all memory is worth a burst in any case.
+    pub fn worth(self, changes: GuestChanges, least: u64, held_bytes: u64) -> f64 {
         let grown = changes.grown_bytes as f64;
         let merging = if changes.new_guests > 0 { grown } else { grown * self.probability.mean() };
-        merging / least.max(1) as f64
+        let is_much = changes.grown_bytes >= least && grown >= held_bytes as f64 * MOST_GROWTH_PART;
+        (merging / least.max(1) as f64).max(f64::from(u8::from(is_much)))
     }
 
     /// Records that a burst starts, or is continued, for these changes.
@@ -97,22 +99,23 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn needs(growth: GrowthModel, mib: u64) -> bool {
-        let is_worth_it =
-            |grown_bytes| growth.worth(GuestChanges { grown_bytes, ..GuestChanges::default() }, MIB) >= 1.0;
+        let is_worth_it = |grown_bytes| {
+            growth.worth(GuestChanges { grown_bytes, ..GuestChanges::default() }, MIB, 100 * MIB) >= 1.0
+        };
         is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
     }
 
     #[test]
-    fn wasted_bursts_raise_the_threshold() {
+    fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
         let mut growth = GrowthModel::default();
         assert!(needs(growth, 1));
         growth.learn(false, 3.0);
         assert!(needs(growth, 8));
         growth.learn(false, 3.0);
-        assert!(needs(growth, 64));
+        assert!(needs(growth, 50), "half of all memory is always enough");
         growth.learn(true, 3.0);
         let grown = GuestChanges { grown_bytes: 2 * MIB, ..GuestChanges::default() };
-        assert!(growth.worth(grown, MIB) >= 1.0, "it has paid again");
+        assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
     }
 
     /// Returns true if a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
@@ -158,6 +161,6 @@ mod tests {
         assert!(needs(growth, 1), "a burst for new_guests says nothing of growth");
         growth.learn(false, 3.0);
         assert!(needs(growth, 8));
-        assert!(growth.worth(new_guest, MIB) >= 1.0);
+        assert!(growth.worth(new_guest, MIB, 100 * MIB) >= 1.0);
     }
 }

@@ -106,7 +106,7 @@ impl ProfitPolicy {
     fn begins_anew(&mut self, report: &ScanReport, changes: GuestChanges, now: &HostSituation) -> bool {
         changes.grown_bytes > 0
             && !ArrivalModel::is_dear(now)
-            && self.model.growth.worth(changes, now.growth_bytes) >= 1.0
+            && self.model.growth.worth(changes, now.growth_bytes, now.held_bytes) >= 1.0
             && self.model.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
     }
 

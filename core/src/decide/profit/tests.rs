@@ -361,9 +361,9 @@ fn a_new_guest_is_merged_with_pages_that_were_unmerged_before() {
     }
 }
 
-/// The simulated ksmd does not miss what the real one may: this shows when another pass is made.
+/// The simulated ksmd does not miss what the real one may: this shows when a retry is made.
 #[test]
-fn a_new_guest_that_merged_little_beside_as_much_old_memory_gets_one_more_pass() {
+fn a_new_guest_that_merged_little_beside_as_much_old_memory_is_retried_once() {
     let states = |equal: u32, rewritten: u32, others: u16| {
         let old = |n| GuestPlan::new(format!("old-{n}")).equal(n, 96 * MIB).unique(32 * MIB);
         let mut run = ProfitRun::with(

@@ -15,7 +15,7 @@ use super::state::ParkedPhase;
 
 /// Returns the worth of two passes for new memory. If old memory is expensive to visit, arrivals share them.
 pub fn of_burst(model: &ProfitModel, changes: GuestChanges, now: &HostSituation) -> f64 {
-    let worth = model.growth.worth(changes, now.growth_bytes);
+    let worth = model.growth.worth(changes, now.growth_bytes, now.held_bytes);
     if ArrivalModel::is_dear(now) && worth >= 1.0 { model.arrivals.worth(changes, now) } else { worth }
 }
 
