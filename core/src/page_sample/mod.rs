@@ -8,6 +8,7 @@
 
 mod lifetimes;
 mod part;
+mod population;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 pub use self::part::SamplePart;
+pub(crate) use self::population::MergeablePopulation;
 use self::slots::RecurringMatches;
 use crate::kernel::RunState;
 use crate::sample::{PageSamples, Sample};
@@ -142,14 +144,6 @@ enum PassBoundary {
     Start,
     /// Half of a long pass is over: what changes all the time shows at its end, and not only at the end of the next.
     Middle,
-}
-
-/// The processes with mergeable memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct MergeablePopulation {
-    /// Sum over the processes' ids: differs when one starts or ends.
-    ids: u64,
-    bytes: u64,
 }
 
 /// The shortest and the longest time between readings while ksmd is parked: at first, and once nothing changes.
@@ -393,19 +387,5 @@ fn remember(merged: &mut FxHashSet<u64>, fingerprint: Option<PageFingerprint>) {
         && merged.len() < REMEMBERED
     {
         merged.insert(content);
-    }
-}
-
-impl MergeablePopulation {
-    fn from_sample(sample: &Sample) -> Self {
-        let processes = sample.processes.iter().filter(|process| process.may_merge());
-        processes.fold(Self::default(), |sum, process| Self {
-            ids: sum.ids.wrapping_add(u64::from(process.id.pid) << 32 ^ process.id.start_ticks),
-            // Pages that are merged with the zero page are not resident, but the guest's all the same.
-            bytes: sum
-                .bytes
-                .saturating_add(process.rss_bytes)
-                .saturating_add(process.zero_pages().saturating_mul(sample.page_size)),
-        })
     }
 }

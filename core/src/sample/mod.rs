@@ -1,9 +1,11 @@
 //! One sample of the host: the input of every policy and of every view.
 
+mod merge_forecast;
 mod merge_reading;
 mod page_samples;
 mod rest;
 
+pub use merge_forecast::{ForecastState, MergeForecast};
 pub use merge_reading::MergeReading;
 pub use page_samples::{LASTING, PageSamples};
 pub use rest::BoundaryPause;
@@ -53,14 +55,25 @@ pub struct Sample {
     pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<ProcessSample>,
+    /// Processes that have just offered memory to KSM again. A policy counts all of their memory as new.
+    #[serde(skip)]
+    pub newly_offered: Vec<ProcessId>,
     /// Processes with KSM figures that we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
-    /// Processes that are given up: they do not answer, or have more than is read of one process.
+    /// Processes that are given up: they do not answer, have more than is read of one process, or are more than are read
+    /// of one user.
     #[serde(default)]
     pub given_up: GivenUpList,
     /// Counts of the sampled pages. Absent where no pages are sampled.
     #[serde(skip)]
     pub page_samples: Reading<PageSamples>,
+    /// The forecast of merging in huge pages.
+    #[serde(skip)]
+    pub merge_forecast: ForecastState,
+    /// Zero pages that the kernel counts although no process has them. They are taken off `ksm.ksm_zero_pages`. Negative:
+    /// it counts too few.
+    #[serde(skip)]
+    pub lost_zero_pages: i64,
 }
 
 impl Sample {
@@ -117,8 +130,13 @@ impl GivenUpList {
 
     /// Adds a process. `is_unknown` is true if it is unknown whether it may merge.
     pub fn add(&mut self, is_unknown: bool, process: impl FnOnce() -> GivenUp) {
-        self.count += 1;
-        self.unknown += u64::from(is_unknown);
+        self.add_all(1, u64::from(is_unknown), process);
+    }
+
+    /// Adds `count` processes that share a reason, of which `unknown` may merge or can't be told. One is named.
+    pub fn add_all(&mut self, count: u64, unknown: u64, process: impl FnOnce() -> GivenUp) {
+        self.count += count;
+        self.unknown += unknown;
         if self.named.len() < Self::NAMED {
             self.named.push(process());
         }

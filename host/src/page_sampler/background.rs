@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crossbeam_channel::TryRecvError;
 use ksmith_core::page_sample::PageSampleRequest;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{PageSamples, Sample};
@@ -47,7 +48,11 @@ impl BackgroundSampler {
     /// Requests the sampled pages if they are due, and fills the newest counts into `sample`. The counts of a slow read
     /// appear in a later sample.
     pub fn read(&mut self, sample: &mut Sample) {
-        self.accept_sampler(self.worker.poll_reply().ok());
+        match self.worker.poll_reply() {
+            Ok(sampler) => self.accept_sampler(Some(sampler)),
+            Err(TryRecvError::Disconnected) => self.start_again(),
+            Err(TryRecvError::Empty) => {}
+        }
         if let Some(mut sampler) = self.sampler.take() {
             match sampler.next(sample) {
                 PageSampleRequest::Nothing => self.sampler = Some(sampler),
@@ -55,6 +60,13 @@ impl BackgroundSampler {
             }
         }
         sample.page_samples = self.newest.clone();
+    }
+
+    /// Starts another thread for one that a fault has ended, with its sampler.
+    fn start_again(&mut self) {
+        if let Ok(fresh) = Self::start() {
+            *self = fresh;
+        }
     }
 
     fn send_request(&mut self, request: SamplerRequest) {
@@ -67,6 +79,23 @@ impl BackgroundSampler {
         if let Some(sampler) = sampler {
             self.newest = sampler.counts();
             self.sampler = Some(sampler);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_a_fault_has_ended_is_started_again() {
+        let worker = WorkerThread::start_replying("page-sampler", 1, |_| panic!("a fault of the program"));
+        let mut sampler = BackgroundSampler { sampler: None, worker: worker.unwrap(), newest: Reading::Absent };
+        let (request, mut sample) = (PageSampleRequest::Nothing, Sample::default());
+        sampler.send_request(SamplerRequest { sampler: Box::default(), request, sample: sample.clone() });
+        while sampler.sampler.is_none() {
+            sampler.read(&mut sample);
+            std::thread::yield_now();
         }
     }
 }

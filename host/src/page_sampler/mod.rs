@@ -181,6 +181,15 @@ fn tries(
 impl SampledPageReader {
     /// Reads these pages, if they are present and their processes answer.
     pub fn read(&mut self, places: &[Option<SampledAddress>]) -> Vec<Option<SampledPage>> {
+        self.read_within(places, LONGEST)
+    }
+
+    /// Reads them within a time.
+    pub fn read_within(
+        &mut self,
+        places: &[Option<SampledAddress>],
+        longest: Duration,
+    ) -> Vec<Option<SampledPage>> {
         let now = Instant::now();
         let asked: Vec<Option<SampledAddress>> =
             places.iter().map(|place| place.filter(|place| !SUSPECTS.rests(place.id.pid, now))).collect();
@@ -193,7 +202,7 @@ impl SampledPageReader {
             wants.extend(same.first().map(|place| WantedPages { pid: place.id.pid, addresses }));
             rest = behind;
         }
-        let answers = self.read_each(&wants, now, LONGEST);
+        let answers = self.read_each(&wants, now, longest);
         let answers = wants.iter().zip(answers);
         let mut pages = answers.flat_map(|(want, pages)| pages.unwrap_or_else(|| vec![None; want.addresses.len()]));
         asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
@@ -241,6 +250,16 @@ impl FrameTables {
     pub fn open() -> Self {
         let [flags, mappings] = ["/proc/kpageflags", "/proc/kpagecount"].map(|path| File::open(path).ok());
         Self { flags, mappings }
+    }
+
+    /// Returns true if the flags of frames can be read.
+    pub fn show_flags(&self) -> bool {
+        self.flags.is_some() && frames::are_numbered()
+    }
+
+    /// Returns the flags of a page's frame; none where they can't be read.
+    pub fn flags(&self, entry: PageEntry) -> FrameFlags {
+        word(self.flags.as_ref(), entry).map_or(FrameFlags::default(), FrameFlags)
     }
 
     fn fingerprint(&self, place: SampledAddress, page: SampledPage) -> PageFingerprint {

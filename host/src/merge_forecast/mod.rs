@@ -1,0 +1,79 @@
+//! Forecasts of merging in huge pages on the live host ([`ksmith_core::merge_forecast`]), on a worker thread.
+
+mod reader;
+
+use std::io;
+
+use ksmith_core::merge_forecast::{ForecastPlanner, ForecastRequest};
+use ksmith_core::sample::{MergeForecast, Sample};
+
+pub use self::reader::{ForecastReader, ForecastSpace};
+use crate::memory::process::OpenProcess;
+use crate::worker_thread::WorkerThread;
+
+/// The part of the resident memory of guests that a forecast must have seen. Pages of files are resident too.
+const SEEN: f64 = 0.5;
+
+/// Makes forecasts when they are due. At most samples nothing is.
+#[derive(Debug)]
+pub struct MergeForecaster {
+    planner: ForecastPlanner,
+    worker: WorkerThread<ForecastOrder, Option<MergeForecast>>,
+}
+
+/// An order to the worker thread.
+#[derive(Debug)]
+struct ForecastOrder {
+    request: ForecastRequest,
+    pids: Vec<u32>,
+    page_size: u64,
+}
+
+impl MergeForecaster {
+    /// Starts the thread. It ends when this is dropped.
+    ///
+    /// # Errors
+    /// The host has no thread for it.
+    pub fn start() -> io::Result<Self> {
+        let mut reader = ForecastReader::new();
+        let work = move |order: ForecastOrder| carry_out(&mut reader, &order);
+        Ok(Self {
+            planner: ForecastPlanner::default(),
+            worker: WorkerThread::start_replying("forecaster", 1, work)?,
+        })
+    }
+
+    /// Requests a forecast of all memory for the next samples, however little is in huge pages.
+    pub fn request(&mut self) {
+        self.planner.request();
+    }
+
+    /// Requests a forecast if it is due, and fills the state of the newest into `sample`. A new one is in a later sample.
+    pub fn fill(&mut self, sample: &mut Sample) {
+        if let Ok(forecast) = self.worker.poll_reply() {
+            self.planner.record(forecast);
+        }
+        if let Some(request) = self.planner.next_request(sample) {
+            let pids = sample.processes.iter().filter(|process| process.may_merge()).map(|process| process.id.pid);
+            let order = ForecastOrder { request, pids: pids.collect(), page_size: sample.page_size };
+            if self.worker.queue_request(order).is_err() {
+                self.planner.record(None);
+            }
+        }
+        sample.merge_forecast = self.planner.state(sample.at);
+    }
+}
+
+/// Carries an order out. `None` if too little of the memory could be read.
+fn carry_out(reader: &mut ForecastReader, order: &ForecastOrder) -> Option<MergeForecast> {
+    if order.request.needs_huge_pages && !reader.tells_huge_pages() {
+        return None;
+    }
+    let space = |pid: u32| {
+        let stretches = OpenProcess::open(pid).and_then(|process| process.stretches()).ok()?;
+        Some(ForecastSpace { pid, stretches })
+    };
+    let spaces: Vec<ForecastSpace> = order.pids.iter().filter_map(|pid| space(*pid)).collect();
+    let forecast = reader.forecast(&spaces, order.request.rate, order.request.bytes, order.page_size);
+    (forecast.bytes as f64 >= order.request.bytes as f64 * SEEN).then_some(forecast)
+}
