@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use crate::kernel::RMAP_ITEM_BYTES;
+use crate::kernel::{Meminfo, RMAP_ITEM_BYTES};
 use crate::sample::{ProcessSample, Sample};
 
 /// The memory that merging saves and costs on a host at one moment, in bytes.
@@ -31,7 +31,7 @@ pub struct HostTotals {
     pub folded_bytes: u64,
     /// Memory that the host would need if every merged page and every folded zero were written to: the saved bytes.
     pub exposure_bytes: u64,
-    /// Memory that the host has to cover the exposure, free swap included; `None` where /proc/meminfo fails.
+    /// Memory that the host has to cover the exposure, free swap included; `None` where /proc/meminfo does not tell.
     pub headroom_bytes: Option<u64>,
     /// True if KSM's counters of merged pages can't be read; then all figures above but the headroom are meaningless.
     pub is_unknown: bool,
@@ -45,10 +45,7 @@ impl HostTotals {
         let saved_bytes = parts.ksm_pages().saturating_mul(sample.page_size).saturating_add(folded_bytes);
         let huge = sample.processes.iter().filter_map(|process| Some(process.merge_reading?.huge_bytes));
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
-        let headroom_bytes = sample
-            .memory
-            .value()
-            .and_then(|memory| Some(memory.obtainable()?.saturating_add(memory.swap_free.unwrap_or(0))));
+        let headroom_bytes = sample.memory.value().and_then(Meminfo::headroom);
         Self {
             saved_bytes,
             unverified_bytes: parts.unverified_pages.saturating_mul(sample.page_size),
@@ -224,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::{KsmStat, Meminfo};
+    use crate::kernel::KsmStat;
     use crate::reading::Reading;
     use crate::sample::{MergeReading, ProcessId};
 
@@ -271,8 +268,12 @@ mod tests {
         let mut sample = sample(1, 10, 10, vec![]);
         assert_eq!(HostTotals::from_sample(&sample).headroom_bytes, None);
         assert!(!HostTotals::from_sample(&sample).is_overexposed());
-        sample.memory =
-            Reading::Value(Meminfo { available: Some(10 * 4096), swap_free: Some(9 * 4096), ..Meminfo::default() });
+        sample.memory = Reading::Value(Meminfo {
+            total: Some(1 << 30),
+            available: Some(10 * 4096),
+            swap_free: Some(9 * 4096),
+            ..Meminfo::default()
+        });
         assert!(HostTotals::from_sample(&sample).is_overexposed());
     }
 

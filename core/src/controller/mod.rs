@@ -9,7 +9,7 @@ pub use self::keeper::{KEEPS_MERGES, KeepTerms};
 use self::keeper::MergeKeeper;
 use crate::decide::{self, OnDemandPolicy, PassHistory, Policy, PolicyDecision, PolicyLimits, PolicyView};
 use crate::knobs::{Knob, KnobSettings};
-use crate::sample::Sample;
+use crate::sample::{ProcessId, Sample};
 use crate::scan::ScanJob;
 
 /// The longest wait after settings that could not be written, such as a stop while ksmd is in a batch.
@@ -25,6 +25,9 @@ pub trait KsmHost {
 
     /// Enables page sampling ([`crate::page_sample`]); a no-op by default.
     fn enable_page_sampling(&mut self, _wanted: bool) {}
+
+    /// Requests a forecast of merging all memory ([`crate::merge_forecast`]) for the samples to come; a no-op by default.
+    fn request_forecast(&mut self) {}
 
     /// Holds the lease until the next tick is due: the host has ksmd scan until then and not much longer
     /// ([`crate::lease`]), and has it rest once it has completed `rest_after` passes. A no-op by default. Returns the
@@ -62,6 +65,8 @@ pub struct PolicyController<H> {
     /// The settings expected to be in force since the last write.
     in_force: KnobSettings,
     keeper: MergeKeeper,
+    /// Processes that have offered memory again since the last turn.
+    newly_offered: Vec<ProcessId>,
 }
 
 /// A policy that waits for the end of a scan on demand, to find the settings as it left them.
@@ -97,6 +102,7 @@ impl<H: KsmHost> PolicyController<H> {
             history: PassHistory::default(),
             in_force: KnobSettings::none(),
             keeper: MergeKeeper::default(),
+            newly_offered: Vec::new(),
         }
     }
 
@@ -113,7 +119,11 @@ impl<H: KsmHost> PolicyController<H> {
     /// Takes one turn with a guard that may change the policy's decision before the limits are applied.
     pub fn tick_guarded(&mut self, guard: impl FnOnce(&Sample, PolicyDecision) -> PolicyDecision) -> TickOutcome {
         self.host.enable_page_sampling(self.policy.wants_page_samples());
-        let sample = self.host.sample();
+        if self.policy.wants_forecast() {
+            self.host.request_forecast();
+        }
+        let mut sample = self.host.sample();
+        sample.newly_offered = std::mem::take(&mut self.newly_offered);
         let foreign = self.foreign_changes(&sample);
         self.history.push(&sample);
         let view = PolicyView { now: &sample, history: &self.history, limits: &self.limits };
@@ -157,6 +167,11 @@ impl<H: KsmHost> PolicyController<H> {
             format!("{knob} {} -> {}", knob.text(ours), knob.text(theirs))
         };
         differing.iter().map(sentence).collect()
+    }
+
+    /// Records that a process has offered memory to KSM again, for the next turn.
+    pub fn note_offer(&mut self, id: ProcessId) {
+        self.newly_offered.push(id);
     }
 
     /// Puts another policy in charge, and returns the one before. What was seen so far is kept: it does not
@@ -255,6 +270,10 @@ impl<H: KsmHost> KsmHost for &mut H {
 
     fn enable_page_sampling(&mut self, wanted: bool) {
         (**self).enable_page_sampling(wanted);
+    }
+
+    fn request_forecast(&mut self) {
+        (**self).request_forecast();
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {

@@ -62,6 +62,12 @@ pub trait Policy: fmt::Debug + Send {
     fn wants_page_samples(&self) -> bool {
         false
     }
+
+    /// Returns true if the next sample is to have a new forecast ([`Sample::merge_forecast`]), of memory in small pages
+    /// too.
+    fn wants_forecast(&self) -> bool {
+        false
+    }
 }
 
 /// The input of a policy's decision.

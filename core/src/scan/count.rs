@@ -47,6 +47,11 @@ impl PassCount {
         self.expects_new |= new_pages > 2 * REACHED;
     }
 
+    /// Returns true if the pass of this number began with the count or later.
+    pub(super) fn counts(&self, pass: u64) -> bool {
+        pass >= self.full_scans.saturating_add(u64::from(!self.is_aligned))
+    }
+
     /// Passes that have ended since.
     pub(super) fn ends(&self, now: &KsmdState) -> u64 {
         now.full_scans.saturating_sub(self.full_scans)

@@ -3,7 +3,7 @@
 use crate::units::Bytes;
 
 /// Bytes of a huge page, of the size that merging splits on x86 and on Arm with pages of 4 KiB.
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The pages that the passes of a scan visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,14 @@ pub struct ScanJob {
     pub passes: u64,
     /// Pages that appeared since the last scan.
     pub new_pages: u64,
+    /// True if they are of new guests: what merged of others' memory says nothing about theirs.
+    pub is_of_new_guests: bool,
     /// The share of a CPU, 0 to 1, that ksmd keeps while every CPU is busy. Idle CPUs may be used up to the limit.
     pub busy_share: f64,
     /// The most passes that are added for huge pages that the scan splits.
     pub extra_passes: u64,
     /// The price in bytes per CPU-second below which no further pass is made: the scan ends with the first whole pass
-    /// that leaves less than that to the next. `None`: all passes are made.
+    /// after which the next is expected to save less. `None`: all passes are made.
     pub least_yield: Option<f64>,
 }
 
@@ -48,6 +50,7 @@ impl ScanJob {
             coverage: ScanCoverage::All,
             passes,
             new_pages: 0,
+            is_of_new_guests: false,
             busy_share: 1.0,
             extra_passes: 2,
             least_yield: None,
@@ -112,6 +115,8 @@ pub struct ScanReport {
     pub split_huge_pages: u64,
     /// Pages that the pass which ended last has left in no tree.
     pub left_pages: u64,
+    /// True if it ends before its passes are made, since the last pass merged too small a part of what was left to it.
+    pub is_cut_short: bool,
 }
 
 impl ScanReport {

@@ -13,12 +13,13 @@ mod count;
 mod duty;
 mod job;
 mod ksmd;
+mod marginal;
 mod pass_end;
 mod progress;
 mod scanner;
 mod share;
 
-pub use job::{ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus};
+pub use job::{HUGE_PAGE_BYTES, ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus};
 pub use ksmd::KsmdState;
 pub use progress::ScanProgress;
 pub use scanner::{KsmScanner, ScanSettings};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::count::{KsmdProgress, PassCount};
+use super::marginal::MarginalYield;
 use super::pass_end::{KsmdGlimpse, PassEnd, ScanBoundary};
 use super::{KsmdState, ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus, duty};
 use crate::sample::BoundaryPause;
@@ -18,6 +19,9 @@ pub(super) const CLOSE: Duration = Duration::from_millis(20);
 
 /// The time before its expected end at which a pass is given its last batch.
 const APPROACH: Duration = Duration::from_millis(60);
+
+/// The least merged part that is told from none.
+const LEAST_PART: f64 = 1e-3;
 
 /// A scan that a [`super::KsmScanner`] has started.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +44,7 @@ pub struct ScanProgress {
     may_be_shorter: bool,
     /// A pass after which little seems to be left.
     early: Option<u64>,
+    marginal: MarginalYield,
     /// The end of a pass at which ksmd was to rest, by the last sample's decision.
     asked: Option<u64>,
     /// True if ksmd has come to that end, and the thread that wakes it has yet to see it there.
@@ -69,6 +74,7 @@ impl ScanProgress {
             before: end,
             may_be_shorter: false,
             early: None,
+            marginal: MarginalYield::begin(now.saved_bytes),
             asked: None,
             awaits_rest: false,
         };
@@ -97,9 +103,11 @@ impl ScanProgress {
         self.count.ends(now) == 0 && (!self.count.is_aligned || is_unreached())
     }
 
-    /// Records that the passes are also for so many pages more, which are ahead of ksmd.
-    pub fn expect(&mut self, new_pages: u64) {
+    /// Records that the passes are also for so many pages more, which are ahead of ksmd. `is_of_new_guests`: as in
+    /// [`ScanJob`].
+    pub fn expect(&mut self, new_pages: u64, is_of_new_guests: bool) {
         self.job.new_pages = self.job.new_pages.saturating_add(new_pages);
+        self.job.is_of_new_guests |= is_of_new_guests;
         self.count.expect(new_pages);
     }
 
@@ -125,6 +133,7 @@ impl ScanProgress {
             split_huge_pages: now.splits.saturating_sub(self.splits),
             ends_midway: !self.is_past_last_pass(now),
             left_pages: self.before.leaves(0, now),
+            is_cut_short: status == ScanStatus::Done && self.is_cut_short(now),
         }
     }
 
@@ -142,11 +151,13 @@ impl ScanProgress {
                 self.count.is_aligned = self.count.has_reached_new(now);
             }
             let mut end = PassEnd::from_ksmd(now, seen.is_at_end(&before), before.passed);
-            if self.count.is_aligned || before.full_scans > self.count.full_scans {
+            if self.count.counts(before.full_scans) {
                 // The sample came late, but a pass passes each page once.
                 end.passed = end.passed.min(self.end.passed.saturating_add(now.tracked));
             }
             self.before = std::mem::replace(&mut self.end, end);
+            let is_whole = self.is_whole(before.full_scans);
+            self.marginal.record_end(self.before.leaves_stable(0, now), is_whole, now);
         } else if self.awaits_rest && now.rest == BoundaryPause::Resting {
             self.end = PassEnd::from_ksmd(now, true, before.passed);
         }
@@ -155,32 +166,43 @@ impl ScanProgress {
         self.seen = seen;
     }
 
+    /// Returns true if a pass counts and visits every page.
+    fn is_whole(&self, pass: u64) -> bool {
+        self.count.counts(pass) && self.clean_from.is_some_and(|from| from <= pass)
+    }
+
     /// Determines if the pass under way is the last one because it leaves little to another.
     ///
     /// After growth the count begins anew in the middle of a pass, often when most new pages have been visited. If the
-    /// first whole pass from there finds nearly all pages in a tree, another pass would not merge more.
+    /// first whole pass from there finds nearly all pages in a tree, another pass would not merge more. Nor would it if
+    /// this pass merged little of what was left to it.
     fn may_end_early(&mut self, least_yield: f64, now: &KsmdState) {
-        let few = (now.clean_pass_seconds * least_yield) as u64 / now.page_size.max(1);
+        let part = if self.job.is_of_new_guests { 1.0 } else { self.marginal.merged_part() };
+        let few = few_pages(least_yield, part, now);
         self.may_be_shorter = true;
-        let first = self.count.full_scans.saturating_add(u64::from(!self.count.is_aligned));
-        let is_whole = |pass: u64| self.clean_from.is_some_and(|from| from <= pass) && pass >= first;
         if now.rest == BoundaryPause::Resting {
             // What the pass that has ended leaves is known.
             let ended = now.full_scans.checked_sub(1);
-            self.early = ended.filter(|ended| is_whole(*ended) && self.before.leaves_stable(0, now) <= few);
+            self.early = ended.filter(|ended| self.is_whole(*ended) && self.before.leaves_stable(0, now) <= few);
             return;
         }
         let pass = now.full_scans;
-        if self.early.is_some_and(|early| first <= early && early < pass) {
+        if self.early.is_some_and(|early| self.count.counts(early) && early < pass) {
             // What the pass that has begun since has passed may be in a tree for that alone.
             let done = now.passed.map_or(u64::MAX, |passed| passed.saturating_sub(self.end.passed_at_least));
             if self.before.leaves_stable(0, now).saturating_add(done) <= few {
                 return;
             }
         }
-        let may =
-            is_whole(pass) && self.left_in_pass(now).is_some_and(|left| self.end.leaves_stable(left, now) <= few);
+        let may = self.is_whole(pass)
+            && self.left_in_pass(now).is_some_and(|left| self.end.leaves_stable(left, now) <= few);
         self.early = may.then_some(pass);
+    }
+
+    /// Returns true if the scan has ended early although another pass would pay if all that is left merged.
+    fn is_cut_short(&self, now: &KsmdState) -> bool {
+        let few = self.job.least_yield.map(|least_yield| few_pages(least_yield, 1.0, now));
+        self.early.is_some() && few.is_some_and(|few| self.before.leaves_stable(0, now) > few)
     }
 
     /// The place where ksmd stands, if it stands between two passes.
@@ -329,6 +351,11 @@ impl ScanProgress {
     }
 }
 
+/// The most pages for which a pass does not pay if it merges `part` of them, 0 to 1.
+fn few_pages(least_yield: f64, part: f64, now: &KsmdState) -> u64 {
+    (now.clean_pass_seconds * least_yield / part.max(LEAST_PART)) as u64 / now.page_size.max(1)
+}
+
 /// The time in which ksmd passes so many pages with this share of a CPU.
 fn passing_time(pages: u64, ns_per_page: f64, share: f64) -> Duration {
     Duration::from_nanos((pages as f64 * ns_per_page / share.max(0.01)) as u64)
@@ -354,6 +381,7 @@ mod tests {
             coverage: ScanCoverage::Smart,
             passes: 2,
             new_pages: 1000,
+            is_of_new_guests: false,
             busy_share: 1.0,
             extra_passes: 0,
             least_yield: None,
@@ -371,7 +399,7 @@ mod tests {
         assert!(!is_ahead(true, false, &now), "others may be behind");
         assert!(!is_ahead(true, true, &reached));
         let mut scan = ScanProgress::begin(job, false, &now);
-        scan.expect(500);
+        scan.expect(500, false);
         assert_eq!(scan.job().new_pages, 1500);
     }
 
@@ -390,6 +418,7 @@ mod tests {
             coverage: ScanCoverage::All,
             passes,
             new_pages: 0,
+            is_of_new_guests: false,
             busy_share: 1.0,
             extra_passes: 0,
             least_yield,
@@ -430,6 +459,24 @@ mod tests {
             let rest = if comes_to_rest { BoundaryPause::Resting } else { BoundaryPause::Possible };
             assert_eq!(scan.observe(&at(&ended, 8, 10_000, rest)).status, ScanStatus::Done);
             assert_eq!(scan.boundary().is_some(), comes_to_rest);
+        }
+    }
+
+    #[test]
+    fn a_scan_ends_once_a_pass_has_merged_little_of_what_was_left_to_it() {
+        let price = Some(8.0 * 1024.0 * 1024.0);
+        // Another pass pays from 204 merged pages on.
+        for (merged_pages, is_of_new_guests, status) in
+            [(10, false, ScanStatus::Done), (10, true, ScanStatus::Running), (1000, false, ScanStatus::Running)]
+        {
+            let (mut scan, now) = under_way(4, price);
+            scan.expect(0, is_of_new_guests);
+            let left = KsmdState { in_no_tree: Some(5_000), ..at(&now, 8, 10_000, BoundaryPause::Resting) };
+            assert_eq!(scan.observe(&left).status, ScanStatus::Running, "a first pass merges nothing");
+            let saved_bytes = left.saved_bytes + merged_pages * 4096;
+            let report = scan.observe(&KsmdState { saved_bytes, ..at(&left, 9, 20_000, BoundaryPause::Resting) });
+            assert_eq!(report.status, status, "{merged_pages} pages, new guests: {is_of_new_guests}");
+            assert_eq!(report.is_cut_short, status == ScanStatus::Done);
         }
     }
 

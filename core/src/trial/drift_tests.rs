@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::controller::{ApplyOutcome, KsmHost};
+use crate::controller::{ApplyOutcome, KeepTerms, KsmHost};
 use crate::decide::testing;
 use crate::decide::{DecisionReason, POLICIES, PolicyConfig, PolicyDecision, PolicyView};
 use crate::knobs::Knob;
@@ -12,11 +12,10 @@ use crate::sample::Sample;
 /// Pages that are kept as one.
 const RUN_PAGES: u32 = 16;
 
-/// A host that shows the samples of another one and records what is written to it.
+/// A host that shows the samples of another one and says what is written to it.
 #[derive(Debug)]
 struct RecordingHost {
     sample: Sample,
-    written: Vec<String>,
     held: Option<(Duration, Option<u64>)>,
 }
 
@@ -24,7 +23,7 @@ impl RecordingHost {
     /// Shows a sample to `controller`, and returns its turn.
     fn show(controller: &mut PolicyController<Self>, sample: Sample) -> TickOutcome {
         let host = controller.host_mut();
-        *host = Self { sample, written: Vec::new(), held: None };
+        *host = Self { sample, held: None };
         controller.tick()
     }
 }
@@ -37,12 +36,13 @@ impl KsmHost for RecordingHost {
     fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         let mut kernel = testing::PolicyTestHost::linux_6_18();
         kernel.sample.ksm = self.sample.ksm.clone();
+        let mut changes = Vec::new();
         for (knob, value) in knobs.writes() {
             let Some(old) = knob.current(&kernel.sample.ksm).filter(|old| *old != value) else { continue };
             kernel.apply(&KnobSettings::none().with(knob, value));
-            self.written.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value)));
+            changes.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value)));
         }
-        ApplyOutcome { changes: self.written.clone(), ..ApplyOutcome::default() }
+        ApplyOutcome { changes, ..ApplyOutcome::default() }
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
@@ -52,8 +52,11 @@ impl KsmHost for RecordingHost {
 }
 
 fn recording(policy: Box<dyn Policy>) -> PolicyController<RecordingHost> {
-    let host = RecordingHost { sample: Sample::default(), written: Vec::new(), held: None };
-    PolicyController::new(host, policy, PolicyLimits::default())
+    let host = RecordingHost { sample: Sample::default(), held: None };
+    let mut controller = PolicyController::new(host, policy, PolicyLimits::default());
+    // The simulated host holds what a daemon holds on its kernel.
+    controller.set_keep_terms(KeepTerms { keep: true, splits_free_zeros: true });
+    controller
 }
 
 /// 500 pages a batch, with the kernel's advisor on at first and then off.

@@ -12,7 +12,7 @@ pub use bound::CpuBound;
 pub use foreseen::ForeseenPolicy;
 pub use sim_host::SimHost;
 
-use crate::controller::{PolicyController, TickOutcome, WaitingPolicy};
+use crate::controller::{KeepTerms, PolicyController, TickOutcome, WaitingPolicy};
 use crate::decide::{OnDemandPolicy, Policy, PolicyLimits};
 use crate::knobs::KnobSettings;
 use crate::scan::ScanJob;
@@ -62,7 +62,10 @@ impl PolicyTrial {
     /// Puts `policy` in charge of `host`.
     pub fn with_host(host: SimHost, policy: Box<dyn Policy>, limits: PolicyLimits) -> Self {
         let next_turn = host.machine.now();
-        let controller = PolicyController::new(host, policy, limits.clone());
+        let splits_free_zeros = host.machine.splits_free_zeros();
+        let mut controller = PolicyController::new(host, policy, limits.clone());
+        // As `[huge_pages] keep` has it by default.
+        controller.set_keep_terms(KeepTerms { keep: true, splits_free_zeros });
         Self { controller, limits, next_turn, turns: 0, state: "", waiting: None }
     }
 

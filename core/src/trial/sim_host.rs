@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::controller::{ApplyOutcome, KsmHost};
 use crate::knobs::{Knob, KnobSettings};
 use crate::lease::{KsmdWaker, LeaseTerms, ScanRate, SleepingKsmd, ends_lease};
+use crate::merge_forecast::ForecastPlanner;
 use crate::page_sample::{PageSampleRequest, PageSampler};
 use crate::reading::Reading;
 use crate::sample::{BoundaryPause, Sample};
@@ -21,6 +22,7 @@ pub struct SimHost {
     /// Draws pages to read, once the policy wants page samples.
     sampler: Option<PageSampler>,
     places: Vec<PagePlace>,
+    planner: ForecastPlanner,
     has_page_samples: bool,
     /// The lease in force, where ksmd scans under one.
     lease: Option<LeaseTerms>,
@@ -36,6 +38,7 @@ impl SimHost {
             machine,
             sampler: None,
             places: Vec::new(),
+            planner: ForecastPlanner::default(),
             has_page_samples: true,
             lease: None,
             is_leased: false,
@@ -116,7 +119,7 @@ impl SimHost {
         has_come_to_rest
     }
 
-    /// Fills page samples into `sample`, where the policy wants them.
+    /// Fills page samples and the forecast into `sample`, where the policy wants them.
     pub fn read_memory(&mut self, sample: &mut Sample) {
         let Some(sampler) = &mut self.sampler else { return };
         let request = sampler.next_request(sample);
@@ -135,6 +138,10 @@ impl SimHost {
             PageSampleRequest::Draw => sampler.record_drawn(fingerprints, sample.at),
         }
         sample.page_samples = sampler.page_samples().map_or(Reading::Absent, Reading::Value);
+        if let Some(request) = self.planner.next_request(sample) {
+            self.planner.record(Some(self.machine.forecast_merge(request.rate)));
+        }
+        sample.merge_forecast = self.planner.state(sample.at);
     }
 }
 
@@ -156,6 +163,10 @@ impl KsmHost for SimHost {
         } else {
             self.sampler.get_or_insert_default();
         }
+    }
+
+    fn request_forecast(&mut self) {
+        self.planner.request();
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {

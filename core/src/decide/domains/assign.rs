@@ -1,23 +1,15 @@
 //! The assignment of guests to domains by ordered rules, of which the first match counts.
 
 use serde::Deserialize;
-use wildmatch::WildMatch;
 
-use crate::guest::Guest;
+use crate::guest::{BadGuestPattern, Guest, GuestPattern, WrittenPattern};
 
-/// One rule: it matches a guest that matches all that it names. `*` stands for any text, `?` for one character.
-///
-/// A process chooses its own command line. So a rule with name, UUID or metadata fits a verified guest only. User and
-/// cgroup are the kernel's word.
+/// One rule: it assigns the guests that its pattern matches to a domain.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RawDomainRule")]
 pub struct DomainRule {
     domain: String,
-    name: Option<WildMatch>,
-    uuid: Option<String>,
-    metadata: Option<WildMatch>,
-    cgroup: Option<WildMatch>,
-    user: Option<WildMatch>,
+    pattern: GuestPattern,
 }
 
 /// A rule as it is written.
@@ -59,21 +51,12 @@ impl TryFrom<RawDomainRule> for DomainRule {
         if domain.is_empty() {
             return Err(BadRule::NoDomain);
         }
-        if [&name, &uuid, &metadata, &cgroup, &user].into_iter().all(Option::is_none) {
-            return Err(BadRule::FitsAll);
-        }
-        if cgroup.as_deref().is_some_and(is_loose) {
-            return Err(BadRule::LooseCgroup);
-        }
-        let pattern = |text: Option<String>| text.map(|text| WildMatch::new(&text));
-        Ok(Self {
-            domain,
-            name: pattern(name),
-            uuid,
-            metadata: pattern(metadata),
-            cgroup: pattern(cgroup),
-            user: pattern(user),
-        })
+        let pattern =
+            GuestPattern::new(WrittenPattern { name, uuid, metadata, cgroup, user }).map_err(|bad| match bad {
+                BadGuestPattern::MatchesAll => BadRule::FitsAll,
+                BadGuestPattern::LooseCgroup => BadRule::LooseCgroup,
+            })?;
+        Ok(Self { domain, pattern })
     }
 }
 
@@ -85,34 +68,11 @@ impl DomainRule {
 
     /// Returns true if the rule matches every guest of an ordinary user.
     pub fn fits_all_users(&self) -> bool {
-        let names_more = self.goes_by_words() || self.cgroup.is_some();
-        !names_more && self.user.as_ref().is_some_and(|user| *user == WildMatch::new("*"))
+        self.pattern.matches_all_users()
     }
 
-    /// Returns true if the rule matches by text that the guest's own user can choose, unless the guest is verified.
-    fn goes_by_words(&self) -> bool {
-        self.name.is_some() || self.uuid.is_some() || self.metadata.is_some()
+    /// Returns true if the rule matches the processes of a guest that are in this cgroup and of this user.
+    pub fn fits(&self, guest: &Guest, cgroup: Option<&str>, user: Option<&str>) -> bool {
+        self.pattern.matches(guest, cgroup, user)
     }
-
-    /// Returns true if the rule matches. An unknown property of a guest matches no pattern.
-    pub fn fits(&self, guest: &Guest) -> bool {
-        if self.goes_by_words() && !guest.is_verified {
-            return false;
-        }
-        let fits = |pattern: &Option<WildMatch>, text: Option<&str>| {
-            pattern.as_ref().is_none_or(|pattern| text.is_some_and(|text| pattern.matches(text)))
-        };
-        let uuid = |wanted: &String| guest.uuid.as_deref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted));
-        fits(&self.name, Some(&guest.name))
-            && self.uuid.as_ref().is_none_or(uuid)
-            && fits(&self.metadata, guest.metadata.as_deref())
-            && fits(&self.cgroup, guest.cgroup.as_deref())
-            && fits(&self.user, guest.only_user())
-    }
-}
-
-/// Returns true if a pattern of a cgroup may match one that an ordinary user has made.
-fn is_loose(pattern: &str) -> bool {
-    let first = pattern.strip_prefix('/').map(|rest| rest.split_once('/').map_or(rest, |(first, _)| first));
-    first.is_none_or(|first| first.contains(['*', '?']))
 }

@@ -83,9 +83,16 @@ impl DomainsConfig {
     ///
     /// A guest that is not verified never gets into the default domain: it could get there by another name than the one
     /// that a rule fits.
+    ///
+    /// A guest with processes that the rules tell apart, by their cgroups or users, belongs to none: its own pages would
+    /// be shared across domains.
     pub fn domain_of(&self, guest: &Guest) -> Option<&str> {
-        let rule = self.rule.iter().find(|rule| rule.fits(guest));
-        rule.map(DomainRule::domain).or(self.default.as_deref().filter(|_| guest.is_verified))
+        let default = self.default.as_deref().filter(|_| guest.is_verified);
+        let of = |cgroup: Option<&str>, user: Option<&str>| {
+            let rule = self.rule.iter().find(|rule| rule.fits(guest, cgroup, user));
+            rule.map(DomainRule::domain).or(default)
+        };
+        guest.rule_of_all(of)
     }
 
     /// Sets the domain of each guest.

@@ -249,7 +249,9 @@ impl TrustDomainGuard {
         match (self.config.mode, &guest.domain, &self.admitted) {
             (_, None, _) => format!("{name} belongs to no domain"),
             (DomainMode::Node, Some(domain), _) => match self.config.nodes.get(domain) {
-                Some(node) => format!("{name} of domain {domain} is not bound to its node {node}"),
+                Some(node) => {
+                    format!("{name} of domain {domain} is not bound to its node {node}, or has memory on another")
+                }
                 None => format!("{name} is of domain {domain}, which has no node"),
             },
             (_, Some(domain), Some(admitted)) => format!("{name} is of domain {domain}, {admitted} is admitted"),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decide::{DecisionReason, PolicyDecision};
-use crate::guest::{Guest, GuestId};
+use crate::guest::{Guest, GuestId, ProcessPlacement};
 use crate::knobs::{Knob, KnobSettings};
 use crate::sample::{ProcessId, ProcessSample, Sample};
 
@@ -94,6 +94,29 @@ fn a_guest_that_is_not_verified_gets_into_a_domain_by_user_and_cgroup_alone() {
     // A process of another user in it, or a set-user-ID program: it is no guest of this user's.
     let mixed = Guest { uid: None, ..verified };
     assert_eq!(of("user = \"alice\"", &mixed).as_deref(), Some("rest"));
+}
+
+#[test]
+fn a_guest_with_processes_that_rules_tell_apart_belongs_to_none() {
+    let rules = "[[rule]]\ndomain = \"a\"\ncgroup = \"/system.slice/x.service/a\"\n[[rule]]\ndomain = \"b\"\nuser = \"bob\"\n";
+    let place = |cgroup: &str, user: Option<&str>| ProcessPlacement {
+        cgroup: Some(format!("/system.slice/x.service{cgroup}")),
+        user: user.map(str::to_owned),
+    };
+    for (places, default, expected) in [
+        (vec![place("/a", None)], "", Some("a")),
+        (vec![place("/a", None), place("/a", Some("bob"))], "", Some("a")),
+        (vec![place("/a", None), place("/b", None)], "", None),
+        (vec![place("/a", None), place("/b", None)], "rest", None),
+        (vec![place("/b", None), place("/c", None)], "rest", Some("rest")),
+        (vec![place("", Some("root")), place("", Some("bob"))], "rest", None),
+        (vec![place("/c", Some("bob")), place("/d", Some("bob"))], "rest", Some("b")),
+    ] {
+        let default = if default.is_empty() { String::new() } else { format!("default = {default:?}\n") };
+        let config = config(&format!("{default}{rules}")).unwrap();
+        let guest = Guest { uid: None, placements: places.clone(), ..guest("x") };
+        assert_eq!(config.domain_of(&guest), expected, "{places:?}");
+    }
 }
 
 #[test]

@@ -38,6 +38,10 @@ pub const SHORT: f64 = 0.1;
 /// Per cent of the last ten seconds in which work waited for memory that count as full pressure.
 pub const FULL_STALL: f64 = 10.0;
 
+/// The available memory that ends a shortage, by the one that begins it. What a burst frees must not end it: ksmd would
+/// wait, and start anew, every few samples.
+pub const RELIEVED: f64 = 1.25;
+
 // What ksmd's work costs: mm/ksm.c and `ksmith sim calibrate`.
 
 /// Passes with `smart_scan` in which an old page is visited once (`skip_age()` in mm/ksm.c: 8 are skipped).
@@ -52,6 +56,12 @@ pub const SKIP_SECONDS: f64 = 150e-9;
 
 // What memory is worth a scan.
 
+/// The part of all mergeable memory that merging may split, however little it saves.
+pub const SPLIT_PART: f64 = 1.0 / 16.0;
+
+/// The merged part of the processes' memory of which less counts as nothing merged yet.
+pub const NEXT_TO_NOTHING: f64 = 1.0 / 100.0;
+
 /// The part of all memory that is worth a burst however often growth was wasted.
 pub const MOST_GROWTH_PART: f64 = 1.0 / 2.0;
 
@@ -60,6 +70,9 @@ pub const NEARLY_ALL: f64 = 0.9;
 
 /// Pages in no tree that a pass may leave without a retry. On fewer, page samples and counters are not exact.
 pub const FEW_PAGES: u64 = 64;
+
+/// Half of the longest time for which freed memory still counts as held. Iterations of solvers take seconds.
+pub const LEVEL_HALF: Duration = Duration::from_secs(30);
 
 // What comes of promises.
 

@@ -179,6 +179,10 @@ impl KsmHost for LateHost {
         self.host.enable_page_sampling(wanted);
     }
 
+    fn request_forecast(&mut self) {
+        self.host.request_forecast();
+    }
+
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
         self.begin_to_act();
         KsmHost::hold(&mut self.host, until_next, rest_after)
@@ -199,6 +203,10 @@ impl Policy for CheckedProfit {
 
     fn wants_page_samples(&self) -> bool {
         self.profit.wants_page_samples()
+    }
+
+    fn wants_forecast(&self) -> bool {
+        self.profit.wants_forecast()
     }
 
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {

@@ -111,7 +111,12 @@ const fn row(
 pub const TRANSITIONS: &[Transition] = &[
     row(Any,       NoMemory,   "always",                                           always,          Forget),
     row(Forgotten, Sample,     "guests have ended, and ksmd still tracks pages",   has_no_guests,   Start(Tidy)),
+    row(Forgotten, Sample,     "ksmd waits",                                      waits,           Watch),
+    row(Forgotten, Sample,     "new guests still fill their memory",               fills,           Watch),
     row(Forgotten, Sample,     "always",                                           always,          Start(Burst)),
+    row(Parked,    Sample,     "ksmd waits, and a tidying pass is worth it",       waits_and_tidies, Start(Tidy)),
+    row(Parked,    Sample,     "ksmd waits, and split huge pages are unfinished",  waits_to_finish, StartNext),
+    row(Parked,    Sample,     "ksmd waits",                                      waits,           Watch),
     row(Parked,    Sample,     "new memory is worth two passes",                   burst_pays,      Start(Burst)),
     row(Parked,    Sample,     "ended guests' metadata is worth a smart pass",     tidy_pays,       Start(Tidy)),
     row(Parked,    Sample,     "stable changed pages are worth two visits of all", revisit_pays,    Start(Revisit)),
@@ -124,6 +129,7 @@ pub const TRANSITIONS: &[Transition] = &[
     row(Scanning,  ScanStalls, "always",                                           always,          GiveUp),
     row(Scanning,  ScanEnds,   "memory grew, and the burst pays so far",           begins_anew,     BeginAnew),
     row(Scanning,  ScanEnds,   "it has split huge pages",                         has_split,       Judge(Finish)),
+    row(Scanning,  ScanEnds,   "ksmd waits",                                      waits,           Judge(Probe)),
     row(Scanning,  ScanEnds,   "new guests have likely missed equal pages",        has_missed,      Judge(Retry)),
     row(Scanning,  ScanEnds,   "no samples, and changing pages are worth a pass",  sustain_pays,    Judge(Sustain)),
     row(Scanning,  ScanEnds,   "always",                                           always,          Judge(Probe)),
@@ -168,6 +174,26 @@ fn always(_: &Turn<'_>) -> bool {
     true
 }
 
+fn waits(turn: &Turn<'_>) -> bool {
+    turn.now.waits.is_some()
+}
+
+/// With `after_init` what guests have obtained counts once they have filled their memory.
+fn fills(turn: &Turn<'_>) -> bool {
+    turn.config.after_init && turn.changes.grown_bytes == 0
+}
+
+/// A pass that tidies up splits little, and KSM's counters need it.
+fn waits_and_tidies(turn: &Turn<'_>) -> bool {
+    waits(turn) && tidy_pays(turn)
+}
+
+/// A burst finishes its splits, also where it has ended the shortage itself.
+fn waits_to_finish(turn: &Turn<'_>) -> bool {
+    let is_due = |parked: &ParkedPhase| parked.next == Finish && turn.now.ksmd.at >= parked.until;
+    waits(turn) && parked(turn).is_some_and(is_due)
+}
+
 fn has_no_guests(turn: &Turn<'_>) -> bool {
     turn.now.processes.is_empty()
 }
@@ -189,7 +215,7 @@ fn next_is_due(turn: &Turn<'_>) -> bool {
 }
 
 fn begins_anew(turn: &Turn<'_>) -> bool {
-    turn.begins_anew
+    turn.begins_anew && !waits(turn)
 }
 
 fn has_split(turn: &Turn<'_>) -> bool {

@@ -12,11 +12,16 @@
 //!   the interval.
 //! * **Sustain**, without page samples: one more pass while the pages that changed may bring more than the price.
 //!
+//! With `when = "short"` all of them wait until memory is short (`shortage`), but for tidying and finishing. They also wait
+//! where a forecast says that merging would split huge pages for little (`wait`, [`crate::merge_forecast`]). With `look_first`
+//! bursts and probes begin where one says that they pay (`look`).
+//!
 //! `worth` is the cost model: expected gain divided by cost. `model` holds the beliefs and learns from each scan: classes
 //! of pages in `beliefs`, new memory in `growth` and `arrivals`, probabilities in `probability`. The price is in bytes
 //! newly saved per CPU-second of ksmd and falls as the host runs short of memory (`situation`). [`crate::scan`] carries
 //! scans out.
 
+mod allowance;
 mod arrivals;
 mod beliefs;
 mod config;
@@ -25,6 +30,8 @@ mod growth;
 mod guests;
 #[cfg(test)]
 mod late;
+mod level;
+mod look;
 mod machine;
 mod model;
 mod probability;
@@ -33,28 +40,37 @@ mod properties;
 mod scan_reason;
 #[cfg(test)]
 mod scenarios;
+mod shortage;
 mod situation;
 mod state;
 #[cfg(test)]
 mod tests;
 mod text;
 mod unfinished;
+mod wait;
+#[cfg(test)]
+mod waiting;
 mod worth;
 
 pub use config::ProfitConfig;
 pub use constants::Constants;
 
+use self::allowance::DelayAllowance;
 use self::arrivals::ArrivalModel;
 use self::beliefs::ScanBeliefs;
 use self::constants::{CALM_WATCH, QUIET, SOONEST_LOOK, WATCH};
-use self::guests::GuestChanges;
+use self::guests::{GuestChanges, GuestMarks};
+use self::look::{LookVerdict, MemoryLook, ScanForecast};
 use self::machine::{MachineAction, MachineEvent, Turn};
 use self::model::ProfitModel;
 use self::scan_reason::ScanReason;
+use self::shortage::MemoryShortage;
 use self::situation::HostSituation;
 use self::state::{ParkedPhase, ProfitState, RunningScan};
+use self::wait::WaitReason;
 use super::{DecisionReason, Policy, PolicyDecision, PolicyView};
 use crate::knobs::{Knob, KnobSettings};
+use crate::sample::ForecastState;
 use crate::scan::{KsmScanner, ScanCoverage, ScanJob, ScanReport};
 use crate::units::TimeSpan;
 
@@ -65,6 +81,11 @@ pub struct ProfitPolicy {
     state: ProfitState,
     model: ProfitModel,
     scanner: KsmScanner,
+    shortage: MemoryShortage,
+    allowance: DelayAllowance,
+    look: MemoryLook,
+    /// The forecast of the scan that is about to begin.
+    foretold: Option<ScanForecast>,
     /// Ends of passes at the last sample.
     full_scans: u64,
 }
@@ -73,7 +94,18 @@ impl ProfitPolicy {
     /// Creates the policy with these settings.
     pub fn new(config: ProfitConfig) -> Self {
         let model = ProfitModel::new(&config);
-        Self { config, state: ProfitState::Forgotten, model, scanner: KsmScanner::default(), full_scans: 0 }
+        let allowance = DelayAllowance::new(config.max_delay_percent);
+        Self {
+            config,
+            allowance,
+            state: ProfitState::Forgotten,
+            model,
+            scanner: KsmScanner::default(),
+            shortage: MemoryShortage::default(),
+            look: MemoryLook::default(),
+            foretold: None,
+            full_scans: 0,
+        }
     }
 
     /// Lets a burst count what has grown since as its own, where ksmd has yet to make all passes for it. Returns what
@@ -94,8 +126,9 @@ impl ProfitPolicy {
         }
         self.model.growth.note_burst(changes);
         running.new_bytes = running.new_bytes.saturating_add(changes.grown_bytes);
-        running.scan.expect(changes.grown_bytes / now.ksmd.page_size.max(1));
-        self.model.guests.mark_ahead(&now.processes);
+        let new_pages = changes.grown_bytes / now.ksmd.page_size.max(1);
+        running.scan.expect(new_pages, changes.new_guests > 0);
+        self.model.guests.mark_ahead(&now.processes, now.ksmd.at);
         self.model.arrivals.note_start();
         GuestChanges { new_guests: 0, grown_bytes: 0, settled_bytes: 0, has_faulted: false, ..changes }
     }
@@ -139,7 +172,7 @@ impl ProfitPolicy {
                 if next == ScanReason::Sustain {
                     self.model.promised = ScanBeliefs::from_changing(now, &self.model.experience);
                 }
-                self.park(next, text::outcome(running.reason, &report.outcome, now.price), now)
+                self.park(next, text::outcome(&running, &report.outcome, now.price), now)
             }
             (MachineAction::Forget, _) => {
                 self.state = ProfitState::Forgotten;
@@ -162,7 +195,8 @@ impl ProfitPolicy {
         } else {
             self.model.guests.rest(&now.processes);
         }
-        let running = RunningScan { reason, scan, is_new_first, new_bytes: changes.grown_bytes };
+        let (new_bytes, foretold) = (changes.grown_bytes, self.foretold.take());
+        let running = RunningScan { reason, scan, is_new_first, new_bytes, foretold };
         self.carry_on(running, &text::why(reason, changes, self.model.promised.expected()), now)
     }
 
@@ -191,9 +225,46 @@ impl ProfitPolicy {
             coverage: coverage(is_clean, is_new_first),
             passes,
             new_pages: changes.grown_bytes / now.ksmd.page_size.max(1),
+            is_of_new_guests: changes.new_guests > 0,
             busy_share: self.config.busy_cpu_percent / 100.0,
             extra_passes: 0,
             least_yield: (reason == ScanReason::Burst).then_some(now.price),
+        }
+    }
+
+    /// Has pages read before a burst or a probe. Returns the decision to wait for them, or to stay parked where they tell
+    /// that the scan does not pay; `None` if the action is to be carried out.
+    fn look_first(
+        &mut self,
+        action: MachineAction,
+        forecast: ForecastState,
+        changes: GuestChanges,
+        now: &HostSituation,
+    ) -> Option<PolicyDecision> {
+        let reason = match (action, &self.state) {
+            (MachineAction::Start(reason), _) => Some(reason),
+            (MachineAction::StartNext, ProfitState::Parked(parked)) => Some(parked.next),
+            _ => None,
+        };
+        let is_looked_at = |reason: &ScanReason| matches!(reason, ScanReason::Burst | ScanReason::Probe);
+        self.foretold = None;
+        let Some(reason) = reason.filter(is_looked_at).filter(|_| self.config.look_first) else {
+            self.look.follow(forecast);
+            return None;
+        };
+        match self.look.judge(reason, forecast, changes, now) {
+            LookVerdict::Wait => {
+                let now = HostSituation { waits: Some(WaitReason::Pending), ..now.clone() };
+                Some(self.watch(changes, &now))
+            }
+            LookVerdict::Begin(foretold) => {
+                self.foretold = foretold;
+                None
+            }
+            LookVerdict::Leave(scan) => {
+                self.model.note_stalled(now);
+                Some(self.park(ScanReason::Probe, scan.in_words(now.price), now))
+            }
         }
     }
 
@@ -218,6 +289,7 @@ impl ProfitPolicy {
             coverage: coverage(is_clean, running.is_new_first),
             passes: ScanReason::Burst.passes(),
             new_pages: changes.grown_bytes / now.ksmd.page_size.max(1),
+            is_of_new_guests: changes.new_guests > 0,
             least_yield: Some(now.price),
             ..job
         };
@@ -266,6 +338,10 @@ impl ProfitPolicy {
     fn watch(&self, changes: GuestChanges, now: &HostSituation) -> PolicyDecision {
         let knobs = KnobSettings::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
         let (text, check_after) = match &self.state {
+            _ if let Some(reason) = now.waits => {
+                let soon = if reason == WaitReason::Pending { SOONEST_LOOK } else { WATCH };
+                (reason.in_words(&self.config), soon)
+            }
             ProfitState::Parked(ParkedPhase { since, until, next, why }) => {
                 let left = until.saturating_sub(now.ksmd.at);
                 let is_calm = now.ksmd.at.saturating_sub(*since) >= QUIET;
@@ -278,7 +354,8 @@ impl ProfitPolicy {
                 let soon = left.clamp(SOONEST_LOOK, pause);
                 (format!("{why}; {then}"), if left.is_zero() { pause } else { soon })
             }
-            _ => ("no process has mergeable memory".to_owned(), WATCH),
+            _ if now.processes.is_empty() => ("no process has mergeable memory".to_owned(), WATCH),
+            _ => ("new guests still fill their memory".to_owned(), WATCH),
         };
         PolicyDecision::new(self.with_zero_pages(knobs, now), DecisionReason::new("parked", text), check_after)
     }
@@ -293,13 +370,25 @@ impl Policy for ProfitPolicy {
         true
     }
 
+    fn wants_forecast(&self) -> bool {
+        self.look.is_wanted()
+    }
+
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let now = HostSituation::from_view(view, &self.config);
-        let mut changes = self.model.follow(&now);
+        let forecast = view.now.merge_forecast;
+        let has_spent = self.allowance.follow(&now.ksmd);
+        let plenty = self.shortage.follow(view.now, &self.config);
+        let waits = plenty
+            .or_else(|| WaitReason::from_forecast(forecast, now.held_merged_part(), now.pressure, &self.config))
+            .or_else(|| has_spent.then_some(WaitReason::Spent));
+        let now = HostSituation { waits, ..now };
         if now.ksmd.full_scans < self.full_scans && matches!(self.state, ProfitState::Parked(_)) {
             // Everything was unmerged, and ksmd has forgotten all pages.
             self.state = ProfitState::Forgotten;
+            self.model.guests = GuestMarks::default();
         }
+        let mut changes = self.model.follow(&now, self.config.after_init);
         self.full_scans = now.ksmd.full_scans;
         let mut scanned = None;
         if let ProfitState::Scanning(mut running) = self.state {
@@ -313,6 +402,9 @@ impl Policy for ProfitPolicy {
         let event = MachineEvent::from_report(report, &now);
         let (state, model, config) = (&self.state, &self.model, &self.config);
         let action = Turn { state, event, report, begins_anew, changes, model, config, now: &now }.action();
+        if let Some(decision) = self.look_first(action, forecast, changes, &now) {
+            return decision;
+        }
         self.carry_out(action, scanned, changes, &now)
     }
 }

@@ -47,20 +47,21 @@ impl ProfitModel {
         }
     }
 
-    /// Records the next sample, and returns the changes of the guests.
-    pub fn follow(&mut self, now: &HostSituation) -> GuestChanges {
-        let changes = self.guests.follow(&now.processes);
+    /// Records the next sample, and returns the changes of the guests. `after_init`: as in [`ProfitConfig`].
+    pub fn follow(&mut self, now: &HostSituation, after_init: bool) -> GuestChanges {
+        self.guests.forget(&now.newly_offered);
+        let changes = self.guests.follow(&now.processes, after_init, now.ksmd.at);
         self.arrivals.follow(changes, now);
         changes
     }
 
     /// Marks all memory as old, as when passes for the new begin.
     pub fn mark_visited(&mut self, now: &HostSituation) {
-        self.guests.mark(&now.processes);
+        self.guests.mark(&now.processes, now.ksmd.at);
         self.arrivals.note_start();
     }
 
-    /// Records that a scan was given up.
+    /// Records that a scan was given up, or not begun since it would not pay.
     pub fn note_stalled(&mut self, now: &HostSituation) {
         self.probes.learn(0.0, 1.0);
         self.unfinished.note_stalled();

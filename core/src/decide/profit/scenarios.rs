@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use super::ProfitConfig;
 use super::tests::ProfitRun;
 use crate::decide::PolicyLimits;
-use crate::sim::{GuestPlan, SimConfig, UNIQUE};
+use crate::sim::{GuestPlan, SimConfig, SimMachine, UNIQUE};
+use crate::trial::SimHost;
 
 const MIB: u32 = 256;
 const SECOND: Duration = Duration::from_secs(1);
@@ -142,8 +144,88 @@ fn diverge_is_merged_again_if_it_stays_for_a_while() {
     }
 }
 
+/// Ranks of a solver with equal tables. They fill their memory in three seconds, and then free and allocate a third of it
+/// all the time. Returns what is saved of what could be, ksmd's CPU-seconds, and passes.
+fn solver(config: ProfitConfig, seconds: u64) -> (f64, f64, u64) {
+    const STEP: u32 = 6 * MIB;
+    let host = SimHost::new(SimMachine::new(SimConfig::default()));
+    let mut run = ProfitRun::configured(host, PolicyLimits::default(), config);
+    let contents = |from: u32, pages: u32| {
+        (from..from + pages).map(|page| if page < 24 * MIB { u64::from(page) + 1 } else { UNIQUE })
+    };
+    let ids = [0; 4].map(|_| run.machine_mut().add_guest("rank", contents(0, STEP)));
+    let arrays = 48 * MIB..72 * MIB;
+    let (mut saved, mut could) = (0.0, 0.0);
+    for tick in 0..seconds * 4 {
+        for (rank, id) in ids.into_iter().enumerate() {
+            if (1..12).contains(&tick) {
+                let from = u32::try_from(tick).unwrap() * STEP;
+                assert!(run.machine_mut().grow_guest(id, contents(from, STEP)));
+            }
+            // Each rank is in another part of its iteration.
+            let turn = (tick + rank as u64) % 8;
+            for page in arrays.clone().filter(|_| tick >= 16) {
+                let page = page as usize;
+                match turn {
+                    0 => assert!(run.machine_mut().take_page(id, page)),
+                    4 => assert!(run.machine_mut().write_page(id, page, UNIQUE)),
+                    _ => {}
+                }
+            }
+        }
+        run.until(Duration::from_millis(250 * (tick + 1)), |_, _| false);
+        saved += run.machine().truly_saved_pages() as f64;
+        could += run.machine().attainable_pages() as f64;
+    }
+    (saved / could, run.ksmd_seconds(), run.machine().sample().ksm.full_scans.get().unwrap())
+}
+
+#[test]
+fn a_solver_that_frees_and_allocates_is_scanned_once() {
+    let hpc = ProfitConfig {
+        price_mib_per_cpu_second: 100.0,
+        growth_mib: 8.0,
+        first_probe_seconds: 60.0,
+        probe_cpu_percent: 0.2,
+        ..ProfitConfig::default()
+    };
+    let after_init = ProfitConfig { after_init: true, max_delay_percent: 2.0, ..hpc.clone() };
+    let look_first = ProfitConfig { look_first: true, ..after_init.clone() };
+    for (config, least, most) in [(hpc, 0.9, 1.0), (after_init, 0.9, 0.5), (look_first, 0.9, 0.5)] {
+        let name = format!("after init {}, look first {}", config.after_init, config.look_first);
+        let (share, cpu, passes) = solver(config, 60);
+        assert!(share >= least && cpu <= most, "{name}: {:.1} %, {cpu:.2} CPU-s, {passes} passes", share * 100.0);
+    }
+}
+
 #[test]
 fn idle() {
     let loner = |n| guest("loner", n, 2).unique(240 * MIB).rewritten(16 * MIB, SECOND);
     check(|| (0..4).map(loner).collect(), 300, 0.0, 1.5, 2.5);
+}
+
+/// Ranks of which each has data of its own, as LAMMPS: each page is visited twice for nothing, or some are read.
+#[test]
+fn ranks_that_have_nothing_in_common_are_looked_at_and_left_alone() {
+    let play = |look_first| {
+        let config = ProfitConfig {
+            price_mib_per_cpu_second: 100.0,
+            growth_mib: 64.0,
+            first_probe_seconds: 60.0,
+            after_init: true,
+            look_first,
+            ..ProfitConfig::default()
+        };
+        let host = SimHost::new(SimMachine::new(SimConfig::default()));
+        let mut run = ProfitRun::configured(host, PolicyLimits::default(), config);
+        for number in 0..4 {
+            let rank = guest("rank", number, 2).equal(1, 4 * MIB).unique(96 * MIB);
+            run.machine_mut().start(rank.rewritten(16 * MIB, SECOND));
+        }
+        run.for_seconds(300);
+        run.ksmd_seconds()
+    };
+    let (without, with) = (play(false), play(true));
+    assert!(without > 0.4, "{without:.2} CPU-s");
+    assert!(with < 0.01, "{with:.2} CPU-s, {without:.2} without looking");
 }

@@ -8,6 +8,7 @@ use crate::scan::KsmdState;
 
 use super::config::ProfitConfig;
 use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
+use super::wait::WaitReason;
 
 /// The memory of one process, and its activity so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +29,18 @@ pub struct HostSituation {
     pub ksmd: KsmdState,
     /// The processes with mergeable memory.
     pub processes: Vec<ProcessHolding>,
+    /// Those whose memory is new to ksmd because it was offered again.
+    pub newly_offered: Vec<ProcessId>,
     /// Bytes that these processes hold.
     pub held_bytes: u64,
     /// Growth in bytes that is worth a burst: `growth_mib` or an eighth of the held bytes, whichever is less.
     pub growth_bytes: u64,
     /// The price in bytes newly saved per CPU-second.
     pub price: f64,
+    /// The memory pressure of the host, 0 (none) to 1.
+    pub pressure: f64,
+    /// The reason for which ksmd waits, if it does.
+    pub waits: Option<WaitReason>,
     /// `None` where no pages are sampled.
     pub page_samples: Option<PageSamples>,
     /// Pages that ksmd tracks and that are not merged.
@@ -62,8 +69,11 @@ impl HostSituation {
             ksmd: KsmdState::from_sample(now, view.history, view.limits),
             held_bytes,
             processes,
+            newly_offered: now.newly_offered.clone(),
             growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
             price: price(config, pressure(now)),
+            pressure: pressure(now),
+            waits: None,
             page_samples: now.page_samples.get(),
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
             merged_part: saved / (saved + unmerged).max(1.0),
@@ -119,6 +129,13 @@ impl HostSituation {
         young * self.ksmd.clean_pass_seconds + (passes as f64 - young) * self.smart_pass_seconds()
     }
 
+    /// The merged part of the memory of these processes, 0 to 1. KSM's own counters keep what ended ones had merged until
+    /// ksmd visits it.
+    pub fn held_merged_part(&self) -> f64 {
+        let merged: u64 = self.processes.iter().map(|process| process.merged_pages).fold(0, u64::saturating_add);
+        (merged as f64 * self.ksmd.page_size as f64 / (self.held_bytes as f64).max(1.0)).min(1.0)
+    }
+
     /// Bytes that two clean passes must save to pay.
     pub fn price_of_two_passes(&self) -> f64 {
         self.two_passes_seconds() * self.price
@@ -166,6 +183,8 @@ fn price(config: &ProfitConfig, pressure: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::kernel::{KsmStat, Meminfo, Psi, StallTimes};
 
@@ -191,6 +210,20 @@ mod tests {
             .bytes
         };
         assert_eq!((held(100, 0), held(30, 7), held(80, 2), held(130, 2)), (100, 100, 100, 150));
+    }
+
+    #[test]
+    fn what_ended_guests_have_left_merged_is_no_merged_memory_of_those_that_run() {
+        let holding = |merged_pages| ProcessHolding {
+            id: ProcessId { pid: 1, start_ticks: 1 },
+            bytes: 100 * 4096,
+            cpu_ticks: 0,
+            minor_faults: 0,
+            merged_pages,
+        };
+        let host = |merged| HostSituation::for_test(Duration::ZERO, 1.0, 1.0, vec![holding(merged)]);
+        let left = HostSituation { merged_part: 0.9, ..host(0) };
+        assert_eq!((left.held_merged_part(), host(25).held_merged_part()), (0.0, 0.25));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::look::ScanForecast;
 use super::scan_reason::ScanReason;
 use crate::scan::ScanProgress;
 
@@ -36,4 +37,6 @@ pub struct RunningScan {
     pub is_new_first: bool,
     /// New memory that it is for, in bytes.
     pub new_bytes: u64,
+    /// The forecast on which it was begun, if there was one.
+    pub foretold: Option<ScanForecast>,
 }

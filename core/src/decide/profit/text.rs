@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::constants::TICKS_PER_SECOND;
 use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
+use super::state::RunningScan;
 use crate::scan::{ScanOutcome, ScanSettings};
 use crate::units::{Bytes, TimeSpan};
 
@@ -43,16 +44,20 @@ pub fn scanning(why: &str, settings: &ScanSettings) -> String {
     format!("{why}; {pages}, up to {:.0} % of a CPU", settings.share * 100.0)
 }
 
-/// Describes the savings and the cost of a scan that has ended.
-pub fn outcome(reason: ScanReason, outcome: &ScanOutcome, price: f64) -> String {
+/// Describes the savings and the cost of a scan that has ended, beside those that were foretold.
+pub fn outcome(running: &RunningScan, outcome: &ScanOutcome, price: f64) -> String {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let foretold = running.foretold.map(|foretold| {
+        format!(", foretold {} in {:.2} CPU-s", Bytes::from(foretold.saved_bytes), foretold.cpu_seconds)
+    });
     format!(
-        "{} saved {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1})",
-        reason.state(),
+        "{} saved {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1}){}",
+        running.reason.state(),
         Bytes::from(outcome.saved_bytes),
         outcome.cpu_seconds,
         mib(outcome.yield_per_cpu_second()),
         mib(price),
+        foretold.unwrap_or_default(),
     )
 }
 

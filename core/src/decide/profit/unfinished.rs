@@ -56,7 +56,7 @@ impl UnfinishedMemory {
         let may_part_pairs = reason == ScanReason::Revisit && report.ends_midway;
         // Pages that change while they are in the unstable tree put it out of order, so that equal pages miss each
         // other. How many is not known. Without page samples probes look after them.
-        self.may_be_left |= is_burst && leaves_some(running, report, now) || may_part_pairs;
+        self.may_be_left |= is_burst && leaves_some(running, report, now) || may_part_pairs || report.is_cut_short;
     }
 }
 

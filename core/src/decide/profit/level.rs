@@ -1,0 +1,62 @@
+//! The level of a process's memory: the most that it held in the last while, and for how long it has not risen.
+
+use std::time::Duration;
+
+use super::constants::{KNOWN_PART, LEVEL_HALF};
+
+/// The part of a process's age for which its memory must not have risen, as a divisor.
+const SETTLING_PART: u32 = 4;
+
+/// Bounds of that time. Programs load their input in steps.
+const SETTLING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// The age from which on the memory of a process that never stops growing counts as settled.
+const OLD: Duration = Duration::from_secs(120);
+
+/// The most bytes that a process held within the last one to two times [`LEVEL_HALF`].
+///
+/// A solver frees its arrays and allocates them again in each iteration. Measured from its lowest moment, its memory
+/// would grow in each.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryLevel {
+    /// The most bytes in the half of the window under way, and in the one before.
+    halves: [u64; 2],
+    began: Duration,
+    first_seen: Duration,
+    /// The bytes when it last rose by much, and the time.
+    risen: (u64, Duration),
+}
+
+impl MemoryLevel {
+    /// The level of a process that is first seen.
+    pub fn new(bytes: u64, at: Duration) -> Self {
+        Self { halves: [bytes; 2], began: at, first_seen: at, risen: (bytes, at) }
+    }
+
+    /// Records the bytes at the next sample.
+    pub fn record(&mut self, bytes: u64, at: Duration) {
+        if (self.risen.0 as f64) < bytes as f64 * KNOWN_PART {
+            self.risen = (bytes, at);
+        }
+        let since = at.saturating_sub(self.began);
+        if since >= LEVEL_HALF * 2 {
+            (self.halves, self.began) = ([bytes; 2], at);
+        } else if since >= LEVEL_HALF {
+            (self.halves, self.began) = ([bytes, self.halves[0]], at);
+        } else {
+            self.halves[0] = self.halves[0].max(bytes);
+        }
+    }
+
+    /// The level in bytes.
+    pub fn peak_bytes(self) -> u64 {
+        self.halves[0].max(self.halves[1])
+    }
+
+    /// Returns true if the process has filled its memory: the level has not risen for a quarter of its age.
+    pub fn has_settled(self, at: Duration) -> bool {
+        let age = at.saturating_sub(self.first_seen);
+        let [least, most] = SETTLING;
+        age >= OLD || at.saturating_sub(self.risen.1) >= (age / SETTLING_PART).clamp(least, most)
+    }
+}

@@ -1,0 +1,81 @@
+//! The shortage of memory for which `when = "short"` has ksmd wait.
+
+use super::config::{MergeTime, ProfitConfig};
+use super::constants::{FULL_STALL, RELIEVED};
+use super::wait::WaitReason;
+use crate::sample::Sample;
+
+/// The shortage of memory on this host. It has hysteresis: what merging frees does not end it at once.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryShortage {
+    is_short: bool,
+}
+
+impl MemoryShortage {
+    /// Records a sample. Returns the reason to wait while memory is plentiful.
+    ///
+    /// Memory is short from less than `short_percent` available on, from half of [`FULL_STALL`] on, and while the pool of
+    /// the balance is. That ends at [`RELIEVED`] times `short_percent` and half of those stalls. Where memory can't be
+    /// read, ksmd does not wait.
+    pub fn follow(&mut self, sample: &Sample, config: &ProfitConfig) -> Option<WaitReason> {
+        if config.when == MergeTime::Pays {
+            *self = Self::default();
+            return None;
+        }
+        let memory = sample.memory.value()?;
+        let total = memory.total.filter(|&total| total > 0)?;
+        let available = memory.obtainable()? as f64 / total as f64 * 100.0;
+        let stalls = sample.memory_pressure.value().map_or(0.0, |psi| f64::from(psi.some.avg10) / FULL_STALL);
+        let (least, most) =
+            if self.is_short { (config.short_percent * RELIEVED, 0.25) } else { (config.short_percent, 0.5) };
+        self.is_short = available < least || stalls >= most || sample.pool_shortness > 0.0;
+        (!self.is_short).then_some(WaitReason::Plenty { available_percent: available })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Meminfo, Psi, StallTimes};
+    use crate::reading::Reading;
+
+    fn sample(available: u64, avg10: f32) -> Sample {
+        let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
+        let some = StallTimes { avg10, ..StallTimes::default() };
+        let memory_pressure = Reading::Value(Psi { some });
+        Sample { memory: Reading::Value(memory), memory_pressure, ..Sample::default() }
+    }
+
+    fn config() -> ProfitConfig {
+        ProfitConfig { when: MergeTime::Short, short_percent: 20.0, ..ProfitConfig::default() }
+    }
+
+    #[test]
+    fn a_shortage_ends_later_than_it_begins() {
+        let mut shortage = MemoryShortage::default();
+        let mut waits = |available| shortage.follow(&sample(available, 0.0), &config()).is_some();
+        assert_eq!(
+            [60, 21, 20, 19, 21, 24, 25, 21].map(&mut waits),
+            [true, true, true, false, false, false, true, true]
+        );
+    }
+
+    #[test]
+    fn stalls_and_a_short_pool_are_a_shortage_too() {
+        let mut shortage = MemoryShortage::default();
+        let mut waits = |avg10| shortage.follow(&sample(60, avg10), &config()).is_some();
+        assert_eq!([4.9, 5.0, 3.0, 2.4].map(&mut waits), [true, false, false, true]);
+        let short = Sample { pool_shortness: 0.1, ..sample(60, 0.0) };
+        assert_eq!(shortage.follow(&short, &config()), None);
+        assert_eq!(
+            shortage.follow(&sample(60, 0.0), &config()),
+            Some(WaitReason::Plenty { available_percent: 60.0 })
+        );
+    }
+
+    #[test]
+    fn ksmd_waits_neither_by_default_nor_where_memory_cannot_be_read() {
+        assert_eq!(MemoryShortage::default().follow(&sample(99, 0.0), &ProfitConfig::default()), None);
+        assert_eq!(MemoryShortage::default().follow(&Sample::default(), &config()), None);
+    }
+}
