@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use ksmith_core::kernel::nodes;
+use ksmith_core::kernel::{nodes, number_list};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -43,14 +43,14 @@ pub enum AffinityError {
 pub(super) fn now(root: &Root) -> Result<String, AffinityError> {
     let set = sched_getaffinity(Some(pid(root)?))
         .map_err(|error| AffinityError::Refused { cpus: "?".to_owned(), source: error.into() })?;
-    Ok(list(&(0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()))
+    Ok(number_list(&(0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()))
 }
 
 /// Binds ksmd to a list of CPUs.
 pub(super) fn bind(root: &Root, cpus: &str) -> Result<(), AffinityError> {
     let wanted = parse(cpus)?;
     let mut set = CpuSet::new();
-    wanted.iter().for_each(|cpu| set.set(*cpu));
+    wanted.iter().for_each(|cpu| set.set(*cpu as usize));
     sched_setaffinity(Some(pid(root)?), &set).map_err(|error| match error {
         Errno::PERM => AffinityError::Forbidden(cpus.to_owned()),
         error => AffinityError::Refused { cpus: cpus.to_owned(), source: error.into() },
@@ -59,7 +59,7 @@ pub(super) fn bind(root: &Root, cpus: &str) -> Result<(), AffinityError> {
 
 /// Returns the list in the form that [`now`] returns.
 pub(super) fn canonical(cpus: &str) -> Result<String, AffinityError> {
-    parse(cpus).map(|cpus| list(&cpus))
+    parse(cpus).map(|cpus| number_list(&cpus))
 }
 
 fn pid(root: &Root) -> Result<Pid, AffinityError> {
@@ -68,24 +68,9 @@ fn pid(root: &Root) -> Result<Pid, AffinityError> {
     found.and_then(|pid| Pid::from_raw(pid.cast_signed())).ok_or(AffinityError::NoKsmd)
 }
 
-fn parse(cpus: &str) -> Result<BTreeSet<usize>, AffinityError> {
+fn parse(cpus: &str) -> Result<BTreeSet<u32>, AffinityError> {
     // CPUs are listed as nodes are, and are as many at most.
-    let found = nodes(cpus).map(|cpus| cpus.into_iter().map(|cpu| cpu as usize).collect::<BTreeSet<_>>());
-    found.ok_or_else(|| AffinityError::NoList(cpus.to_owned()))
-}
-
-fn list(cpus: &BTreeSet<usize>) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let text = |&(first, last): &(usize, usize)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+    nodes(cpus).ok_or_else(|| AffinityError::NoList(cpus.to_owned()))
 }
 
 #[cfg(test)]

@@ -59,6 +59,15 @@ impl fmt::Display for ControlledByOthers {
     }
 }
 
+/// A state directory that was removed while this process had control.
+#[derive(Debug, Default, thiserror::Error)]
+#[error("the lock in the state directory was removed or replaced, and a second ksmith could start beside this one{}",
+        .unwritten.as_ref().map_or_else(String::new, |why| format!("; after a kill nothing can be restored: {why}")))]
+pub struct LostState {
+    /// The reason why the journal could not be written anew.
+    unwritten: Option<UndoError>,
+}
+
 /// Exclusive control of KSM. Dropping it (on return, on an error or on a panic) restores what was changed through
 /// [`KsmControl::writer`] and continues paused processes. After SIGKILL the next [`KsmControl::take`] or [`restore`] does so.
 #[derive(Debug)]
@@ -66,7 +75,7 @@ pub struct KsmControl {
     writer: KnobWriter,
     notes: Vec<String>,
     // Dropped after `drop` has restored: the next ksmith starts from restored settings.
-    _lock: Option<KsmLock>,
+    lock: Option<KsmLock>,
 }
 
 impl KsmControl {
@@ -84,11 +93,11 @@ impl KsmControl {
         take_over: bool,
     ) -> Result<Self, ControlError> {
         let mut control = if dry_run {
-            Self { writer: KnobWriter::new(root, true), notes: Vec::new(), _lock: None }
+            Self { writer: KnobWriter::new(root, true), notes: Vec::new(), lock: None }
         } else {
             let lock = KsmLock::acquire(directory)?;
             let writer = KnobWriter::new(root, false).with_journal(KsmJournal::open_to_restore(directory));
-            Self { writer, notes: Vec::new(), _lock: Some(lock) }
+            Self { writer, notes: Vec::new(), lock: Some(lock) }
         };
         control.restore_leftovers()?;
         control.handle_controllers(find(root), take_over)?;
@@ -108,6 +117,15 @@ impl KsmControl {
     /// Returns the writer of settings.
     pub fn writer(&mut self) -> &mut KnobWriter {
         &mut self.writer
+    }
+
+    /// Returns the reason to end control: the state directory was removed, so that a second ksmith could not tell that
+    /// this one has control. Before that the journal is written anew, if it can be, for the case of a kill. A call
+    /// costs some microseconds.
+    pub fn find_lost_state(&self) -> Option<LostState> {
+        self.lock.as_ref().filter(|lock| !lock.is_in_place())?;
+        let journal = self.writer.journal().filter(|journal| !journal.is_empty());
+        Some(LostState { unwritten: journal.and_then(|journal| journal.write_anew().err()) })
     }
 
     /// Records every setting's value, to be restored whatever program changes it meanwhile. For a program that is
@@ -277,6 +295,23 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_state_directory_is_noticed_and_the_journal_written_anew() {
+        let tree = whole_tree();
+        let root = Root::at(tree.path());
+        let directory = StateDir::from_root(&root);
+        let mut control = KsmControl::acquire(&root, &directory, false, false).unwrap();
+        control.writer().set(Knob::Run, 1).unwrap();
+        assert!(control.find_lost_state().is_none());
+        fs::remove_dir_all(directory.path()).unwrap();
+        let lost = control.find_lost_state().unwrap();
+        assert!(lost.unwritten.is_none(), "{lost}");
+        let journal = KsmJournal::open(&directory).unwrap();
+        assert_eq!(journal.original(Knob::Run), Some(0), "a kill now leaves what is to be restored");
+        control.restore().unwrap();
+        assert!(KsmJournal::open(&directory).unwrap().is_empty());
+    }
+
+    #[test]
     fn dropping_restores_on_return_error_and_panic() {
         let tree = whole_tree();
         let mut control = try_acquire(tree.path()).unwrap();
@@ -319,7 +354,7 @@ mod tests {
         let mut killed = try_acquire(tree.path()).unwrap();
         killed.writer().set(Knob::Run, 1).unwrap();
         // Ends without `drop`, as by SIGKILL, where the kernel lets go of the lock.
-        killed._lock = None;
+        killed.lock = None;
         std::mem::forget(killed);
         let next = take_next(tree.path());
         assert_eq!(run(tree.path()), "0");

@@ -2,6 +2,7 @@
 
 use ksmith_core::account::HostTotals;
 use ksmith_core::kernel::Meminfo;
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
 
@@ -13,6 +14,8 @@ use crate::root::Root;
 pub struct UnmergeHeadroom {
     /// Memory that KSM saves, and so that unmerging needs. Unmerging leaves folded zeros as they are.
     pub exposure_bytes: u64,
+    /// True if KSM's counters and the page size could be read.
+    pub is_exposure_known: bool,
     /// Available memory and free swap; `None` if /proc/meminfo can't be read.
     pub headroom_bytes: Option<u64>,
     /// True if any page is merged, one that saves nothing (its duplicates are gone) included.
@@ -35,6 +38,9 @@ pub enum NoHeadroom {
         /// The available memory.
         headroom_bytes: u64,
     },
+    /// The memory that unmerging needs is unknown.
+    #[error("KSM's counters do not say what unmerging needs: force it if you know")]
+    UnknownExposure,
     /// The available memory is unknown.
     #[error("unmerging needs {exposure}, and /proc/meminfo does not say what the host has: force it if you know",
             exposure = Bytes::from(*.exposure_bytes))]
@@ -53,17 +59,32 @@ impl UnmergeHeadroom {
         Self::with_counts(root, &mut KsmCounts::new(root))
     }
 
+    /// Reads the figures to unmerge one guest with so many merged bytes. Where they are unknown, it may have all that
+    /// the host has merged.
+    pub fn for_guest(root: &Root, merged_bytes: Option<u64>) -> Self {
+        let host = Self::now(root);
+        match merged_bytes {
+            Some(exposure_bytes) => Self { exposure_bytes, is_exposure_known: true, ..host },
+            None => host,
+        }
+    }
+
     /// Reads the host's figures with an existing reader of KSM's counts.
     pub(super) fn with_counts(root: &Root, counts: &mut KsmCounts) -> Self {
+        let page_size = root.page_size().ok();
         let sample = Sample {
-            page_size: rustix::param::page_size() as u64,
+            page_size: page_size.unwrap_or_default(),
             ksm: counts.read_merged(),
             memory: root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text)),
             ..Sample::default()
         };
         let totals = HostTotals::from_sample(&sample);
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
+        // A kernel that lacks a counter saves nothing by it.
+        let are_counted = matches!(sample.ksm.pages_sharing, Reading::Value(_) | Reading::Absent)
+            && matches!(sample.ksm.ksm_zero_pages, Reading::Value(_) | Reading::Absent);
         Self {
+            is_exposure_known: are_counted && page_size.is_some(),
             exposure_bytes: totals.saved_bytes,
             headroom_bytes: totals.headroom_bytes,
             is_anything_merged: shared > 0 || sample.ksm.saved_pages() > 0,
@@ -73,9 +94,12 @@ impl UnmergeHeadroom {
     /// Checks that everything can be unmerged.
     ///
     /// # Errors
-    /// Memory does not suffice or is unknown; the error holds the figures.
+    /// Memory does not suffice, or what is needed or available is unknown; the error holds the figures.
     pub fn check(&self) -> Result<(), NoHeadroom> {
         let exposure_bytes = self.exposure_bytes;
+        if !self.is_exposure_known {
+            return Err(NoHeadroom::UnknownExposure);
+        }
         if exposure_bytes == 0 {
             return Ok(());
         }
@@ -93,11 +117,17 @@ impl UnmergeHeadroom {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::root::put_file;
 
     const GIB: u64 = 1 << 30;
 
     fn headroom_from(exposure_bytes: u64, headroom_bytes: Option<u64>) -> UnmergeHeadroom {
-        UnmergeHeadroom { exposure_bytes, headroom_bytes, is_anything_merged: exposure_bytes > 0 }
+        UnmergeHeadroom {
+            exposure_bytes,
+            headroom_bytes,
+            is_anything_merged: exposure_bytes > 0,
+            is_exposure_known: true,
+        }
     }
 
     #[test]
@@ -120,11 +150,25 @@ mod tests {
     fn the_figures_come_from_the_tree() {
         let tree = super::super::writer::tests::tree(&[("pages_shared", "3\n"), ("pages_sharing", "5\n")]);
         std::fs::create_dir_all(tree.path().join("proc")).unwrap();
-        std::fs::write(tree.path().join("proc/meminfo"), "MemAvailable: 4 kB\nSwapFree: 1 kB\n").unwrap();
+        std::fs::write(tree.path().join("proc/meminfo"), "MemTotal: 9 kB\nMemAvailable: 4 kB\nSwapFree: 1 kB\n")
+            .unwrap();
         let headroom = UnmergeHeadroom::now(&Root::at(tree.path()));
-        let page = rustix::param::page_size() as u64;
+        let page = 4096;
         assert_eq!((headroom.exposure_bytes, headroom.headroom_bytes), (5 * page, Some(5 << 10)));
         assert!(headroom.is_anything_merged);
+    }
+
+    #[test]
+    fn a_guest_of_unknown_merged_memory_may_have_all_of_the_hosts() {
+        let tree = super::super::writer::tests::tree(&[("pages_shared", "3\n"), ("pages_sharing", "5\n")]);
+        put_file(tree.path(), "proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 4 kB\nSwapFree: 1 kB\n");
+        let headroom = |merged| UnmergeHeadroom::for_guest(&Root::at(tree.path()), merged);
+        assert_eq!(headroom(Some(0)).check(), Ok(()));
+        assert_eq!(headroom(None).exposure_bytes, 5 * 4096);
+        assert!(matches!(headroom(None).check(), Err(NoHeadroom::TooLittle { .. })));
+        let tree = super::super::writer::tests::tree(&[("pages_sharing", "18446744073709551608\n")]);
+        let headroom = |merged| UnmergeHeadroom::for_guest(&Root::at(tree.path()), merged);
+        assert_eq!(headroom(None).check(), Err(NoHeadroom::UnknownExposure));
     }
 
     #[test]
@@ -139,6 +183,21 @@ mod tests {
             (headroom.exposure_bytes, headroom.is_anything_merged)
         };
         assert_eq!(headroom(0), (0, false));
-        assert_eq!(headroom(1), (rustix::param::page_size() as u64, true));
+        assert_eq!(headroom(1), (4096, true));
+    }
+
+    #[test]
+    fn pages_are_of_the_size_that_the_tree_shows() {
+        let tree = super::super::writer::tests::tree(&[("pages_shared", "3\n"), ("pages_sharing", "5\n")]);
+        put_file(tree.path(), "proc/meminfo", "MemTotal: 99000 kB\nMemFree: 64000 kB\n");
+        put_file(tree.path(), "proc/vmstat", "nr_free_pages 1000\n");
+        assert_eq!(UnmergeHeadroom::now(&Root::at(tree.path())).exposure_bytes, 5 * 65_536);
+    }
+
+    #[test]
+    fn counters_that_make_no_sense_are_no_leave_to_unmerge() {
+        let tree = super::super::writer::tests::tree(&[("pages_sharing", "18446744073709551608\n")]);
+        put_file(tree.path(), "proc/meminfo", "MemTotal: 99000 kB\nMemAvailable: 64000 kB\n");
+        assert_eq!(UnmergeHeadroom::now(&Root::at(tree.path())).check(), Err(NoHeadroom::UnknownExposure));
     }
 }

@@ -31,7 +31,7 @@ use crate::undo::identity;
 pub use crate::undo::{StateDir, UndoError};
 pub use affinity::AffinityError;
 pub use change::KnobChange;
-pub use control::{ControlError, ControlledByOthers, KsmControl};
+pub use control::{ControlError, ControlledByOthers, KsmControl, LostState};
 pub use error::{ActError, UnmergeError};
 pub use headroom::{NoHeadroom, UnmergeHeadroom};
 pub use journal::KsmJournal;

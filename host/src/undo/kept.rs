@@ -87,6 +87,18 @@ impl<E: UndoEntry> KeptEntries<E> {
         Ok(())
     }
 
+    /// Writes all entries anew, as into a directory that was removed.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub fn write_anew(&self) -> Result<(), UndoError> {
+        let inner = self.lock();
+        if !inner.is_written || inner.entries.is_empty() {
+            return Ok(());
+        }
+        inner.store.change(|all| all.set(&inner.entries))
+    }
+
     fn lock(&self) -> MutexGuard<'_, KeptState<E>> {
         // The entries are changed last, after the file: a thread that panicked left them whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -15,6 +15,7 @@ mod read;
 mod replace;
 mod state_dir;
 mod store;
+mod store_lock;
 
 pub use entries::{EntryKind, UndoEntries, UndoEntry};
 pub use error::UndoError;
@@ -22,3 +23,4 @@ pub use kept::KeptEntries;
 pub(crate) use replace::WriteDurability;
 pub use state_dir::StateDir;
 pub use store::UndoStore;
+pub(crate) use store_lock::{is_in_place, lock_in_place};

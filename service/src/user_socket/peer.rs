@@ -87,12 +87,17 @@ impl UserPeer {
     /// Opens and examines the process that has connected.
     ///
     /// # Errors
-    /// It has ended, or is in a PID namespace that can't be seen from here.
+    /// It has ended, may not be examined, is in a PID namespace that can't be seen from here, or has another user than
+    /// when it connected: then it may be another process that was given the PID.
     pub fn open(PeerCredentials { pid, user, group }: PeerCredentials) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
+        // First, before a process that connected as a subordinate user may end.
+        let accountable_uid = accountable_uid(&directory, user)?;
         let (state, stat) = PeerState::read(&directory, pid)?;
-        let accountable_uid = accountable_uid(&directory, user);
+        if state.rights.effective_user() != user {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         let id = ProcessId { pid, start_ticks: stat.start_ticks };
         Ok(Self { user, accountable_uid, id, name: stat.comm, group, state, directory })
     }
@@ -217,7 +222,8 @@ mod tests {
             let mut command = std::process::Command::new(&program);
             let mut child = command.arg("1000").uid(OTHER_USER).gid(OTHER_USER).spawn().unwrap();
             let is_fit = |user, group| {
-                UserPeer::open(PeerCredentials { pid: child.id(), user, group }).unwrap().check().is_ok()
+                let opened = UserPeer::open(PeerCredentials { pid: child.id(), user, group });
+                opened.is_ok_and(|peer| peer.check().is_ok())
             };
             let found = (is_fit(OTHER_USER, OTHER_USER), is_fit(1, OTHER_USER) || is_fit(OTHER_USER, 1));
             child.kill().unwrap();
@@ -227,10 +233,19 @@ mod tests {
         }
     }
 
+    /// A process connects as a subordinate user and ends, and its maker's next process is given the PID.
+    #[test]
+    fn a_process_of_another_user_than_connected_is_no_peer() {
+        let own = PeerCredentials { pid: std::process::id(), user: rustix::process::getuid().as_raw(), group: 0 };
+        assert!(UserPeer::open(own).is_ok());
+        assert!(UserPeer::open(PeerCredentials { user: 300_005, ..own }).is_err());
+    }
+
     #[test]
     fn a_peer_that_has_ended_has_no_figures() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let peer = UserPeer::open(PeerCredentials { pid: child.id(), user: 0, group: 0 }).unwrap();
+        let user = rustix::process::getuid().as_raw();
+        let peer = UserPeer::open(PeerCredentials { pid: child.id(), user, group: 0 }).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(peer.saves(&Root::host()).is_err());

@@ -4,6 +4,7 @@
 //! by a faster way than KSM itself opens. The reading is that of `ksmith estimate`, so merged pages stay merged and
 //! nothing is faulted in.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -402,12 +403,17 @@ impl ProgramsReading {
     }
 }
 
+/// Returns the PIDs of processes of this effective user. Of others' no file is read, since it might not answer.
+fn list_pids(user: u32) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let its = entries.filter(move |entry| entry.metadata().is_ok_and(|found| found.uid() == user));
+    its.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Returns the user's other processes that are likely to have equal pages, likeliest first: the same program, then
 /// those that have opted in.
 fn companions(peer: &RequestingProcess) -> Vec<(ProcessId, u64)> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<(bool, u64, ProcessId)> = pids
+    let mut found: Vec<(bool, u64, ProcessId)> = list_pids(peer.user)
         .filter(|pid| *pid != peer.id.pid)
         .filter_map(|pid| {
             let stat = stat(pid)?;
@@ -449,6 +455,14 @@ mod tests {
         assert!(matches!(adviser.turn(), Err(RangesError::Busy)));
         drop(turn);
         assert!(adviser.turn().is_ok());
+    }
+
+    #[test]
+    fn processes_of_other_users_are_left_unread() {
+        let own = std::process::id();
+        let user = rustix::process::geteuid().as_raw();
+        assert!(list_pids(user).any(|pid| pid == own));
+        assert!(list_pids(user ^ 0x4000_0000).all(|pid| pid != own));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
 }
 
 /// Refusal of a process that can't be seen from here.
-const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, or has ended";
+const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, has ended, or is another user's";
 
 /// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
 fn admit(budget: &UserBudgets, credentials: PeerCredentials) -> Result<AdmittedPeer<UserPeer>, String> {

@@ -232,6 +232,11 @@ impl KsmJournal {
         self.save(WriteDurability::Synced, noted)
     }
 
+    /// Writes all entries anew, as into a directory that was removed.
+    pub(super) fn write_anew(&self) -> Result<(), UndoError> {
+        self.store.change_as(WriteDurability::Synced, |entries| self.noted.put_into(entries))
+    }
+
     fn save(&mut self, durable: WriteDurability, noted: JournalState) -> Result<(), UndoError> {
         if noted == self.noted {
             return Ok(());

@@ -1,6 +1,6 @@
 //! The file of the undo store: format, versions, writing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use super::disk::{self, DiskOperation};
 use super::entries::{EntryKind, UndoEntries};
 use super::read::text_of;
 use super::replace::{WriteDurability, new_of, replace};
+use super::store_lock::StoreLock;
 use super::{StateDir, UndoError, identity};
 
 /// The version of the format.
@@ -36,7 +37,7 @@ struct StoreContent {
 /// The undo store of a state directory.
 ///
 /// The file is replaced atomically, so a reader sees one state or the other. Every change reads the file again under a
-/// lock of the directory, so several stores, also in several processes, change it in turn.
+/// lock beside it, so several stores, also in several processes, change it in turn.
 #[derive(Debug, Clone)]
 pub struct UndoStore {
     directory: StateDir,
@@ -176,25 +177,6 @@ impl UndoStore {
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         Ok(text)
-    }
-}
-
-/// The right to change the file: a lock of the directory. It is released explicitly, since a child that was forked
-/// meanwhile has a copy of the descriptor.
-struct StoreLock(File);
-
-impl StoreLock {
-    fn acquire(directory: &StateDir) -> io::Result<Self> {
-        let file = File::open(directory.path())?;
-        file.lock()?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for StoreLock {
-    fn drop(&mut self) {
-        // Closing the descriptor unlocks as well.
-        let _ = self.0.unlock();
     }
 }
 
