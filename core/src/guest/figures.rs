@@ -27,6 +27,9 @@ pub struct GuestMemoryFigures {
     /// True if KSM's counters can't be read; then the figures of merging are meaningless.
     #[serde(default)]
     pub is_unknown: bool,
+    /// True if a process hides its count of merged pages: `merged_bytes` is a lower bound.
+    #[serde(skip)]
+    pub is_undercounted: bool,
 }
 
 /// Figures of `/proc/PID/smaps_rollup`. They are expensive: the kernel walks all page tables for them.
@@ -42,13 +45,15 @@ pub struct RollupFigures {
     pub private_bytes: Option<u64>,
     /// This guest's part of the pages that others map too.
     pub shared_bytes: Option<u64>,
+    /// In pages of hugetlbfs, which count in none of the others.
+    pub hugetlb_bytes: Option<u64>,
 }
 
 impl RollupFigures {
     /// Converts the kernel's sums.
     pub fn from_rollup(sums: &SmapsRollup) -> Self {
         let shared = sums.pss.zip(sums.private).map(|(pss, private)| pss.saturating_sub(private));
-        Self { pss_bytes: sums.pss, private_bytes: sums.private, shared_bytes: shared }
+        Self { pss_bytes: sums.pss, private_bytes: sums.private, shared_bytes: shared, hugetlb_bytes: sums.hugetlb }
     }
 
     /// Adds the figures of two processes. One that is not known makes the sum unknown.
@@ -59,6 +64,7 @@ impl RollupFigures {
             pss_bytes: add(self.pss_bytes, other.pss_bytes),
             private_bytes: add(self.private_bytes, other.private_bytes),
             shared_bytes: add(self.shared_bytes, other.shared_bytes),
+            hugetlb_bytes: add(self.hugetlb_bytes, other.hugetlb_bytes),
         }
     }
 }
@@ -67,6 +73,11 @@ impl GuestMemoryFigures {
     /// Returns a figure of merging, if KSM's counters can be read.
     pub fn known<T>(&self, figure: T) -> Option<T> {
         (!self.is_unknown).then_some(figure)
+    }
+
+    /// Returns the merged bytes, if all processes show their counts.
+    pub fn counted_merged_bytes(&self) -> Option<u64> {
+        (!self.is_undercounted).then_some(self.merged_bytes)
     }
 
     /// Adds savings of a process with memory that was counted already.
@@ -85,6 +96,7 @@ impl GuestMemoryFigures {
         self.metadata_bytes = self.metadata_bytes.saturating_add(metadata);
         self.profit_bytes = self.profit_bytes.saturating_add(share.profit_bytes);
         self.is_unknown |= share.is_unknown;
+        self.is_undercounted |= process.ksm.merging_pages.is_none();
     }
 }
 
@@ -108,8 +120,13 @@ mod tests {
 
     #[test]
     fn a_sum_with_an_unknown_part_is_unknown() {
-        let known = RollupFigures { pss_bytes: Some(1), private_bytes: Some(1), shared_bytes: Some(0) };
-        assert_eq!(known.plus(known).pss_bytes, Some(2));
+        let known = RollupFigures {
+            pss_bytes: Some(1),
+            private_bytes: Some(1),
+            shared_bytes: Some(0),
+            hugetlb_bytes: Some(4),
+        };
+        assert_eq!((known.plus(known).pss_bytes, known.plus(known).hugetlb_bytes), (Some(2), Some(8)));
         assert_eq!(known.plus(RollupFigures::default()), RollupFigures::default());
     }
 }

@@ -1,10 +1,11 @@
 //! Grouping of processes into guests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use super::{Guest, ProcessIdentity, RollupFigures};
+use super::{Guest, ProcessIdentity, ProcessPlacement, RollupFigures};
 use crate::account::{self, ProcessShare};
 use crate::sample::{ProcessId, ProcessSample, Sample};
+use crate::units::Bytes;
 
 /// The key of a group of processes that are one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,6 +57,13 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
     });
     let (first, known, _) = parts.first()?;
     let mut guest = of_first(first, *known);
+    // Most guests are one process.
+    if parts.len() > 1 {
+        let placements: BTreeSet<ProcessPlacement> = parts.iter().map(|(_, known, _)| placement(*known)).collect();
+        if placements.len() > 1 {
+            guest.placements = placements.into_iter().collect();
+        }
+    }
     for (process, known, share) in parts {
         guest.processes.push(process.id);
         // A guest is as little to be believed as the least of its processes.
@@ -79,7 +87,21 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
             (a, b) => a.or(b),
         };
     }
+    if let Some(obstacle) = guest.obstacle.as_deref().filter(|_| guest.figures.merged_bytes > 0) {
+        let merged = Bytes::from(guest.figures.merged_bytes);
+        guest.errors.push(format!(
+            "by its command line none of its RAM can merge ({obstacle}), but {merged} of its memory is merged; pruning goes by \
+             its profit"
+        ));
+    }
     Some(guest)
+}
+
+fn placement(known: Option<&ProcessIdentity>) -> ProcessPlacement {
+    ProcessPlacement {
+        cgroup: known.and_then(|known| known.cgroup.clone()),
+        user: known.filter(|known| known.uid.is_some()).and_then(|known| known.user.clone()),
+    }
 }
 
 fn key(
@@ -193,6 +215,17 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_process_that_hides_its_count_leaves_the_guests_merged_memory_unknown() {
+        let web = of_service("web", "web");
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.processes = vec![process(1, 3), process(2, 4)];
+        let counted = |sample: &Sample| group(sample, |_| Some(&web)).0[0].figures.counted_merged_bytes();
+        assert_eq!(counted(&sample), Some(7 * 4096));
+        sample.processes[1].ksm.merging_pages = None;
+        assert_eq!(counted(&sample), None);
+    }
+
+    #[test]
     fn processes_of_a_service_are_one_guest_and_plain_ones_each_their_own() {
         let service = || of_service("postgres", "pg");
         let found = grouped(&[(10, service()), (11, plain("sh")), (12, service()), (13, plain("sh"))]);
@@ -258,6 +291,31 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_guest_has_the_places_of_all_its_processes() {
+        let of = |cgroup: &str, uid| ProcessIdentity {
+            cgroup: Some(cgroup.to_owned()),
+            user: Some("alice".to_owned()),
+            uid,
+            ..of_service("p", "a")
+        };
+        let processes = [5, 6, 7, 8].map(|pid| process(pid, 1)).into();
+        let sample = Sample { page_size: 4096, processes, ..Sample::default() };
+        let known = [of("/a", Some(1)), of("/b", Some(1)), of("/a", Some(1)), of("/a", None)];
+        let (guests, _) = group(&sample, |id| known.get(id.pid as usize - 5));
+        let place = |cgroup: &str, user: Option<&str>| ProcessPlacement {
+            cgroup: Some(cgroup.to_owned()),
+            user: user.map(str::to_owned),
+        };
+        assert_eq!(guests[0].cgroup.as_deref(), Some("/a"));
+        assert_eq!(
+            guests[0].placements,
+            [place("/a", None), place("/a", Some("alice")), place("/b", Some("alice"))]
+        );
+        let (alike, _) = group(&sample, |_| Some(&known[0]));
+        assert_eq!(alike[0].placements, []);
+    }
+
+    #[test]
     fn a_child_of_another_user_is_not_part_of_a_user_mode_linux() {
         let of = |uid, parent| ProcessIdentity { uid: Some(uid), ..uml(parent) };
         assert_eq!(grouped(&[(10, of(1, 1)), (11, of(1, 10)), (12, of(2, 10))]).len(), 2);
@@ -266,6 +324,19 @@ pub(super) mod tests {
     #[test]
     fn parents_in_a_circle_do_not_hang() {
         assert_eq!(grouped(&[(10, uml(11)), (11, uml(10))]).len(), 2);
+    }
+
+    #[test]
+    fn an_obstacle_beside_merged_memory_is_a_contradiction() {
+        let vm = ProcessIdentity { obstacle: Some("shared"), ..plain("vm") };
+        for (merging, expected) in [(0, Some("shared")), (256, None)] {
+            let sample = Sample { page_size: 4096, processes: vec![process(5, merging)], ..Sample::default() };
+            let (guests, _) = group(&sample, |_| Some(&vm));
+            assert_eq!(guests[0].lasting_obstacle(), expected);
+            assert_eq!(guests[0].obstacle.as_deref(), Some("shared"));
+            let has_note = guests[0].errors.iter().any(|error| error.contains("(shared), but 1.00 MiB"));
+            assert_eq!(has_note, merging > 0, "{:?}", guests[0].errors);
+        }
     }
 
     #[test]

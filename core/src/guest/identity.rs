@@ -22,7 +22,7 @@ pub struct ProcessIdentity {
     pub is_verified: bool,
     /// The size of the guest's memory on the command line.
     pub memory_bytes: Option<u64>,
-    /// The whole path of the cgroup.
+    /// The whole path of the cgroup, which rules compare. A user may put any character into it.
     pub cgroup: Option<String>,
     /// The path of the service or container: processes of one path are one guest.
     pub unit: Option<String>,

@@ -8,6 +8,8 @@ mod group;
 mod id;
 mod identity;
 mod kind;
+mod label;
+mod pattern;
 
 pub use efficiency::MergeEfficiency;
 pub use figures::{GuestMemoryFigures, RollupFigures};
@@ -16,10 +18,23 @@ pub use group::group;
 pub use id::{BadGuestId, GuestId};
 pub use identity::ProcessIdentity;
 pub use kind::GuestKind;
+pub use label::{BadLabelRule, GuestLabelRule, assign_labels};
+pub use pattern::{BadGuestPattern, GuestPattern, WrittenPattern};
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::sample::ProcessId;
+
+/// The kernel's word for a process's place: rules may tell processes of one guest apart by it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessPlacement {
+    /// The cgroup, without `/sys/fs/cgroup`.
+    pub cgroup: Option<String>,
+    /// The only user that the process has the rights of.
+    pub user: Option<String>,
+}
 
 /// One guest at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +62,9 @@ pub struct Guest {
     pub memory_bytes: Option<u64>,
     /// The cgroup of its first process, without `/sys/fs/cgroup`.
     pub cgroup: Option<String>,
+    /// The places of its processes, in order and without repetition; empty if all have the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placements: Vec<ProcessPlacement>,
     /// The user of its first process: a name, or a number where the host has no name for it.
     pub user: Option<String>,
     /// The number of the one user that all its processes run as. `None`: several, or a set-user-ID program.
@@ -56,6 +74,9 @@ pub struct Guest {
     pub metadata: Option<String>,
     /// The trust domain that the configuration assigns it to.
     pub domain: Option<String>,
+    /// The labels that the configuration gives it, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// True if any of its memory is mergeable: for a virtual machine with a monitor that tells, its RAM. `None` if this
     /// kernel does not say until ksmd has visited it.
     pub mergeable: Option<bool>,
@@ -64,7 +85,7 @@ pub struct Guest {
     /// True if its RAM is not offered, but some of its memory is all the same: QEMU's firmware and devices.
     #[serde(default)]
     pub has_remaining_mergeable: bool,
-    /// The lasting reason why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
+    /// The reason on its command line why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// The memory that it uses, saves and costs.
     pub figures: GuestMemoryFigures,
@@ -92,10 +113,12 @@ impl Guest {
             program: name.to_owned(),
             memory_bytes: None,
             cgroup: None,
+            placements: Vec::new(),
             user: None,
             uid: None,
             metadata: None,
             domain: None,
+            labels: BTreeMap::new(),
             mergeable: None,
             offered: None,
             has_remaining_mergeable: false,
@@ -110,6 +133,12 @@ impl Guest {
     /// Returns the identity of the guest as long as it lives: its first process.
     pub fn id(&self) -> GuestId {
         GuestId::new(self.processes.first().copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 }))
+    }
+
+    /// Returns the reason why its memory can't merge, unless some of it is merged: the kernel's figure counts more than
+    /// the command line.
+    pub fn lasting_obstacle(&self) -> Option<&str> {
+        self.obstacle.as_deref().filter(|_| self.figures.merged_bytes == 0)
     }
 
     /// Returns its name with its first PID, for messages: names need not be unique.

@@ -31,13 +31,28 @@ impl KeyedLine<'_> {
         super::signed(self.rest).ok_or_else(|| self.malformed("a signed number"))
     }
 
-    /// Parses the value as bytes, from the kernel's `kB` (which are KiB).
+    /// Parses the value as bytes, from the kernel's `kB` (which are KiB). More than a host can have is malformed.
     pub(super) fn kib(&self) -> Result<u64, Malformed> {
         self.rest
             .strip_suffix("kB")
             .and_then(|number| super::unsigned(number.trim_end()))
             .and_then(|kib| kib.checked_mul(1024))
+            .filter(|bytes| *bytes <= super::MOST_BYTES)
             .ok_or_else(|| self.malformed("a number of kB"))
+    }
+
+    /// Parses the value as a number of events. A sum over CPUs that fell below zero is malformed.
+    pub(super) fn events(&self) -> Result<u64, Malformed> {
+        self.at_most(i64::MAX as u64, "a number of events")
+    }
+
+    /// Parses the value as a number of pages. More than a host can have is malformed.
+    pub(super) fn pages(&self) -> Result<u64, Malformed> {
+        self.at_most(super::MOST_PAGES, "a number of pages")
+    }
+
+    fn at_most(&self, most: u64, expected: &'static str) -> Result<u64, Malformed> {
+        super::unsigned(self.rest).filter(|number| *number <= most).ok_or_else(|| self.malformed(expected))
     }
 
     /// Parses the value as the kernel's yes or no.
@@ -49,7 +64,7 @@ impl KeyedLine<'_> {
         }
     }
 
-    fn malformed(&self, expected: &'static str) -> Malformed {
+    pub(super) fn malformed(&self, expected: &'static str) -> Malformed {
         Malformed::new(self.number, expected, self.rest)
     }
 }

@@ -145,6 +145,22 @@ macro_rules! file_source {
     };
 }
 
+/// Parses the text of a file. A number of pages that no host has is malformed.
+fn parse_possible<T: KsmFileType + Copy>(text: &str, unit: FigureUnit, kind: FigureKind) -> Result<T, Malformed> {
+    let value = T::parse(text)?;
+    let pages = match value.value() {
+        KsmValue::Unsigned(pages) => pages,
+        KsmValue::Signed(pages) => u64::try_from(pages).unwrap_or(0),
+        KsmValue::Advisor(_) => 0,
+    };
+    match (unit, kind) {
+        (FigureUnit::Pages, FigureKind::Gauge) if pages > super::MOST_PAGES => {
+            Err(Malformed::new(1, "a number of pages", text))
+        }
+        _ => Ok(value),
+    }
+}
+
 macro_rules! ksm_files {
     ($($name:ident: $type:ty, $unit:ident, $kind:ident, ($major:literal $minor:literal), $help:literal
         $(, in $directory:literal)?;)*) => {
@@ -169,7 +185,9 @@ macro_rules! ksm_files {
             /// Reads and parses every file.
             pub fn read(files: &mut impl KsmFileSource) -> Self {
                 Self {
-                    $($name: files.text(file_source!($name $($directory)?)).and_then(<$type as KsmFileType>::parse),)*
+                    $($name: files.text(file_source!($name $($directory)?)).and_then(|text| {
+                        parse_possible::<$type>(text, FigureUnit::$unit, FigureKind::$kind)
+                    }),)*
                 }
             }
 
@@ -324,10 +342,15 @@ mod tests {
 
     #[test]
     fn tracked_pages_never_overflow() {
-        let ksm = Ksm::read(&mut table([
-            ("pages_shared", "18446744073709551615"),
-            ("pages_sharing", "18446744073709551615"),
-        ]));
+        let most = || Reading::Value(u64::MAX);
+        let ksm = Ksm { pages_shared: most(), pages_sharing: most(), ..Ksm::default() };
         assert_eq!(ksm.tracked_pages(), u64::MAX);
+    }
+
+    #[test]
+    fn pages_that_no_host_has_are_malformed_and_leave_savings_unknown() {
+        let ksm = Ksm::read(&mut table([("pages_sharing", "18446744073709551608"), ("pages_shared", "3")]));
+        assert!(matches!(ksm.pages_sharing, Reading::Malformed(_)) && !ksm.shows_savings());
+        assert_eq!(ksm.pages_shared, Reading::Value(3));
     }
 }

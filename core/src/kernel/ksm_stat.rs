@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::keyed;
 use crate::reading::Malformed;
 
-/// KSM's figures for one process. `None`: this kernel does not show it (the file grew over time).
+/// KSM's figures for one process. `None`: this kernel does not show it (the file grew over time), or the value is
+/// impossible.
 ///
 /// Source: `proc_pid_ksm_stat` in `fs/proc/base.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -27,21 +28,28 @@ pub struct KsmStat {
 }
 
 impl KsmStat {
-    /// Parses the file. It is empty for a task without memory of its own: a kernel thread or a zombie.
+    /// Parses the file, each line by itself: one that is impossible is unknown, and the others keep their meaning. It is
+    /// empty for a task without memory of its own: a kernel thread or a zombie.
     ///
     /// # Errors
-    /// A known key with a value of the wrong kind, or text without any known key.
+    /// Text in which no key has a possible value.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut stat = Self::default();
         for line in keyed::lines(text) {
             match line.key {
-                "ksm_rmap_items" => stat.rmap_items = Some(line.unsigned()?),
+                "ksm_rmap_items" => stat.rmap_items = line.pages().ok(),
                 // Below zero in a child that was forked: see `Ksm::zero_pages`.
-                "ksm_zero_pages" => stat.zero_pages = Some(u64::try_from(line.signed()?).unwrap_or(0)),
-                "ksm_merging_pages" => stat.merging_pages = Some(line.unsigned()?),
-                "ksm_process_profit" => stat.process_profit = Some(line.signed()?),
-                "ksm_merge_any" => stat.merge_any = Some(line.yes()?),
-                "ksm_mergeable" => stat.mergeable = Some(line.yes()?),
+                "ksm_zero_pages" => {
+                    stat.zero_pages = line
+                        .signed()
+                        .ok()
+                        .map(|pages| u64::try_from(pages).unwrap_or(0))
+                        .filter(|pages| *pages <= super::MOST_PAGES)
+                }
+                "ksm_merging_pages" => stat.merging_pages = line.pages().ok(),
+                "ksm_process_profit" => stat.process_profit = line.signed().ok(),
+                "ksm_merge_any" => stat.merge_any = line.yes().ok(),
+                "ksm_mergeable" => stat.mergeable = line.yes().ok(),
                 _ => {}
             }
         }
@@ -99,9 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_names_its_line() {
-        assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_merging_pages -1\n").unwrap_err().line, 2);
+    fn an_impossible_value_is_unknown_and_the_others_count() {
+        let stat = KsmStat::parse("ksm_rmap_items 1\nksm_merging_pages -1\nksm_mergeable: maybe\n").unwrap();
+        assert_eq!(stat, KsmStat { rmap_items: Some(1), ..KsmStat::default() });
+        assert!(KsmStat::parse("ksm_rmap_items 18446744073709551608\n").is_err());
         assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_zero_pages -1\n").unwrap().zero_pages, Some(0));
-        assert_eq!(KsmStat::parse("ksm_mergeable: maybe\n").unwrap_err().expected, "yes or no");
     }
 }

@@ -17,6 +17,8 @@ pub struct ProcessMapping {
     pub is_shared: bool,
     /// True if the process may read or write there. Address space may be reserved without either, in terabytes.
     pub is_accessible: bool,
+    /// True if the process may execute what lies there.
+    pub is_executable: bool,
     /// The mapped file's path, a name in brackets, or nothing.
     pub path: String,
     /// Figures of `smaps`, if that file was read.
@@ -38,7 +40,7 @@ pub struct SmapsFigures {
     pub merged: Option<u64>,
     /// Bytes in swap.
     pub swap: u64,
-    /// The two-letter flags of the mapping (3.8).
+    /// The two-letter flags of the mapping (3.8). Empty where the kernel shows none: each mapping has some.
     pub flags: Vec<[u8; 2]>,
 }
 
@@ -125,7 +127,9 @@ impl ProcessMapping {
             return Err(malformed());
         }
         let is_accessible = permissions.contains(['r', 'w']);
-        Ok(Self { start, end, is_shared: permissions.ends_with('s'), is_accessible, path, figures: None })
+        let is_executable = permissions.contains('x');
+        let is_shared = permissions.ends_with('s');
+        Ok(Self { start, end, is_shared, is_accessible, is_executable, path, figures: None })
     }
 
     /// Returns the reason why none of its pages can be merged, whatever the process requests. Private mappings of files
@@ -148,9 +152,10 @@ impl ProcessMapping {
         }
     }
 
-    /// Returns true if it is marked mergeable; `None` if that is unknown.
+    /// Returns true if it is marked mergeable; `None` if that is unknown, also where the kernel shows no flags.
     pub fn is_mergeable(&self) -> Option<bool> {
-        self.figures.as_ref().map(|figures| figures.flags.contains(b"mg"))
+        let flags = self.figures.as_ref().map(|figures| &figures.flags).filter(|flags| !flags.is_empty())?;
+        Some(flags.contains(b"mg"))
     }
 }
 
@@ -227,7 +232,8 @@ VmFlags: rd mr pf io de dd sd
         let merged = |at: usize| mappings[at].figures.as_ref().unwrap().merged;
         assert_eq!((merged(0), merged(1)), (None, Some(0)));
         assert_eq!(mappings[1].end - mappings[1].start, 1 << 30);
-        assert!(mappings[1].is_accessible);
+        assert!(mappings[1].is_accessible && !mappings[1].is_executable);
+        assert!(ProcessMapping::parse_all("1000-2000 r-xp 0 0:0 0\n").unwrap()[0].is_executable);
         assert!(!ProcessMapping::parse_all("1000-2000 ---p 0 0:0 0\n").unwrap()[0].is_accessible);
     }
 
@@ -238,6 +244,17 @@ VmFlags: rd mr pf io de dd sd
         assert_eq!(mappings.len(), 5);
         assert_eq!(mappings[1].is_mergeable(), None);
         assert_eq!(mappings[4].ineligible(), Some(IneligibleReason::Device));
+    }
+
+    #[test]
+    fn a_mapping_without_flags_may_be_mergeable_or_not() {
+        for flags in ["", "VmFlags:\n", "VmFlags: \n"] {
+            let mappings =
+                ProcessMapping::parse_all(&format!("1000-2000 rw-p 0 0:0 0\nRss: 4 kB\n{flags}")).unwrap();
+            assert_eq!(mappings[0].is_mergeable(), None, "{flags:?}");
+        }
+        let unmarked = ProcessMapping::parse_all("1000-2000 rw-p 0 0:0 0\nVmFlags: rd\n").unwrap();
+        assert_eq!(unmarked[0].is_mergeable(), Some(false));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod ksm_stat;
 mod mappings;
 mod meminfo;
 mod numa_maps;
+mod page_size;
 mod pagemap;
 mod pid_stat;
 mod proc_stat;
@@ -25,7 +26,8 @@ pub use ksm::{AdvisorMode, FIELDS, Ksm, KsmFileSource, KsmValue, RMAP_ITEM_BYTES
 pub use ksm_stat::{KsmStat, merging_pages};
 pub use mappings::{IneligibleReason, ProcessMapping, SmapsFigures};
 pub use meminfo::Meminfo;
-pub use numa_maps::{bound_nodes, nodes};
+pub use numa_maps::{MappingNodes, nodes, number_list, parse_numa_maps};
+pub use page_size::page_size;
 pub use pagemap::{FrameFlags, PageEntry};
 pub use pid_stat::{PidStat, is_asleep};
 pub use proc_stat::CpuTimes;
@@ -36,6 +38,13 @@ pub use smaps_rollup::SmapsRollup;
 pub use vmstat::Vmstat;
 
 use crate::reading::Malformed;
+
+/// The most memory that a host can have, in bytes: no architecture addresses more. A counter that fell below zero shows a
+/// number near 2^64.
+const MOST_BYTES: u64 = 1 << 56;
+
+/// The most pages that a host can have.
+const MOST_PAGES: u64 = MOST_BYTES >> 12;
 
 /// Parses a whole file that holds one unsigned number.
 ///

@@ -15,8 +15,11 @@ pub struct PidStat {
     pub cpu_ticks: u64,
     /// The start of the process, in clock ticks since boot: with the PID this identifies a process for good.
     pub start_ticks: u64,
-    /// Number of resident pages. A merged page counts in full in every process that maps it.
+    /// Number of resident pages. A merged page counts in full in every process that maps it. 0 if the kernel shows an
+    /// impossible number.
     pub rss_pages: u64,
+    /// Bytes of its address space. `None` if that is less than what is resident, which can't be.
+    pub mapped_bytes: Option<u64>,
     /// True for a kernel thread (`PF_KTHREAD`).
     pub is_kernel_thread: bool,
     /// True if it has exited and only waits for its parent (state Z or X): its memory is gone.
@@ -45,18 +48,23 @@ impl PidStat {
         let mut fields = rest.split_ascii_whitespace();
         // Numbered as in proc(5), where the state is field 3.
         let mut next = 3;
-        let mut field = |number: usize| -> Result<u64, Malformed> {
-            let word = fields.nth(number - next).ok_or_else(malformed)?;
+        let mut word = |number: usize| {
+            let word = fields.nth(number - next).ok_or_else(malformed);
             next = number + 1;
-            super::unsigned(word).ok_or_else(malformed)
+            word
         };
+        let mut field = |number| super::unsigned(word(number)?).ok_or_else(malformed);
         let parent = u32::try_from(field(4)?).map_err(|_| malformed())?;
         let flags = field(9)?;
         let minor_faults = field(10)?;
         let user = field(14)?;
         let system = field(15)?;
         let start_ticks = field(22)?;
-        let rss_pages = field(24)?;
+        // A sum over CPUs that fell below zero says nothing of the other fields.
+        let mapped_bytes = super::unsigned(word(23)?).unwrap_or(0);
+        let rss_pages = super::unsigned(word(24)?).filter(|pages| *pages <= super::MOST_PAGES).unwrap_or(0);
+        // No page is smaller than 4 KiB.
+        let least_bytes = rss_pages.saturating_mul(4096);
         Ok(Self {
             comm: comm.to_owned(),
             parent,
@@ -64,6 +72,7 @@ impl PidStat {
             cpu_ticks: user.saturating_add(system),
             start_ticks,
             rss_pages,
+            mapped_bytes: (mapped_bytes >= least_bytes).then_some(mapped_bytes),
             is_kernel_thread: flags & PF_KTHREAD != 0,
             is_zombie,
         })
@@ -89,8 +98,22 @@ mod tests {
         let stat = PidStat::parse(text).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.parent, stat.minor_faults, stat.cpu_ticks), (1, 77, 11));
-        assert_eq!((stat.start_ticks, stat.rss_pages), (900, 33));
+        assert_eq!((stat.start_ticks, stat.rss_pages, stat.mapped_bytes), (900, 33, None));
+        let larger = PidStat::parse(&text.replace(" 1000 33 ", " 999424 33 ")).unwrap();
+        assert_eq!(larger.mapped_bytes, Some(999_424));
         assert!(!stat.is_kernel_thread);
+    }
+
+    #[test]
+    fn impossible_resident_memory_counts_as_none_and_the_other_fields_keep_their_meaning() {
+        for (size, resident) in [("1000", "-5"), ("-1", "18446744073709551615")] {
+            let text = format!("42 (a) S 1 42 42 0 -1 0 77 0 0 0 5 6 0 0 20 0 1 0 900 {size} {resident} 0");
+            assert_eq!(
+                PidStat::parse(&text).map(|stat| (stat.start_ticks, stat.rss_pages)),
+                Ok((900, 0)),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::reading::Malformed;
 pub struct StallTimes {
     /// Per cent of the last 10 s in which work waited.
     pub avg10: f32,
-    /// Microseconds waited since boot.
-    pub total_us: u64,
+    /// Microseconds waited since boot. `None`: the value is impossible, as that of a counter that fell below zero.
+    pub total_us: Option<u64>,
 }
 
 /// Pressure on one resource: the line `some`. No policy needs the line `full` (every task that could run waited).
@@ -43,7 +43,10 @@ fn stall(line: usize, text: &str) -> Result<StallTimes, Malformed> {
                 let percent = value.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
                 avg10 = Some(percent.ok_or_else(malformed)?);
             }
-            "total" => total_us = Some(super::unsigned(value).ok_or_else(malformed)?),
+            "total" => {
+                let total = super::unsigned(value).ok_or_else(malformed)?;
+                total_us = Some(Some(total).filter(|total| *total <= i64::MAX as u64));
+            }
             _ => {}
         }
     }
@@ -62,7 +65,13 @@ mod tests {
         let text = "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let psi = Psi::parse(text).unwrap();
-        assert_eq!(psi.some, StallTimes { avg10: 1.5, total_us: 12_345 });
+        assert_eq!(psi.some, StallTimes { avg10: 1.5, total_us: Some(12_345) });
+    }
+
+    #[test]
+    fn a_total_below_zero_is_unknown_and_the_percentage_counts() {
+        let text = "some avg10=3.10 avg60=0.20 avg300=0.00 total=18446744073709550000\n";
+        assert_eq!(Psi::parse(text).unwrap().some, StallTimes { avg10: 3.1, total_us: None });
     }
 
     #[test]

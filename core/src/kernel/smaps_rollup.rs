@@ -3,7 +3,8 @@
 use super::keyed;
 use crate::reading::Malformed;
 
-/// Bytes of one process's memory by kind. `None`: this kernel does not show it.
+/// Bytes of one process's memory by kind. `None`: this kernel does not show it, or the
+/// value is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SmapsRollup {
     /// Resident, merged pages counted in full.
@@ -20,20 +21,29 @@ pub struct SmapsRollup {
     pub ksm: Option<u64>,
     /// In huge pages, which ksmd splits before it merges.
     pub anon_huge: Option<u64>,
+    /// In pages of hugetlbfs, private and shared. No other figure here counts them.
+    pub hugetlb: Option<u64>,
     /// Bytes in swap.
     pub swap: Option<u64>,
 }
 
 impl SmapsRollup {
-    /// Parses the file; its first line, an address range, has no key of ours.
+    /// Parses the file, each line by itself: one that is impossible is unknown, and the others keep their meaning. The
+    /// first line, an address range, has no key of ours.
     ///
     /// # Errors
-    /// A known key has a value that is no number of kB, or no key is known.
+    /// No key has a possible value.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut sums = Self::default();
+        let (mut private, mut hugetlb) = (KeySum::default(), KeySum::default());
         for line in keyed::lines(text) {
-            if let "Private_Clean" | "Private_Dirty" = line.key {
-                sums.private = Some(sums.private.unwrap_or(0).saturating_add(line.kib()?));
+            let sum = match line.key {
+                "Private_Clean" | "Private_Dirty" => Some(&mut private),
+                "Private_Hugetlb" | "Shared_Hugetlb" => Some(&mut hugetlb),
+                _ => None,
+            };
+            if let Some(sum) = sum {
+                sum.add(line.kib().ok());
                 continue;
             }
             let field = match line.key {
@@ -46,12 +56,33 @@ impl SmapsRollup {
                 "Swap" => &mut sums.swap,
                 _ => continue,
             };
-            *field = Some(line.kib()?);
+            *field = line.kib().ok();
         }
+        (sums.private, sums.hugetlb) = (private.bytes(), hugetlb.bytes());
         if sums == Self::default() {
             return Err(Malformed::new(1, "Rss and the like in kB", text));
         }
         Ok(sums)
+    }
+}
+
+/// The sum of several keys: unknown if one of them is impossible, or if there is none.
+#[derive(Debug, Default)]
+struct KeySum {
+    sum: u64,
+    has_key: bool,
+    is_impossible: bool,
+}
+
+impl KeySum {
+    fn add(&mut self, bytes: Option<u64>) {
+        self.has_key = true;
+        self.is_impossible |= bytes.is_none();
+        self.sum = self.sum.saturating_add(bytes.unwrap_or(0));
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        (self.has_key && !self.is_impossible).then_some(self.sum)
     }
 }
 
@@ -65,6 +96,14 @@ mod tests {
                     Private_Clean:  8 kB\nPrivate_Dirty: 100 kB\n";
         let sums = SmapsRollup::parse(text).unwrap();
         assert_eq!((sums.rss, sums.pss, sums.ksm), (Some(884 * 1024), Some(123 * 1024), Some(4096)));
-        assert_eq!((sums.swap, sums.private), (None, Some(108 * 1024)));
+        assert_eq!((sums.swap, sums.private, sums.hugetlb), (None, Some(108 * 1024), None));
+    }
+
+    #[test]
+    fn pages_of_hugetlbfs_are_summed_and_one_impossible_line_makes_them_unknown() {
+        let text = "Rss: 4 kB\nShared_Hugetlb: 2048 kB\nPrivate_Hugetlb: 4096 kB\n";
+        assert_eq!(SmapsRollup::parse(text).unwrap().hugetlb, Some(6 << 20));
+        let text = "Rss: 4 kB\nShared_Hugetlb: much\nPrivate_Hugetlb: 4096 kB\n";
+        assert_eq!(SmapsRollup::parse(text).unwrap().hugetlb, None);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::keyed;
 use crate::reading::Malformed;
 
-/// Events since boot. `None`: this kernel does not count them.
+/// Events since boot. `None`: this kernel does not count them, or the value is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Vmstat {
     /// Merged pages that were copied on a write (5.19), which measures churn.
@@ -23,10 +23,10 @@ pub struct Vmstat {
 }
 
 impl Vmstat {
-    /// Parses the file.
+    /// Parses the file, each line by itself: one that is impossible is unknown, and the others keep their meaning.
     ///
     /// # Errors
-    /// A known key has a value that is no number, or no key is known.
+    /// No line is a name and a number.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let mut vm = Self::default();
         let mut is_vmstat = false;
@@ -41,7 +41,7 @@ impl Vmstat {
                 "oom_kill" => &mut vm.oom_kill,
                 _ => continue,
             };
-            *field = Some(line.unsigned()?);
+            *field = line.events().ok();
         }
         if !is_vmstat {
             return Err(Malformed::new(1, "lines of a name and a number", text));
@@ -62,5 +62,11 @@ mod tests {
             Vmstat { cow_ksm: Some(32_768), pswpout: Some(5), pgmajfault: Some(7), ..Vmstat::default() }
         );
         assert!(Vmstat::parse("cow_ksm x\n").is_err());
+    }
+
+    #[test]
+    fn a_counter_below_zero_is_unknown_and_the_others_count() {
+        let vm = Vmstat::parse("pswpout 18446744073709551608\npgmajfault x\ncow_ksm 3\n").unwrap();
+        assert_eq!(vm, Vmstat { cow_ksm: Some(3), ..Vmstat::default() });
     }
 }

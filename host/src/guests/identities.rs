@@ -3,7 +3,7 @@
 use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
 
-use super::twins;
+use super::{mapped, twins};
 use crate::hypervisor::{CgroupPath, RecognisedProcess, container, printable, recognise};
 use crate::owner::{OwnershipSnapshot, ProcessOwner};
 use crate::root::Root;
@@ -27,14 +27,20 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &UserNames) -> Option<Reco
         && !is_in_container
         && before.is_roots_program()
         && before == OwnershipSnapshot::at(root, id.pid);
-    let unit = found.identity.unit.clone();
-    if let Some(called) = unit.and_then(|unit| found.hypervisor.called(root, &unit)) {
+    let unit =
+        cgroup.as_ref().and_then(CgroupPath::unit).filter(|unit| found.named_by.as_deref() == Some(unit.path));
+    if let Some(called) = unit.and_then(|unit| unit.hypervisor.called(root, unit.path)) {
         let identity = &mut found.identity;
-        // The kubelet knows the pod, whatever root this process sees.
-        let is_pods = called.manager == container::pods::MANAGER;
+        // The kubelet knows the pod, whatever root this process sees. It knows nothing of the UUID that a process
+        // gives itself by posing as a hypervisor.
+        let is_pods = called.manager == container::pods::MANAGER && identity.unit.is_some();
         identity.is_verified |= is_pods && cgroup.as_ref().is_some_and(|cgroup| cgroup.container().is_some());
-        (identity.name, identity.manager, identity.number) =
-            (printable(&called.name), Some(called.manager), called.number);
+        identity.name = printable(&called.name);
+        (identity.manager, identity.number) = (Some(called.manager), called.number);
+    }
+    if found.hypervisor.is_machine() {
+        let identity = &mut found.identity;
+        identity.obstacle = mapped::obstacle(root, id.pid, identity.memory_bytes, identity.obstacle);
     }
     found.identity.uid = owner.and_then(ProcessOwner::only);
     found.effective_uid = owner.map(ProcessOwner::effective);

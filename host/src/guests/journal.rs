@@ -67,6 +67,14 @@ impl OffList {
         (Self(kept), faults)
     }
 
+    /// Writes the list anew, as into a directory that was removed.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub fn write_anew(&self) -> Result<(), UndoError> {
+        self.0.write_anew()
+    }
+
     /// Returns all guests on the list.
     pub fn guests(&self) -> Vec<SwitchedOff> {
         self.0.entries()

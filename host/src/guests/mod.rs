@@ -5,6 +5,7 @@
 
 mod identities;
 mod journal;
+mod mapped;
 mod memory;
 mod prober;
 mod snapshot;
@@ -26,9 +27,9 @@ pub use self::snapshot::GuestSnapshot;
 use self::snapshot::ProcessCatalog;
 pub use crate::hypervisor::{
     BadUri, GuestTarget, LibvirtError, LibvirtUri, Mconsole, MconsoleError, MonitorError, QmpMonitor, SwitchError,
-    SwitchedBackend,
+    SwitchedBackend, total_memory,
 };
-use crate::hypervisor::{HypervisorReply, ManagerRecord, RecognisedProcess};
+use crate::hypervisor::{CgroupPath, HypervisorReply, ManagerRecord, RecognisedProcess};
 pub use crate::process::{has_ended, is_alive};
 use crate::root::Root;
 use crate::users::UserNames;
@@ -190,8 +191,11 @@ impl GuestTracker {
         }
         let mut known = std::mem::take(&mut self.names.known);
         for process in &sample.processes {
-            let is_same =
-                |known: &Arc<TrackedProcess>| known.is_of(process) && known.has_its_user(&self.root, process.id);
+            let is_same = |known: &Arc<TrackedProcess>| {
+                known.is_of(process)
+                    && known.has_its_user(&self.root, process.id)
+                    && !known.was_moved(&self.root, process.id)
+            };
             let old = known.remove(&process.id).filter(is_same);
             let mut entry = old.unwrap_or_else(|| Arc::new(self.read(process.id, &process.name, sample.at)));
             if entry.lacks_its_record() && entry.record.due <= sample.at {
@@ -266,6 +270,7 @@ impl GuestTracker {
             if question == QueryState::Outdated {
                 return;
             }
+            let answer = answer.within_bounds();
             known.pause = match answer.error {
                 None => ROUND,
                 Some(_) => (known.pause * 2).min(LAST_RETRY),
@@ -284,7 +289,20 @@ impl TrackedProcess {
     /// a new name.
     fn has_its_user(&self, root: &Root, id: ProcessId) -> bool {
         let Some(had) = self.found.as_ref().and_then(|found| found.effective_uid) else { return true };
-        !root.is_host() || fs::metadata(root.path(format!("proc/{}", id.pid))).map_or(true, |now| now.uid() == had)
+        !root.is_host()
+            || match fs::metadata(root.path(format!("proc/{}", id.pid))) {
+                Ok(now) => now.uid() == had,
+                // A process that has ended merges nothing. One that may not be examined may be anyone's.
+                Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+            }
+    }
+
+    /// Returns true if the process was moved to another cgroup, in one hierarchy at least: then another may dispute it.
+    fn was_moved(&self, root: &Root, id: ProcessId) -> bool {
+        let had = self.found.as_ref().and_then(|found| found.cgroup.as_ref());
+        let text = root.text(format!("proc/{}/cgroup", id.pid));
+        let now = text.value().and_then(|text| CgroupPath::parse(text));
+        now.is_some_and(|now| had != Some(&now))
     }
 
     /// Returns true if the process looks like a guest with a manager's record, and none was found so far.

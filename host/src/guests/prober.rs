@@ -1,5 +1,6 @@
 //! Queries guests' hypervisors in worker threads, so that one that hangs delays no other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -34,9 +35,10 @@ impl GuestProber {
     /// Queues a query to a guest's hypervisor. Returns true if it was accepted.
     pub(super) fn queue_query(&mut self, target: GuestTarget) -> bool {
         let (sender, root) = (self.sender.clone(), self.root.clone());
-        let accepted = self.pool.push(target.accountable(), move || {
+        let accepted = self.pool.push(target.account(&root), move || {
+            let reply = take_reply(|| target.query_guest(&root));
             // At the end there is no receiver any more.
-            let _ = sender.send((target.id, target.query_guest(&root)));
+            let _ = sender.send((target.id, reply));
         });
         self.under_way += usize::from(accepted);
         accepted
@@ -57,5 +59,21 @@ impl GuestProber {
         let answer = self.answers.recv_timeout(patience).ok()?;
         self.under_way -= 1;
         Some(answer)
+    }
+}
+
+/// Returns the reply to a query, and an empty one if the query breaks off: its guest would stay under way.
+fn take_reply(query: impl FnOnce() -> HypervisorReply) -> HypervisorReply {
+    catch_unwind(AssertUnwindSafe(query)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_that_breaks_off_has_an_empty_reply() {
+        let reply = take_reply(|| panic!("a fault of the program"));
+        assert!(reply.memory_bytes.is_none() && reply.error.is_none());
     }
 }

@@ -48,6 +48,11 @@ impl GuestSnapshot {
         self.names.known.get(&id).is_none_or(|known| known.has_its_user(root, id))
     }
 
+    /// Returns true if a process was moved to another cgroup since it became known. A call costs some microseconds.
+    pub fn was_moved(&self, root: &Root, id: ProcessId) -> bool {
+        self.names.known.get(&id).is_some_and(|known| known.was_moved(root, id))
+    }
+
     /// Returns true if a guest lacks its manager's record and the next search is imminent: then another sample is due
     /// soon.
     pub fn awaits_a_record(&self) -> bool {

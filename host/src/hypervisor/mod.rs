@@ -3,10 +3,12 @@
 //! `docs/internals/adding-a-hypervisor.md` shows how to add one.
 
 mod cgroup;
+mod escape;
 mod name;
 mod options;
 pub mod qmp;
 mod recognise;
+mod socket_name;
 mod stream;
 mod target;
 
@@ -18,8 +20,10 @@ use ksmith_core::kernel::CommandLine;
 pub use self::cgroup::CgroupPath;
 pub use self::libvirt::{BadUri, LibvirtError, LibvirtUri};
 pub(crate) use self::name::printable;
-pub use self::name::{GuestName, ProgramName, may_be_vm};
-pub use self::qmp::{MemoryBackend, MonitorError, MonitorReply, MonitorSocket, QmpMonitor};
+pub use self::name::{GuestName, MachineSize, ProgramName, may_be_vm};
+pub use self::qmp::{
+    HypervisorReply, MemoryBackend, MonitorError, MonitorReply, MonitorSocket, QmpMonitor, total_memory,
+};
 pub use self::recognise::{RecognisedProcess, recognise};
 pub use self::target::{GuestTarget, SwitchError, SwitchedBackend};
 pub use self::uml::{Mconsole, MconsoleError};
@@ -46,6 +50,8 @@ registry! {
     kvmtool
     stratovirt
     virtualbox
+    libkrun
+    dragonball
     uml
     container
     service
@@ -84,8 +90,8 @@ pub trait Hypervisor: fmt::Debug + Sync {
         None
     }
 
-    /// Returns the guest's name, if a part of a cgroup's path below `parents` is such a guest.
-    fn unit(&self, _part: &str, _parents: &str) -> Option<String> {
+    /// Returns the guest's name, if a part of a cgroup's path between `parents` and the part `next` is such a guest.
+    fn unit(&self, _part: &str, _parents: &str, _next: &str) -> Option<String> {
         None
     }
 
@@ -208,6 +214,8 @@ pub struct ClaimedIdentity {
     pub number: Option<u32>,
     /// Configured memory of the guest.
     pub memory_bytes: Option<u64>,
+    /// Virtual CPUs at its start.
+    pub vcpus: Option<u32>,
     /// The reason in a word why the guest's memory can't merge: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<&'static str>,
     /// True if children of the process belong to the guest, as long as their command lines are alike.
@@ -232,19 +240,6 @@ pub struct ManagerRecord {
     pub uuid: Option<String>,
     /// The inner XML of libvirt's `<metadata>`.
     pub metadata: Option<String>,
-}
-
-/// The reply of a guest's hypervisor.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HypervisorReply {
-    /// Reply of a QMP monitor.
-    pub told: Option<MonitorReply>,
-    /// Memory size as the guest sees it.
-    pub memory_bytes: Option<u64>,
-    /// The guest's name, if only its hypervisor knows it.
-    pub name: Option<String>,
-    /// Error, if there is no reply.
-    pub error: Option<String>,
 }
 
 /// A method to resize a guest's memory.

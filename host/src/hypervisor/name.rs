@@ -15,6 +15,17 @@ pub struct GuestName {
     pub name: String,
     /// True if the program runs a virtual machine.
     pub is_vm: bool,
+    /// The size of that machine.
+    pub size: MachineSize,
+}
+
+/// The size of a virtual machine by its command line, which its own user wrote. `None` where that does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MachineSize {
+    /// Virtual CPUs at the start.
+    pub vcpus: Option<u32>,
+    /// Memory at the start. A balloon may have made it less since.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Characters of a name that are kept: libvirt's longest domain names fit.
@@ -22,6 +33,9 @@ const NAME_MAX: usize = 80;
 
 /// The kernel cuts a process's name to this many bytes.
 const COMM_MAX: usize = 15;
+
+/// Words behind the name of a program that tell a build of it. NixOS adds `-wrapped`.
+const BUILDS: [&str; 8] = ["x86_64", "aarch64", "riscv64", "static", "musl", "debug", "release", "wrapped"];
 
 /// The name of a program, as its command line or the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +47,26 @@ impl ProgramName<'_> {
         self.0 == name || (self.0.len() == COMM_MAX && name.starts_with(self.0))
     }
 
-    /// Returns true if its name has this prefix. NixOS wraps programs: the real one is `.qemu-system-x86_64-wrapped`.
-    pub fn starts_with(self, prefix: &str) -> bool {
-        self.0.strip_prefix('.').unwrap_or(self.0).starts_with(prefix)
+    /// Returns true if it is this program, or a build of it with its version, architecture or linkage in its name:
+    /// `firecracker-v1.7.0-x86_64`, `cloud-hypervisor-static`.
+    pub fn is_release_of(self, name: &str) -> bool {
+        let is_cut = self.0.len() == COMM_MAX;
+        let is_build = |end: &str| {
+            let word = end.strip_prefix(['-', '_', '.']).unwrap_or_default();
+            let is_word =
+                |build: &&str| word.starts_with(*build) || (is_cut && !word.is_empty() && build.starts_with(word));
+            word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()) || BUILDS.iter().any(is_word)
+        };
+        let own = self.0.strip_prefix('.').unwrap_or(self.0);
+        let is_start = is_cut && name.starts_with(own);
+        is_start || own.strip_prefix(name).is_some_and(|end| end.is_empty() || is_build(end))
+    }
+
+    /// Returns true if its name has this prefix, which the kernel may have cut. NixOS wraps programs: the real one is
+    /// `.qemu-system-x86_64-wrapped`.
+    pub fn begins(self, prefix: &str) -> bool {
+        let own = self.0.strip_prefix('.').unwrap_or(self.0);
+        own.starts_with(prefix) || (self.0.len() == COMM_MAX && prefix.starts_with(own))
     }
 }
 
@@ -57,8 +88,9 @@ impl GuestName {
     pub fn from_command_line(comm: &str, line: &CommandLine) -> Self {
         let found = hypervisor(comm, line);
         let is_vm = found.is_some();
-        let own = found.and_then(|(_, looks)| looks.name);
-        Self { name: printable_name(own.as_deref(), comm, line), is_vm }
+        let looks = found.map(|(_, looks)| looks).unwrap_or_default();
+        let size = MachineSize { vcpus: looks.vcpus, memory_bytes: looks.memory_bytes };
+        Self { name: printable_name(looks.name.as_deref(), comm, line), is_vm, size }
     }
 }
 
@@ -85,12 +117,20 @@ mod tests {
 
     fn named(comm: &str, arguments: &[&str]) -> (String, bool) {
         let text: Vec<u8> = arguments.iter().flat_map(|word| word.bytes().chain([0])).collect();
-        let GuestName { name, is_vm } = GuestName::from_command_line(comm, &CommandLine::parse(&text));
+        let GuestName { name, is_vm, .. } = GuestName::from_command_line(comm, &CommandLine::parse(&text));
         (name, is_vm)
     }
 
     fn vm(name: &str) -> (String, bool) {
         (name.to_owned(), true)
+    }
+
+    #[test]
+    fn a_machine_has_the_size_of_its_command_line_and_another_program_has_none() {
+        let size = |text: &[u8]| GuestName::from_command_line("x", &CommandLine::parse(text)).size;
+        let machine = MachineSize { vcpus: Some(3), memory_bytes: Some(1 << 30) };
+        assert_eq!(size(b"/usr/bin/qemu-system-x86_64\0-smp\x003\0-m\x001G"), machine);
+        assert_eq!(size(b"/usr/bin/sleep\0-smp\x003\0-m\x001G"), MachineSize::default());
     }
 
     #[test]
@@ -102,8 +142,15 @@ mod tests {
         assert_eq!(qemu("web,process=qemu:web"), vm("web"));
         assert_eq!(qemu("debug-threads=on,guest=a,,b"), vm("a,b"));
         assert_eq!(qemu("debug-threads=on"), vm("qemu-system-x86"));
+        assert_eq!(named("kvm", &["kvm", "-name", "a", "-m", "1", "-name", "b"]), vm("b"), "the last counts");
         assert_eq!(named("kvm", &["/usr/bin/kvm", "-id", "100", "-name", "db,debug-threads=on"]), vm("db"));
-        assert_eq!(named("qemu-kvm", &["/usr/libexec/qemu-kvm", "--name=x"]), vm("x"));
+        for program in
+            ["/usr/libexec/qemu-kvm", "/usr/bin/qemu-kvm-one", "kvm-spice", "qemu-virtiofs-system-x86_64"]
+        {
+            assert_eq!(named("qemu", &[program, "--name=x"]), vm("x"), "{program}");
+        }
+        assert_eq!(named("qemu", &["/opt/sdk/emulator/qemu-system-x86_64", "-avd", "Pixel_3a"]), vm("Pixel_3a"));
+        assert_eq!(named("qemu-vanilla-sy", &["-name", "x"]), vm("x"));
         assert_eq!(named("qemu-system-x86", &["qemu-system-x86_64", "-name"]), vm("qemu-system-x86"));
     }
 
@@ -114,6 +161,18 @@ mod tests {
         let socket = ["cloud-hypervisor", "--api-socket", "path=/run/ch/web.sock"];
         assert_eq!(named("cloud-hyperviso", &socket), vm("web"));
         assert_eq!(named("cloud-hyperviso", &[]), vm("cloud-hyperviso"));
+        for program in
+            ["firecracker-v1.7.0-x86_64", "firecracker_1.7", ".firecracker-wrapped", "firecracker-static"]
+        {
+            assert_eq!(named("x", &[program, "--id", "f1"]), vm("f1"), "{program}");
+            assert!(may_be_vm(program) && may_be_vm(&program[..program.len().min(15)]), "{program}");
+        }
+        for program in ["firecracker-containerd", "firecracker-ctr", "firecrackers", "firecracker-vsock"] {
+            assert!(!ProgramName(program).is_release_of("firecracker"), "{program}");
+        }
+        for cut in ["cloud-hyperviso", ".cloud-hypervis"] {
+            assert!(ProgramName(cut).is_release_of("cloud-hypervisor"), "{cut}");
+        }
         assert_eq!(named("crosvm", &["crosvm", "run", "--name", "c1"]), vm("c1"));
         assert_eq!(named("lkvm", &["lkvm", "run", "-n", "k1"]), vm("k1"));
     }
@@ -129,7 +188,12 @@ mod tests {
     #[test]
     fn any_other_program_keeps_its_own_name() {
         assert_eq!(named("redis", &["redis", "-name", "guest=x"]), ("redis".to_owned(), false));
-        assert!(!may_be_vm("kvm-nx-lpage-recovery") && !may_be_vm("qemu-img") && !may_be_vm(""));
+        for program in
+            ["kvm-nx-lpage-recovery", "qemu-img", "qemu-ga", "qemu-nbd", "qemu-kvm-init", "qemu-pr-helper", ""]
+        {
+            assert!(!may_be_vm(program), "{program}");
+        }
+        assert!(!may_be_vm("qemu-x86_64") && !may_be_vm("qemu-storage-da"), "no machine runs there");
         assert!(
             may_be_vm("qemu-system-x86")
                 && may_be_vm(".qemu-system-x8")

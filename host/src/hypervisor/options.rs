@@ -1,5 +1,7 @@
 //! Parsers of option forms that hypervisors' command lines share.
 
+use ksmith_core::kernel::CommandLine;
+
 /// The unit of sizes that are written without one.
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -18,9 +20,29 @@ pub(super) fn field<'a>(options: &'a str, key: &str) -> Option<&'a str> {
     options.split(',').find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
 }
 
+/// Returns all values of an option that takes several: `--option a b`, `--option=a`.
+pub(super) fn values<'a>(line: &'a CommandLine, option: &'a str) -> impl Iterator<Item = &'a str> {
+    let arguments = line.arguments();
+    arguments.iter().enumerate().flat_map(move |(index, argument)| {
+        let rest = argument.strip_prefix(option);
+        let inline = rest.and_then(|rest| rest.strip_prefix('='));
+        let behind = if rest == Some("") { arguments.get(index + 1..) } else { None };
+        let behind = behind.unwrap_or_default().iter().take_while(|next| !next.starts_with('-'));
+        inline.into_iter().chain(behind.map(String::as_str))
+    })
+}
+
 /// Returns the part before the first comma.
 pub(super) fn first(options: &str) -> &str {
     options.split_once(',').map_or(options, |(first, _)| first)
+}
+
+/// Returns true if a path is that of hugetlbfs by its usual mount points: `/dev/hugepages`, `/mnt/huge`,
+/// `/var/lib/hugetlbfs`. A guest's own name may stand further down.
+pub(super) fn is_huge_path(path: &str) -> bool {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    parts.by_ref().take(2).any(|part| part.starts_with("huge"))
+        || parts.next().is_some_and(|part| part == "hugetlbfs" || part == "hugepages")
 }
 
 /// Parses the memory in `-m SIZE,…` or `-m size=SIZE,…`. A plain number counts in MiB.
@@ -68,6 +90,17 @@ mod tests {
             ("99999999999999T", MIB, None),
         ] {
             assert_eq!(size(text, unit), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mount_point_of_huge_pages_is_known_and_a_guest_called_so_is_not() {
+        for path in ["/dev/hugepages", "/dev/hugepages1G/vm", "/mnt/huge", "/hugepages/vm", "/var/lib/hugetlbfs/x"]
+        {
+            assert!(is_huge_path(path), "{path}");
+        }
+        for path in ["/var/lib/libvirt/qemu/ram/3-hugepages/pc.ram", "/srv/vm/huge/ram", "/dev/shm/x", ""] {
+            assert!(!is_huge_path(path), "{path}");
         }
     }
 

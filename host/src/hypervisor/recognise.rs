@@ -14,6 +14,10 @@ pub struct RecognisedProcess {
     pub identity: ProcessIdentity,
     /// Kind of the guest.
     pub hypervisor: &'static dyn Hypervisor,
+    /// Its cgroup at the time of recognition.
+    pub cgroup: Option<CgroupPath>,
+    /// Path of the service or container whose name it has, if any.
+    pub named_by: Option<String>,
     /// The monitors of the guest.
     pub monitors: Vec<MonitorSocket>,
     /// Effective user at the time of recognition. A process that has another one since must be recognised anew.
@@ -33,9 +37,18 @@ pub fn recognise(
     let program = if line.program().is_empty() { comm } else { line.program() };
     let own = |looks: &ClaimedIdentity| printable_name(looks.name.as_deref(), comm, line);
     let found = name::hypervisor(comm, line);
-    let mut is_verified = false;
-    let (name, hypervisor, looks, unit) = match (found, cgroup.and_then(CgroupPath::unit)) {
-        (Some((hypervisor, looks)), _) => (own(&looks), hypervisor, looks, None),
+    let (mut is_verified, mut named_by) = (false, None);
+    let unit = cgroup.and_then(CgroupPath::unit);
+    let container = unit.clone().filter(|unit| unit.hypervisor.is_container());
+    let (name, hypervisor, looks, unit) = match (found, unit) {
+        (Some((hypervisor, mut looks)), _) => {
+            // libvirt gives a machine's name to some hypervisors by their API alone, and to its scope.
+            looks.name = looks.name.or_else(|| cgroup.and_then(CgroupPath::machine_name));
+            let container = container.filter(|_| looks.name.is_none());
+            looks.name = looks.name.or_else(|| container.as_ref().map(|unit| unit.name.clone()));
+            named_by = container.map(|unit| unit.path.to_owned());
+            (own(&looks), hypervisor, looks, None)
+        }
         (None, Some(CgroupUnit { hypervisor, name, path, is_of_system })) => {
             is_verified = is_of_system;
             (printable(&name), hypervisor, ClaimedIdentity::default(), Some(path.to_owned()))
@@ -45,6 +58,7 @@ pub fn recognise(
         }
     };
     let has_own_word = unit.is_none();
+    let named_by = unit.clone().or(named_by);
     let identity = ProcessIdentity {
         name,
         kind: hypervisor.kind(),
@@ -54,7 +68,7 @@ pub fn recognise(
         uuid: looks.uuid,
         is_verified,
         memory_bytes: looks.memory_bytes,
-        cgroup: cgroup.map(|cgroup| shown(&cgroup.0)),
+        cgroup: cgroup.map(|cgroup| cgroup.path().to_owned()),
         unit,
         user,
         uid: None,
@@ -66,15 +80,12 @@ pub fn recognise(
     RecognisedProcess {
         identity,
         hypervisor,
+        cgroup: cgroup.cloned(),
+        named_by,
         monitors: hypervisor.monitors(line),
         effective_uid: None,
         has_own_word,
     }
-}
-
-/// Makes a path printable: a cgroup may have any name.
-fn shown(path: &str) -> String {
-    path.split('/').map(printable).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -83,7 +94,7 @@ mod tests {
 
     fn identity(comm: &str, arguments: &str, cgroup: Option<&str>) -> ProcessIdentity {
         let line = CommandLine::parse(arguments.replace(' ', "\0").as_bytes());
-        let cgroup = cgroup.map(|path| CgroupPath(path.to_owned()));
+        let cgroup = cgroup.map(CgroupPath::new);
         recognise(comm, &line, cgroup.as_ref(), 1, Some("root".to_owned())).identity
     }
 
@@ -110,6 +121,15 @@ mod tests {
             ("kvm -m size=262144k,slots=16", mib(256)),
             ("kvm", mib(128)),
             ("kvm -m many", None),
+            ("kvm -m 64 -m 96", mib(96)),
+            ("kvm -m 64 -m slots=2,maxmem=8G", mib(64)),
+            ("kvm -readconfig /run/vm/qemu.conf", None),
+            ("kvm -readconfig /run/vm/qemu.conf -m 64", mib(64)),
+            ("qemu-system-x86_64 -avd Pixel_3a", None),
+            ("qemu-system-x86_64 -machine q35", mib(128)),
+            ("qemu-system-riscv64 -machine virt", None),
+            ("kvm -machine memory-backend=m -object memory-backend-ram,id=m,size=1G", mib(1024)),
+            ("kvm -machine memory-backend=m", None),
             ("linux mem=256M umid=u", mib(256)),
             ("linux umid=u", None),
             ("cloud-hypervisor --memory size=1G,mergeable=on", mib(1024)),
@@ -127,6 +147,8 @@ mod tests {
         let uuid = "0e8de4a1-1111-2222-3333-444455556666";
         for (line, expected) in [
             (format!("kvm -uuid {uuid}"), Some(uuid)),
+            (format!("kvm -uuid {} -uuid {uuid}", uuid.replace('0', "1")), Some(uuid)),
+            (format!("kvm -smbios type=0,vendor=v -smbios type=1,uuid={uuid}"), Some(uuid)),
             (format!("cloud-hypervisor --platform uuid={uuid}"), Some(uuid)),
             (format!("linux umid=u -uuid {uuid}"), None),
         ] {
@@ -150,7 +172,14 @@ mod tests {
     #[test]
     fn names_of_cgroups_can_not_move_the_cursor() {
         let odd = identity("p", "p", Some("/a\x1b[2J/x\\x1b[2J.service"));
-        assert_eq!((odd.name.as_str(), odd.cgroup.as_deref()), ("x[2J", Some("/a[2J/x\\x1b[2J.service")));
+        assert_eq!(odd.name, "x[2J");
+    }
+
+    #[test]
+    fn rules_see_the_whole_path_of_a_cgroup() {
+        let path =
+            format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{}.scope", "0123456789abcdef".repeat(4));
+        assert_eq!(identity("p", "p", Some(&path)).cgroup, Some(path));
     }
 
     #[test]

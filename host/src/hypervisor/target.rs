@@ -129,16 +129,15 @@ impl GuestTarget {
                 let why = self.hypervisor.permanently(self, on);
                 Err(SwitchError::NoSwitch { name: self.name.clone(), why })
             }
+            Err(MonitorError::Impossible(why)) => Err(SwitchError::NoSwitch { name: self.name.clone(), why }),
             Err(source) => Err(SwitchError::Monitor { name: self.name.clone(), source }),
         }
     }
 
-    /// Returns the account of queries to this guest: that of its user, unless the guest is verified.
-    pub fn accountable(&self) -> RequestAccount {
-        match self.identity.is_verified {
-            true => RequestAccount::Host,
-            false => RequestAccount::User(self.identity.uid),
-        }
+    /// Returns the account of requests to this guest.
+    pub fn account(&self, root: &Root) -> RequestAccount {
+        let GuestTarget { id, identity, .. } = self;
+        RequestAccount::of_guest(root, id.pid(), identity.uid, identity.is_verified)
     }
 
     /// Returns true if the guest may be queried periodically.

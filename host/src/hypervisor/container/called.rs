@@ -3,29 +3,24 @@
 use serde_json::Value;
 
 use super::super::ManagerName;
+use super::forms::{container_id, short};
 use super::pods::{MANAGER, container_in, pod_of};
-use super::{ID, ID_PREFIXES, is_id, short};
 use crate::root::Root;
 
 /// Returns the name of the container with this cgroup path, if a manager has a file about it.
 pub(super) fn called(root: &Root, path: &str) -> Option<ManagerName> {
     let part = path.rsplit('/').next()?;
     let called = |name: String, manager| Some(ManagerName { name, manager, number: None });
-    let Some(id) = id(part) else { return of_lxc(root, part) };
+    let id = container_id(part);
     if let Some(pod) = pod_of(root, path) {
-        let container = container_in(root, &pod, id).unwrap_or_else(|| short(id));
+        let container = id.and_then(|id| container_in(root, &pod, id)).unwrap_or_else(|| short(id.unwrap_or(part)));
         return called(format!("{}/{}/{container}", pod.namespace, pod.name), MANAGER);
     }
+    let Some(id) = id else { return of_lxc(root, part) };
     if path.contains("libpod") {
         return called(of_podman(root, id)?, "podman");
     }
     called(of_docker(root, id)?, "docker")
-}
-
-fn id(part: &str) -> Option<&str> {
-    let scope = || ID_PREFIXES.iter().find_map(|prefix| part.strip_suffix(".scope")?.strip_prefix(prefix));
-    let libpod = || part.strip_prefix("libpod-");
-    Some(part).filter(|part| is_id(part)).or_else(scope).or_else(libpod).filter(|id| id.len() == ID)
 }
 
 /// Returns the name in the list of root's Podman containers. Source: containers/storage, `containers.go`.

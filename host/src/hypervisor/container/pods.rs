@@ -1,7 +1,8 @@
 //! The pods of Kubernetes, from the kubelet's files on its node, without its API.
 //!
 //! The cgroup of a container names its pod's UID: `…/kubepods-burstable-pod0d8f3d1e_….slice/cri-containerd-ID.scope`
-//! with systemd's driver, `/kubepods/burstable/pod0d8f3d1e-…/ID` with the other. `/var/log/pods` has a directory
+//! with systemd's driver, `/kubepods/burstable/pod0d8f3d1e-…/ID` with the other. The kubelet's option `--cgroup-root`
+//! puts a prefix before a slice's name. `/var/log/pods` has a directory
 //! `NAMESPACE_POD_UID` for each pod, and `/var/log/containers` a link `POD_NAMESPACE_CONTAINER-ID.log` for each
 //! container. Both belong to root. The UID of a static pod has no dashes.
 //!
@@ -31,8 +32,8 @@ const MOST_ENTRIES: usize = 100_000;
 /// such pod.
 pub(in crate::hypervisor) fn pod_of(root: &Root, path: &str) -> Option<PodName> {
     let mut parts = path.rsplit('/');
-    parts.next()?;
-    let uid = uid(parts.next()?)?;
+    let last = parts.next()?;
+    let uid = uid(slice_of(last).or_else(|| parts.next())?)?;
     names(root, "var/log/pods", |entry| {
         let rest = entry.strip_suffix(uid.as_str())?.strip_suffix('_')?;
         // Neither a namespace nor a pod may have `_` in its name.
@@ -50,10 +51,22 @@ pub(super) fn container_in(root: &Root, pod: &PodName, id: &str) -> Option<Strin
     })
 }
 
+/// Returns the slice in a part `SLICE:PREFIX:ID`.
+pub(super) fn slice_of(part: &str) -> Option<&str> {
+    let mut fields = part.split(':');
+    let slice = fields.next().filter(|slice| slice.ends_with(".slice"))?;
+    (fields.count() == 2).then_some(slice)
+}
+
+/// Returns true if this part of a path is the cgroup of a pod.
+pub(super) fn is_pod(part: &str) -> bool {
+    uid(part).is_some()
+}
+
 /// Extracts the UID from the name of a pod's cgroup.
 fn uid(part: &str) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
-    let uid = name.strip_prefix("pod").or_else(|| Some(name.strip_prefix("kubepods-")?.rsplit_once("pod")?.1))?;
+    let uid = name.strip_prefix("pod").or_else(|| Some(name.rsplit_once("-pod")?.1))?;
     // systemd has a meaning of its own for dashes.
     let uid = if name == part { uid.to_owned() } else { uid.replace('_', "-") };
     let digits = uid.bytes().filter(|&byte| byte != b'-');
@@ -101,7 +114,9 @@ mod tests {
         let slice = UID.replace('-', "_");
         assert_eq!(pod("/kubepods/burstable/podUID/ID"), web);
         assert_eq!(pod("/kubepods/podUID/ID"), web);
-        for class in ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod"] {
+        for class in
+            ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod", "kubelet-kubepods-burstable-pod"]
+        {
             assert_eq!(
                 pod(&format!("/kubepods.slice/{class}{slice}.slice/cri-containerd-ID.scope")),
                 web,
@@ -109,6 +124,9 @@ mod tests {
             );
             // As a container with a cgroup namespace of its own sees it.
             assert_eq!(pod(&format!("/../../{class}{slice}.slice/crio-ID.scope")), web, "{class}");
+        }
+        for runtime in ["", "/system.slice/containerd.service", "/system.slice/k3s.service"] {
+            assert_eq!(pod(&format!("{runtime}/kubepods-burstable-pod{slice}.slice:cri-containerd:ID")), web);
         }
         let stat = pod("/kubepods/burstable/pod0123456789abcdef0123456789abcdef/ID").unwrap();
         assert_eq!(stat, ("kube-system".to_owned(), "etcd-n1".to_owned()));

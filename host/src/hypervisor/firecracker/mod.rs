@@ -3,6 +3,7 @@
 use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
+use super::socket_name::name_from_socket;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
@@ -18,10 +19,14 @@ impl Hypervisor for Firecracker {
     }
 
     fn is_program(&self, program: ProgramName<'_>) -> bool {
-        program.is("firecracker")
+        program.is_release_of("firecracker")
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
-        Some(ClaimedIdentity { name: line.option("--id").map(str::to_owned), ..ClaimedIdentity::default() })
+        let from_socket = || line.option("--api-sock").and_then(name_from_socket);
+        Some(ClaimedIdentity {
+            name: line.option("--id").map(str::to_owned).or_else(from_socket),
+            ..ClaimedIdentity::default()
+        })
     }
 }

@@ -98,7 +98,7 @@ mod tests {
 
     fn found(line: &str) -> RecognisedProcess {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let cgroup = CgroupPath(path());
+        let cgroup = CgroupPath::new(path());
         recognise("qemu-kvm", &CommandLine::parse(words.join("\0").as_bytes()), Some(&cgroup), 1, None)
     }
 

@@ -16,7 +16,8 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::LibvirtUri;
 use crate::hypervisor::ManagerRecord;
-use crate::hypervisor::cgroup::{CgroupPath, unescape};
+use crate::hypervisor::cgroup::CgroupPath;
+use crate::hypervisor::escape::unescape;
 use crate::root::Root;
 
 /// The largest accepted status file, in bytes; usual ones have some ten kilobytes.
@@ -60,8 +61,8 @@ fn is_locked_by(file: impl AsFd, pid: u32) -> bool {
 /// Returns true if a process is in the scope of the domain with this number: systemd makes it for libvirt, at the top.
 fn is_in_machine(root: &Root, driver: &str, id: &str, pid: u32) -> bool {
     let text = root.text(format!("proc/{pid}/cgroup"));
-    let Some(CgroupPath(path)) = text.value().and_then(|text| CgroupPath::parse(text)) else { return false };
-    let scope = path.strip_prefix("/machine.slice/").and_then(|rest| rest.split('/').next());
+    let Some(cgroup) = text.value().and_then(|text| CgroupPath::parse(text)) else { return false };
+    let scope = cgroup.path().strip_prefix("/machine.slice/").and_then(|rest| rest.split('/').next());
     scope.map(unescape).is_some_and(|scope| scope.starts_with(&format!("machine-{driver}-{id}-")))
 }
 

@@ -75,7 +75,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target))
+        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
     }
 
     /// Tries the guest's own socket first, since libvirt marks a guest as tainted that was queried through it.
@@ -114,7 +114,10 @@ impl Hypervisor for Libvirt {
 
     fn make_permanent(&self, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {
         let Some(uuid) = &target.managed_uuid else { return Ok(None) };
-        Ok(Some(define(&target.libvirt, uuid, on, dry_run)?))
+        match define(&target.libvirt, uuid, on, dry_run) {
+            Err(why @ LibvirtError::Transient) => Err(MonitorError::Impossible(why.to_string())),
+            defined => Ok(Some(defined?)),
+        }
     }
 
     fn resize(&self) -> ResizeMethod {
@@ -126,6 +129,9 @@ impl Hypervisor for Libvirt {
 fn define(uri: &LibvirtUri, uuid: &str, on: bool, dry_run: bool) -> Result<bool, LibvirtError> {
     let mut libvirt = Connection::connect(uri)?;
     let domain = libvirt.domain(uuid)?;
+    if !libvirt.is_persistent(&domain)? {
+        return Err(LibvirtError::Transient);
+    }
     let definition = libvirt.definition(&domain)?;
     match sharing::with_sharing(&definition, on)? {
         Some(_) if dry_run => Ok(true),
@@ -157,6 +163,11 @@ pub enum LibvirtError {
     /// It refuses, with its own message.
     #[error("libvirt refuses: {0}")]
     Refused(String),
+    /// No definition of the domain is kept by libvirt.
+    #[error(
+        "this domain is transient, and libvirt forgets it when it ends: write <nosharepages/> where it is started from"
+    )]
+    Transient,
     /// Its reply is malformed.
     #[error("libvirt's answer makes no sense: {0}")]
     Garbage(String),

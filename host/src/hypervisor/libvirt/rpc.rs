@@ -20,6 +20,7 @@ const CONNECT_OPEN: u32 = 1;
 const DOMAIN_DEFINE_XML: u32 = 11;
 const DOMAIN_GET_XML_DESC: u32 = 14;
 const DOMAIN_LOOKUP_BY_UUID: u32 = 24;
+const DOMAIN_IS_PERSISTENT: u32 = 151;
 const AUTH_LIST: u32 = 66;
 const QEMU_MONITOR_COMMAND: u32 = 1;
 
@@ -120,6 +121,12 @@ impl LibvirtConnection {
         let arguments = domain.write().string(line).number(0);
         let answer = self.call(QEMU, QEMU_MONITOR_COMMAND, arguments, patience)?;
         Ok(XdrDecoder(&answer).string()?)
+    }
+
+    /// Returns true if libvirt keeps a definition of the domain when it ends.
+    pub(in crate::hypervisor) fn is_persistent(&mut self, domain: &RemoteDomain) -> Result<bool, LibvirtError> {
+        let answer = self.call(REMOTE, DOMAIN_IS_PERSISTENT, domain.write(), PATIENCE)?;
+        Ok(XdrDecoder(&answer).number()? != 0)
     }
 
     /// Returns the persistent definition.
@@ -243,6 +250,21 @@ mod tests {
         let error = libvirt.domain("00000000-1111-2222-3333-444444444444").unwrap_err();
         assert_eq!(error.to_string(), "libvirt refuses: Domain not found");
         assert!(libvirt.domain("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_transient_domain_is_not_defined() {
+        let (_directory, uri) = daemon(|stream| {
+            serve(stream, |procedure| match procedure {
+                66 => (0, XdrEncoder::default().number(1).number(0)),
+                1 => (0, XdrEncoder::default()),
+                24 => (0, XdrEncoder::default().string("web").fixed(&[7; 16]).number(3)),
+                151 => (0, XdrEncoder::default().number(0)),
+                other => panic!("procedure {other} is called"),
+            });
+        });
+        let defined = super::super::define(&uri, "00000000-1111-2222-3333-444444444444", false, false);
+        assert!(matches!(defined, Err(LibvirtError::Transient)), "{defined:?}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Hypervisor for Proxmox {
     }
 
     fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target))
+        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
     }
 
     fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
@@ -160,6 +160,8 @@ mod tests {
         let of_other = off.replace("8006.qmp", "1.qmp");
         assert!(why(&of_other).unwrap().ends_with("start it with -machine mem-merge=on"));
         assert_eq!(why(&format!("{off} -M mem-merge=on")), None);
+        let object = "kvm -object memory-backend-ram,id=m,merge=off -machine memory-backend=m";
+        assert!(why(object).unwrap().ends_with("start it without that"));
         assert_eq!(crate::hypervisor::kept_out("sh", &CommandLine::parse(b"sh\0-M\0mem-merge=off")), None);
     }
 

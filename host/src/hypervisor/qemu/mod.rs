@@ -3,12 +3,17 @@
 mod monitors;
 mod name;
 mod obstacle;
+mod options;
+mod smp;
 
 use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub(super) use self::monitors::monitors;
-use super::options::{MIB, field, memory_in_mib, uuid_text};
+use self::obstacle::has_merge_off;
+pub(super) use self::obstacle::obstacle;
+use self::options::{QemuOptions, values};
+use super::options::{MIB, field, size, uuid_text};
 use super::{
     ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, MonitorError, MonitorSocket, ProgramName,
     QmpMonitor, ResizeMethod, SwitchedBackend, qmp,
@@ -25,6 +30,10 @@ pub(super) struct Qemu;
 /// The kind of QEMU's guests, whatever manages them.
 pub(super) const KIND: GuestKind = GuestKind::new("qemu");
 
+/// Memory of a PC without the option `-m`, and the programs that run one.
+const DEFAULT_MEMORY: u64 = 128 * MIB;
+const DEFAULT_PROGRAMS: [&str; 4] = ["kvm", "qemu-kvm", "qemu-system-x86_64", "qemu-system-i386"];
+
 impl Hypervisor for Qemu {
     fn kind(&self) -> GuestKind {
         KIND
@@ -39,7 +48,9 @@ impl Hypervisor for Qemu {
     }
 
     fn kept_out(&self, line: &CommandLine) -> Option<String> {
-        is_kept_out(line).then(|| format!("{KEPT_OUT}; start it with -machine mem-merge=on"))
+        let of_machine = is_kept_out(line).then(|| format!("{KEPT_OUT}; start it with -machine mem-merge=on"));
+        let of_objects = || has_merge_off(line).then(|| format!("{OBJECTS_OFF}; start it without that"));
+        of_machine.or_else(of_objects)
     }
 
     fn monitors(&self, line: &CommandLine) -> Vec<MonitorSocket> {
@@ -51,7 +62,7 @@ impl Hypervisor for Qemu {
     }
 
     fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target))
+        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
     }
 
     fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
@@ -77,38 +88,63 @@ impl Hypervisor for Qemu {
     }
 }
 
+/// Names that distributions and platforms give to QEMU: the third is OpenNebula's link to it, the last two Ubuntu's.
+const PROGRAMS: [&str; 5] = ["kvm", "qemu-kvm", "qemu-kvm-one", "kvm-spice", "qemu-kvm-spice"];
+
+/// Beginnings of QEMU's names, whose ends are architectures. All but the first are builds for Kata Containers.
+const BEGINNINGS: [&str; 4] =
+    ["qemu-system-", "qemu-virtiofs-system-", "qemu-vanilla-system-", "qemu-lite-system-"];
+
 pub(super) fn is_program(program: ProgramName<'_>) -> bool {
-    program.starts_with("qemu-system-") || program.is("qemu-kvm") || program.is("kvm")
+    PROGRAMS.iter().any(|name| program.is(name)) || BEGINNINGS.iter().any(|beginning| program.begins(beginning))
 }
 
-/// Parses the description of the guest on QEMU's command line.
+/// Parses the description of the guest on QEMU's command line. Of several options of one name the last counts.
 pub(super) fn looks(line: &CommandLine) -> ClaimedIdentity {
-    let either = |one: &str| line.option(one).or_else(|| line.option(&format!("-{one}")));
+    let last = |name: &str| values(line, &[name]).last();
+    let smbios_uuid = || values(line, &["smbios"]).filter_map(smbios_uuid).last();
     ClaimedIdentity {
-        name: either("-name").and_then(name::name),
-        uuid: either("-uuid").and_then(uuid_text).or_else(|| either("-smbios").and_then(smbios_uuid)),
+        // Android's emulator has an option of its own.
+        name: last("name").and_then(name::name).or_else(|| last("avd").map(str::to_owned)),
+        uuid: last("uuid").and_then(uuid_text).or_else(smbios_uuid),
         number: None,
-        // QEMU's own default is 128 MiB.
-        memory_bytes: either("-m").map_or(Some(128 * MIB), memory_in_mib),
-        obstacle: obstacle::obstacle(line),
+        memory_bytes: memory_bytes(line),
+        vcpus: smp::vcpus(line),
+        obstacle: obstacle(line),
         includes_children: false,
     }
+}
+
+/// Returns the guest's memory at its start; `None` where the command line leaves it open. Source: QEMU,
+/// `system/vl.c` (`parse_memory_options`) and `hw/core/machine.c`.
+fn memory_bytes(line: &CommandLine) -> Option<u64> {
+    // Each `-m` sets what it has: the size may be in an earlier one than the slots.
+    if let Some(text) = QemuOptions::merged(line, &["m"], "size").get("size") {
+        return size(text, MIB);
+    }
+    let machine = QemuOptions::merged(line, &["machine", "M"], "type");
+    if let Some(id) = machine.get("memory-backend") {
+        let objects = values(line, &["object"]).map(|text| QemuOptions::parse(text, "qom-type"));
+        return objects
+            .filter(|object| object.get("id") == Some(id))
+            .last()
+            .and_then(|it| size(it.get("size")?, 1));
+    }
+    // The default is the machine's, and a file may have options: one of QEMU's, or that of a device of Android.
+    let is_in_file = values(line, &["readconfig", "avd"]).next().is_some();
+    let is_known = DEFAULT_PROGRAMS.contains(&line.program()) && !is_in_file;
+    is_known.then_some(DEFAULT_MEMORY)
 }
 
 /// The sentence for a guest that [`is_kept_out`].
 pub(super) const KEPT_OUT: &str = "QEMU was started with -machine mem-merge=off";
 
+/// The sentence for a guest whose memory [`has_merge_off`].
+const OBJECTS_OFF: &str = "QEMU was started with merge=off for the objects that are its memory";
+
 /// Returns true if QEMU offers no memory of the guest to KSM.
 pub(super) fn is_kept_out(line: &CommandLine) -> bool {
-    let arguments = line.arguments();
-    let options = arguments.iter().zip(arguments.iter().skip(1));
-    let is_off = |value: &str| ["off", "no", "n", "false"].map(Some).contains(&field(value, "mem-merge"));
-    // QEMU merges several `-machine` into one, in which the last value counts.
-    let set = |(option, value): (&String, &String)| {
-        let is_machine = ["machine", "M"].contains(&option.trim_start_matches('-')) && option.starts_with('-');
-        (is_machine && field(value, "mem-merge").is_some()).then(|| is_off(value))
-    };
-    options.filter_map(set).next_back().unwrap_or(false)
+    QemuOptions::merged(line, &["machine", "M"], "type").switch("mem-merge") == Some(false)
 }
 
 /// Parses the UUID in `-smbios type=1,uuid=UUID`, which QEMU uses as that of the guest.

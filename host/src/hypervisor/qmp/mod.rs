@@ -1,6 +1,7 @@
 //! The QEMU Machine Protocol, and ksmith's queries over it. QEMU speaks it, and hypervisors that follow QEMU.
 
 mod place;
+mod reply;
 mod socket;
 
 use std::io;
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use self::place::{MonitorSocket, connect};
-use super::HypervisorReply;
+pub use self::reply::HypervisorReply;
 
 /// Deadline of a query; QEMU answers within a millisecond unless its main loop is busy.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
@@ -76,6 +77,9 @@ pub enum MonitorError {
     /// The manager that holds the monitor can't be reached, or refuses.
     #[error(transparent)]
     Manager(Box<dyn std::error::Error + Send + Sync>),
+    /// The manager can't do it for this guest, with the reason.
+    #[error("{0}")]
+    Impossible(String),
     /// The guest has no monitor.
     #[error(
         "it has no monitor that can be asked. A QEMU has one when started with -qmp unix:PATH,server=on,wait=off or \
@@ -121,13 +125,31 @@ pub struct MonitorReply {
     pub backends: Vec<MemoryBackend>,
 }
 
-/// Queries a monitor, if there is one. A guest without a monitor gives an empty reply and no error.
-pub(super) fn answer(monitor: Result<Box<dyn QmpMonitor>, MonitorError>) -> HypervisorReply {
-    match monitor.and_then(|mut monitor| query_monitor(monitor.as_mut())) {
-        Ok(told) => HypervisorReply { told: Some(told), ..HypervisorReply::default() },
+/// Queries a monitor, if there is one, also for the memory if that is not `known`. A guest without a monitor gives an
+/// empty reply and no error.
+pub(super) fn answer(monitor: Result<Box<dyn QmpMonitor>, MonitorError>, known: Option<u64>) -> HypervisorReply {
+    let query = |mut monitor: Box<dyn QmpMonitor>| {
+        let told = query_monitor(monitor.as_mut())?;
+        Ok((told, known.or_else(|| query_memory(monitor.as_mut()))))
+    };
+    match monitor.and_then(query) {
+        Ok((told, memory_bytes)) => {
+            HypervisorReply { told: Some(told), memory_bytes, ..HypervisorReply::default() }
+        }
         Err(MonitorError::NoMonitor) => HypervisorReply::default(),
         Err(error) => HypervisorReply { error: Some(error.to_string()), ..HypervisorReply::default() },
     }
+}
+
+/// Queries the size of the guest's memory; `None` before QEMU 2.11, and from hypervisors that only follow QEMU.
+fn query_memory(monitor: &mut dyn QmpMonitor) -> Option<u64> {
+    total_memory(&monitor.execute("query-memory-size-summary", json!({}), PATIENCE).ok()?)
+}
+
+/// Returns the memory of a guest by the reply to `query-memory-size-summary`, in bytes; `None` if it has none.
+pub fn total_memory(reply: &Value) -> Option<u64> {
+    let bytes = |key: &str| reply.get(key).and_then(Value::as_u64);
+    bytes("base-memory")?.checked_add(bytes("plugged-memory").unwrap_or(0))
 }
 
 /// Queries name, UUID, status and memory backends.
@@ -165,3 +187,6 @@ pub(super) fn set_default(monitor: &mut dyn QmpMonitor, on: bool) {
     let arguments = json!({ "path": "/machine", "property": "mem-merge", "value": on });
     let _ = monitor.execute("qom-set", arguments, PATIENCE);
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
-use super::options::{MIB, first, memory_in_mib, uuid_text};
-use super::{ClaimedIdentity, Hypervisor, ProgramName};
+use super::options::{MIB, field, first, memory_in_mib, uuid_text, values};
+use super::{ClaimedIdentity, Hypervisor, ProgramName, qemu};
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: StratoVirt = StratoVirt;
@@ -19,7 +19,7 @@ impl Hypervisor for StratoVirt {
     }
 
     fn is_program(&self, program: ProgramName<'_>) -> bool {
-        program.is("stratovirt")
+        program.is_release_of("stratovirt")
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
@@ -27,30 +27,18 @@ impl Hypervisor for StratoVirt {
             name: line.option("-name").map(|options| first(options).to_owned()),
             number: None,
             uuid: line.option("-uuid").and_then(uuid_text),
+            vcpus: None,
             // StratoVirt's own default is 256 MiB.
             memory_bytes: line.option("-m").map_or(Some(256 * MIB), memory_in_mib),
-            obstacle: obstacle(line),
+            obstacle: qemu::obstacle(line).or_else(|| is_shared(line).then_some("shared")),
             includes_children: false,
         })
     }
 }
 
-/// Returns the reason why the guest's memory can't merge: a device of the host pins it, or its mapping is one that KSM
-/// skips.
-fn obstacle(line: &CommandLine) -> Option<&'static str> {
-    let has = |name: &str, part: &str| {
-        let arguments = line.arguments();
-        arguments.iter().zip(arguments.iter().skip(1)).any(|(option, value)| option == name && value.contains(part))
-    };
-    if has("-device", "vfio-pci") {
-        Some("vfio")
-    } else if has("-mem-path", "hugepages") {
-        Some("hugepages")
-    } else if has("-machine", "mem-share=on") {
-        Some("shared")
-    } else {
-        None
-    }
+/// Returns true if the guest's memory is a shared mapping.
+fn is_shared(line: &CommandLine) -> bool {
+    values(line, "-machine").filter_map(|options| field(options, "mem-share")).last() == Some("on")
 }
 
 #[cfg(test)]

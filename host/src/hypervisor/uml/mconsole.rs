@@ -224,6 +224,8 @@ pub(super) fn parse(reply: &[u8]) -> Option<(bool, bool, String)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn reply(failed: u32, more: u32, text: &str) -> Vec<u8> {
@@ -272,6 +274,38 @@ mod tests {
         assert!(endless.send_command("x").is_err());
         assert!(error(vec![]).contains("fails"), "the directory is gone");
         assert!(endless.send_command(&"x".repeat(600)).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn whatever_a_console_says_there_is_a_reply_or_an_error_within_bounds(
+            parts in prop::collection::vec(
+                (prop::option::of((0_u32..2, 0_u32..2, any::<u32>())), prop::collection::vec(any::<u8>(), 0..512)),
+                1..80,
+            ),
+        ) {
+            let mut datagrams: Vec<Vec<u8>> = parts
+                .iter()
+                .map(|(head, text)| {
+                    let numbers = head.map(|(failed, more, length)| [failed, more, length]);
+                    let head = numbers.iter().flatten().flat_map(|number| number.to_ne_bytes());
+                    head.chain(text.iter().copied()).collect()
+                })
+                .collect();
+            // Without an end the console would be waited for.
+            datagrams.push(reply(0, 0, ""));
+            let (_directory, console) = console(datagrams);
+            match console.memory_bytes() {
+                Ok(_) => {}
+                Err(MconsoleError::Refused { why, .. }) => prop_assert!(why.len() <= MOST_REPLIES * REPLY * 3),
+                // The last of these on a host that is slow.
+                Err(MconsoleError::Socket { source, .. }) => {
+                    prop_assert!(matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut));
+                }
+            }
+        }
     }
 
     /// Adds a file with this text to a tree, or a socket if there is no text.

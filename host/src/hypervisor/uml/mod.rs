@@ -37,6 +37,7 @@ impl Hypervisor for Uml {
             name: line.option("umid").map(str::to_owned),
             number: None,
             uuid: None,
+            vcpus: None,
             memory_bytes: line.option("mem").and_then(|text| size(text, 1)),
             // Its RAM is a shared mapping of a file.
             obstacle: Some("shared"),

@@ -33,6 +33,7 @@ impl Hypervisor for VirtualBox {
             number: None,
             uuid,
             memory_bytes: None,
+            vcpus: None,
             // The kernel module allocates the guest's memory and maps it as device memory, which KSM passes over.
             obstacle: Some("device"),
             includes_children: false,

@@ -159,3 +159,66 @@ fn a_machine_of_kubevirt_is_verified_by_the_kubelet() {
         assert!(refused.contains("node without KSM"), "{refused}");
     }
 }
+
+#[test]
+fn a_microvm_without_a_name_has_that_of_its_container() {
+    let id = "0123456789abcdef".repeat(4);
+    let tree = tree(&[(10, "[libcrun:krun] sleep", &format!("/machine.slice/libpod-{id}.scope/container"))]);
+    let storage = tree.path().join("var/lib/containers/storage/overlay-containers");
+    fs::create_dir_all(&storage).unwrap();
+    fs::write(storage.join("containers.json"), format!(r#"[{{"id":"{id}","names":["web"]}}]"#)).unwrap();
+    let list = GuestTracker::new(Root::at(tree.path()), LibvirtUri::default()).list(&sample(&[(10, "libkrun VM")]));
+    let guest = &list.guests[0];
+    assert_eq!(
+        (guest.name.as_str(), guest.kind.word(), guest.manager.as_deref()),
+        ("web", "libkrun", Some("podman"))
+    );
+    assert!(!guest.is_verified, "the process chose its kind itself");
+}
+
+#[test]
+fn a_pod_vouches_for_no_uuid_on_a_command_line() {
+    let (id, uid) = ("0123456789abcdef".repeat(4), "0d8f3d1e-3c4b-4c1e-9a52-6a1d0e5b7f10");
+    let victim = "00000000-1111-2222-3333-444444444444";
+    let group = format!("/kubepods/burstable/pod{uid}/{id}");
+    let tree = tree(&[(10, &format!("qemu-system-x86_64 -uuid {victim}"), &group), (11, "nginx", &group)]);
+    fs::create_dir_all(tree.path().join(format!("var/log/pods/shop_web-0_{uid}"))).unwrap();
+    let mut guests = GuestTracker::new(Root::at(tree.path()), LibvirtUri::default());
+    let list = guests.list(&sample(&[(10, "qemu-system-x86"), (11, "nginx")])).guests;
+    let found: Vec<_> = list.iter().map(|guest| (guest.uuid.as_deref(), guest.is_verified)).collect();
+    assert_eq!(found, [(Some(victim), false), (None, true)], "{list:?}");
+}
+
+#[test]
+fn a_process_that_is_moved_to_another_cgroup_is_seen_to_move() {
+    let tree = tree(&[(10, "a", "/system.slice/one.service"), (11, "b", "/system.slice/one.service")]);
+    let root = Root::at(tree.path());
+    let mut guests = GuestTracker::new(root.clone(), LibvirtUri::default());
+    let sample = sample(&[(10, "a"), (11, "b")]);
+    let before = guests.snapshot(&sample);
+    assert!(sample.processes.iter().all(|process| !before.was_moved(&root, process.id)));
+    fs::write(tree.path().join("proc/11/cgroup"), "0::/system.slice/two.service\n").unwrap();
+    let moved: Vec<bool> = sample.processes.iter().map(|process| before.was_moved(&root, process.id)).collect();
+    assert_eq!(moved, [false, true]);
+    let names = |list: GuestList| list.guests.into_iter().map(|guest| guest.name).collect::<Vec<_>>();
+    assert_eq!(names(before.list), ["one"]);
+    assert_eq!(names(guests.list(&sample)), ["one", "two"]);
+}
+
+#[test]
+fn a_process_that_moves_in_one_hierarchy_is_seen_to_move() {
+    let tree = tree(&[(10, "a", "/"), (11, "b", "/")]);
+    let put = |pid: u32, memory: &str, systemd: &str| {
+        let text = format!("4:memory:{memory}\n1:name=systemd:{systemd}\n");
+        fs::write(tree.path().join(format!("proc/{pid}/cgroup")), text).unwrap();
+    };
+    let (service, long) = ("/system.slice/newd.service", format!("/system.slice/{}.service", "x".repeat(100)));
+    put(10, service, service);
+    put(11, &long, &long);
+    let root = Root::at(tree.path());
+    let sample = sample(&[(10, "a"), (11, "b")]);
+    let before = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&sample);
+    put(10, "/newd/tenant1", service);
+    put(11, &long.replace(".service", "y.service"), &long.replace(".service", "y.service"));
+    assert!(sample.processes.iter().all(|process| before.was_moved(&root, process.id)));
+}
