@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{HandOver, OtherController};
+use super::{HandOver, LineEdit, OtherController};
 
 /// The state of a service at boot, as systemd has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,8 @@ pub struct FoundController {
     pub profile: Option<TunedProfile>,
     /// Its services on this host.
     pub states: Vec<ServiceState>,
+    /// Files that are read at boot and have lines that write to KSM.
+    pub files: Vec<String>,
     /// True if something that is neither process nor service is switched on: the kernel's own.
     pub is_on: bool,
 }
@@ -119,7 +121,7 @@ impl FoundController {
 
     /// Returns true if it starts at boot.
     pub fn starts_at_boot(&self) -> bool {
-        self.states.iter().any(|state| state.at_boot == BootState::Enabled)
+        !self.files.is_empty() || self.states.iter().any(|state| state.at_boot == BootState::Enabled)
     }
 
     /// Returns true if it writes to KSM now or after the next boot.
@@ -136,6 +138,7 @@ impl FoundController {
         match self.controller.hand_over {
             HandOver::Nothing => Vec::new(),
             HandOver::Commands { over, .. } => over.iter().map(ToString::to_string).collect(),
+            HandOver::Lines => self.edits(LineEdit::CommentOut),
             HandOver::Services => vec![format!("systemctl disable --now {}", to_stop())],
             HandOver::Masks { .. } => vec![format!("systemctl mask --now {}", to_stop())],
             HandOver::Profile { .. } => self.profile.as_ref().map(TunedProfile::commands_over).unwrap_or_default(),
@@ -148,6 +151,7 @@ impl FoundController {
         match self.controller.hand_over {
             HandOver::Nothing => Vec::new(),
             HandOver::Commands { back, .. } => back.iter().map(ToString::to_string).collect(),
+            HandOver::Lines => self.edits(LineEdit::CommentBack),
             HandOver::Profile { .. } => self.profile.as_ref().map(TunedProfile::commands_back).unwrap_or_default(),
             HandOver::Services if self.states.is_empty() => {
                 vec![format!("systemctl enable --now {}", list(self.controller.services.iter().copied()))]
@@ -167,6 +171,11 @@ impl FoundController {
         }
     }
 
+    /// Returns a command of sed for each file.
+    fn edits(&self, edit: LineEdit) -> Vec<String> {
+        self.files.iter().map(|file| edit.command(file)).collect()
+    }
+
     /// Returns a command of systemctl for those services that are meant; `None` if there are none.
     fn command(&self, verb: &str, is_meant: impl Fn(&ServiceState) -> bool) -> Option<String> {
         let services: Vec<&str> =
@@ -181,14 +190,14 @@ impl FoundController {
             HandOver::Profile { note } => {
                 self.profile.as_ref().is_none_or(|p| p.replacement().is_none()).then_some(note)
             }
-            HandOver::Services | HandOver::Nothing => None,
+            HandOver::Services | HandOver::Lines | HandOver::Nothing => None,
         }
     }
 
     /// Returns true if `ksmith setup` hands over from it.
     pub fn is_handed_over_by_setup(&self) -> bool {
         match self.controller.hand_over {
-            HandOver::Services | HandOver::Masks { .. } => true,
+            HandOver::Services | HandOver::Masks { .. } | HandOver::Lines => true,
             // tuned-adm asks the running daemon.
             HandOver::Profile { .. } => {
                 self.runs() && self.profile.as_ref().is_some_and(|profile| profile.replacement().is_some())
@@ -217,6 +226,9 @@ impl fmt::Display for FoundController {
         if !self.pids.is_empty() {
             let pids: Vec<String> = self.pids.iter().map(ToString::to_string).collect();
             write!(f, " (pid {})", pids.join(", "))?;
+        }
+        if !self.files.is_empty() {
+            write!(f, " by {}", self.files.join(", "))?;
         }
         match &self.profile {
             Some(profile) => write!(f, " with the profile {}, which sets KSM", profile.names()),

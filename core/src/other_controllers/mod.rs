@@ -3,9 +3,11 @@
 //! `ksmith doctor`, `ksmith setup` and the daemon's refusal use this table. A new controller is a new row.
 
 mod found;
+mod line_edit;
 mod table;
 
 pub use found::{BootState, FoundController, ReplacementProfile, ServiceState, TunedProfile};
+pub use line_edit::LineEdit;
 pub use table::OTHER_CONTROLLERS;
 
 /// One kind of controller.
@@ -62,6 +64,8 @@ pub enum HandOver {
         /// A note for a person where no such profile can be made.
         note: &'static str,
     },
+    /// The lines of its files that write to KSM become comments. `ksmith setup` does it.
+    Lines,
     /// A person does it by these commands.
     Commands {
         /// To hand over to ksmith.
@@ -81,6 +85,14 @@ pub mod name {
     pub const TUNED: &str = "tuned";
     /// The kernel's own advisor.
     pub const ADVISOR: &str = "the kernel's advisor";
+    /// Files of systemd-tmpfiles.
+    pub const TMPFILES: &str = "systemd-tmpfiles";
+    /// Files of the package sysfsutils.
+    pub const SYSFS: &str = "sysfsutils";
+    /// Scripts that the host runs at boot.
+    pub const BOOT_SCRIPTS: &str = "a boot script";
+    /// A unit of the administrator's that writes to KSM.
+    pub const OTHER_UNITS: &str = "a unit of this host";
     /// The UKSM patch of the kernel.
     pub const UKSM: &str = "UKSM";
 }

@@ -2,6 +2,19 @@
 
 use super::{ControllerConflict, HandOver, OtherController, name};
 
+/// The common part of rows for files that are read once at boot, without a program or a service of their own.
+const AT_BOOT: OtherController = OtherController {
+    name: "",
+    does: "",
+    settings: &["run"],
+    programs: &[],
+    services: &[],
+    package: None,
+    conflict: ControllerConflict::AtStart,
+    can_be_paused: false,
+    hand_over: HandOver::Lines,
+};
+
 /// The table of all controllers. Where two rows fit, the first one counts.
 pub const OTHER_CONTROLLERS: &[OtherController] = &[
     OtherController {
@@ -36,6 +49,82 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         conflict: ControllerConflict::AtStart,
         can_be_paused: false,
         hand_over: HandOver::Services,
+    },
+    OtherController {
+        name: "qemu-kvm.service",
+        does: "Ubuntu's QEMU switches KSM on at boot and when it is upgraded, unless the host is a guest itself, as \
+               /etc/default/qemu-kvm says (KSM_ENABLED=AUTO)",
+        settings: &["run", "sleep_millisecs"],
+        programs: &[],
+        services: &["qemu-kvm.service"],
+        package: None,
+        conflict: ControllerConflict::AtStart,
+        can_be_paused: false,
+        hand_over: HandOver::Services,
+    },
+    OtherController {
+        name: "enable-ksm.service",
+        does: "NixOS switches KSM on when it starts, at boot and after a rebuild (hardware.ksm.enable)",
+        settings: &["run", "sleep_millisecs"],
+        programs: &[],
+        services: &["enable-ksm.service"],
+        package: None,
+        conflict: ControllerConflict::AtStart,
+        can_be_paused: false,
+        hand_over: HandOver::Commands {
+            over: &["nixos-rebuild switch"],
+            back: &["nixos-rebuild switch"],
+            note: "with hardware.ksm.enable = false in the configuration, and true to hand back",
+        },
+    },
+    OtherController {
+        name: name::TMPFILES,
+        does: "it writes the lines of these files at boot, and when a package with such files is installed",
+        hand_over: HandOver::Lines,
+        ..AT_BOOT
+    },
+    OtherController {
+        name: name::SYSFS,
+        does: "it writes the lines of these files when it starts, at boot",
+        hand_over: HandOver::Lines,
+        ..AT_BOOT
+    },
+    OtherController {
+        name: name::BOOT_SCRIPTS,
+        does: "a script, a table of cron, a rule of udev or a drop-in of a unit writes to KSM at boot, or when its event comes",
+        hand_over: HandOver::Commands {
+            over: &["editor FILE"],
+            back: &["editor FILE"],
+            note: "put a # before the lines that write to KSM, and take it away to hand back",
+        },
+        ..AT_BOOT
+    },
+    OtherController {
+        name: name::OTHER_UNITS,
+        does: "a unit of systemd that is enabled here, or started by a timer, has a command or a script that writes to KSM",
+        hand_over: HandOver::Commands {
+            over: &["systemctl disable --now UNIT"],
+            back: &["systemctl enable --now UNIT"],
+            note: "UNIT is the name of the file",
+        },
+        ..AT_BOOT
+    },
+    OtherController {
+        name: "harvester-node-manager",
+        does: "Harvester's node manager compares used with free memory and scans faster or slower, on nodes whose \
+               ksmtuned object says run",
+        settings: &["run", "pages_to_scan", "sleep_millisecs", "merge_across_nodes"],
+        programs: &["harvester-node-manager", "node-manager"],
+        services: &[],
+        package: None,
+        conflict: ControllerConflict::Possible,
+        // Kubernetes would start it again.
+        can_be_paused: false,
+        hand_over: HandOver::Commands {
+            over: &["kubectl patch ksmtuned NODE --type=merge -p '{\"spec\":{\"run\":\"stop\"}}'"],
+            back: &["kubectl patch ksmtuned NODE --type=merge -p '{\"spec\":{\"run\":\"run\"}}'"],
+            note: "NODE is the name of this node; with stop, Harvester's default, it leaves KSM alone",
+        },
     },
     OtherController {
         name: "momd",

@@ -7,6 +7,7 @@ fn found(name: &str, states: &[(&'static str, bool, BootState)]) -> FoundControl
         pids: Vec::new(),
         profile: None,
         states: states.iter().map(state).collect(),
+        files: Vec::new(),
         is_on: false,
     }
 }
@@ -26,7 +27,11 @@ const OPTIONS: [(&str, &str); 3] = [("sysfs", "/a"), ("sysfs", "/b"), ("vm", "c"
 #[test]
 fn each_row_says_what_it_does_and_how_it_hands_over_both_ways() {
     for row in OTHER_CONTROLLERS {
-        let found = FoundController { profile: Some(profile(&["mine"], &OPTIONS)), ..found(row.name, &[]) };
+        let found = FoundController {
+            profile: Some(profile(&["mine"], &OPTIONS)),
+            files: vec!["/etc/tmpfiles.d/ksm.conf".into()],
+            ..found(row.name, &[])
+        };
         let is_nothing = row.hand_over == HandOver::Nothing;
         assert!(row.does.len() > 40, "{}", row.name);
         assert_eq!(found.commands_over().is_empty(), is_nothing, "{}", row.name);

@@ -3,6 +3,7 @@
 //!
 //! Only reads files: the processes, systemd's directories and tuned's profiles.
 
+mod boot_files;
 mod processes;
 mod services;
 mod survey;

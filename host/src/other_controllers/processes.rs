@@ -53,6 +53,7 @@ impl ControllerProcess {
             pids: vec![self.id.pid],
             profile: self.profile.clone(),
             states: Vec::new(),
+            files: Vec::new(),
             is_on: false,
         }
     }

@@ -4,7 +4,7 @@ use ksmith_core::kernel::number;
 use ksmith_core::other_controllers::{FoundController, OTHER_CONTROLLERS, OtherController, name};
 
 use super::processes::{ControllerProcess, find};
-use super::{is_installed, services, tuned};
+use super::{boot_files, is_installed, services, tuned};
 use crate::root::Root;
 
 /// Returns each controller that runs here, starts at boot or is installed as a service, in the order of the table.
@@ -34,10 +34,11 @@ fn found_by(root: &Root, row: &'static OtherController, holders: &[ControllerPro
         controller: row,
         pids: own.iter().map(|holder| holder.id.pid).collect(),
         profile,
+        files: boot_files::of(root, row),
         is_on: is_on(root, row),
         states,
     };
-    (found.runs() || !found.states.is_empty()).then_some(found)
+    (found.runs() || !found.states.is_empty() || !found.files.is_empty()).then_some(found)
 }
 
 /// Returns true if a controller inside the kernel is switched on.
@@ -101,6 +102,97 @@ mod tests {
         assert!(found[0].matters() && !found[1].matters());
         put(tree.path(), "usr/share/doc/ksm-control-daemon/copyright", "");
         assert_eq!(names(tree.path()), ["ksmtuned of Proxmox VE", "ksm.service"]);
+    }
+
+    #[test]
+    fn whatever_writes_to_ksm_at_boot_is_found_and_what_does_not_is_not() {
+        let tree = tempfile::tempdir().unwrap();
+        let tree = tree.path();
+        put(
+            tree,
+            "usr/lib/systemd/system/qemu-kvm.service",
+            "[Service]\nExecStart=/usr/share/qemu/init/qemu-kvm-init start\n",
+        );
+        let wants = "etc/systemd/system/multi-user.target.wants";
+        link(tree, &format!("{wants}/qemu-kvm.service"), "/usr/lib/systemd/system/qemu-kvm.service");
+        put(
+            tree,
+            "etc/tmpfiles.d/ksm.conf",
+            "# w /sys/kernel/mm/ksm/run - - - - 0\nw /sys/kernel/mm/ksm/run - - - - 1\n",
+        );
+        put(tree, "usr/lib/tmpfiles.d/tmp.conf", "q /tmp 1777 root root 10d\nd /srv/sys/kernel/mm/ksm 0755\n");
+        put(tree, "etc/sysfs.conf", "; kernel/mm/ksm/run = 1\n");
+        put(tree, "etc/sysfs.d/ksm.conf", "kernel/mm/ksm/run = 1\nmode kernel/mm/ksm/run = 0600\n");
+        put(tree, "etc/rc.local", "#!/bin/sh\necho 1 > /sys/kernel/mm/ksm/run\n");
+        put(
+            tree,
+            "etc/systemd/system/mine.service",
+            "[Service]\nExecStart=sh -c 'echo 1 > /sys/kernel/mm/ksm/run'\n",
+        );
+        put(
+            tree,
+            "etc/systemd/system/off.service",
+            "[Service]\nExecStart=sh -c 'echo 1 > /sys/kernel/mm/ksm/run'\n",
+        );
+        link(tree, &format!("{wants}/mine.service"), "../mine.service");
+        let found = survey(&Root::at(tree));
+        let seen: Vec<_> = found.iter().map(|found| (found.controller.name, found.files.join(" "))).collect();
+        assert_eq!(
+            seen,
+            [
+                ("qemu-kvm.service", String::new()),
+                (name::TMPFILES, "/etc/tmpfiles.d/ksm.conf".to_owned()),
+                (name::SYSFS, "/etc/sysfs.d/ksm.conf".to_owned()),
+                (name::BOOT_SCRIPTS, "/etc/rc.local".to_owned()),
+                (name::OTHER_UNITS, "/etc/systemd/system/mine.service".to_owned()),
+            ]
+        );
+        assert!(found.iter().all(|found| found.matters() && !found.runs()));
+    }
+
+    #[test]
+    fn commands_that_write_to_ksm_when_an_event_comes_are_found_and_those_that_read_are_not() {
+        let tree = tempfile::tempdir().unwrap();
+        let tree = tree.path();
+        let wants = "etc/systemd/system/multi-user.target.wants";
+        for (path, text) in [
+            ("etc/crontab", "@reboot root echo 1 > /sys/kernel/mm/ksm/run\n"),
+            ("etc/cron.d/watch", "* * * * * root cat /sys/kernel/mm/ksm/pages_sharing >> /var/log/ksm\n"),
+            ("etc/cron.d/write", "@reboot root echo 1 | tee -a \"/sys/kernel/mm/ksm/run\"\n"),
+            ("var/spool/cron/crontabs/root", "#@reboot echo 1 >/sys/kernel/mm/ksm/run\n"),
+            ("etc/udev/rules.d/99-ksm.rules", "RUN+=\"/bin/sh -c 'echo 1 >/sys/kernel/mm/ksm/run'\"\n"),
+            ("etc/libvirt/hooks/qemu", "#!/bin/sh\necho 1 > '/sys/kernel/mm/ksm/run'\n"),
+            ("boot/config/go", "#!/bin/bash\necho 1 > /sys/kernel/mm/ksm/run\n"),
+            ("usr/local/sbin/ksm-on", "#!/bin/sh\necho 1 > /sys/kernel/mm/ksm/run\n"),
+            ("usr/local/sbin/ksm-read", "#!/bin/sh\ncat /sys/kernel/mm/ksm/run\n"),
+            ("etc/systemd/system/on.service", "[Service]\nExecStart=-/bin/sh /usr/local/sbin/ksm-on start\n"),
+            ("etc/systemd/system/read.service", "[Service]\nExecStart=/usr/local/sbin/ksm-read\n"),
+            ("etc/systemd/system/later.service", "[Service]\nExecStart=sh -c 'echo 1 >/sys/kernel/mm/ksm/run'\n"),
+            ("etc/systemd/system/check.service", "[Service]\nExecCondition=test -e /sys/kernel/mm/ksm/run\n"),
+            ("etc/systemd/system/vms.service.d/ksm.conf", "[Service]\nExecStartPre=/usr/local/sbin/ksm-on\n"),
+            ("etc/systemd/system/off.service.d/ksm.conf", "[Service]\nExecStartPre=/usr/local/sbin/ksm-on\n"),
+        ] {
+            put(tree, path, text);
+        }
+        for unit in ["on.service", "read.service", "check.service", "vms.service", "later.timer"] {
+            link(tree, &format!("{wants}/{unit}"), &format!("../{unit}"));
+        }
+        let found = survey(&Root::at(tree));
+        let seen: Vec<_> = found.iter().map(|found| (found.controller.name, found.files.join(" "))).collect();
+        let scripts = "/boot/config/go /etc/crontab /etc/libvirt/hooks/qemu /etc/cron.d/write \
+                       /etc/udev/rules.d/99-ksm.rules /etc/systemd/system/vms.service.d/ksm.conf";
+        let units = "/etc/systemd/system/later.service /etc/systemd/system/on.service";
+        assert_eq!(seen, [(name::BOOT_SCRIPTS, scripts.to_owned()), (name::OTHER_UNITS, units.to_owned())]);
+    }
+
+    #[test]
+    fn a_file_of_tmpfiles_that_is_overridden_does_not_count() {
+        let tree = tempfile::tempdir().unwrap();
+        let line = "w! /sys/kernel/mm/ksm/run - - - - 1\n";
+        put(tree.path(), "usr/lib/tmpfiles.d/ksm.conf", line);
+        assert_eq!(names(tree.path()), [name::TMPFILES]);
+        link(tree.path(), "etc/tmpfiles.d/ksm.conf", "/dev/null");
+        assert!(names(tree.path()).is_empty());
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! Files that are read at boot, or at a later event, and write to KSM: those of systemd-tmpfiles and sysfsutils, scripts,
+//! cron's tables, udev's rules, and units.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ksmith_core::other_controllers::{BootState, OTHER_CONTROLLERS, OtherController, name};
+
+use crate::root::Root;
+use crate::systemd;
+
+/// Directories of systemd-tmpfiles, in its order of precedence: of files with one name the first counts (tmpfiles.d(5)).
+const TMPFILES: [&str; 4] = ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/local/lib/tmpfiles.d", "usr/lib/tmpfiles.d"];
+
+/// Directories of units that an administrator or a package wrote.
+const UNITS: [&str; 4] =
+    ["etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
+
+/// Scripts that are run at boot. The last one is Unraid's.
+const SCRIPTS: [&str; 7] = [
+    "etc/rc.local",
+    "etc/rc.d/rc.local",
+    "etc/rc.d/boot.local",
+    "etc/init.d/boot.local",
+    "etc/init.d/ksm",
+    "etc/conf.d/local.start",
+    "boot/config/go",
+];
+
+/// Files with commands for events: cron's tables, interfaces that come up, and guests that libvirt starts. They may
+/// well read KSM's files alone.
+const COMMANDS: [&str; 6] = [
+    "etc/crontab",
+    "var/spool/cron/crontabs/root",
+    "var/spool/cron/root",
+    "etc/network/interfaces",
+    "etc/libvirt/hooks/qemu",
+    "etc/libvirt/hooks/daemon",
+];
+
+/// Directories of such files.
+const COMMAND_DIRECTORIES: [&str; 5] =
+    ["etc/cron.d", "etc/cron.hourly", "etc/cron.daily", "etc/network/interfaces.d", "etc/libvirt/hooks/qemu.d"];
+
+/// Directories of udev's rules, in its order of precedence.
+const UDEV: [&str; 5] = [
+    "etc/udev/rules.d",
+    "run/udev/rules.d",
+    "usr/local/lib/udev/rules.d",
+    "usr/lib/udev/rules.d",
+    "lib/udev/rules.d",
+];
+
+/// KSM's directory, as these files name it.
+const KSM: &str = "kernel/mm/ksm/";
+
+/// The longest script that a unit starts and that is read, in bytes.
+const LONGEST_SCRIPT: u64 = 256 << 10;
+
+/// Returns the files of a controller that write to KSM at boot, as absolute paths. Most controllers have none.
+pub(super) fn of(root: &Root, controller: &OtherController) -> Vec<String> {
+    let found = match controller.name {
+        name::TMPFILES => {
+            by_name(root, &TMPFILES, ".conf").filter(|file| has(root, file, is_tmpfiles_write)).collect()
+        }
+        name::SYSFS => {
+            let files = by_name(root, &["etc/sysfs.d"], ".conf");
+            let single = std::iter::once(PathBuf::from("etc/sysfs.conf"));
+            single.chain(files).filter(|file| has(root, file, is_sysfs_write)).collect()
+        }
+        name::BOOT_SCRIPTS => {
+            let started = by_name(root, &["etc/local.d"], ".start");
+            let files = SCRIPTS.iter().map(PathBuf::from).chain(started);
+            let scripts = files.filter(|file| has(root, file, |line| line.contains(KSM)));
+            // Its defaults stand alone where a service has no unit.
+            let is_default = |line: &str| line.contains('=');
+            let defaults = PathBuf::from("etc/default/ksm");
+            let has_default = !systemd::exists(root, "ksm.service") && has(root, &defaults, is_default);
+            let in_directories = COMMAND_DIRECTORIES.iter().flat_map(|at| by_name(root, &[*at], ""));
+            let commands = COMMANDS.iter().map(PathBuf::from).chain(in_directories);
+            let commands = commands.chain(by_name(root, &UDEV, ".rules"));
+            let commands = commands.filter(|file| has(root, file, is_shell_write));
+            let found = scripts.chain(has_default.then_some(defaults)).chain(commands).chain(drop_ins(root));
+            one_of_each(root, found)
+        }
+        name::OTHER_UNITS => {
+            let units = by_name(root, &UNITS, ".service").filter(|file| is_other_unit(root, file));
+            one_of_each(root, units)
+        }
+        _ => Vec::new(),
+    };
+    let found: Vec<PathBuf> = found;
+    found.iter().map(|file| format!("/{}", file.display())).collect()
+}
+
+/// Returns the files of these directories with this ending, by name. The first directory with a name counts.
+fn by_name(root: &Root, directories: &[&str], ending: &str) -> impl Iterator<Item = PathBuf> + use<> {
+    let mut files = BTreeMap::new();
+    for directory in directories {
+        for entry in fs::read_dir(root.path(directory)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(ending) {
+                files.entry(name.clone()).or_insert_with(|| PathBuf::from(directory).join(name));
+            }
+        }
+    }
+    files.into_values()
+}
+
+/// Returns true if a line that is no comment is meant.
+fn has(root: &Root, file: &Path, is_meant: impl Fn(&str) -> bool) -> bool {
+    // The paths of a link are those of the host that has it, not of a tree.
+    let is_link_elsewhere = fs::read_link(root.path(file)).is_ok_and(|target| target.is_absolute());
+    if is_link_elsewhere && !root.is_host() {
+        return false;
+    }
+    let text = root.text(file);
+    let mut lines = text.value().map(String::as_str).unwrap_or_default().lines().map(str::trim);
+    lines.any(|line| !line.starts_with(['#', ';']) && is_meant(line))
+}
+
+/// Returns true for a line such as `w /sys/kernel/mm/ksm/run - - - - 1`.
+fn is_tmpfiles_write(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let is_write = words.next().is_some_and(|word| word.starts_with(['w', 'f', 'F']));
+    is_write && words.next().is_some_and(|path| path.trim_matches('"').starts_with("/sys/kernel/mm/ksm"))
+}
+
+/// Returns true for a line such as `kernel/mm/ksm/run = 1`. Lines with a mode or an owner set no value.
+fn is_sysfs_write(line: &str) -> bool {
+    let attribute = line.split('=').next().unwrap_or_default().trim();
+    attribute.trim_start_matches('/').trim_start_matches("sys/").starts_with(KSM) && line.contains('=')
+}
+
+/// Returns true for a command that writes to a file of KSM: `echo 1 > /sys/kernel/mm/ksm/run`, or with `tee`.
+fn is_shell_write(line: &str) -> bool {
+    line.match_indices(KSM).any(|(at, _)| {
+        let before = line.get(..at).unwrap_or_default();
+        let before = before.trim_end_matches(|c: char| !c.is_ascii_whitespace() && c != '>').trim_end();
+        let is_option = |word: &&str| !word.starts_with('-');
+        before.ends_with('>') || before.split_ascii_whitespace().rfind(is_option).is_some_and(|word| word == "tee")
+    })
+}
+
+/// Returns true for a unit that starts at boot, or has started, with a command that writes to KSM. Units of the table
+/// and ksmith's own are no others.
+fn is_other_unit(root: &Root, file: &Path) -> bool {
+    let Some(unit) = file.file_name().and_then(|name| name.to_str()) else { return false };
+    let is_known = unit.starts_with("ksmith") || OTHER_CONTROLLERS.iter().any(|row| row.services.contains(&unit));
+    !is_known && starts(root, unit) && has(root, file, |line| is_writing_command(root, line))
+}
+
+/// Returns true for a unit that starts at boot, by itself or by a timer, or has started.
+fn starts(root: &Root, unit: &str) -> bool {
+    let is_at_boot = |unit: &str| systemd::at_boot(root, unit) == BootState::Enabled;
+    let timer = unit.strip_suffix(".service").map(|name| format!("{name}.timer"));
+    is_at_boot(unit) || timer.is_some_and(|timer| is_at_boot(&timer)) || systemd::is_active(root, unit)
+}
+
+/// Returns the drop-ins of units that start here, with a command that writes to KSM.
+fn drop_ins(root: &Root) -> Vec<PathBuf> {
+    let of_unit = |directory: PathBuf| {
+        let unit = directory.file_name()?.to_str()?.strip_suffix(".d")?;
+        starts(root, unit).then_some(by_name(root, &[directory.to_str()?], ".conf"))
+    };
+    let directories = UNITS.iter().flat_map(|at| by_name(root, &[*at], ".service.d"));
+    let files = directories.filter_map(of_unit).flatten();
+    files.filter(|file| has(root, file, |line| is_writing_command(root, line))).collect()
+}
+
+/// Returns true for a line `ExecStart=` or the like that names KSM's files, or starts a script that writes to them.
+fn is_writing_command(root: &Root, line: &str) -> bool {
+    let Some((key, command)) = line.split_once('=').filter(|(key, _)| key.starts_with("Exec")) else {
+        return false;
+    };
+    let words = command.split_ascii_whitespace().map(|word| word.trim_start_matches(['-', '@', ':', '+', '!']));
+    let mut paths = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix('/')).take(2);
+    !key.ends_with("Condition") && (command.contains(KSM) || paths.any(|path| is_writing_script(root, path)))
+}
+
+/// Returns true for a short script with a line that writes to KSM. Programs are not read beyond their first bytes.
+fn is_writing_script(root: &Root, path: &str) -> bool {
+    let file = root.path(path);
+    // Opening a pipe would wait for its other end.
+    let is_short = fs::metadata(&file).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_SCRIPT);
+    let begins = || {
+        let mut begin = [0; 2];
+        fs::File::open(&file).and_then(|mut file| file.read_exact(&mut begin)).is_ok_and(|()| begin == *b"#!")
+    };
+    is_short && begins() && has(root, Path::new(path), is_shell_write)
+}
+
+/// Returns the files without those that another path has named: `/lib` may be a link to `/usr/lib`.
+fn one_of_each(root: &Root, files: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut known = BTreeSet::new();
+    files.filter(|file| fs::canonicalize(root.path(file)).map_or(true, |real| known.insert(real))).collect()
+}
