@@ -3,4 +3,6 @@
 mod host;
 pub mod process;
 
-pub use host::{DaemonPresence, Finding, HostCircumstances, HugePageCircumstances, Severity, diagnose};
+pub use host::{
+    DaemonPresence, Finding, HostCircumstances, HugePageCircumstances, KsmdPlacement, Severity, diagnose,
+};

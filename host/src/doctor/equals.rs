@@ -49,6 +49,14 @@ impl ContentCopies {
     }
 }
 
+impl ContentCopies {
+    /// The number of copies but for the page at this place.
+    fn without(&self, itself: (usize, u64)) -> u64 {
+        let was_seen = self.places.contains(&itself) || self.pages > self.places.len() as u64;
+        self.pages - u64::from(was_seen && self.pages > 0)
+    }
+}
+
 impl EqualPageSearch {
     /// Searches for pages with these fingerprints until `deadline`, in random order, so that an incomplete search is a
     /// uniform sample of the whole.
@@ -89,6 +97,11 @@ impl EqualPageSearch {
     }
 
     /// Counts the copies of a page with this fingerprint, without the page at `itself`.
+    pub fn copies(&self, fingerprint: u64, itself: (usize, u64)) -> u64 {
+        self.found.get(&fingerprint).map_or(0, |found| found.without(itself))
+    }
+
+    /// Counts the copies of a page with this fingerprint, without the page at `itself`, and how many of them are merged.
     pub fn equals(
         &self,
         context: &ScanContext,
@@ -108,8 +121,7 @@ impl EqualPageSearch {
                 frames.insert(entry.frame());
             }
         }
-        let was_seen = found.places.contains(&itself) || found.pages > found.places.len() as u64;
-        let copies = found.pages - u64::from(was_seen && found.pages > 0);
+        let copies = found.without(itself);
         let merged = (copies * merged).checked_div(looked_at).unwrap_or(0);
         EqualPages { copies, merged, frames: frames.len() as u64 }
     }

@@ -3,22 +3,23 @@
 use std::time::{Duration, Instant};
 
 use ksmith_core::diagnose::process::{HostState, MappingExamination, ProcessExamination, ScanWatch, judge};
-use ksmith_core::kernel::{KsmStat, ProcessMapping};
+use ksmith_core::kernel::KsmStat;
 use ksmith_core::reading::Reading;
 
 use super::equals::EqualPageSearch;
 use super::host::{host_state, uptime};
-use super::intent::{kept_out, meant_to_opt_in};
+use super::intent::{is_qemu, kept_out, meant_to_opt_in};
 use super::looks::{first_look, is_anything_pending, last_look};
 use super::pages::{RandomPageFilter, walk};
 use super::patient::{ExaminationError, ExaminedProcess};
 use super::report::DoctorReport;
+use super::splits::{DrawnHugePage, SplitForecast};
 use crate::mappings;
 use crate::memory::frames::FrameTable;
 use crate::memory::pace::ReadPace;
 use crate::memory::pinned::PinningCheck;
 use crate::memory::salt::FingerprintSalt;
-use crate::memory::scan::{ScanBuffers, ScanContext, page_size};
+use crate::memory::scan::{ScanBuffers, ScanContext};
 use crate::memory::target::{GuestGrouping, TargetSelection, TargetSet};
 use crate::root::Root;
 
@@ -27,11 +28,13 @@ use crate::root::Root;
 pub struct ExaminationOptions {
     /// The time limit, which the last step may exceed a little.
     pub longest: Duration,
+    /// True if a ksmith daemon controls KSM.
+    pub daemon_runs: bool,
 }
 
 impl Default for ExaminationOptions {
     fn default() -> Self {
-        Self { longest: Duration::from_secs(10) }
+        Self { longest: Duration::from_secs(10), daemon_runs: false }
     }
 }
 
@@ -57,28 +60,30 @@ pub fn examine(
     options: ExaminationOptions,
 ) -> Result<DoctorReport, ExaminationError> {
     let started = Instant::now();
-    let mut mappings: Vec<ProcessMapping> = Vec::new();
-    let smaps = mappings::read(root, patient.pid, "smaps", |mapping| mappings.push(mapping));
+    // There may be so many that a second list of them would count.
+    let mut mappings: Vec<MappingExamination> = Vec::new();
+    let smaps = mappings::read(root, patient.pid, "smaps", |mapping| {
+        mappings.push(MappingExamination { mapping, ..MappingExamination::default() });
+    });
     if smaps.value().is_none() || patient.text("stat").value().is_none() {
         return Err(patient.reading_error("smaps", &smaps));
     }
     let ksm = |reading: Reading<String>| reading.and_then(|text| KsmStat::parse(&text)).get();
     let host = host_state(root);
     let mut seen = ProcessExamination {
-        page_size: if root.is_host() { page_size() } else { 4096 },
+        page_size: root.page_size().unwrap_or_default(),
         ksm: ksm(patient.text("ksm_stat")).unwrap_or_default(),
         drives_device: patient.drives_device(root),
         meant_to_opt_in: meant_to_opt_in(root, patient),
         kept_out: kept_out(patient),
-        mappings: mappings
-            .into_iter()
-            .map(|mapping| MappingExamination { mapping, ..MappingExamination::default() })
-            .collect(),
+        is_qemu: is_qemu(patient),
+        daemon_runs: options.daemon_runs,
+        mappings,
         host,
         age_seconds: age(root, patient),
         ..ProcessExamination::default()
     };
-    let mut unseen = Vec::new();
+    let (mut unseen, mut splits) = (Vec::new(), None);
     if seen.drives_device.is_none() {
         unseen.push("its open files: whether it drives a VFIO device is not known".to_owned());
     }
@@ -87,12 +92,15 @@ pub fn examine(
     } else if !root.is_host() {
         unseen.push("its pages: a captured tree has none".to_owned());
     } else {
-        unseen.extend(look_at_pages(root, patient, &mut seen, started + options.longest));
+        match look_at_pages(root, patient, &mut seen, started + options.longest) {
+            Ok(forecast) => splits = forecast,
+            Err(why) => unseen.push(why),
+        }
     }
     let merge_any = |stat: KsmStat| stat.merge_any == Some(true);
     seen.watch.lost_opt_in =
         merge_any(seen.ksm) && ksm(patient.text("ksm_stat")).is_some_and(|now| !merge_any(now));
-    Ok(DoctorReport::new(patient, &seen, judge(&seen), unseen))
+    Ok(DoctorReport::new(patient, &seen, judge(&seen), (unseen, splits)))
 }
 
 /// Returns true if ksmd scans this mapping.
@@ -106,16 +114,17 @@ fn age(root: &Root, patient: &ExaminedProcess) -> Option<f64> {
     Some(uptime(root)? - patient.start_ticks as f64 / ticks_per_second)
 }
 
-/// Samples pages twice, with the search for equals in between. Returns the evidence that could not be had.
+/// Samples pages twice, with the search for equals in between. Returns a forecast for the huge pages, or the evidence that
+/// could not be had.
 fn look_at_pages(
     root: &Root,
     patient: &ExaminedProcess,
     seen: &mut ProcessExamination,
     deadline: Instant,
-) -> Option<String> {
+) -> Result<Option<SplitForecast>, String> {
     let frames = FrameTable::open();
     if !frames.are_visible() {
-        return Some("its pages: /proc/kpageflags is for root".to_owned());
+        return Err("its pages: /proc/kpageflags is for root".to_owned());
     }
     let selection = TargetSelection {
         pids: vec![patient.pid],
@@ -123,17 +132,12 @@ fn look_at_pages(
         by: GuestGrouping::Process,
         ..TargetSelection::default()
     };
-    let targets = match TargetSet::select(&selection) {
-        Ok(found) => found.targets,
-        Err(error) => return Some(format!("its pages: {error}")),
-    };
-    let Some(own) = targets.iter().position(|target| target.pid == patient.pid) else {
-        return Some("its pages: its memory may not be read".to_owned());
-    };
-    let salt = match FingerprintSalt::new() {
-        Ok(salt) => salt,
-        Err(error) => return Some(format!("its pages: no random numbers: {error}")),
-    };
+    let targets = TargetSet::select(&selection).map_err(|error| format!("its pages: {error}"))?.targets;
+    let own = targets
+        .iter()
+        .position(|target| target.pid == patient.pid)
+        .ok_or("its pages: its memory may not be read")?;
+    let salt = FingerprintSalt::new().map_err(|error| format!("its pages: no random numbers: {error}"))?;
     let context = ScanContext {
         salt,
         pace: ReadPace::new(None),
@@ -150,7 +154,9 @@ fn look_at_pages(
     // Read after the first look: only passes that began later count.
     let before = host_state(root);
 
+    let huge_pages = DrawnHugePage::read_some(&context, &targets[own], &mut scratch, &drawn);
     let fingerprints = drawn.iter().map(|page| page.fingerprint);
+    let fingerprints = fingerprints.chain(huge_pages.iter().flat_map(DrawnHugePage::fingerprints));
     let search = EqualPageSearch::run(&context, &targets, fingerprints, deadline);
     std::thread::sleep(SHORTEST_PAUSE.saturating_sub(first_at.elapsed()));
     let is_pending = || is_anything_pending(&context, &targets, own, &drawn, &search);
@@ -177,7 +183,7 @@ fn look_at_pages(
     };
     seen.searched_pages = search.searched;
     seen.searchable_pages = search.searchable;
-    None
+    Ok(SplitForecast::new(&huge_pages, &search, own, [seen.huge_bytes(), context.page_size]))
 }
 
 fn passes(before: &HostState, now: &HostState) -> u64 {

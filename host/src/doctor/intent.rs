@@ -26,6 +26,17 @@ pub fn kept_out(patient: &ExaminedProcess) -> Option<String> {
     hypervisor::kept_out(comm.value()?.trim_end(), &CommandLine::parse(line.value()?.as_bytes()))
 }
 
+/// Returns true if the process is a QEMU, by its command line. Distributions call it `qemu-kvm` or `kvm` too.
+pub fn is_qemu(patient: &ExaminedProcess) -> bool {
+    let text = patient.text("cmdline");
+    text.value().is_some_and(|text| {
+        // A line may be long, and its first word tells.
+        let first = text.split('\0').next().unwrap_or_default();
+        let line = CommandLine::parse(first.as_bytes());
+        line.program().starts_with("qemu-") || line.program() == "kvm"
+    })
+}
+
 fn by_preload(patient: &ExaminedProcess) -> Option<String> {
     let environment = patient.text("environ");
     let preload = environment.value()?.split('\0').find_map(|entry| entry.strip_prefix("LD_PRELOAD="))?;

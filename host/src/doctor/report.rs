@@ -8,6 +8,7 @@ use ksmith_core::units::Bytes;
 use serde::Serialize;
 
 use super::patient::ExaminedProcess;
+use super::splits::SplitForecast;
 
 /// The diagnosis of one process, and the coverage of the examination.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +28,8 @@ pub struct DoctorReport {
     pub searchable_bytes: u64,
     /// Evidence that could not be had, and the reasons.
     pub unseen: Vec<String>,
+    /// The huge pages that merging would split; `None` where it has none, or they can't be seen.
+    pub splits: Option<SplitForecast>,
     /// Memory that folding would free, extrapolated from the sampled pages.
     #[serde(skip)]
     pub foldable_bytes: u64,
@@ -37,7 +40,7 @@ impl DoctorReport {
         patient: &ExaminedProcess,
         seen: &ProcessExamination,
         diagnosis: ProcessDiagnosis,
-        unseen: Vec<String>,
+        (unseen, splits): (Vec<String>, Option<SplitForecast>),
     ) -> Self {
         Self {
             pid: patient.pid,
@@ -47,6 +50,7 @@ impl DoctorReport {
             searched_bytes: seen.searched_pages * seen.page_size,
             searchable_bytes: seen.searchable_pages * seen.page_size,
             unseen,
+            splits,
             foldable_bytes: foldable(seen),
         }
     }
@@ -96,11 +100,26 @@ impl DoctorReport {
             page.line(format_args!(
                 "{huge} of its mergeable memory is in huge pages: ksmd splits one when a page in it merges."
             ));
+            self.add_splits(&mut page);
         }
         self.add_folding(&mut page);
         self.add_mappings(&mut page);
         page.lines(self.unseen.iter().map(|what| format!("not seen: {what}")));
         page
+    }
+
+    /// Adds what merging would split, and what a saved GiB costs in huge pages.
+    fn add_splits(&self, page: &mut TextPage) {
+        let Some(SplitForecast { split_bytes, saved_bytes }) = self.splits else { return };
+        if saved_bytes == 0 {
+            return page.line("In those that were read nothing would merge.");
+        }
+        page.line(format_args!(
+            "To merge all would split about {} of them and save {}: {:.1} GiB of huge pages for a GiB.",
+            Bytes::from(split_bytes),
+            Bytes::from(saved_bytes),
+            split_bytes as f64 / saved_bytes as f64
+        ));
     }
 
     /// Adds a paragraph on folding where it would free more memory than merging does.
@@ -138,7 +157,11 @@ impl DoctorReport {
         }
         for mapping in mappings.iter().take(SHOWN) {
             let name = if mapping.path.is_empty() { "anonymous" } else { &mapping.path };
-            let mark = if mapping.is_marked { "mergeable" } else { "-" };
+            let mark = match mapping.is_marked {
+                Some(true) => "mergeable",
+                Some(false) => "-",
+                None => "?",
+            };
             page.line(format_args!("  {}-{}  {mark:<9}  {}", mapping.start, mapping.end, beginning(name)));
             for part in &mapping.parts {
                 page.line(format_args!("  {:>12}  {}", Bytes::from(part.bytes).to_string(), part.cause.words()));
@@ -178,6 +201,7 @@ mod tests {
             searched_bytes: 0,
             searchable_bytes: 0,
             unseen: Vec::new(),
+            splits: None,
             foldable_bytes: foldable(&seen),
         }
     }

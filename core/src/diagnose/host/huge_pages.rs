@@ -27,11 +27,13 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
     let huge = &circumstances.huge_pages;
     let shared = sample.ksm.max_ptes_shared.get()?;
     let none = sample.ksm.max_ptes_none.get()?;
-    let is_kept = huge.keep && circumstances.daemon != DaemonPresence::Absent;
+    let saved = sample.ksm.saved_pages().saturating_mul(sample.page_size);
+    let has_daemon = circumstances.daemon != DaemonPresence::Absent;
+    // A daemon holds nothing before anything merges.
+    let is_kept = huge.keep && has_daemon && (shared == 0 || saved == 0);
     if !huge.khugepaged || (shared, none) == (0, 0) || is_kept {
         return None;
     }
-    let saved = sample.ksm.saved_pages().saturating_mul(sample.page_size);
     if saved == 0 && huge.keep {
         return None;
     }
@@ -46,6 +48,10 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
          pages together again (max_ptes_shared, max_ptes_none); {at_stake}"
     );
     let mut remedy = match huge.keep {
+        true if has_daemon => {
+            "ksmith could not set them to 0, or another program sets them back: `journalctl -u ksmith` names the fault; its unit \
+             needs the folder of khugepaged's settings in ReadWritePaths="
+        }
         true => "`ksmith daemon` holds both at 0 while it is in control; for good: `ksmith set max_ptes_shared=0 max_ptes_none=0`",
         false => "keep = true in [huge_pages] of /etc/ksmith.toml holds both at 0 while ksmith is in control",
     }

@@ -22,6 +22,19 @@ pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
     })
 }
 
+/// Lines of /proc/meminfo that can't be true.
+pub(super) fn impossible_lines(circumstances: &HostCircumstances) -> Option<Finding> {
+    let faults: Vec<String> = circumstances.impossible_lines.iter().map(ToString::to_string).collect();
+    (!faults.is_empty()).then(|| {
+        finding(
+            "meminfo",
+            Severity::Note,
+            format!("/proc/meminfo shows impossible values: {}", faults.join("; ")),
+            "nothing: these lines count as unknown, free swap as none; a newer kernel, or lxcfs in a container, may show them right",
+        )
+    })
+}
+
 pub(super) fn metadata(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let totals = HostTotals::from_sample(sample);
     (totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
@@ -58,6 +71,21 @@ pub(super) fn chains(sample: &Sample) -> Option<Finding> {
     ))
 }
 
+/// Merged pages are read from another node's memory. Source: `merge_across_nodes` in
+/// `Documentation/admin-guide/mm/ksm.rst`.
+pub(super) fn across_nodes(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
+    let nodes = circumstances.memory_nodes;
+    (nodes > 1 && sample.ksm.merge_across_nodes.get() == Some(1)).then(|| {
+        finding(
+            "numa",
+            Severity::Note,
+            format!("KSM merges pages of all {nodes} NUMA nodes, so that guests read merged pages from other nodes"),
+            "if latency matters more than memory: `ksmith unmerge`, then `ksmith set merge_across_nodes=0`; equal pages on \
+             different nodes then stay apart",
+        )
+    })
+}
+
 /// Empty pages from which on folding is named, in bytes.
 const WORTH_FOLDING: u64 = 64 << 20;
 
@@ -72,6 +100,23 @@ pub(super) fn folding(sample: &Sample) -> Option<Finding> {
             format!("{} of the {} that KSM saves are empty pages", Bytes::from(zero), Bytes::from(saved)),
             "without ksmd: `ksmith fold` or [fold] while they are in huge pages, free page reporting for virtual machines \
              (/usr/share/doc/ksmith/docs/how-to/fold.md)",
+        )
+    })
+}
+
+/// Zero pages that no process has, from which on the kernel's count is named, in bytes.
+const WORTH_NAMING: u64 = 64 << 20;
+
+/// The kernel counts zero pages that no process has. Source: `move_zeropage_pte` in `mm/userfaultfd.c`.
+pub(super) fn lost_zero_pages(sample: &Sample) -> Option<Finding> {
+    let lost = sample.lost_zero_pages.unsigned_abs().saturating_mul(sample.page_size);
+    (lost >= WORTH_NAMING).then(|| {
+        let off = if sample.lost_zero_pages > 0 { "too many" } else { "too few" };
+        finding(
+            "zero-count",
+            Severity::Note,
+            format!("the kernel's ksm_zero_pages counts {} {off}; ksmith's figures are without them", Bytes::from(lost)),
+            "nothing: the count is right again after a reboot; a program that moves pages by userfaultfd changes it",
         )
     })
 }

@@ -5,15 +5,17 @@ mod huge_pages;
 mod ksmith;
 mod memory;
 mod others;
+mod placement;
 mod scanning;
 
 use serde::Serialize;
 
 pub use self::huge_pages::HugePageCircumstances;
+pub use self::placement::KsmdPlacement;
 
 use crate::field::KernelVersion;
 use crate::other_controllers::{FoundController, name::UKSM};
-use crate::reading::Reading;
+use crate::reading::{Malformed, Reading};
 use crate::sample::Sample;
 
 /// The weight of a finding.
@@ -76,8 +78,14 @@ pub struct HostCircumstances {
     pub guarded: Option<String>,
     /// The fault of a damaged journal. No ksmith starts beside it.
     pub damaged_journal: Option<String>,
+    /// The CPUs of ksmd and of the guests; `None` where they can't be read.
+    pub placement: Option<KsmdPlacement>,
+    /// NUMA nodes with memory.
+    pub memory_nodes: usize,
     /// The state of transparent huge pages.
     pub huge_pages: HugePageCircumstances,
+    /// Lines of /proc/meminfo with an impossible value, each with the fault.
+    pub impossible_lines: Vec<Malformed>,
     /// The number of guests with less memory than their whole and no daemon to give it back.
     pub unreturned_guests: usize,
 }
@@ -94,10 +102,14 @@ pub fn diagnose(sample: &Sample, circumstances: &HostCircumstances) -> Vec<Findi
         scanning::nothing_mergeable(sample),
         scanning::pace(sample, circumstances),
         scanning::smart_scan(sample, circumstances),
+        placement::shared_cpus(circumstances),
         memory::exposure(sample),
+        memory::impossible_lines(circumstances),
         memory::metadata(sample, circumstances),
         memory::chains(sample),
+        memory::across_nodes(sample, circumstances),
         memory::zero_pages(sample),
+        memory::lost_zero_pages(sample),
         memory::folding(sample),
         huge_pages::undone(sample, circumstances),
         huge_pages::other_writer(circumstances),

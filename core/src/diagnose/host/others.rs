@@ -39,6 +39,9 @@ pub(super) fn finding_of(found: &FoundController, daemon: DaemonPresence) -> Opt
 }
 
 fn when(found: &FoundController) -> String {
+    if !found.files.is_empty() {
+        return "it does so after each boot".to_owned();
+    }
     let now = if found.runs() { "it runs now" } else { "it does not run now" };
     match (found.states.is_empty(), found.starts_at_boot()) {
         (true, _) => now.to_owned(),

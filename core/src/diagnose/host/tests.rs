@@ -14,7 +14,8 @@ fn healthy() -> Sample {
     sample.ksm.sleep_millisecs = Reading::Value(20);
     sample.ksm.smart_scan = Reading::Value(0);
     sample.ksm.pages_sharing = Reading::Value(1000);
-    sample.memory = Reading::Value(Meminfo { available: Some(1 << 30), ..Meminfo::default() });
+    sample.memory =
+        Reading::Value(Meminfo { total: Some(4 << 30), available: Some(1 << 30), ..Meminfo::default() });
     sample.processes.push(ProcessSample {
         rss_bytes: 1 << 20,
         ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
@@ -36,7 +37,14 @@ fn found(change: impl FnOnce(&mut Sample, &mut HostCircumstances)) -> Vec<&'stat
 /// A controller that runs, or one that only starts at boot.
 fn controller(name: &str, runs: bool) -> FoundController {
     let states = vec![ServiceState { service: "x.service", is_active: runs, at_boot: BootState::Enabled }];
-    FoundController { controller: row(name).unwrap(), pids: Vec::new(), profile: None, states, is_on: runs }
+    FoundController {
+        controller: row(name).unwrap(),
+        pids: Vec::new(),
+        profile: None,
+        states,
+        files: Vec::new(),
+        is_on: runs,
+    }
 }
 
 #[test]
@@ -54,6 +62,15 @@ fn another_controller_is_told_with_what_it_does_and_both_ways() {
     ] {
         assert!(findings[0].remedy.contains(part), "{part}: {}", findings[0].remedy);
     }
+}
+
+#[test]
+fn an_impossible_line_of_meminfo_is_named() {
+    let text = "MemTotal: 9 kB\nSwapTotal: 4 kB\nSwapFree: 18446744073708600176 kB\n";
+    let impossible_lines = Meminfo::impossible_lines(text);
+    let findings = diagnose(&healthy(), &HostCircumstances { impossible_lines, ..HostCircumstances::default() });
+    assert_eq!((findings[0].code, findings.len()), ("meminfo", 1));
+    assert!(findings[0].what.contains("line 3") && findings[0].what.contains("18446744073708600176"));
 }
 
 #[test]
@@ -75,6 +92,33 @@ fn folding_is_named_where_most_of_what_is_saved_is_empty() {
     assert_eq!(with(20_000, 1000), ["folding"]);
     assert!(with(20_000, 30_000).is_empty(), "most is not empty");
     assert!(with(10_000, 1000).is_empty(), "it is little");
+}
+
+#[test]
+fn cpus_that_the_guests_leave_free_are_proposed_for_ksmd() {
+    let of = |online: u32, of_ksmd: &[u32], of_guests: &[u32]| KsmdPlacement {
+        online: (0..online).collect(),
+        of_ksmd: of_ksmd.iter().copied().collect(),
+        of_guests: of_guests.iter().copied().collect(),
+        ..KsmdPlacement::default()
+    };
+    let with = |placement| found(|_, circumstances| circumstances.placement = Some(placement));
+    assert_eq!(with(of(4, &[0, 1, 2, 3], &[1, 2, 3])), ["ksmd-cpus"]);
+    for placement in [of(4, &[0], &[1, 2, 3]), of(4, &[0, 1], &[0, 1, 2, 3]), of(4, &[0, 1], &[])] {
+        assert!(with(placement.clone()).is_empty(), "{placement:?}");
+    }
+    let placement = KsmdPlacement { guest_weight: Some(100), ..of(4, &[0, 1, 2, 3], &[1, 2]) };
+    let circumstances = HostCircumstances { placement: Some(placement), ..HostCircumstances::default() };
+    let finding = diagnose(&healthy(), &circumstances).remove(0);
+    assert!(finding.what.contains("CPUs 1-2 only, and ksmd on 0-3") && finding.what.contains("cpu.weight 100"));
+    assert!(finding.remedy.contains("\"0,3\""), "{}", finding.remedy);
+}
+
+#[test]
+fn a_count_of_zero_pages_that_no_process_has_is_named() {
+    let with = |pages| found(|sample, _| sample.lost_zero_pages = pages);
+    assert_eq!([with(20_000), with(-20_000)], [["zero-count"], ["zero-count"]]);
+    assert!(with(100).is_empty());
 }
 
 #[test]
@@ -196,7 +240,9 @@ fn merges_that_khugepaged_undoes_are_named_unless_a_daemon_keeps_them() {
     };
     assert_eq!(with(&|_, _| ()), ["huge-pages"]);
     let kept: [HostChange<'_>; 6] = [
-        &|_, about| about.daemon = DaemonPresence::Present,
+        &|sample, about| {
+            (about.daemon, sample.ksm.max_ptes_shared) = (DaemonPresence::Present, Reading::Value(0));
+        },
         &|_, about| about.huge_pages.khugepaged = false,
         &|sample, _| {
             (sample.ksm.max_ptes_shared, sample.ksm.max_ptes_none) = (Reading::Value(0), Reading::Value(0))
@@ -210,6 +256,8 @@ fn merges_that_khugepaged_undoes_are_named_unless_a_daemon_keeps_them() {
     }
     let refused = with(&|_, about| (about.daemon, about.huge_pages.keep) = (DaemonPresence::Present, false));
     assert_eq!(refused, ["huge-pages"], "a daemon that may not keep them");
+    let unable = with(&|_, about| about.daemon = DaemonPresence::Present);
+    assert_eq!(unable, ["huge-pages"], "a daemon that can't keep them");
 }
 
 #[test]
@@ -232,10 +280,22 @@ fn the_remedy_for_khugepaged_is_the_one_that_is_left() {
 }
 
 #[test]
+fn merging_across_nodes_is_named_where_there_are_several() {
+    let found = |nodes, across| {
+        let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
+        circumstances.memory_nodes = nodes;
+        sample.ksm.merge_across_nodes = Reading::Value(across);
+        diagnose(&sample, &circumstances).iter().any(|finding| finding.code == "numa")
+    };
+    assert_eq!([found(2, 1), found(2, 0), found(1, 1), found(0, 1)], [true, false, false, false]);
+}
+
+#[test]
 fn who_else_writes_or_makes_huge_pages_is_named_with_the_winner() {
     let about = |change: &dyn Fn(&mut HugePageCircumstances)| {
         let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
         with_khugepaged(&mut sample, &mut circumstances);
+        sample.ksm.max_ptes_shared = Reading::Value(0);
         circumstances.daemon = DaemonPresence::Present;
         change(&mut circumstances.huge_pages);
         diagnose(&sample, &circumstances)

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::examination::ProcessExamination;
 use crate::kernel::IneligibleReason;
 
 /// The state of a part of a process's memory, and its cause.
@@ -46,7 +47,7 @@ pub enum Cause {
     HugePage,
     /// There is an equal page, ksmd visited both, and the kernel refused: something holds the page.
     Held,
-    /// Unknown, because this user can't read enough.
+    /// Unknown, because this user can't read enough, or the kernel does not show it.
     Unseen,
 }
 
@@ -118,13 +119,26 @@ impl Cause {
             Self::ChainLimit => "is kept more than once: its content has more copies than max_page_sharing",
             Self::HugePage => "has an equal page, but lies in huge pages that can't be split: something holds them",
             Self::Held => "has an equal page, but the kernel refuses to merge it: something holds it",
-            Self::Unseen => "can't be told with what this user may see",
+            Self::Unseen => "can't be told with what can be seen here",
         }
     }
 
-    /// Returns the remedy, if something is wrong.
-    pub fn remedy(self) -> Option<&'static str> {
+    /// Returns the remedy for a process, if something is wrong.
+    pub fn remedy(self, seen: &ProcessExamination) -> Option<&'static str> {
         Some(match self {
+            Self::Stopped | Self::SmartScan if seen.daemon_runs => {
+                "`ksmith scan` for one good look now; the daemon, which runs, scans when it pays"
+            }
+            Self::NotMarked if seen.is_qemu && seen.kept_out.is_none() => {
+                return match seen.has_large_marked() {
+                    // Its own heap, libraries and stacks: the guest's memory is marked.
+                    true => None,
+                    false => Some(
+                        "`ksmith merge on GUEST`: it was switched off while it ran, as ksmith, libvirt and QEMU's \
+                         monitor can",
+                    ),
+                };
+            }
             Self::Merged | Self::ZeroPage | Self::File | Self::Device => return None,
             Self::Shared => {
                 "let the guest have private memory: no share=on, no memfd, no vhost-user or virtiofs (for user-mode \
@@ -164,7 +178,7 @@ impl Cause {
                 "find what holds it: I/O in flight, io_uring buffers, vmsplice, RDMA, a device; or another NUMA \
                            node with merge_across_nodes=0"
             }
-            Self::Unseen => "run as root",
+            Self::Unseen => "run as root, unless the kernel itself does not show it",
         })
     }
 }

@@ -43,8 +43,8 @@ pub struct MappingDiagnosis {
     pub end: String,
     /// The mapped file or area.
     pub path: String,
-    /// True if it is marked mergeable.
-    pub is_marked: bool,
+    /// True if it is marked mergeable; `None` if its flags are not shown.
+    pub is_marked: Option<bool>,
     /// Its memory by cause, in bytes, most first.
     pub parts: Vec<CausePart>,
 }

@@ -24,6 +24,13 @@ pub(super) fn evidence(cause: Cause, seen: &ProcessExamination) -> Option<String
             Some(false) => "their VmFlags lack mg, and ksm_merge_any is no".to_owned(),
             None => "their VmFlags lack mg".to_owned(),
         },
+        Cause::Unseen if seen.mappings.iter().any(|examined| examined.mapping.is_mergeable().is_none()) => {
+            let word = match seen.ksm.mergeable {
+                Some(true) => "; ksm_mergeable of the process is yes",
+                _ => "",
+            };
+            format!("this kernel shows no VmFlags of its mappings{word}")
+        }
         Cause::Vfio => "the process holds VFIO files".to_owned(),
         Cause::Stopped => "run is not 1, or pages_to_scan is 0".to_owned(),
         Cause::NotVisitedTwice => {

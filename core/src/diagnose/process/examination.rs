@@ -1,6 +1,6 @@
 //! The examination of a process: the input of [`super::judge`].
 
-use crate::kernel::{KsmStat, ProcessMapping};
+use crate::kernel::{IneligibleReason, KsmStat, ProcessMapping};
 
 /// The number of passes that must end between two looks for two certain visits of each page: the first may have been
 /// half done at the first look.
@@ -19,6 +19,10 @@ pub struct ProcessExamination {
     pub meant_to_opt_in: Option<String>,
     /// The reason why its memory is not offered, by its command line: `QEMU was started with mem-merge=off`.
     pub kept_out: Option<String>,
+    /// True if it is a QEMU, whose memory a monitor can offer and withdraw.
+    pub is_qemu: bool,
+    /// True if a ksmith daemon controls KSM.
+    pub daemon_runs: bool,
     /// The mappings of the process.
     pub mappings: Vec<MappingExamination>,
     /// KSM's settings and state.
@@ -34,6 +38,24 @@ pub struct ProcessExamination {
 }
 
 impl ProcessExamination {
+    /// Returns true if most of its private memory is marked.
+    pub(super) fn has_large_marked(&self) -> bool {
+        let bytes = |is_marked: bool| {
+            let those = self.mappings.iter().filter(|examined| {
+                (examined.mapping.is_mergeable() == Some(true)) == is_marked
+                    && examined.mapping.ineligible().is_none_or(|reason| reason == IneligibleReason::NotMergeable)
+            });
+            those.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.anonymous)).sum::<u64>()
+        };
+        bytes(true) > bytes(false)
+    }
+
+    /// Bytes of huge pages in its marked mappings.
+    pub fn huge_bytes(&self) -> u64 {
+        let marked = self.mappings.iter().filter(|examined| examined.mapping.is_mergeable() == Some(true));
+        marked.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.huge)).sum()
+    }
+
     /// The number of anonymous pages in memory, in marked mappings.
     pub(super) fn present_pages(&self) -> u64 {
         let marked = self.mappings.iter().filter(|examined| {

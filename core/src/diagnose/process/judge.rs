@@ -9,7 +9,7 @@ use super::examination::{
     EqualPages, LaterState, MappingExamination, PASSES_FOR_TWO_VISITS, ProcessExamination, WatchedPage,
 };
 use crate::account::apportion;
-use crate::kernel::{IneligibleReason, SmapsFigures};
+use crate::kernel::{IneligibleReason, ProcessMapping, SmapsFigures};
 
 /// The least part of the memory that the main cause must have if it is a loss.
 const NOTABLE: f64 = 0.05;
@@ -23,13 +23,13 @@ pub fn judge(seen: &ProcessExamination) -> ProcessDiagnosis {
         bytes,
         what: cause.words(),
         evidence: super::evidence::evidence(cause, seen),
-        remedy: cause.remedy(),
+        remedy: cause.remedy(seen),
     });
     ProcessDiagnosis {
         main: main(&sums),
         causes: causes.collect(),
         mappings: diagnoses,
-        huge_bytes: huge_bytes(seen),
+        huge_bytes: seen.huge_bytes(),
     }
 }
 
@@ -44,16 +44,11 @@ fn main(sums: &[(Cause, u64)]) -> Option<Cause> {
     loss.or(most).map(|&(cause, _)| cause)
 }
 
-fn huge_bytes(seen: &ProcessExamination) -> u64 {
-    let marked = seen.mappings.iter().filter(|examined| examined.mapping.is_mergeable() == Some(true));
-    marked.filter_map(|examined| Some(examined.mapping.figures.as_ref()?.huge)).sum()
-}
-
 /// Judges a mapping. `None`: no memory is in it.
 fn of_mapping(seen: &ProcessExamination, examined: &MappingExamination) -> Option<MappingDiagnosis> {
     let mapping = &examined.mapping;
     let figures = mapping.figures.as_ref()?;
-    let is_marked = mapping.is_mergeable() == Some(true);
+    let is_marked = is_marked(seen, mapping);
     let mut parts = match mapping.ineligible() {
         Some(reason) => {
             let bytes = if reason == IneligibleReason::Hugetlb { figures.hugetlb } else { figures.rss };
@@ -77,7 +72,7 @@ fn private(
     seen: &ProcessExamination,
     examined: &MappingExamination,
     figures: &SmapsFigures,
-    is_marked: bool,
+    is_marked: Option<bool>,
 ) -> Vec<CausePart> {
     let page = seen.page_size.max(1);
     let zero = examined.pages.map_or(0, |pages| pages.zero) * page;
@@ -93,8 +88,12 @@ fn private(
         }
     };
     parts.extend(merged_parts(seen, examined, merged));
-    if !is_marked {
-        let cause = if is_lost(seen) { Cause::OptInLost } else { Cause::NotMarked };
+    if is_marked != Some(true) {
+        let cause = match is_marked {
+            None => Cause::Unseen,
+            Some(_) if is_lost(seen) => Cause::OptInLost,
+            Some(_) => Cause::NotMarked,
+        };
         parts.push(CausePart { cause, bytes: rest + figures.swap });
         return parts;
     }
@@ -105,6 +104,12 @@ fn private(
     }
     parts.extend(sampled(seen, &examined.looks, rest));
     parts
+}
+
+/// Returns true if a mapping is marked mergeable; `None` if its flags are not there. Then the kernel's word that nothing
+/// of the process is mergeable decides.
+fn is_marked(seen: &ProcessExamination, mapping: &ProcessMapping) -> Option<bool> {
+    mapping.is_mergeable().or(seen.ksm.mergeable.filter(|mergeable| !mergeable))
 }
 
 /// Returns true if the process should have opted in as a whole, and has not.

@@ -72,6 +72,15 @@ fn each_cause_is_told_from_the_others() {
     assert_eq!(cause(EQUAL, |seen| seen.drives_device = Some(true)), Cause::Vfio);
     assert_eq!(cause(EQUAL, |seen| figures(seen).flags = vec![*b"rd"]), Cause::NotMarked);
     assert_eq!(cause(EQUAL, |seen| seen.mappings[0].mapping.is_shared = true), Cause::Shared);
+    for (mergeable, expected) in
+        [(None, Cause::Unseen), (Some(true), Cause::Unseen), (Some(false), Cause::NotMarked)]
+    {
+        let without_flags = |seen: &mut ProcessExamination| {
+            figures(seen).flags.clear();
+            seen.ksm.mergeable = mergeable;
+        };
+        assert_eq!(cause(EQUAL, without_flags), expected, "ksm_mergeable {mergeable:?}");
+    }
     let hugetlb = |seen: &mut ProcessExamination| {
         *figures(seen) = SmapsFigures { hugetlb: 1000 * PAGE, flags: vec![*b"ht"], ..SmapsFigures::default() };
     };
@@ -126,9 +135,40 @@ fn a_process_that_ksmd_does_not_track_yet_was_not_visited() {
 }
 
 #[test]
+fn the_remedy_is_one_that_helps_this_process() {
+    let remedy = |look, change: &dyn Fn(&mut ProcessExamination)| {
+        let mut seen = patient(look);
+        change(&mut seen);
+        judge(&seen).causes[0].remedy.unwrap_or_default()
+    };
+    let stopped = |runs| remedy(EQUAL, &|seen| (seen.host.is_scanning, seen.daemon_runs) = (false, runs));
+    assert!(stopped(false).starts_with("`ksmith daemon`") && stopped(true).starts_with("`ksmith scan`"));
+    let unmarked = |is_qemu| {
+        remedy(EQUAL, &move |seen| {
+            seen.is_qemu = is_qemu;
+            figures(seen).flags = vec![*b"rd"];
+        })
+    };
+    assert!(unmarked(true).starts_with("`ksmith merge on GUEST`"), "{}", unmarked(true));
+    assert!(unmarked(false).starts_with("mark it"));
+    // The heap of a QEMU whose guest's memory is marked.
+    let mut seen = ProcessExamination { is_qemu: true, ..patient(alone()) };
+    let mut heap = seen.mappings[0].clone();
+    heap.looks.clear();
+    let of_heap =
+        SmapsFigures { rss: 10 * PAGE, anonymous: 10 * PAGE, flags: vec![*b"rd"], ..SmapsFigures::default() };
+    heap.mapping.figures = Some(of_heap);
+    heap.pages = Some(AnonymousPages { unmerged: 10, ..AnonymousPages::default() });
+    seen.mappings.push(heap);
+    let causes = judge(&seen).causes;
+    let found = causes.iter().find(|total| total.cause == Cause::NotMarked).unwrap();
+    assert_eq!((found.bytes, found.remedy), (10 * PAGE, None));
+}
+
+#[test]
 fn an_opt_in_is_lost_only_if_there_was_one() {
     let lost = |seen: &mut ProcessExamination| {
-        figures(seen).flags.clear();
+        figures(seen).flags = vec![*b"rd"];
         seen.ksm.merge_any = Some(false);
         seen.meant_to_opt_in = Some("its service has MemoryKSM=yes".to_owned());
     };
@@ -191,12 +231,12 @@ proptest! {
     fn every_page_has_one_cause(
         looks in prop::collection::vec(any_look(), 0..20),
         merged in 0_u64..5000, zero in 0_u64..5000, unmerged in 0_u64..5000, of_file in 0_u64..100, swap in 0_u64..9,
-        marked: bool, vfio: bool, scanning: bool, smart: bool, passes in 0_u64..5,
+        marked: Option<bool>, vfio: bool, scanning: bool, smart: bool, passes in 0_u64..5,
     ) {
         let mut seen = patient(EQUAL);
         seen.mappings[0].looks = looks;
         seen.mappings[0].pages = Some(AnonymousPages { merged, zero, unmerged });
-        let flags = if marked { vec![*b"mg"] } else { Vec::new() };
+        let flags = marked.map_or(Vec::new(), |marked| vec![if marked { *b"mg" } else { *b"rd" }]);
         let rss = (merged + unmerged + of_file) * PAGE;
         let anonymous = (merged + unmerged) * PAGE;
         *figures(&mut seen) = SmapsFigures { rss, anonymous, swap: swap * PAGE, flags, ..SmapsFigures::default() };
