@@ -40,7 +40,7 @@ impl LiveBench {
     }
 }
 
-/// The settings that `mm/ksm.c` of Linux 6.18 boots with, and ksmd off.
+/// The settings that `mm/ksm.c` and `mm/khugepaged.c` of Linux 6.18 boot with, and ksmd off.
 fn boot() -> KnobSettings {
     FixedPreset::KernelDefault
         .knobs()
@@ -50,6 +50,8 @@ fn boot() -> KnobSettings {
         .with(Knob::AdvisorTargetScanTime, 200)
         .with(Knob::MergeAcrossNodes, 1)
         .with(Knob::MaxPageSharing, 256)
+        .with(Knob::MaxPtesShared, 256)
+        .with(Knob::MaxPtesNone, 511)
         .with(Knob::Run, 0)
 }
 

@@ -131,7 +131,7 @@ impl ChunkPages {
 }
 
 /// Calculates the outcome, on as many threads as the reading uses.
-fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> SavingsOutcome {
+pub fn outcome(guests: &[GuestPages<'_>], rules: &MergeRules, wants_pairs: bool, threads: usize) -> SavingsOutcome {
     let counted = exact::counted(guests);
     let parts = exact::parts(counted.iter().map(|guest| guest.pages).sum(), threads);
     let all = Mutex::new(exact::ContentSums::new(guests.len(), wants_pairs));

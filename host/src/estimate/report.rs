@@ -43,12 +43,26 @@ pub struct EstimateReport {
     pub ksmd_cpu_seconds_per_day: f64,
     /// The verdict in a sentence.
     pub verdict: String,
+    /// The effect of merging on huge pages. `null` without huge pages, without the right to see them, and under a limit of
+    /// the rate.
+    pub huge_pages: Option<HugePagesReport>,
     /// The sharing of each pair of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MatrixReport")]
     pub matrix: Option<MatrixReport>,
     /// Skipped processes, with the reasons.
     pub skipped: Vec<SkippedReport>,
+}
+
+/// The effect of merging on huge pages, estimated from pages drawn at random.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+pub struct HugePagesReport {
+    /// Bytes of the memory in huge pages.
+    pub huge_bytes: u64,
+    /// Bytes of huge pages that merging would split.
+    pub split_bytes: u64,
+    /// Bytes in them that it would save.
+    pub saved_bytes: u64,
 }
 
 /// The figures of one guest, or of all.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::IneligibleReason;
-use ksmith_core::sketch::{CostModel, MergeRules, MergeVerdict, SavingsOutcome, VerdictInput};
+use ksmith_core::merge_forecast::ForecastRequest;
+use ksmith_core::sketch::{CostModel, MergeRules, SavingsOutcome};
 
 use super::job::EstimateJob;
-use super::report::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
+use super::report::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
 use super::sums::GuestScanSums;
 use super::{exact, sample, sketch};
 use crate::memory::error::{EstimateError, UnreadableProcess};
@@ -18,6 +19,7 @@ use crate::memory::progress::ProgressMeter;
 use crate::memory::salt::FingerprintSalt;
 use crate::memory::scan::{ScanContext, ScanTally, cpu_seconds, page_size, unexpected};
 use crate::memory::target::{TargetSelection, TargetSet};
+use crate::merge_forecast::{ForecastReader, ForecastSpace};
 
 /// The reading mode: how much to read and to remember.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -166,26 +168,16 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
     for sums in &sums {
         all.add(sums);
     }
-    let verdict = |sums: &GuestScanSums, outcome: &ksmith_core::sketch::GuestOutcome| {
-        let costs = VerdictInput {
-            pages: outcome.pages + sums.changing,
-            changing: sums.changing,
-            saved: outcome.saved,
-            merged: sums.merged,
-            leaving: sums.leaving,
-            page_size: size,
-            is_mergeable: sums.is_mergeable,
-        };
-        MergeVerdict::weigh(&costs, &options.costs)
-    };
     let mut guests = guests;
     for (report, (outcome, sums)) in guests.iter_mut().zip(result.outcome.guests.iter().zip(&sums)) {
-        report.weigh(&verdict(sums, outcome));
+        report.weigh(&sums.weigh(outcome, size, &options.costs));
     }
-    let whole = verdict(&all, &result.outcome.total);
+    let whole = all.weigh(&result.outcome.total, size, &options.costs);
     let mut total = GuestReport::new("total".to_owned(), None, Vec::new(), &result.outcome.total, &all, size);
     total.weigh(&whole);
     let advice_to_fold = total.advice_to_fold();
+    // Its pages are read at once, at no rate.
+    let huge_pages = if options.max_rate.is_none() { forecast(&job, all.huge_bytes) } else { None };
     let exited = found.targets.iter().filter(|target| target.has_exited());
     let exited =
         exited.map(|target| SkippedReport { pid: target.pid, reason: UnreadableProcess::Exited.to_string() });
@@ -203,6 +195,7 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
             EstimateMode::Sample(rate) => Some(rate),
             _ => None,
         },
+        huge_pages,
         matrix: result.outcome.pairs.as_ref().map(|pairs| MatrixReport::new(names, pairs, size)),
         guests,
         total,
@@ -217,6 +210,29 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
             None => whole.to_string(),
         },
         skipped: skipped.chain(exited).collect(),
+    })
+}
+
+/// Forecasts the splits of huge pages.
+fn forecast(job: &EstimateJob<'_>, huge_bytes: u64) -> Option<HugePagesReport> {
+    if huge_bytes == 0 {
+        return None;
+    }
+    let living = || job.targets.iter().filter(|target| !target.has_exited());
+    let spaces: Vec<ForecastSpace> = living()
+        .map(|target| ForecastSpace { pid: target.pid, stretches: target.memory.stretches.clone() })
+        .collect();
+    let bytes = living().map(|target| target.memory.anonymous_bytes).sum();
+    let request = ForecastRequest::of_memory(bytes, job.context.page_size);
+    let mut reader = ForecastReader::new();
+    if !reader.tells_huge_pages() {
+        return None;
+    }
+    let forecast = reader.forecast(&spaces, request.rate, bytes, job.context.page_size);
+    Some(HugePagesReport {
+        huge_bytes: forecast.huge_bytes,
+        split_bytes: forecast.split_bytes,
+        saved_bytes: forecast.saved_in_huge_bytes,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::kernel::IneligibleReason;
+use ksmith_core::sketch::{CostModel, GuestOutcome, MergeVerdict, VerdictInput};
 
 /// Figures of one guest besides its outcome, in pages.
 #[derive(Debug, Clone, Default)]
@@ -31,5 +32,19 @@ impl GuestScanSums {
         for (&reason, bytes) in &other.ineligible {
             *self.ineligible.entry(reason).or_default() += bytes;
         }
+    }
+
+    /// Weighs the outcome of the guest with these figures.
+    pub fn weigh(&self, outcome: &GuestOutcome, page_size: u64, costs: &CostModel) -> MergeVerdict {
+        let input = VerdictInput {
+            pages: outcome.pages + self.changing,
+            changing: self.changing,
+            saved: outcome.saved,
+            merged: self.merged,
+            leaving: self.leaving,
+            page_size,
+            is_mergeable: self.is_mergeable,
+        };
+        MergeVerdict::weigh(&input, costs)
     }
 }

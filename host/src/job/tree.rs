@@ -65,11 +65,14 @@ pub(super) fn held(root: &Root, pid: u32) -> Reading<u64> {
     rollup.and_then(|sums| Ok(sums.pss.unwrap_or(0).saturating_add(sums.swap.unwrap_or(0))))
 }
 
-/// Reads the size of a process's address space in bytes.
+/// The largest address space, in bytes.
+const MOST_BYTES: u64 = 1 << 57;
+
+/// Reads the size of a process's address space in bytes. `None` if it is impossible.
 pub(super) fn mapped_bytes(root: &Root, pid: u32, page_size: u64) -> Option<u64> {
     let text = root.text(format!("proc/{pid}/statm"));
     let pages: u64 = text.value()?.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(pages.saturating_mul(page_size))
+    pages.checked_mul(page_size).filter(|bytes| *bytes <= MOST_BYTES)
 }
 
 #[cfg(test)]

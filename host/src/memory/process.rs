@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::error::UnreadableProcess;
 use super::rights::ProcessRights;
-use crate::hypervisor::GuestName;
+use crate::hypervisor::{GuestName, MachineSize};
 use crate::mappings;
 use crate::proc_file::{self, ADDRESSES, OverBudget, lossy, may_wait};
 use crate::reader;
@@ -30,6 +30,8 @@ pub struct OpenProcess {
     pub program: Arc<str>,
     /// True if it runs a virtual machine.
     pub is_vm: bool,
+    /// The size of that machine, as far as its command line says.
+    pub size: MachineSize,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     directory: OwnedFd,
@@ -106,8 +108,15 @@ impl OpenProcess {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory =
             open(format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| UnreadableProcess::NoSuchProcess)?;
-        let mut process =
-            Self { pid, name: "".into(), program: "".into(), is_vm: false, start_ticks: 0, directory };
+        let mut process = Self {
+            pid,
+            name: "".into(),
+            program: "".into(),
+            is_vm: false,
+            size: MachineSize::default(),
+            start_ticks: 0,
+            directory,
+        };
         let text = process.text("stat").map_err(UnreadableProcess::from_io)?;
         let stat = PidStat::parse(&text).map_err(|why| UnreadableProcess::Malformed { file: "stat", why })?;
         if stat.is_kernel_thread {
@@ -122,6 +131,7 @@ impl OpenProcess {
         process.name = named.name.into();
         process.program = GuestName::from_command_line(&stat.comm, &CommandLine::default()).name.into();
         process.is_vm = named.is_vm;
+        process.size = named.size;
         Ok(process)
     }
 

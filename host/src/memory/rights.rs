@@ -35,14 +35,14 @@ impl ProcessRights {
     /// Reads the rights of the process of an open /proc directory.
     ///
     /// # Errors
-    /// It has ended, or its files can't be read.
+    /// It has ended, or its files or its user namespace can't be read.
     pub fn read(directory: &OwnedFd) -> io::Result<Self> {
         let owner = statat(directory, "status", AtFlags::empty())?.st_uid;
         let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let text = proc_file::read_within(File::from(file), proc_file::budget("status"))?;
         let text = lossy(text.ok_or(io::ErrorKind::FileTooLarge)?);
         let mut rights = Self::parse(&text, owner).ok_or(io::ErrorKind::InvalidData)?;
-        rights.is_in_namespace = is_in_namespace(directory).unwrap_or(false);
+        rights.is_in_namespace = is_in_namespace(directory)?;
         Ok(rights)
     }
 
@@ -63,6 +63,11 @@ impl ProcessRights {
             && self.groups.iter().all(|group| *group == self.groups[0])
             && self.owner == user
             && (user == ROOT || self.permitted == 0 || self.is_in_namespace)
+    }
+
+    /// Returns the effective user.
+    pub fn effective_user(&self) -> u32 {
+        self.users[1]
     }
 
     /// Returns true if they are those of a user and a group, and no others.

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(sample.memory.value().unwrap().total, Some(102_400));
         assert!(matches!(sample.vmstat, Reading::Malformed(_)));
         assert_eq!(sample.cpu.value().unwrap().cpus, 1);
-        assert_eq!(sample.memory_pressure.value().unwrap().some.total_us, 5);
+        assert_eq!(sample.memory_pressure.value().unwrap().some.total_us, Some(5));
         assert_eq!(sample.cpu_pressure, Reading::Absent);
         assert_eq!(sample.ksmd_cpu_ns, Reading::Value(77));
     }

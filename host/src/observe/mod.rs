@@ -28,6 +28,7 @@ mod proc_dir;
 mod processes;
 mod schedule;
 mod scratch;
+mod watch_budget;
 mod watched;
 
 pub use connector::ProcessEvent;
@@ -47,9 +48,6 @@ use self::processes::ProcessTable;
 use self::scratch::ReadBuffer;
 use crate::ksm_counts::LostZeroPages;
 use crate::root::Root;
-
-/// The page size of every captured tree.
-const CAPTURED_PAGE_SIZE: u64 = 4096;
 
 /// Returns true if the kernel shows for each process whether it has mergeable memory that ksmd has not visited: from
 /// Linux 6.14 on. On earlier kernels only ksmd's progress shows if there is anything to scan.
@@ -106,11 +104,13 @@ impl SampleClock {
 impl HostObserver {
     /// Creates an observer of the host or of a captured tree. Nothing is read yet.
     pub fn new(root: Root) -> Self {
-        let (clock, page_size, descriptors) = if root.is_host() {
-            (SampleClock::Boot, rustix::param::page_size() as u64, DescriptorBudget::of_host())
+        // Commands refuse a tree that shows no page size before they observe it.
+        let page_size = root.page_size().unwrap_or_default();
+        let (clock, descriptors) = if root.is_host() {
+            (SampleClock::Boot, DescriptorBudget::of_host())
         } else {
             // The tree may be edited between two samples, so no file stays open.
-            (SampleClock::Counter(Duration::ZERO), CAPTURED_PAGE_SIZE, DescriptorBudget::with(0))
+            (SampleClock::Counter(Duration::ZERO), DescriptorBudget::with(0))
         };
         Self {
             clock,

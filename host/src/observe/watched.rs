@@ -104,7 +104,7 @@ impl WatchedProcess {
             let told = command_line(proc, pid, asked);
             let is_renamed = told.is_none();
             let (line, nameless) = told.unwrap_or_default();
-            let GuestName { name, is_vm } = GuestName::from_command_line(&stat.comm, &line);
+            let GuestName { name, is_vm, .. } = GuestName::from_command_line(&stat.comm, &line);
             let name = name.into();
             Self {
                 id,
@@ -125,6 +125,11 @@ impl WatchedProcess {
     /// Returns true if the program is a hypervisor, by its newest name.
     pub(super) fn is_vm(&self) -> bool {
         self.is_vm
+    }
+
+    /// Returns true if it may merge, or if that is not known.
+    pub(super) fn may_merge(&self) -> bool {
+        self.last.as_ref().is_none_or(ProcessSample::may_merge)
     }
 
     /// Opens its files and keeps them open. Returns the number of descriptors used, or 0 on failure.
@@ -269,11 +274,17 @@ impl WatchedProcess {
         if !self.is_vm && !ksm.is_involved() {
             return WatchedReading::Uninvolved;
         }
+        // The kernel also counts zero pages that were moved, again and again. They lie in the address space, and not in RSS.
+        let resident_bytes = stat.rss_pages.saturating_mul(page_size);
+        if let Some(bytes) = stat.mapped_bytes {
+            let most = bytes.saturating_sub(resident_bytes) / page_size.max(1);
+            ksm.zero_pages = ksm.zero_pages.map(|pages| pages.min(most));
+        }
         WatchedReading::Here(ProcessSample {
             id: self.id,
             name: Arc::clone(&self.name),
             is_vm: self.is_vm,
-            rss_bytes: stat.rss_pages.saturating_mul(page_size),
+            rss_bytes: resident_bytes,
             cpu_ticks: stat.cpu_ticks,
             minor_faults: stat.minor_faults,
             ksm,

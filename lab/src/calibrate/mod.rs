@@ -3,6 +3,7 @@
 //! ksmd is led through single passes over guests of known memory, in which all pages meet the same fate. Its CPU time for a pass
 //! over their number is the cost of that kind of work. Several rounds give the median and the extremes.
 
+mod huge_pages;
 mod ksmd;
 mod rounds;
 mod summary;
@@ -16,7 +17,7 @@ use ksmith_host::signals::Signal;
 use crate::GuestError;
 
 pub use rounds::{CalibrationRounds, NEEDED_BYTES, calibrate};
-pub use summary::{CalibratedHost, Calibration, WorkCost};
+pub use summary::{AccessCost, CalibratedHost, Calibration, WorkCost};
 
 /// An error of a calibration. Guests are ended in any case.
 #[derive(Debug, thiserror::Error)]

@@ -3,16 +3,14 @@
 use std::path::Path;
 
 use crossbeam_channel::Receiver;
-use ksmith_core::kernel::SmapsRollup;
 use ksmith_host::signals::Signal;
 
+use super::huge_pages;
 use super::ksmd::SteppedKsmd;
 use super::summary::{Calibration, WorkKind};
 use super::{CalibrateError, is_interrupted};
 use crate::live_bench::LiveBench;
-use crate::measure::HUGE_PAGE_BYTES;
 use crate::play::LabBench;
-use crate::region::{Region, RegionKind};
 use crate::{GuestContents, MemoryGuest, MemoryPart};
 
 /// Pages of a guest: more than a CPU's caches hold, and a tree of a usual depth.
@@ -68,7 +66,8 @@ pub fn calibrate(
         rounds.zero(bench, &mut calibration)?;
         rounds.few(bench, &mut calibration)?;
         rounds.small(bench, &mut calibration)?;
-        huge(&mut calibration)?;
+        huge_pages::measure_splits(&mut calibration)?;
+        huge_pages::measure_accesses(&mut calibration)?;
         calibration.end_round();
         if calibration.rounds() < rounds.count {
             continue;
@@ -201,49 +200,4 @@ impl CalibrationRounds<'_> {
         to.add(WorkKind::Batch, ksmd.idle_batch()?);
         Ok(())
     }
-}
-
-/// Huge pages of the region that is split and put together.
-const HUGE_PAGES: usize = 32;
-
-/// Splitting huge pages of the measuring process itself and putting them together, by the calls that do the same work as ksmd and
-/// khugepaged. Without huge pages here there is nothing to measure.
-fn huge(to: &mut Calibration) -> Result<(), CalibrateError> {
-    let mut region = Region::of_kind(RegionKind::HugeUnmarked, HUGE_PAGES * HUGE_PAGE_BYTES as usize)
-        .map_err(CalibrateError::System)?;
-    let huge_pages = HUGE_PAGES as u64;
-    let split = |region: &mut Region, is_empty: bool| {
-        // Half of each huge page is empty, or nothing of it.
-        for (number, page) in region.bytes_mut().chunks_exact_mut(4096).enumerate() {
-            page.fill(if is_empty && number % 512 < 256 { 0 } else { 1 + (number % 255) as u8 });
-        }
-        let (began, before) = (thread_cpu_ns(), own_huge_bytes());
-        region.split_huge_pages();
-        let spent_ns = thread_cpu_ns().saturating_sub(began);
-        let split = before.saturating_sub(own_huge_bytes()) / HUGE_PAGE_BYTES;
-        (split >= huge_pages).then_some(spent_ns / huge_pages)
-    };
-    let Some(full_ns) = split(&mut region, false) else { return Ok(()) };
-    to.add(WorkKind::Split, full_ns);
-    let began = thread_cpu_ns();
-    if !region.collapse_huge_pages() {
-        return Ok(());
-    }
-    to.add(WorkKind::Collapse, thread_cpu_ns().saturating_sub(began) / huge_pages);
-    if let Some(half_ns) = split(&mut region, true) {
-        to.add(WorkKind::Freed, half_ns.saturating_sub(full_ns) / 256);
-    }
-    Ok(())
-}
-
-/// CPU time of this thread, in nanoseconds.
-fn thread_cpu_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    (now.tv_sec.cast_unsigned()).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.cast_unsigned())
-}
-
-/// Memory of this process in huge pages, in bytes; 0 where the kernel does not say.
-fn own_huge_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    SmapsRollup::parse(&text).ok().and_then(|sums| sums.anon_huge).unwrap_or(0)
 }

@@ -54,6 +54,10 @@ const KINDS: [Row; 18] = [
     (WorkKind::Collapse, "collapse", "putting a huge page together", [10_000, 100_000_000]),
 ];
 
+/// Sizes of the memory that is used at random, in bytes: about what a TLB of the second level covers by small pages, and
+/// 8 and 32 times that.
+pub(super) const WORKING_SETS: [u64; 3] = [8 << 20, 64 << 20, 256 << 20];
+
 /// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
 /// little in any case: the cost of waking ksmd counts along with small figures.
 const MOST_SPREAD: f64 = 0.5;
@@ -73,6 +77,20 @@ pub struct WorkCost {
     pub ns: Option<Spread>,
 }
 
+/// The cost of an access at random to memory in huge pages and to the same memory in small ones: what splitting costs a
+/// program.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AccessCost {
+    /// The bytes that the program uses.
+    pub working_set_bytes: u64,
+    /// CPU time of an access in huge pages, in nanoseconds.
+    pub huge_ns: Spread,
+    /// CPU time of an access in small pages, in nanoseconds.
+    pub small_ns: Spread,
+    /// CPU-seconds a second that a program which does nothing else loses in small pages; negative is noise.
+    pub lost_cpus: f64,
+}
+
 /// The host that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CalibratedHost {
@@ -90,12 +108,14 @@ pub struct Calibration {
     wanted: u32,
     rounds: u32,
     samples: [Vec<u64>; KINDS.len()],
+    /// Nanoseconds of an access in huge and in small pages, for each working set.
+    accesses: [Vec<[f64; 2]>; WORKING_SETS.len()],
 }
 
 impl Calibration {
     /// Creates a calibration without samples, of guests with `pages` pages, in at least `wanted` rounds.
     pub(super) fn new(pages: u64, wanted: u32) -> Self {
-        Self { pages, wanted, rounds: 0, samples: Default::default() }
+        Self { pages, wanted, rounds: 0, samples: Default::default(), accesses: Default::default() }
     }
 
     /// Counts a round in which each kind of work was measured.
@@ -111,6 +131,22 @@ impl Calibration {
     /// Adds a measured cost in nanoseconds.
     pub(super) fn add(&mut self, kind: WorkKind, ns: u64) {
         self.samples[kind as usize].push(ns);
+    }
+
+    /// Adds measured accesses to the working set at `place`, in huge and in small pages, in nanoseconds.
+    pub(super) fn add_access(&mut self, place: usize, ns: [f64; 2]) {
+        self.accesses[place].push(ns);
+    }
+
+    /// Accesses in huge and in small pages, by working set; none where this host has no huge pages.
+    pub fn accesses(&self) -> Vec<AccessCost> {
+        let cost = |(working_set_bytes, rounds): (u64, &Vec<[f64; 2]>)| {
+            let [huge_ns, small_ns] =
+                [0, 1].map(|kind| Spread::from_values(rounds.iter().map(|ns| Some(ns[kind]))));
+            let lost_cpus = 1.0 - huge_ns.median? / small_ns.median?;
+            Some(AccessCost { working_set_bytes, huge_ns, small_ns, lost_cpus })
+        };
+        WORKING_SETS.into_iter().zip(&self.accesses).filter_map(cost).collect()
     }
 
     /// The cost that was measured last, 0 before the first.
@@ -248,6 +284,17 @@ mod tests {
         let keys: Vec<&str> = KINDS.iter().map(|(_, key, ..)| *key).collect();
         assert_eq!(fields.len(), keys.len());
         assert!(fields.keys().all(|key| keys.contains(&key.as_str())));
+    }
+
+    #[test]
+    fn small_pages_cost_what_accesses_take_longer() {
+        let mut calibration = rounds(None);
+        assert_eq!(calibration.accesses(), []);
+        [[10.0, 25.0], [20.0, 40.0], [21.0, 39.0]].into_iter().for_each(|ns| calibration.add_access(1, ns));
+        let accesses = calibration.accesses();
+        assert_eq!(accesses.len(), 1);
+        assert_eq!((accesses[0].working_set_bytes, accesses[0].huge_ns.median), (WORKING_SETS[1], Some(20.0)));
+        assert!((accesses[0].lost_cpus - (1.0 - 20.0 / 39.0)).abs() < 1e-12, "{accesses:?}");
     }
 
     #[test]

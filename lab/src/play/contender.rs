@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ksmith_core::decide::PolicyLimits;
-use ksmith_host::bad_file::read_text;
+use ksmith_host::bad_file::read_any_text;
 
 use super::LabError;
 use super::group::ProcessGroup;
@@ -159,7 +159,7 @@ const OF_THE_HOST: [&str; 5] = ["daemon", "view", "history", "sketch", "notify"]
 
 /// The text of a configuration file, without those tables.
 fn configured(file: &Path) -> Result<String, String> {
-    let text = read_text(file).map_err(|why| format!("can't read {}: {why}", file.display()))?;
+    let text = read_any_text(file).map_err(|why| format!("can't read {}: {why}", file.display()))?;
     let mut table: toml::Table = text.parse().map_err(|why| format!("{}: {why}", file.display()))?;
     OF_THE_HOST.iter().for_each(|name| {
         table.remove(*name);

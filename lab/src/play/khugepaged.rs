@@ -1,10 +1,10 @@
-//! The settings of khugepaged during a run, which are put back when it ends.
+//! The pace of khugepaged during a run, which is put back when it ends.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ksmith_core::sim::KhugepagedSettings;
+use ksmith_core::sim::KhugepagedPace;
 use ksmith_host::root::Root;
 
 /// The directory of its settings.
@@ -27,14 +27,9 @@ impl KhugepagedKnobs {
     ///
     /// # Errors
     /// A setting can't be read or written. Those that were written are put back with the others.
-    pub(super) fn write(&mut self, settings: KhugepagedSettings) -> io::Result<()> {
-        let KhugepagedSettings { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared } = settings;
-        let values = [
-            ("max_ptes_none", max_ptes_none),
-            ("max_ptes_shared", max_ptes_shared),
-            ("pages_to_scan", pages_to_scan),
-            ("scan_sleep_millisecs", scan_sleep_millisecs),
-        ];
+    pub(super) fn write(&mut self, pace: KhugepagedPace) -> io::Result<()> {
+        let KhugepagedPace { pages_to_scan, scan_sleep_millisecs } = pace;
+        let values = [("pages_to_scan", pages_to_scan), ("scan_sleep_millisecs", scan_sleep_millisecs)];
         for (name, value) in values {
             let path = self.directory.join(name);
             if !self.before.iter().any(|(noted, _)| *noted == path) {
@@ -64,14 +59,14 @@ mod tests {
         let host = tempfile::tempdir().unwrap();
         let directory = host.path().join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();
-        let names = ["max_ptes_none", "max_ptes_shared", "pages_to_scan", "scan_sleep_millisecs"];
+        let names = ["pages_to_scan", "scan_sleep_millisecs"];
         let values = || names.map(|name| fs::read_to_string(directory.join(name)).unwrap());
         names.iter().for_each(|name| fs::write(directory.join(name), "7\n").unwrap());
         let mut knobs = KhugepagedKnobs::new(&Root::at(host.path()));
-        knobs.write(KhugepagedSettings::default()).unwrap();
-        assert_eq!(values(), ["511", "256", "4096", "10000"]);
-        knobs.write(KhugepagedSettings { pages_to_scan: 9, ..KhugepagedSettings::default() }).unwrap();
+        knobs.write(KhugepagedPace::default()).unwrap();
+        assert_eq!(values(), ["4096", "10000"]);
+        knobs.write(KhugepagedPace { pages_to_scan: 9, ..KhugepagedPace::default() }).unwrap();
         drop(knobs);
-        assert_eq!(values(), ["7"; 4]);
+        assert_eq!(values(), ["7"; 2]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ksmith_core::decide::PolicyLimits;
-use ksmith_core::sim::KhugepagedSettings;
+use ksmith_core::sim::KhugepagedPace;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -98,21 +98,18 @@ fn tcg() -> String {
     "tcg".to_owned()
 }
 
-/// The settings of khugepaged. Those that are left out have the kernel's defaults.
+/// The pace of khugepaged. Settings that are left out have the kernel's defaults.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct KhugepagedTable {
     pub(super) pages_to_scan: u32,
     pub(super) scan_sleep_millisecs: u32,
-    pub(super) max_ptes_none: u32,
-    pub(super) max_ptes_shared: u32,
 }
 
 impl Default for KhugepagedTable {
     fn default() -> Self {
-        let KhugepagedSettings { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared } =
-            KhugepagedSettings::default();
-        Self { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared }
+        let KhugepagedPace { pages_to_scan, scan_sleep_millisecs } = KhugepagedPace::default();
+        Self { pages_to_scan, scan_sleep_millisecs }
     }
 }
 

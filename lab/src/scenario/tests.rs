@@ -1,6 +1,6 @@
 use super::*;
 use crate::{GuestContents, MemoryPart};
-use ksmith_core::sim::KhugepagedSettings;
+use ksmith_core::sim::KhugepagedPace;
 
 const GOOD: &str = r#"
 about = "Two clones, one of which leaves"
@@ -179,11 +179,11 @@ fn guests_are_in_huge_pages_and_khugepaged_is_set_where_the_file_says_so() {
     assert!(scenario.has_huge_guests() && scenario.instances.iter().all(|guest| guest.kind.is_huge()));
     assert!(!parse(GOOD, ScenarioForm::Short).unwrap().has_huge_guests());
     let last = scenario.actions.last().unwrap();
-    let settings = KhugepagedSettings { pages_to_scan: 512, ..KhugepagedSettings::default() };
+    let settings = KhugepagedPace { pages_to_scan: 512, ..KhugepagedPace::default() };
     assert_eq!((last.at, &last.deed), (Duration::from_secs(25), &GuestAction::Khugepaged(settings)));
     for (wrong, why) in [
         ("{ pages_to_scan = 0 }", "pages_to_scan is over 0"),
-        ("{ max_ptes_none = 512 }", "its max_ptes go up to 511"),
+        ("{ max_ptes_none = 511 }", "unknown field"),
         ("{ }\npercent = 3", "khugepaged takes at, times and every"),
     ] {
         let text = format!("{GOOD}\n[[timeline]]\nat = 1\nkhugepaged = {wrong}\n");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::sim::KhugepagedSettings;
+use ksmith_core::sim::KhugepagedPace;
 use toml::Spanned;
 
 use super::file::{KhugepagedTable, TimelineTable};
@@ -57,7 +57,7 @@ pub enum GuestAction {
         percent: u8,
     },
     /// The settings of the host's khugepaged are written.
-    Khugepaged(KhugepagedSettings),
+    Khugepaged(KhugepagedPace),
 }
 
 /// Upper bound for `times`, so that a mistake there does not fill the memory.
@@ -177,14 +177,11 @@ impl TimelineBuilder {
             && step.lifetime.is_none()
             && step.part.is_none()
             && step.percent.is_none();
-        let KhugepagedTable { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared } = settings;
-        if !is_alone || pages_to_scan == 0 || max_ptes_none > 511 || max_ptes_shared > 511 {
-            return Err(
-                "khugepaged takes at, times and every; its max_ptes go up to 511, and pages_to_scan is over 0"
-                    .to_owned(),
-            );
+        let KhugepagedTable { pages_to_scan, scan_sleep_millisecs } = settings;
+        if !is_alone || pages_to_scan == 0 {
+            return Err("khugepaged takes at, times and every; pages_to_scan is over 0".to_owned());
         }
-        let settings = KhugepagedSettings { pages_to_scan, scan_sleep_millisecs, max_ptes_none, max_ptes_shared };
+        let settings = KhugepagedPace { pages_to_scan, scan_sleep_millisecs };
         for at in self.moments(step)? {
             self.act(at, GuestAction::Khugepaged(settings));
         }

@@ -1,23 +1,26 @@
 //! The table of processes. The few with mergeable memory are read at each tick, the many others rarely.
 
+mod flags;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ksmith_core::kernel::{Ksm, PidStat, RunState};
+use ksmith_core::kernel::{Ksm, RunState};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
+use self::flags::FLAG_DELAY;
 use super::asked::{LINES_EVERY, SampleReader};
 use super::connector::ProcessEvent;
 use super::descriptors::DescriptorBudget;
 use super::discovery::ProcessDiscovery;
-use super::figures::MergeableFlags;
 use super::look::{PlainReading, look_at_figures, look_at_name};
 use super::plain::{PlainState, PlainTable};
 use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, ReadSchedule, delay, round, spread};
 use super::scratch::ReadBuffer;
+use super::watch_budget::{CountedProcess, CountedProcesses, WatchAdmission, WatchBudget};
 use super::watched::{WatchedProcess, WatchedReading};
 use crate::hypervisor::{may_be_vm, printable};
 use crate::proc_file::UnansweredRead;
@@ -25,18 +28,6 @@ use crate::root::Root;
 
 /// Plain processes that one sample may always read. On a host with many processes it may read more.
 const LOOKS_LEAST: usize = 200;
-
-/// The most `smaps` files that one sample reads. Kernels before 6.14 show mergeable memory that ksmd has not
-/// visited only in `smaps`, which is expensive.
-const FLAG_LOOKS: usize = 4;
-const FLAG_DELAY: Duration = Duration::from_secs(5);
-const FLAG_ROUND: Duration = Duration::from_secs(600);
-
-/// The resident bytes after which a sample reads no further `smaps`. The kernel walks the page tables for
-/// `smaps`, which takes some 3 ms per GiB.
-const FLAG_BYTES: u64 = 1 << 30;
-/// The largest process for which `smaps` is read. Memory of a larger one counts from ksmd's first visit.
-const FLAG_LARGEST: u64 = 8 << 30;
 
 /// While ksmd sleeps, each watched process is read in full once in this many samples.
 const FULL_ROUND: u32 = 16;
@@ -70,6 +61,8 @@ enum WatchStart {
     Late,
     /// Its command line is deferred, and it may be a hypervisor.
     Unnamed,
+    /// Its user has as many watched processes as one user may have.
+    OverBudget(CountedProcess),
 }
 
 /// The table of known processes.
@@ -85,6 +78,9 @@ pub(super) struct ProcessTable {
     discovery: ProcessDiscovery,
     descriptors: DescriptorBudget,
     pub(super) asked: SampleReader,
+    pub(super) budget: WatchBudget,
+    /// Plain processes beyond their users' budgets.
+    counted: CountedProcesses,
     /// Plain processes that did not answer.
     silent: BTreeMap<u32, UnansweredRead>,
     /// Processes that this sample began to watch.
@@ -92,6 +88,7 @@ pub(super) struct ProcessTable {
     scans: u32,
     samples: u32,
     last: Duration,
+    page_size: u64,
     /// KSM at the previous sample.
     ksm: Ksm,
     /// True if the next sample reads every watched process.
@@ -113,11 +110,14 @@ impl ProcessTable {
             discovery: ProcessDiscovery::new(root),
             descriptors,
             asked: SampleReader::new(root),
+            budget: WatchBudget::default(),
+            counted: CountedProcesses::default(),
             silent: BTreeMap::new(),
             new: Vec::new(),
             scans: 0,
             samples: 0,
             last: Duration::ZERO,
+            page_size: 1,
             ksm: Ksm::default(),
             is_close: false,
             is_for_all: false,
@@ -175,6 +175,7 @@ impl ProcessTable {
                 self.discovery.demand();
                 self.plain.clear();
                 self.silent.clear();
+                self.counted = CountedProcesses::default();
                 self.schedule.clear();
                 self.young.clear();
                 self.flag_schedule.clear();
@@ -201,6 +202,7 @@ impl ProcessTable {
     /// Fills in the processes of a sample.
     pub(super) fn read(&mut self, scratch: &mut ReadBuffer, sample: &mut Sample) {
         let now = sample.at;
+        self.page_size = sample.page_size;
         if self.proc.is_none() {
             self.proc = ProcDir::open(&self.root).ok();
         }
@@ -215,10 +217,11 @@ impl ProcessTable {
             self.plain.make_due(now).into_iter().for_each(|pid| self.schedule.push(now, pid));
         }
         let limit = if is_first || is_for_all { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
+        self.last = now;
         // What is known to merge comes before what might.
         self.read_watched(&proc, scratch, sample);
         self.look_at_due(&proc, now, limit, scratch);
-        self.look_at_flags(&proc, now, sample.page_size, scratch);
+        self.look_at_flags(&proc, now, scratch);
         self.read_new(&proc, scratch, sample);
         for (pid, unanswered) in &self.silent {
             sample.given_up.add(true, || GivenUp {
@@ -227,9 +230,15 @@ impl ProcessTable {
                 why: unanswered.to_string(),
             });
         }
+        for over in self.counted.counts() {
+            sample.given_up.add_all(over.count, over.merging, || GivenUp {
+                pid: over.first,
+                name: name_of(&proc, over.first, scratch),
+                why: self.budget.refusal(over.user),
+            });
+        }
         sample.hidden_processes += self.plain.hidden();
         self.proc = Some(proc);
-        self.last = now;
     }
 
     /// Returns twice the readings that a round needs in `elapsed`, so that a burst of new processes is worked off.
@@ -256,6 +265,7 @@ impl ProcessTable {
         self.plain.keep_found_by(self.scans);
         let plain = &self.plain;
         self.silent.retain(|pid, _| plain.get(*pid).is_some());
+        self.counted.keep(|pid| plain.get(pid).is_some());
     }
 
     fn enter(&mut self, pid: u32, looks: u8, due: Duration) {
@@ -277,7 +287,7 @@ impl ProcessTable {
     pub(super) fn look_at_young(&mut self, now: Duration, scratch: &mut ReadBuffer) -> bool {
         let Some(proc) = self.proc.take() else { return false };
         self.asked.begin(false, now);
-        let before = self.watched.len();
+        self.new.clear();
         let mut due_now = Vec::new();
         while due_now.len() < LOOKS_LEAST {
             let Some((due, pid)) = self.young.pop_due(now) else { break };
@@ -288,7 +298,7 @@ impl ProcessTable {
         }
         self.look_at(&proc, now, &due_now, scratch);
         self.proc = Some(proc);
-        self.watched.len() > before
+        !self.new.is_empty()
     }
 
     fn look_at_due(&mut self, proc: &ProcDir, now: Duration, limit: usize, scratch: &mut ReadBuffer) {
@@ -334,27 +344,22 @@ impl ProcessTable {
         mut found: PlainReading,
         scratch: &mut ReadBuffer,
     ) {
+        let mut over_budget = None;
         if let PlainReading::Promising = found {
             match self.watch(proc, pid, false, scratch) {
-                WatchStart::Begun => {
-                    self.plain.remove(pid);
-                    self.silent.remove(&pid);
-                    return;
-                }
+                WatchStart::Begun => return self.drop_plain(pid),
                 WatchStart::NotWorth => {}
+                WatchStart::OverBudget(process) => over_budget = Some(process),
                 WatchStart::Silent(unanswered) => found = PlainReading::Silent(unanswered),
                 WatchStart::Late => found = PlainReading::Late,
                 WatchStart::Unnamed => found = PlainReading::Unnamed,
             }
         }
         match &found {
-            PlainReading::Gone => {
-                self.plain.remove(pid);
-                self.silent.remove(&pid);
-                return;
-            }
+            PlainReading::Gone => return self.drop_plain(pid),
             PlainReading::Silent(unanswered) => {
                 self.silent.insert(pid, unanswered.clone());
+                self.counted.remove(pid);
                 return self.look_again(pid, now + SampleReader::rest(pid).max(FIRST_DELAY));
             }
             PlainReading::Late => return self.look_again(pid, now + NEXT),
@@ -362,6 +367,10 @@ impl ProcessTable {
             _ => {}
         }
         self.silent.remove(&pid);
+        match over_budget {
+            Some(process) => self.counted.insert(pid, process),
+            None => self.counted.remove(pid),
+        }
         let has_events = self.discovery.has_events();
         let round = round(self.plain.len());
         let state = match found {
@@ -404,46 +413,6 @@ impl ProcessTable {
         }
     }
 
-    /// Reads the mapping flags of a few processes, but not of hypervisors: they are watched anyway, and their `smaps`
-    /// takes long.
-    fn look_at_flags(&mut self, proc: &ProcDir, now: Duration, page_size: u64, scratch: &mut ReadBuffer) {
-        let (mut looks, mut walked) = (0, 0);
-        while looks < FLAG_LOOKS && walked < FLAG_BYTES {
-            let Some((due, pid)) = self.flag_schedule.pop_due(now) else { return };
-            let Some(plain) = self.plain.get_mut(pid).filter(|plain| plain.flags_due == due) else { continue };
-            looks += 1;
-            plain.flags_due = now + FLAG_ROUND;
-            self.flag_schedule.push(plain.flags_due, pid);
-            let stat = proc.read(pid, "stat", scratch).and_then(PidStat::parse);
-            let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(page_size));
-            let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
-            walked += resident;
-            let mut flags = MergeableFlags::default();
-            // A process that does not answer is named when its figures are read.
-            let answer = self.asked.each_piece(proc, pid, "smaps", |piece| flags.search_piece(piece));
-            let again = if flags.are_mergeable {
-                match self.watch(proc, pid, true, scratch) {
-                    WatchStart::Begun => {
-                        self.plain.remove(pid);
-                        continue;
-                    }
-                    WatchStart::NotWorth => None,
-                    WatchStart::Silent(_) => Some(SampleReader::rest(pid).max(FIRST_DELAY)),
-                    WatchStart::Late => Some(FIRST_DELAY),
-                    WatchStart::Unnamed => Some(LINES_EVERY),
-                }
-            } else {
-                let is_unknown = answer.is_err_and(|error| UnansweredRead::find_in(&error).is_some());
-                is_unknown.then(|| SampleReader::rest(pid).max(FIRST_DELAY))
-            };
-            // A round is minutes: far too long for what is not known yet.
-            if let (Some(pause), Some(plain)) = (again, self.plain.get_mut(pid)) {
-                plain.flags_due = now + pause;
-                self.flag_schedule.push(plain.flags_due, pid);
-            }
-        }
-    }
-
     /// Starts watching a process, unless it has no mergeable memory and its program is no hypervisor after all.
     fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut ReadBuffer) -> WatchStart {
         let Reading::Value(mut watched) = WatchedProcess::open(proc, pid, is_marked, &mut self.asked, scratch)
@@ -451,14 +420,22 @@ impl ProcessTable {
             return WatchStart::NotWorth;
         };
         let told = self.asked.ksm_stats(proc, &[pid]).remove(&pid);
-        match watched.read(proc, 1, told, &mut self.asked, scratch) {
-            WatchedReading::Here(_) => {}
+        // One that does not tell may.
+        let (mut may_merge, mut bytes) = (true, 0);
+        match watched.read(proc, self.page_size, told, &mut self.asked, scratch) {
+            WatchedReading::Here(process) => (may_merge, bytes) = (process.may_merge(), process.rss_bytes),
             WatchedReading::Silent(_, unanswered) => return WatchStart::Silent(unanswered),
             WatchedReading::Late(_) => return WatchStart::Late,
             _ if watched.is_vm() => {}
             // Only its command line tells whether it is a hypervisor.
             _ if watched.is_unnamed() => return WatchStart::Unnamed,
             _ => return WatchStart::NotWorth,
+        }
+        let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
+        match self.budget.request_place(user, watched.id, bytes) {
+            WatchAdmission::Granted => {}
+            WatchAdmission::GrantedInPlaceOf(least) => self.count_only(least, user),
+            WatchAdmission::Refused => return WatchStart::OverBudget(CountedProcess { user, may_merge }),
         }
         if self.descriptors.try_reserve(WatchedProcess::descriptors_wanted()) {
             let unused = WatchedProcess::descriptors_wanted() - watched.keep_open(proc);
@@ -467,6 +444,14 @@ impl ProcessTable {
         self.new.push(watched.id);
         self.watched.insert(watched.id, watched);
         WatchStart::Begun
+    }
+
+    /// Watches a process no more, for another of its user.
+    fn count_only(&mut self, id: ProcessId, user: Option<u32>) {
+        let may_merge = self.watched.get(&id).is_some_and(WatchedProcess::may_merge);
+        self.forget(id.pid);
+        self.enter(id.pid, OLD, self.last + round(self.plain.len()));
+        self.counted.insert(id.pid, CountedProcess { user, may_merge });
     }
 
     /// Reads the processes that this sample began to watch.
@@ -522,7 +507,10 @@ impl ProcessTable {
                 sample.given_up.add(false, || given_up);
             }
             match seen {
-                WatchedReading::Here(process) => sample.processes.push(process),
+                WatchedReading::Here(process) => {
+                    self.budget.update(id, process.rss_bytes);
+                    sample.processes.push(process);
+                }
                 WatchedReading::Denied => sample.hidden_processes += 1,
                 WatchedReading::Malformed(why) => {
                     tracing::debug!(pid = id.pid, %why, "a process's files make no sense")
@@ -551,13 +539,20 @@ impl ProcessTable {
 
     /// Drops the entry of this PID.
     fn forget(&mut self, pid: u32) {
-        self.plain.remove(pid);
-        self.silent.remove(&pid);
+        self.drop_plain(pid);
         while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
             if let Some(watched) = self.watched.remove(&id) {
                 self.descriptors.give_back(watched.descriptors());
             }
+            self.budget.release(id);
         }
+    }
+
+    /// Drops the plain entry of this PID.
+    fn drop_plain(&mut self, pid: u32) {
+        self.plain.remove(pid);
+        self.silent.remove(&pid);
+        self.counted.remove(pid);
     }
 }
 
