@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::kernel::{CpuTimes, Ksm, Psi, RunState};
+use crate::kernel::{CpuTimes, Ksm, RunState};
 use crate::sample::Sample;
 
 /// One pass of ksmd, or several that ended between two samples.
@@ -140,8 +140,8 @@ impl PassHistory {
         if let Some(cpu) = sample.cpu.get() {
             self.push_cpu(cpu, sample.ksmd_cpu_ns.get());
         }
-        if let Some(Psi { some }) = sample.cpu_pressure.value() {
-            self.push_stall(sample.at, some.total_us);
+        if let Some(total_us) = sample.cpu_pressure.value().and_then(|psi| psi.some.total_us) {
+            self.push_stall(sample.at, total_us);
         }
     }
 
@@ -345,7 +345,7 @@ fn signed_difference(now: u64, before: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::StallTimes;
+    use crate::kernel::{Psi, StallTimes};
     use crate::reading::Reading;
 
     fn sample(at_ms: u64, full_scans: u64, sharing: u64, scanned: u64, cpu_ns: u64, smart: u64) -> Sample {
@@ -430,7 +430,8 @@ mod tests {
         let mut history = PassHistory::default();
         let mut stall = |at_ms, total_us| {
             let mut now = sample(at_ms, 0, 0, 0, 0, 0);
-            now.cpu_pressure = Reading::Value(Psi { some: StallTimes { total_us, ..StallTimes::default() } });
+            let some = StallTimes { total_us: Some(total_us), ..StallTimes::default() };
+            now.cpu_pressure = Reading::Value(Psi { some });
             history.push(&now);
             history.recent_cpu_stall_percent()
         };

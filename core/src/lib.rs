@@ -18,6 +18,7 @@ pub mod field;
 pub mod figures;
 pub mod filter;
 pub mod fold;
+
 pub mod guest;
 pub mod history;
 pub mod job;
@@ -25,6 +26,7 @@ pub mod kernel;
 pub mod knobs;
 pub mod lease;
 pub mod limits;
+pub mod merge_forecast;
 pub mod model;
 pub mod other_controllers;
 pub mod page_sample;

@@ -133,6 +133,11 @@ pub fn json(text: &str) -> String {
     escaped
 }
 
+/// Returns the text without the characters that [`is_obeyed`] tells, at its whole length.
+pub fn strip_obeyed(text: &str) -> String {
+    text.chars().filter(|&character| !is_obeyed(character)).collect()
+}
+
 /// Returns true if a terminal may obey or hide the character: control characters (with those of C1, such as CSI), line
 /// and paragraph separators, marks of the writing direction, and characters without width.
 pub fn is_obeyed(character: char) -> bool {
@@ -165,6 +170,12 @@ mod tests {
 
     /// Sets a terminal's title, clears it, goes up a line, in C0 and in C1; turns the direction of writing; hides.
     const HOSTILE: &str = "a\x1b]0;root\x07\x1b[2J\u{9b}1A\r\n\u{202e}txt\u{2066}\u{200b}\u{e0041}\x7f";
+
+    #[test]
+    fn stripped_text_keeps_its_length_but_for_what_a_terminal_obeys() {
+        assert_eq!(strip_obeyed("/a\x1b[2J/\u{202e}b"), "/a[2J/b");
+        assert_eq!(strip_obeyed(&"x".repeat(200)).len(), 200);
+    }
 
     #[test]
     fn no_text_moves_the_cursor_or_begins_a_line() {

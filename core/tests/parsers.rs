@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn every_number_of_ksm_comes_back(
-        values in prop::collection::vec(any::<u64>(), FIELDS.len()),
+        values in prop::collection::vec(0..=1_u64 << 44, FIELDS.len()),
         profit: i64,
         scan_time: bool,
     ) {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn ksm_stat_comes_back(items: u64, zero: i64, merging: u64, profit: i64, any: bool, mergeable: bool) {
+    fn ksm_stat_comes_back(items in 0..=1_u64 << 44, zero in i64::MIN..=1 << 44, merging in 0..=1_u64 << 44, profit: i64, any: bool, mergeable: bool) {
         let word = |yes| if yes { "yes" } else { "no" };
         let text = format!(
             "ksm_rmap_items {items}\nksm_zero_pages {zero}\nksm_merging_pages {merging}\n\
@@ -203,10 +203,11 @@ proptest! {
     }
 
     #[test]
-    fn meminfo_comes_back_whatever_its_order(kib in prop::collection::vec(0..=u64::MAX / 1024, 13), turn in 0_usize..14) {
+    fn meminfo_comes_back_whatever_its_order(mut kib in prop::collection::vec(0..=1_u64 << 45, 14), turn in 0_usize..15) {
+        (kib[0], kib[7]) = (1 << 46, 1 << 45);
         let keys = [
             "MemTotal", "MemFree", "MemAvailable", "Buffers", "Cached", "AnonPages", "Shmem", "SwapTotal", "SwapFree",
-            "SwapCached", "Slab", "KernelStack", "PageTables",
+            "SwapCached", "Slab", "KernelStack", "PageTables", "AnonHugePages",
         ];
         let mut lines: Vec<_> = keys.iter().zip(&kib).map(|(key, kib)| format!("{key}:{kib:>15} kB\n")).collect();
         lines.push("HugePages_Total:       0\n".to_owned());
@@ -226,14 +227,15 @@ proptest! {
             slab: bytes(10),
             kernel_stack: bytes(11),
             page_tables: bytes(12),
+            anonymous_huge: bytes(13),
         };
         prop_assert_eq!(Meminfo::parse(&lines.concat()), Ok(expected));
     }
 
     #[test]
-    fn smaps_rollup_comes_back(kib in prop::collection::vec(0..=u64::MAX / 1024, 8)) {
+    fn smaps_rollup_comes_back(kib in prop::collection::vec(0..=1_u64 << 46, 9)) {
         let mut text = "00400000-7fff ---p 00000000 00:00 0                              [rollup]\n".to_owned();
-        for (key, kib) in ["Rss", "Pss", "Anonymous", "KSM", "AnonHugePages", "Swap", "Private_Dirty", "Pss_Anon"].iter().zip(&kib) {
+        for (key, kib) in ["Rss", "Pss", "Anonymous", "KSM", "AnonHugePages", "Swap", "Private_Dirty", "Pss_Anon", "Private_Hugetlb"].iter().zip(&kib) {
             writeln!(text, "{key}:{kib:>20} kB").unwrap();
         }
         let bytes = |index: usize| Some(kib[index] * 1024);
@@ -246,12 +248,13 @@ proptest! {
             swap: bytes(5),
             private: bytes(6),
             pss_anon: bytes(7),
+            hugetlb: bytes(8),
         };
         prop_assert_eq!(SmapsRollup::parse(&text), Ok(expected));
     }
 
     #[test]
-    fn vmstat_comes_back(cow: u64, out: u64, swapped_in: u64, faults: u64, oom: u64, splits: u64) {
+    fn vmstat_comes_back([cow, out, swapped_in, faults, oom, splits] in prop::array::uniform6(0..=i64::MAX as u64)) {
         let text = format!("nr_free_pages 1\npswpin {swapped_in}\npswpout {out}\npgmajfault {faults}\noom_kill {oom}\ncow_ksm {cow}\nthp_split_page {splits}\n");
         let expected = Vmstat {
             cow_ksm: Some(cow),
@@ -270,7 +273,7 @@ proptest! {
         let text = if has_full { line("some") + &line("full") } else { line("some") };
         let psi = Psi::parse(&text).unwrap();
         prop_assert!((psi.some.avg10 - avg10).abs() < 0.001);
-        prop_assert_eq!(psi.some.total_us, total);
+        prop_assert_eq!(psi.some.total_us, Some(total).filter(|total| *total <= i64::MAX as u64));
     }
 
     #[test]
@@ -281,7 +284,7 @@ proptest! {
         user in 0..1_u64 << 40,
         system in 0..1_u64 << 40,
         start: u64,
-        rss: u64,
+        rss in 0..=1_u64 << 44,
         kthread: bool,
     ) {
         let flags = if kthread { 0x0020_8040 } else { 0x0040_0000 };
@@ -294,6 +297,7 @@ proptest! {
             cpu_ticks: user + system,
             start_ticks: start,
             rss_pages: rss,
+            mapped_bytes: (rss == 0).then_some(0),
             is_kernel_thread: kthread,
             is_zombie: false,
         };

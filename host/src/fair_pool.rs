@@ -7,13 +7,28 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::accountable;
+use crate::root::Root;
+
 /// The account of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestAccount {
     /// The host itself, and verified guests.
     Host,
-    /// The user of an unverified guest; `None` for one with a set-user-ID program.
+    /// The accountable uid of an unverified guest; `None` for one with a set-user-ID program, or that can't be examined.
     User(Option<u32>),
+}
+
+impl RequestAccount {
+    /// Returns the account of a guest of this user, by its first process. A user may have many more by a user namespace.
+    pub fn of_guest(root: &Root, pid: u32, user: Option<u32>, is_verified: bool) -> Self {
+        match is_verified {
+            true => Self::Host,
+            // The processes of a captured tree are not here.
+            false if !root.is_host() => Self::User(user),
+            false => Self::User(user.and_then(|_| accountable::uid_of_pid(pid))),
+        }
+    }
 }
 
 /// The limits of a pool.
@@ -222,6 +237,19 @@ mod tests {
             assert!(self.pool.push(account, move || sender.send(()).unwrap()));
             done.recv().unwrap();
         }
+    }
+
+    #[test]
+    fn an_unverified_guest_counts_to_the_accountable_user_of_its_process() {
+        let (host, tree) = (Root::host(), Root::at("/nonexistent"));
+        let own = std::process::id();
+        let account = |root, pid, uid| RequestAccount::of_guest(root, pid, uid, false);
+        // Not the uid that a guest has inside of a namespace, of which its user may have many.
+        assert_eq!(account(&host, own, Some(200_005)), user(rustix::process::getuid().as_raw()));
+        assert_eq!(account(&host, own, None), RequestAccount::User(None), "a program with rights of two users");
+        assert_eq!(account(&host, u32::MAX, Some(7)), RequestAccount::User(None), "one that has ended");
+        assert_eq!(account(&tree, own, Some(7)), user(7));
+        assert_eq!(RequestAccount::of_guest(&host, own, Some(7), true), RequestAccount::Host);
     }
 
     #[test]

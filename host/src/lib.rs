@@ -21,6 +21,7 @@ pub mod ksmd;
 pub mod live;
 pub mod mappings;
 pub mod memory;
+mod merge_forecast;
 pub mod merge_reader;
 pub mod observe;
 pub mod other_controllers;

@@ -7,6 +7,7 @@ use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::{ProcessId, Sample};
 
 use crate::act::{ActError, KsmControl};
+use crate::merge_forecast::MergeForecaster;
 use crate::merge_reader::MergeReader;
 use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
@@ -24,13 +25,14 @@ pub struct LiveHost {
     pub folded: BTreeMap<ProcessId, u64>,
     merge_readings: Option<MergeReader>,
     page_samples: Option<BackgroundSampler>,
+    forecaster: Option<MergeForecaster>,
 }
 
 impl LiveHost {
     /// Creates a host from its observer and its control.
     pub fn new(observer: HostObserver, control: KsmControl) -> Self {
         let folded = BTreeMap::new();
-        Self { observer, control, folded, merge_readings: None, page_samples: None }
+        Self { observer, control, folded, merge_readings: None, page_samples: None, forecaster: None }
     }
 
     /// Has the page tables of merging processes read, at leisure: [`MergeReader`]. Without a thread for it, samples have
@@ -70,15 +72,30 @@ impl KsmHost for LiveHost {
         if let Some(watch) = &mut self.page_samples {
             watch.read(&mut sample);
         }
+        if let Some(forecaster) = &mut self.forecaster {
+            forecaster.fill(&mut sample);
+        }
         sample
     }
 
     fn enable_page_sampling(&mut self, wanted: bool) {
         if !wanted {
-            self.page_samples = None;
-        } else if self.page_samples.is_none() {
+            (self.page_samples, self.forecaster) = (None, None);
+            return;
+        }
+        if self.page_samples.is_none() {
             let started = BackgroundSampler::start();
             self.page_samples = started.inspect_err(|why| tracing::warn!("no pages are sampled: {why}")).ok();
+        }
+        if self.forecaster.is_none() {
+            let started = MergeForecaster::start();
+            self.forecaster = started.inspect_err(|why| tracing::warn!("merging is not forecast: {why}")).ok();
+        }
+    }
+
+    fn request_forecast(&mut self) {
+        if let Some(forecaster) = &mut self.forecaster {
+            forecaster.request();
         }
     }
 

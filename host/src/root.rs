@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ksmith_core::kernel;
 use ksmith_core::reading::{Malformed, Reading};
 
 use crate::proc_file::{self, is_given_up, lossy};
@@ -14,6 +15,9 @@ use crate::reader;
 /// The directory that holds `proc` and `sys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root(PathBuf);
+
+/// The page size of a captured tree that does not show one, in bytes.
+const CAPTURED_PAGE_SIZE: u64 = 4096;
 
 /// The longest file that is read. Files of processes have budgets of their own: see [`proc_file::budget`].
 const LONGEST_FILE: u64 = 16 << 20;
@@ -32,6 +36,19 @@ impl Root {
     /// Returns true for the running host, the only one with settings to write.
     pub fn is_host(&self) -> bool {
         self.0 == Path::new("/")
+    }
+
+    /// Returns the base page size in bytes: the kernel's own, or the one that a captured tree shows. A tree without the
+    /// lines that show it is taken for one of 4 KiB pages.
+    ///
+    /// # Errors
+    /// The files of a tree show memory in pages of no known size.
+    pub fn page_size(&self) -> Result<u64, Malformed> {
+        if self.is_host() {
+            return Ok(rustix::param::page_size() as u64);
+        }
+        let text = |file| self.text(file).value().cloned().unwrap_or_default();
+        Ok(kernel::page_size(&text("proc/meminfo"), &text("proc/vmstat"))?.unwrap_or(CAPTURED_PAGE_SIZE))
     }
 
     /// Returns the path of `relative`, such as `proc/meminfo`.
@@ -141,6 +158,19 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         mknodat(CWD, tree.path().join("pid"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(Root::at(tree.path()).text("pid"), Reading::Value(String::new()));
+    }
+
+    #[test]
+    fn the_page_size_is_that_of_the_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(root.page_size(), Ok(4096));
+        put_file(tree.path(), "proc/meminfo", "MemTotal: 66895104 kB\nMemFree: 33447552 kB\n");
+        put_file(tree.path(), "proc/vmstat", "nr_free_pages 522618\n");
+        assert_eq!(root.page_size(), Ok(65_536));
+        put_file(tree.path(), "proc/vmstat", "nr_free_pages 5\n");
+        assert!(root.page_size().is_err());
+        assert_eq!(Root::host().page_size(), Ok(rustix::param::page_size() as u64));
     }
 
     #[test]

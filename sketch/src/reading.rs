@@ -57,10 +57,12 @@ impl OpenedGuest {
         for id in &subject.processes {
             let opened = OpenProcess::open(id.pid).and_then(|process| {
                 is_vm |= process.is_vm;
-                match process.start_ticks == id.start_ticks {
-                    true => process.memory(MappingDetail::Figures),
-                    false => Err(UnreadableProcess::Exited),
+                if process.start_ticks != id.start_ticks {
+                    return Err(UnreadableProcess::Exited);
                 }
+                subject.vcpus = subject.vcpus.or(process.size.vcpus);
+                subject.configured_bytes = subject.configured_bytes.or(process.size.memory_bytes);
+                process.memory(MappingDetail::Figures)
             });
             match opened {
                 Ok(memory) => memories.push(memory),

@@ -32,6 +32,10 @@ pub struct SketchSubject {
     pub user: Option<String>,
     /// Memory size that the guest sees, for virtual machines.
     pub memory_bytes: Option<u64>,
+    /// Virtual CPUs by the command line, for virtual machines. `None` until its memory is opened.
+    pub vcpus: Option<u32>,
+    /// Memory by the command line, which a balloon may have made less. `None` until its memory is opened.
+    pub configured_bytes: Option<u64>,
     /// Resident memory; merged pages count in full.
     pub rss_bytes: u64,
     /// Swapped memory, which would move with the guest. `None` until its memory is opened.
@@ -62,6 +66,8 @@ impl SketchSubject {
             pid: guest.id().pid(),
             user: guest.user.clone(),
             memory_bytes: guest.memory_bytes,
+            vcpus: None,
+            configured_bytes: None,
             rss_bytes: guest.figures.rss_bytes,
             swap_bytes: None,
             saved_bytes: guest.figures.saved_bytes,
@@ -84,6 +90,8 @@ impl SketchSubject {
             pid: process.pid,
             user: process.user().map(|user| user.to_string()),
             memory_bytes: None,
+            vcpus: None,
+            configured_bytes: None,
             rss_bytes: 0,
             swap_bytes: None,
             saved_bytes: 0,
@@ -132,6 +140,8 @@ pub(crate) mod tests {
             pid,
             user: None,
             memory_bytes: Some(1 << 30),
+            vcpus: None,
+            configured_bytes: None,
             rss_bytes: 1 << 20,
             swap_bytes: None,
             saved_bytes: 0,

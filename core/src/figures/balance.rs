@@ -127,7 +127,7 @@ figures! {
             "Fault of the guest, in words; memory is only given back to it then.",
             |row| row.guest.trouble.clone();
         "way": String, Text State (2 6), "the hypervisor",
-            "Way of resizing: mconsole, virtio-balloon, cgroup.",
+            "Way of resizing: mconsole, virtio-balloon, virtio-mem, cgroup.",
             |row| row.way.clone();
         "why_not": String, Text State (2 6), "the hypervisor",
             "Lasting obstacle to resizing the guest.",

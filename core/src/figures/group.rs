@@ -44,15 +44,46 @@ pub fn sorted<'a>(report: &'a GuestsReport, by: &ModelFigure<Guest>) -> Vec<&'a 
     guests.into_iter().map(|(_, guest)| guest).collect()
 }
 
-/// Sums up the guests by a label, in the order of a figure's sums; by name where it has none.
-pub fn groups(report: &GuestsReport, label: &ModelFigure<Guest>, by: &ModelFigure<Guest>) -> Vec<GuestGroup> {
+/// The property by which guests are grouped.
+#[derive(Debug, Clone)]
+pub enum GuestGroupProperty {
+    /// A figure of [`labels`](super::labels).
+    Figure(&'static ModelFigure<Guest>),
+    /// A label of the configuration, by its name.
+    Label(String),
+}
+
+impl GuestGroupProperty {
+    /// Returns the name of the property.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Figure(figure) => figure.field.name,
+            Self::Label(name) => name,
+        }
+    }
+
+    /// Returns true if groups are trust domains.
+    pub fn is_domain(&self) -> bool {
+        matches!(self, Self::Figure(figure) if figure.field.name == "domain")
+    }
+
+    fn value(&self, guest: &Guest) -> Option<String> {
+        match self {
+            Self::Figure(figure) => match (figure.read)(guest) {
+                FigureScalar::Text(name) => Some(name),
+                _ => None,
+            },
+            Self::Label(name) => guest.labels.get(name).cloned(),
+        }
+    }
+}
+
+/// Sums up the guests by a property, in the order of a figure's sums; by name where it has none.
+pub fn groups(report: &GuestsReport, grouping: &GuestGroupProperty, by: &ModelFigure<Guest>) -> Vec<GuestGroup> {
     let mut groups: BTreeMap<String, GuestGroup> = BTreeMap::new();
-    let sharing = report.sharing.as_ref().filter(|_| label.field.name == "domain");
+    let sharing = report.sharing.as_ref().filter(|_| grouping.is_domain());
     for guest in &report.guests {
-        let name = match (label.read)(guest) {
-            FigureScalar::Text(name) => name,
-            _ => NONE.to_owned(),
-        };
+        let name = grouping.value(guest).unwrap_or_else(|| NONE.to_owned());
         let values = summed().map(|figure| (figure.read)(guest));
         match groups.get_mut(&name) {
             Some(group) => {

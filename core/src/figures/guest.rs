@@ -4,6 +4,7 @@ use super::ModelFigure;
 use super::figure::figures;
 use crate::field::FigureUnit;
 use crate::guest::Guest;
+use crate::printable::strip_obeyed;
 
 figures! {
     /// Figures of a guest. `--sort` takes each of them, and `--by` each label.
@@ -34,11 +35,14 @@ figures! {
             |guest| guest.user.clone();
         "cgroup": String, Label State (2 6), "/proc/PID/cgroup",
             "Cgroup of the guest's first process, without /sys/fs/cgroup.",
-            |guest| guest.cgroup.clone();
+            |guest| guest.cgroup.as_deref().map(strip_obeyed);
         "domain": String, Label State (2 6), "[domains] in the configuration",
             "Trust domain that the configuration assigns the guest to.",
             |guest| guest.domain.clone();
-        "obstacle": String, Text State (2 6), "the command line",
+        "labels": String, Text State (2 6), "[[guests.label]] in the configuration",
+            "Labels that the configuration gives the guest: role=db, tier=gold in tables and filters, an object in JSON.",
+            |guest| guest.shown_labels();
+        "obstacle": String, Text State (2 6), "the command line and /proc/PID/maps",
             "Why the guest's memory can never merge, in a word, such as vfio, shared or hugepages.",
             |guest| guest.obstacle.clone();
         "mergeable": bool, Mode State (6 14), "/proc/PID/ksm_stat: ksm_mergeable, or the monitor",
@@ -74,6 +78,9 @@ figures! {
         "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
             "The guest's memory in huge pages.",
             |guest| guest.huge_bytes;
+        "hugetlb_bytes": u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Private_Hugetlb + Shared_Hugetlb",
+            "The guest's memory in pages of hugetlbfs, which can't merge and counts in none of the others.",
+            |guest| guest.figures.memory.hugetlb_bytes;
         "saved_bytes" ["saved" 90]: u64, Bytes Gauge (5 19), "/proc/PID/smaps_rollup: Anonymous - Pss_Anon, at most KSM; else apportioned by merged_bytes",
             "The guest's part of what the host saves.",
             |guest| guest.figures.known(guest.figures.saved_bytes);

@@ -45,6 +45,15 @@ figures! {
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",
             |status| HostTotals::from_sample(&status.sample).headroom_bytes;
+        "committed_bytes": u64, Bytes Gauge (2 6), "sum of memory_bytes of verified guests",
+            "Memory that the host's virtual machines believe to have.",
+            |status| status.committed_bytes;
+        "overcommit_ratio": f64, Ratio Gauge (2 6), "committed_bytes / /proc/meminfo: MemTotal",
+            "Memory that virtual machines believe to have, by the host's: above 1 it is overcommitted.",
+            |status| status.overcommit_ratio();
+        "most_sharers": u64, Count Gauge (2 6), "min(max_page_sharing, pages_sharing + 1)",
+            "Most mappings that a merged page can have: what one bad memory cell can hit.",
+            |status| status.most_sharers();
         "memory_pressure_percent": f64, Percent Gauge (4 20), "/proc/pressure/memory: some avg10",
             "Part of the last ten seconds in which some work waited for memory.",
             |status| status.sample.memory_pressure.value().map(|pressure| f64::from(pressure.some.avg10));

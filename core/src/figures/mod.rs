@@ -19,7 +19,7 @@ mod value;
 pub use balance::{BALANCED_GUEST, POOL, RESIZE};
 pub use domain::{DOMAIN, DOMAIN_SHARING};
 pub use figure::{FigureRow, ModelFigure, find, insert, object};
-pub use group::{GuestGroup, NONE, across, groups, sorted, summed};
+pub use group::{GuestGroup, GuestGroupProperty, NONE, across, groups, sorted, summed};
 pub use guest::{GUEST, labels};
 pub use host::{EFFICIENCY, HOST, HOST_IN_GUESTS, host, rows as host_rows};
 pub use process::PROCESS;

@@ -39,7 +39,7 @@ pub struct GuestRow {
     /// As the policy saw it.
     #[serde(flatten)]
     pub guest: GuestView,
-    /// The way in which it is resized: `mconsole`, `virtio-balloon`, `cgroup`.
+    /// The way in which it is resized: `mconsole`, `virtio-balloon`, `virtio-mem`, `cgroup`.
     pub way: Option<String>,
     /// The permanent obstacle to resizing it, if there is one.
     pub why_not: Option<String>,

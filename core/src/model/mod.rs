@@ -10,4 +10,4 @@ pub use balance::{BalanceReport, BalanceStatus, GuestRow, ResizeRecord};
 pub use guests::GuestsReport;
 pub use history::HistoryStatus;
 pub use sketch::SketchStatus;
-pub use status::{DaemonStatus, ProcessStatus, StatusReport};
+pub use status::{DaemonStatus, ProcessStatus, StatusReport, committed_bytes};

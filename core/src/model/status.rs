@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{BalanceStatus, HistoryStatus, SketchStatus};
 use crate::account::{self, ProcessShare};
 use crate::decide::domains::DomainsReport;
+use crate::guest::Guest;
 use crate::reading::Reading;
 use crate::sample::Sample;
 
@@ -30,6 +31,9 @@ pub struct StatusReport {
     /// The state of the sketch file. `None` where no daemon keeps one.
     #[serde(default)]
     pub sketch: Option<SketchStatus>,
+    /// Memory that the virtual machines believe to have. `None` where guests were not listed, or none says.
+    #[serde(default)]
+    pub committed_bytes: Option<u64>,
 }
 
 /// The state of a running daemon and of its policy.
@@ -52,6 +56,16 @@ pub struct DaemonStatus {
     /// The part of one CPU that ksmd may use: `[limits] max_cpu`.
     #[serde(default)]
     pub max_cpu: Option<f64>,
+}
+
+/// Returns the memory that these guests believe to have; `None` if none says. Only verified guests count: any user can
+/// write a size on a command line.
+pub fn committed_bytes(guests: &[Guest]) -> Option<u64> {
+    guests
+        .iter()
+        .filter(|guest| guest.is_verified)
+        .filter_map(|guest| guest.memory_bytes)
+        .reduce(u64::saturating_add)
 }
 
 /// One process with mergeable memory.
@@ -78,6 +92,21 @@ impl StatusReport {
             share,
         });
         (processes.collect(), unattributed)
+    }
+
+    /// Memory that the virtual machines believe to have, divided by the host's.
+    pub fn overcommit_ratio(&self) -> Option<f64> {
+        let total = self.sample.memory.value()?.total.filter(|total| *total > 0)?;
+        Some(self.committed_bytes? as f64 / total as f64)
+    }
+
+    /// The most mappings that one merged page can have; 0 if nothing is merged. The kernel keeps no page with more than
+    /// `max_page_sharing`, and all pages together have `pages_sharing` mappings beyond the first of each.
+    pub fn most_sharers(&self) -> Option<u64> {
+        let ksm = &self.sample.ksm;
+        let sharing = *ksm.pages_sharing.value()?;
+        let bound = ksm.max_page_sharing.value().copied().unwrap_or(u64::MAX);
+        Some(if ksm.pages_shared.value() == Some(&0) { 0 } else { sharing.saturating_add(1).min(bound) })
     }
 
     /// The sources of the sample, each with its faults, one sentence each. A file that this kernel lacks has none.
@@ -121,5 +150,48 @@ fn fault<T>(source: &str, reading: &Reading<T>) -> Option<String> {
         Reading::Denied => Some(format!("{source}: permission denied; run as root")),
         Reading::Malformed(why) => Some(format!("{source}: {why}")),
         Reading::Value(_) | Reading::Absent => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Meminfo;
+    use crate::sample::ProcessId;
+
+    fn status(pages: [Option<u64>; 3]) -> StatusReport {
+        let mut status = StatusReport::default();
+        let [shared, sharing, bound] = pages.map(|pages| pages.map_or(Reading::Absent, Reading::Value));
+        let ksm = &mut status.sample.ksm;
+        (ksm.pages_shared, ksm.pages_sharing, ksm.max_page_sharing) = (shared, sharing, bound);
+        status
+    }
+
+    #[test]
+    fn the_sharers_of_a_page_are_bounded_by_the_kernel_and_by_what_is_merged() {
+        let most = |pages| status(pages).most_sharers();
+        assert_eq!(most([Some(10), Some(1000), Some(256)]), Some(256));
+        assert_eq!(most([Some(10), Some(30), Some(256)]), Some(31));
+        assert_eq!(most([Some(0), Some(0), Some(256)]), Some(0), "nothing is merged");
+        assert_eq!(most([Some(10), Some(1000), None]), Some(1001), "before Linux 4.4");
+        assert_eq!(most([None, None, Some(256)]), None);
+    }
+
+    #[test]
+    fn virtual_machines_that_are_not_verified_or_do_not_say_their_memory_overcommit_nothing() {
+        let guest = |memory_bytes| Guest {
+            memory_bytes,
+            is_verified: true,
+            ..Guest::plain("a", ProcessId { pid: 1, start_ticks: 1 })
+        };
+        let any_users = Guest { is_verified: false, ..guest(Some(1 << 50)) };
+        let committed_bytes =
+            committed_bytes(&[guest(Some(3 << 30)), guest(None), any_users, guest(Some(3 << 30))]);
+        let memory = Reading::Value(Meminfo { total: Some(4 << 30), ..Meminfo::default() });
+        let mut status = StatusReport { committed_bytes, ..StatusReport::default() };
+        assert_eq!(status.overcommit_ratio(), None);
+        status.sample.memory = memory;
+        assert_eq!(status.overcommit_ratio(), Some(1.5));
+        assert_eq!(super::committed_bytes(&[guest(None)]), None);
     }
 }

@@ -79,6 +79,7 @@ impl SimMachine {
         let pages = u64::from(self.config.run_pages);
         let guests = self.memory.living.ids.iter().map(|&id| (id, &self.memory.guests[id as usize]));
         Sample {
+            newly_offered: Vec::new(),
             at: self.now(),
             took: Duration::ZERO,
             page_size: PAGE_SIZE,
@@ -103,6 +104,8 @@ impl SimMachine {
             hidden_processes: 0,
             given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
+            merge_forecast: crate::sample::ForecastState::Unavailable,
+            lost_zero_pages: 0,
         }
     }
 
@@ -157,6 +160,7 @@ impl SimMachine {
             buffers: Some(0),
             cached: Some(0),
             anonymous: Some(self.frames() * PAGE_SIZE),
+            anonymous_huge: Some(self.figures().huge_pages * u64::from(super::huge::HUGE_PAGES) * PAGE_SIZE),
             shmem: Some(0),
             swap_total: Some(self.config.swap_bytes),
             swap_free: Some(self.config.swap_bytes.saturating_sub(swapped)),

@@ -17,7 +17,7 @@ use crate::root::Root;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LostZeroPages {
     rest: i64,
-    /// The count at the last sample, if that showed nothing merged.
+    /// The error at the last sample, if that showed it.
     seen: Option<i64>,
 }
 
@@ -49,18 +49,17 @@ impl LostZeroPages {
         Self { rest: counted.min(0), seen: None }
     }
 
-    /// Subtracts the error from the sample's count, and measures it anew if the sample shows that nothing is merged.
-    /// While ksmd runs, two samples must show that with the same count: processes are read a moment before the host's
+    /// Subtracts the error from the sample's count, and measures it anew if the sample shows the zero pages of every
+    /// process. While ksmd runs, two samples must show the same error: processes are read a moment before the host's
     /// counts, and a page may merge in between.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
-        let is_nothing_merged = sample.ksm.pages_shared.get() == Some(0)
-            && sample.ksm.pages_sharing.get() == Some(0)
-            && sample.merged_by_the_living() == Some(0);
-        let seen = std::mem::replace(&mut self.seen, is_nothing_merged.then_some(counted));
-        if is_nothing_merged && (sample.ksm.run_state() != Some(RunState::Running) || seen == Some(counted)) {
-            self.rest = counted;
+        let error = zero_pages_of_living(sample).map(|pages| counted.saturating_sub_unsigned(pages));
+        let seen = std::mem::replace(&mut self.seen, error);
+        if let Some(error) = error.filter(|_| sample.ksm.run_state() != Some(RunState::Running) || seen == error) {
+            self.rest = error;
         }
+        sample.lost_zero_pages = self.rest;
         self.take_off_count(&mut sample.ksm);
     }
 
@@ -70,6 +69,18 @@ impl LostZeroPages {
             *counted = counted.saturating_sub(self.rest);
         }
     }
+}
+
+/// Returns the zero pages of all processes. `None` where one hides its figures, or pages are merged on a kernel (before
+/// 6.10) that counts no zero pages of a process.
+fn zero_pages_of_living(sample: &Sample) -> Option<u64> {
+    let merged = sample.merged_by_the_living()?;
+    let is_nothing_merged =
+        merged == 0 && sample.ksm.pages_shared.get() == Some(0) && sample.ksm.pages_sharing.get() == Some(0);
+    if is_nothing_merged {
+        return Some(0);
+    }
+    sample.processes.iter().try_fold(0_u64, |sum, process| Some(sum.saturating_add(process.ksm.zero_pages?)))
 }
 
 #[cfg(test)]
@@ -101,12 +112,13 @@ mod tests {
             assert_eq!(after(sample(0, rest, Some(0))), Some(0));
             assert_eq!(after(sample(3, rest + 64, Some(64))), Some(64));
             assert_eq!(after(sample(0, rest + 5, Some(0))), Some(0), "it may grow");
+            assert_eq!(after(sample(3, rest + 91, Some(64))), Some(64), "and while pages are merged");
         }
     }
 
     #[test]
     fn what_may_be_merged_is_left_as_it_is() {
-        for what in [sample(1, 64, Some(0)), sample(0, 64, Some(64)), sample(0, 64, None)] {
+        for what in [sample(1, 64, Some(64)), sample(0, 64, Some(64)), sample(0, 64, None)] {
             let mut same = what.clone();
             LostZeroPages::default().take_off(&mut same);
             assert_eq!(same.ksm.ksm_zero_pages, what.ksm.ksm_zero_pages);

@@ -1,8 +1,8 @@
 //! Reads what is really merged in each process, at leisure: KSM's counters do not notice what collapses un-merge, nor
 //! the zeros that splits of huge pages free.
 //!
-//! A thread of the lowest priority reads one process after another by a child that can be killed ([`crate::reader`]).
-//! The measured CPU time is charged to a token bucket. No tick waits for it.
+//! A thread reads one process after another by a child that can be killed ([`crate::reader`]). The measured CPU time is
+//! charged to a token bucket, which bounds it more than a low priority would. No tick waits for it.
 
 mod message;
 mod read;
@@ -15,7 +15,6 @@ use ksmith_core::sample::Sample;
 use self::message::{MergeReply, MergeRequest};
 use self::read::ProcessMergeReader;
 use self::schedule::MergeSchedule;
-use crate::memory::pace::lower_priority;
 use crate::worker_thread::WorkerThread;
 
 /// Keeps the newest reading of each process, with a thread that reads.
@@ -32,7 +31,6 @@ impl MergeReader {
     /// The host has no thread for it.
     pub fn start() -> io::Result<Self> {
         let worker = WorkerThread::start("merge-reader", 1, |requests, replies| {
-            lower_priority();
             let mut reader = ProcessMergeReader::default();
             requests
                 .iter()

@@ -25,8 +25,10 @@ pub(super) fn allowance(want: &WantedFile<'_>, of_a_gib: Duration) -> Duration {
 /// Returns the resident memory of a process, from a file that takes no lock of it; 0 if the process has ended.
 fn resident_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let pages = text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0_u64);
-    pages.saturating_mul(rustix::param::page_size() as u64)
+    // A counter of the kernel that fell below zero is no resident memory.
+    let pages =
+        text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).filter(|pages| *pages < 1 << 44);
+    pages.unwrap_or(0_u64).saturating_mul(rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

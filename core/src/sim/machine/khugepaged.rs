@@ -5,31 +5,29 @@
 use super::super::guest::SimGuestId;
 use super::super::huge::{CollapseLimits, HUGE_PAGES, HugeRanges, HugeWork};
 use super::{MachineEvent, SimMachine};
+use crate::field::KernelVersion;
 use crate::sim::PAGE_SIZE;
 
-/// The settings of khugepaged, as in `/sys/kernel/mm/transparent_hugepage/khugepaged`. The defaults are the kernel's.
+/// The pace of khugepaged, as in `/sys/kernel/mm/transparent_hugepage/khugepaged`. The defaults are the kernel's. Its
+/// limits are settings that ksmith holds ([`crate::knobs::Knob::MaxPtesShared`]), so that they are no part of this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KhugepagedSettings {
+pub struct KhugepagedPace {
     /// Pages that it looks through before it sleeps. It looks through one huge page's at least.
     pub pages_to_scan: u32,
     /// The time that it sleeps, in milliseconds.
     pub scan_sleep_millisecs: u32,
-    /// Absent or zero pages that a range may have to be put together, of 512.
-    pub max_ptes_none: u32,
-    /// Merged pages that a range may have to be put together, of 512.
-    pub max_ptes_shared: u32,
 }
 
-impl Default for KhugepagedSettings {
+impl Default for KhugepagedPace {
     fn default() -> Self {
-        Self { pages_to_scan: 4096, scan_sleep_millisecs: 10_000, max_ptes_none: 511, max_ptes_shared: 256 }
+        Self { pages_to_scan: 4096, scan_sleep_millisecs: 10_000 }
     }
 }
 
 /// The state of khugepaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SimKhugepaged {
-    settings: KhugepagedSettings,
+    pace: KhugepagedPace,
     /// The guest and range that it looks at next.
     guest: u32,
     range: usize,
@@ -47,19 +45,22 @@ impl SimMachine {
         };
         entry.huge = HugeRanges::new(entry.pages.len(), self.config.run_pages);
         if self.khugepaged.alarm == 0 {
-            self.wake_khugepaged_in(self.khugepaged.settings.sleep_ns());
+            self.wake_khugepaged_in(self.khugepaged.pace.sleep_ns());
         }
         true
     }
 
-    /// Writes khugepaged's settings. As in the kernel that wakes it.
-    pub fn set_khugepaged(&mut self, settings: KhugepagedSettings) {
-        self.khugepaged.settings = settings;
-        self.settings.max_ptes_none = settings.max_ptes_none.into();
-        self.settings.max_ptes_shared = settings.max_ptes_shared.into();
+    /// Writes khugepaged's pace. As in the kernel that wakes it.
+    pub fn set_khugepaged(&mut self, pace: KhugepagedPace) {
+        self.khugepaged.pace = pace;
         if self.khugepaged.alarm != 0 {
             self.wake_khugepaged_in(0);
         }
+    }
+
+    /// Returns true if a split frees the empty pages of its huge page, as since Linux 6.12.
+    pub fn splits_free_zeros(&self) -> bool {
+        self.config.kernel >= KernelVersion::new(6, 12)
     }
 
     /// The CPU time that khugepaged has used, in nanoseconds.
@@ -78,11 +79,11 @@ impl SimMachine {
         if alarm != self.khugepaged.alarm {
             return None;
         }
-        let settings = self.khugepaged.settings;
+        let pace = self.khugepaged.pace;
         let ids = &self.memory.living.ids;
         let all: usize = ids.iter().map(|&id| self.memory.guests[id as usize].huge.len()).sum();
         // It looks through no memory twice in a batch.
-        let ranges = (settings.pages_to_scan.div_ceil(HUGE_PAGES).max(1) as usize).min(all);
+        let ranges = (pace.pages_to_scan.div_ceil(HUGE_PAGES).max(1) as usize).min(all);
         let mut work_ns = 0;
         for _ in 0..ranges {
             let Some((guest, range)) = self.next_range() else { break };
@@ -91,7 +92,7 @@ impl SimMachine {
             }
         }
         self.khugepaged.cpu_ns += work_ns;
-        Some(at_ns.saturating_add(work_ns).saturating_add(settings.sleep_ns()))
+        Some(at_ns.saturating_add(work_ns).saturating_add(pace.sleep_ns()))
     }
 
     /// The range at khugepaged's cursor, which advances.
@@ -135,7 +136,7 @@ impl SimMachine {
     }
 }
 
-impl KhugepagedSettings {
+impl KhugepagedPace {
     fn sleep_ns(self) -> u64 {
         // With no sleep at all the machine's time would stand still.
         u64::from(self.scan_sleep_millisecs.max(1)) * 1_000_000

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-pub use self::khugepaged::KhugepagedSettings;
+pub use self::khugepaged::KhugepagedPace;
 use self::khugepaged::SimKhugepaged;
 use super::advisor::SimAdvisor;
 use super::config::SimConfig;

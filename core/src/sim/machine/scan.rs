@@ -121,7 +121,7 @@ impl SimMachine {
             prune_ns: self.settings.stable_node_chains_prune_millisecs * 1_000_000,
             max_page_sharing: u32::try_from(self.settings.max_page_sharing).unwrap_or(u32::MAX),
             use_zero_pages: self.settings.use_zero_pages == 1,
-            frees_zeros: self.config.kernel >= KernelVersion::new(6, 12),
+            frees_zeros: self.splits_free_zeros(),
             run_pages: self.config.run_pages,
             checksum_first: self.config.kernel >= KernelVersion::new(6, 11),
         };

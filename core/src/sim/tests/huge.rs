@@ -28,10 +28,10 @@ fn zero_pages(machine: &SimMachine) -> i64 {
     machine.sample().ksm.ksm_zero_pages.get().unwrap()
 }
 
-fn hurried(machine: &mut SimMachine, max_ptes_none: u32, max_ptes_shared: u32) {
-    let settings =
-        KhugepagedSettings { pages_to_scan: 4096, scan_sleep_millisecs: 10, max_ptes_none, max_ptes_shared };
-    machine.set_khugepaged(settings);
+fn hurried(machine: &mut SimMachine, max_ptes_none: u64, max_ptes_shared: u64) {
+    machine.write(Knob::MaxPtesNone, max_ptes_none).unwrap();
+    machine.write(Knob::MaxPtesShared, max_ptes_shared).unwrap();
+    machine.set_khugepaged(KhugepagedPace { pages_to_scan: 4096, scan_sleep_millisecs: 10 });
 }
 
 #[test]
@@ -162,7 +162,8 @@ fn khugepaged_keeps_to_its_limits_and_its_pace() {
     hurried(&mut machine, 511, 256);
     machine.advance(Duration::from_secs(1));
     assert_eq!(machine.figures().collapses, 0, "300 of 512 are shared");
-    machine.set_khugepaged(KhugepagedSettings { max_ptes_shared: 300, ..KhugepagedSettings::default() });
+    machine.write(Knob::MaxPtesShared, 300).unwrap();
+    machine.set_khugepaged(KhugepagedPace::default());
     machine.advance(Duration::from_secs(25));
     // Eight huge pages at once, and eight after each ten seconds.
     assert_eq!(machine.figures().collapses, 24);
@@ -198,8 +199,8 @@ proptest::proptest! {
         kinds in proptest::collection::vec(0_usize..4, 1..12),
         use_zero_pages in 0_u64..2,
         smart_scan in 0_u64..2,
-        max_ptes_shared in 0_u32..513,
-        max_ptes_none in 0_u32..512,
+        max_ptes_shared in 0_u64..512,
+        max_ptes_none in 0_u64..512,
         rounds in 1_u64..5,
     ) {
         let contents =

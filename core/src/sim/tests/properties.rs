@@ -14,7 +14,7 @@ enum RandomEvent {
     Rewrite(u32, usize, u64),
     Reserve(u32, usize),
     Huge(u32),
-    Khugepaged(u32, u32, u32),
+    Khugepaged(u32),
     Take(u32, usize),
     Write(usize, u64),
 }
@@ -40,7 +40,7 @@ fn happening() -> impl Strategy<Value = RandomEvent> {
         1 => (0_u32..12, 0_usize..9).prop_map(|(g, pages)| RandomEvent::Reserve(g, pages)),
         3 => (0_u32..12, 0_usize..40).prop_map(|(g, p)| RandomEvent::Take(g, p)),
         1 => (0_u32..12).prop_map(RandomEvent::Huge),
-        1 => (0_u32..9, 0_u32..512, 0_u32..512).prop_map(|(a, b, c)| RandomEvent::Khugepaged(a, b, c)),
+        1 => (0_u32..9).prop_map(RandomEvent::Khugepaged),
         2 => (0..Knob::ALL.len(), value()).prop_map(|(k, v)| RandomEvent::Write(k, v)),
         // ksmd would else be off most of the time.
         2 => Just(RandomEvent::Write(Knob::ALL.len() - 1, 1)),
@@ -73,12 +73,10 @@ fn happen(machine: &mut SimMachine, happening: &RandomEvent) {
         RandomEvent::Huge(guest) => {
             machine.use_huge_pages(SimGuestId(*guest));
         }
-        RandomEvent::Khugepaged(scan_sleep_millisecs, max_ptes_none, max_ptes_shared) => {
-            machine.set_khugepaged(KhugepagedSettings {
+        RandomEvent::Khugepaged(scan_sleep_millisecs) => {
+            machine.set_khugepaged(KhugepagedPace {
                 pages_to_scan: 4096,
                 scan_sleep_millisecs: *scan_sleep_millisecs,
-                max_ptes_none: *max_ptes_none,
-                max_ptes_shared: *max_ptes_shared,
             });
         }
         RandomEvent::Take(guest, page) => {
