@@ -40,6 +40,7 @@ fn guest(n: u64) -> GuestFigures {
         user: Some("libvirt-qemu".to_owned()),
         cgroup: Some(format!("/machine.slice/machine-qemu-{n}.scope")),
         domain: None,
+        labels: None,
     };
     GuestFigures { life, values: vec![FigureScalar::Unsigned(n << 24); columns::guest().len()] }
 }

@@ -29,7 +29,9 @@ pub use moment::{
     DecisionMade, EventKind, FOLD_POLICY, GuestFigures, GuestIdentity, HistoryEvent, HistorySnapshot,
 };
 pub use query::{ReportQuery, ReportResolution};
-pub use reader::{DecisionRow, EventRow, GuestLife, HistoryReader, HistoryReport, ReadError, SavingGuest};
+pub use reader::{
+    DecisionRow, EventRow, GuestLife, HistoryReader, HistoryReport, LabelSeries, ReadError, SavingGuest,
+};
 pub use schema::reference;
 pub use store::{HistoryStore, OpenedStore};
 pub use summary::{DecisionEpisode, HistorySummary, episodes, summary};

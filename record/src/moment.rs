@@ -48,6 +48,8 @@ pub struct GuestIdentity {
     pub cgroup: Option<String>,
     /// Its trust domain.
     pub domain: Option<String>,
+    /// Its labels as a JSON object, such as `{"role":"db"}`; `None` if it has none.
+    pub labels: Option<String>,
 }
 
 /// Limit of characters in text that a guest's user chose.
@@ -68,6 +70,7 @@ impl From<&Guest> for GuestFigures {
             user: guest.user.as_deref().map(cut),
             cgroup: guest.cgroup.as_deref().map(cut),
             domain: guest.domain.clone(),
+            labels: (!guest.labels.is_empty()).then(|| serde_json::json!(guest.labels).to_string()),
         };
         Self { life, values: columns::guest_values(guest) }
     }

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Result, Transaction, params};
 
 use crate::columns::{self, HistoryColumn};
-use crate::tier::HistoryTier;
+use crate::tier::{HistoryTier, LONGEST_STEP, RECORDED};
 
 /// Creates all minute and hour rows that are complete at `now`.
 ///
@@ -25,12 +25,20 @@ fn of_host(transaction: &Transaction<'_>, from: HistoryTier, to: HistoryTier, no
     // The only min() or max() of a SELECT chooses the row from which plain columns come: here the last one.
     let values: Vec<String> = columns.iter().map(mean_or_last).collect();
     let length = to.milliseconds();
+    // A sample stands for the time since the one before it, unless that is long ago.
+    let recorded = match from {
+        HistoryTier::Sample => format!(
+            "CASE WHEN time - lag(time) OVER (ORDER BY time) <= {LONGEST_STEP} THEN time - lag(time) OVER (ORDER BY time) ELSE 0 END"
+        ),
+        HistoryTier::Minute | HistoryTier::Hour => format!("coalesce({RECORDED}, {})", from.milliseconds()),
+    };
     let sql = format!(
-        "INSERT OR REPLACE INTO {table} (time, {}) SELECT begin, {} FROM (SELECT time / {length} * {length} AS begin, {}, \
-         max(time) FROM {source} WHERE time >= ?1 AND time < ?2 GROUP BY 1)",
-        names.join(", "),
-        names.join(", "),
-        values.join(", ")
+        "INSERT OR REPLACE INTO {table} (time, {names}, {RECORDED}) SELECT begin, {names}, weights FROM (\
+         SELECT time / {length} * {length} AS begin, {}, sum(weight) AS weights, max(time) FROM (\
+         SELECT time, {names}, {recorded} AS weight FROM {source} WHERE time >= ?1 - {LONGEST_STEP} AND time < ?2) \
+         WHERE time >= ?1 GROUP BY 1)",
+        values.join(", "),
+        names = names.join(", "),
     );
     transaction.prepare_cached(&sql)?.execute(params![begin, end])?;
     record_progress(transaction, &table, end)
@@ -59,9 +67,15 @@ fn mean_or_last(column: &HistoryColumn) -> String {
     let name = &column.name;
     match column.sql_type() {
         _ if !column.is_averaged() => name.clone(),
-        "INTEGER" => format!("CAST(round(avg({name})) AS INTEGER) AS {name}"),
-        _ => format!("avg({name}) AS {name}"),
+        "INTEGER" => format!("CAST(round({}) AS INTEGER) AS {name}", mean(name)),
+        _ => format!("{} AS {name}", mean(name)),
     }
+}
+
+/// Returns the mean over time, or over rows where no time is recorded.
+fn mean(name: &str) -> String {
+    let time = format!("sum(CASE WHEN {name} IS NULL THEN 0 ELSE weight END)");
+    format!("coalesce(sum(1.0 * {name} * weight) / nullif({time}, 0), avg({name}))")
 }
 
 /// Returns the time range to roll up. `None` if no row has become complete.

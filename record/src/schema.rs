@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rusqlite::{Connection, Result};
 
 use crate::columns::{self, HistoryColumn};
-use crate::tier::HistoryTier;
+use crate::tier::{HistoryTier, RECORDED};
 
 /// SQLite's application id for a history of ksmith: "ksmh".
 pub(crate) const APPLICATION: i32 = 0x6b73_6d68;
@@ -25,8 +25,9 @@ const FIXED: &[(&str, &str, &str)] = &[
         "guest",
         "id INTEGER PRIMARY KEY, boot INTEGER NOT NULL, key TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT, \
          kind TEXT NOT NULL, program TEXT NOT NULL, user TEXT, cgroup TEXT, domain TEXT, first INTEGER NOT NULL, \
-         last INTEGER, UNIQUE (boot, key)",
-        "Each guest from its first record to its last. `last` is NULL while the guest lives; `key` is PID:START.",
+         last INTEGER, labels TEXT, UNIQUE (boot, key)",
+        "Each guest from its first record to its last. `last` is NULL while the guest lives; `key` is PID:START; `labels` is \
+         a JSON object: `labels ->> 'role'`.",
     ),
     (
         "decision",
@@ -45,6 +46,9 @@ const FIXED: &[(&str, &str, &str)] = &[
         "The time up to which each tier is complete. For ksmith alone.",
     ),
 ];
+
+/// The column of a guest's labels, which the first histories lack.
+pub(crate) const LABELS: &str = "labels";
 
 /// Indexes of the fixed tables.
 const INDEXES: &[&str] = &[
@@ -81,6 +85,9 @@ pub(crate) fn make(connection: &Connection) -> Result<()> {
     for (table, columns, _) in FIXED {
         connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({columns})"))?;
     }
+    if !names(connection, "guest")?.contains(LABELS) {
+        connection.execute_batch(&format!("ALTER TABLE guest ADD COLUMN {LABELS} TEXT"))?;
+    }
     for index in INDEXES {
         connection.execute_batch(index)?;
     }
@@ -89,6 +96,9 @@ pub(crate) fn make(connection: &Connection) -> Result<()> {
         let (table, key) = of_host(tier);
         connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({key}{})", typed(&host)))?;
         add_missing(connection, &table, &host)?;
+        if tier != HistoryTier::Sample && !names(connection, &table)?.contains(RECORDED) {
+            connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {RECORDED} INTEGER"))?;
+        }
         let (table, key) = of_guests(tier);
         let primary = key_of_guests(tier);
         connection.execute_batch(&format!(
@@ -135,7 +145,8 @@ pub fn reference() -> String {
         (
             "host_sample, host_minute, host_hour",
             columns::host(),
-            "`time` is the key. A minute and an hour have the mean of each gauge, and the last value of each counter and state.",
+            "`time` is the key. A minute and an hour have the mean of each gauge over the recorded time, the last value of each counter and \
+             state, and in `recorded_ms` the recorded time in milliseconds.",
         ),
         (
             "guest_sample, guest_minute, guest_hour",

@@ -6,12 +6,6 @@ use serde_json::Value as Json;
 use crate::moment::FOLD_POLICY;
 use crate::reader::{DecisionRow, HistoryReport};
 
-/// A gap of more than this many rows counts as not recorded.
-const GAP_ROWS: f64 = 5.0;
-
-/// Lower bound of that gap, in seconds, because a parked daemon samples rarely.
-const GAP_SECONDS: f64 = 60.0;
-
 /// Savings and costs of merging over a time range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistorySummary {
@@ -54,6 +48,8 @@ pub struct DecisionEpisode {
 #[derive(Debug, Clone, Copy)]
 struct ReportPoint {
     time: f64,
+    /// The recorded time that the row stands for, in seconds.
+    recorded: f64,
     saved: Option<f64>,
     ksmd_percent: Option<f64>,
     exposure: Option<f64>,
@@ -65,20 +61,20 @@ fn points(report: &HistoryReport) -> Vec<ReportPoint> {
     let at = |name: &str| report.columns.iter().position(|column| column == name);
     let columns =
         ["saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"].map(at);
-    let point = |row: &Vec<Json>| {
+    let point = |(index, row): (usize, &Vec<Json>)| {
         let [saved, ksmd_percent, exposure, headroom, daemon_cpu] = columns.map(|at| row.get(at?)?.as_f64());
-        Some(ReportPoint { time: row.first()?.as_f64()?, saved, ksmd_percent, exposure, headroom, daemon_cpu })
+        let recorded = report.recorded_seconds.get(index).copied().unwrap_or(0.0);
+        Some(ReportPoint {
+            time: row.first()?.as_f64()?,
+            recorded,
+            saved,
+            ksmd_percent,
+            exposure,
+            headroom,
+            daemon_cpu,
+        })
     };
-    report.rows.iter().filter_map(point).collect()
-}
-
-/// Returns pairs of consecutive rows without a gap between them, each with the seconds between them.
-fn steps(points: &[ReportPoint], resolution: f64) -> impl Iterator<Item = (ReportPoint, ReportPoint, f64)> {
-    let longest = (GAP_ROWS * resolution).max(GAP_SECONDS);
-    let pairs = points.iter().zip(points.iter().skip(1));
-    pairs
-        .map(|(from, to)| (*from, *to, to.time - from.time))
-        .filter(move |(.., time)| *time > 0.0 && *time <= longest)
+    report.rows.iter().enumerate().filter_map(point).collect()
 }
 
 /// Summarizes a report on the host. `None` if nothing was recorded.
@@ -98,21 +94,27 @@ pub fn summary(report: &HistoryReport) -> Option<HistorySummary> {
         exposed_seconds: 0.0,
     };
     let mut byte_seconds = 0.0;
-    for (from, to, time) in steps(&points, report.resolution_seconds) {
-        summary.recorded_seconds += time;
-        byte_seconds += from.saved.unwrap_or(0.0) * time;
-        summary.ksmd_cpu_seconds += cpu(&to, time);
-        if let (Some(before), Some(after)) = (from.daemon_cpu, to.daemon_cpu) {
-            summary.daemon_cpu_seconds += since(before, after);
+    let mut known_seconds = 0.0;
+    let mut daemon_before = daemon_cpu_before(report);
+    for point in &points {
+        summary.recorded_seconds += point.recorded;
+        if let Some(saved) = point.saved {
+            byte_seconds += saved * point.recorded;
+            known_seconds += point.recorded;
         }
-        if let (Some(exposure), Some(headroom)) = (from.exposure, from.headroom)
+        summary.ksmd_cpu_seconds += cpu(point);
+        if let Some(after) = point.daemon_cpu {
+            summary.daemon_cpu_seconds += daemon_before.map_or(0.0, |before| since(before, after));
+            daemon_before = Some(after);
+        }
+        if let (Some(exposure), Some(headroom)) = (point.exposure, point.headroom)
             && exposure > headroom
         {
-            summary.exposed_seconds += time;
+            summary.exposed_seconds += point.recorded;
         }
     }
-    if summary.recorded_seconds > 0.0 {
-        summary.saved_mean_bytes = byte_seconds / summary.recorded_seconds;
+    if known_seconds > 0.0 {
+        summary.saved_mean_bytes = byte_seconds / known_seconds;
     }
     summary.saved_gib_hours = byte_seconds / f64::from(1 << 30) / 3600.0;
     Some(summary)
@@ -128,9 +130,20 @@ fn since(before: f64, after: f64) -> f64 {
     }
 }
 
-/// Returns ksmd's CPU time before a row, from its share of one CPU.
-fn cpu(to: &ReportPoint, time: f64) -> f64 {
-    to.ksmd_percent.unwrap_or(0.0) / 100.0 * time
+/// Returns the daemon's CPU time before the first row. A history that begins with a minute or an hour begins with the
+/// daemon, which counts from 0.
+fn daemon_cpu_before(report: &HistoryReport) -> Option<f64> {
+    let at = report.columns.iter().position(|column| column == "daemon_cpu_seconds")?;
+    match &report.before {
+        Some(row) => row.get(at)?.as_f64(),
+        // A sample stands for the time before it, and the first one for none.
+        None => report.recorded_seconds.first().filter(|recorded| **recorded > 0.0).map(|_| 0.0),
+    }
+}
+
+/// Returns ksmd's CPU time in the time of a row, from its share of one CPU.
+fn cpu(point: &ReportPoint) -> f64 {
+    point.ksmd_percent.unwrap_or(0.0) / 100.0 * point.recorded
 }
 
 /// Returns the episode of each decision, up to the next one. Decisions without rows around them are left out.
@@ -148,9 +161,8 @@ pub fn episodes(report: &HistoryReport) -> Vec<DecisionEpisode> {
     for (decision, end) in decisions().zip(ends) {
         // A setting that changed within one state does not begin another episode.
         let again = episodes.last_mut().filter(|last| last.decision.state == decision.state);
-        let steps = || steps(&points, report.resolution_seconds);
-        let within = steps().filter(|(_, to, _)| to.time > decision.time && to.time <= end);
-        let ksmd_cpu_seconds = within.map(|(_, to, time)| cpu(&to, time)).sum::<f64>();
+        let within = points.iter().filter(|point| point.time > decision.time && point.time <= end);
+        let ksmd_cpu_seconds = within.map(cpu).sum::<f64>();
         let (Some(before), Some(after)) = (saved_at(decision.time), saved_at(end)) else { continue };
         let (seconds, gained_bytes) = (end - decision.time, after - before);
         match again {
@@ -188,9 +200,16 @@ mod tests {
         serde_json::from_value(json!({
             "since": 0.0, "until": 400.0, "resolution_seconds": 1.0, "guest": null,
             "columns": ["time", "saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"],
-            "rows": rows, "decisions": decisions, "events": [], "guests": [],
+            "recorded_seconds": recorded(&rows), "rows": rows, "decisions": decisions, "events": [], "guests": [],
         }))
         .unwrap()
+    }
+
+    /// Returns the time that each sample stands for.
+    fn recorded(rows: &Json) -> Vec<f64> {
+        let times: Vec<f64> = rows.as_array().unwrap().iter().map(|row| row[0].as_f64().unwrap()).collect();
+        let steps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        [0.0].into_iter().chain(steps.map(|step| if step <= 90.0 { step } else { 0.0 })).take(times.len()).collect()
     }
 
     #[test]
@@ -206,11 +225,11 @@ mod tests {
         ]);
         let summary = summary(&report(rows, &[])).unwrap();
         assert_eq!(summary.recorded_seconds, 40.0);
-        // The row before the last ten seconds but one is unknown.
-        assert_eq!(summary.saved_gib_hours, (10.0 + 30.0 + 0.0 + 10.0) / 3600.0);
+        // A row stands for the time before it.
+        assert_eq!(summary.saved_gib_hours, (30.0 + 30.0 + 10.0 + 10.0) / 3600.0);
         assert_eq!(summary.ksmd_cpu_seconds, 5.0 + 10.0 + 1.0 + 1.0);
-        assert_eq!(summary.daemon_cpu_seconds, 0.5 + 0.5 + 0.25);
-        assert_eq!(summary.exposed_seconds, 10.0);
+        assert_eq!(summary.daemon_cpu_seconds, 0.5 + 0.5 + 0.25 + 0.25);
+        assert_eq!(summary.exposed_seconds, 20.0);
         assert_eq!((summary.saved_max_bytes, summary.headroom_min_bytes), (3.0 * GIB, Some(2.0 * GIB)));
     }
 

@@ -11,6 +11,12 @@ pub enum HistoryTier {
     Hour,
 }
 
+/// Longest time before a sample that counts as recorded, in milliseconds. A parked daemon samples once a minute.
+pub(crate) const LONGEST_STEP: i64 = 90_000;
+
+/// The column of minute and hour rows with the recorded time in them, in milliseconds.
+pub(crate) const RECORDED: &str = "recorded_ms";
+
 impl HistoryTier {
     /// All tiers, the finest first.
     pub const ALL: [Self; 3] = [Self::Sample, Self::Minute, Self::Hour];

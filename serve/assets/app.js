@@ -8,10 +8,9 @@ import * as guest from "./guest.js";
 import * as guests from "./guests.js";
 import { setStale, showStatus } from "./headline.js";
 import * as hosts from "./hosts.js";
-import * as sharing from "./sharing.js";
 import * as timeline from "./timeline.js";
 
-/** Matrix, balance and hosts are asked for this often: they change slowly. */
+/** Balance and hosts are asked for this often: they change slowly. */
 const SLOW_MILLISECONDS = 10_000;
 
 const THEMES = ["system", "light", "dark"];
@@ -46,7 +45,6 @@ function away(sentence) {
 }
 
 function slow() {
-  sharing.load();
   balance.load();
   hosts.load();
 }

@@ -61,7 +61,7 @@ function compare(one, other) {
 }
 
 function matches(guest) {
-  const text = [guest.name, guest.kind, guest.user, guest.domain, guest.program, guest.uuid, guest.cgroup, guest.obstacle].join(" ").toLowerCase();
+  const text = [guest.name, guest.kind, guest.user, guest.domain, guest.program, guest.uuid, guest.cgroup, guest.obstacle, ...Object.values(guest.labels ?? {})].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 

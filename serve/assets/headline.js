@@ -35,12 +35,7 @@ export function showStatus(status) {
   const lost = status.history?.problem ? `Nothing is recorded: ${status.history.problem}` : null;
   const sentences = [lost, status.balance?.exposed, ...(status.errors ?? [])];
   showNotes(sentences.filter((sentence) => sentence));
-  if (status.memory_pressure_percent !== undefined) showPressure(status.memory_pressure_percent);
-}
-
-/** Shows the memory pressure, which the history knows too. */
-export function showPressure(value) {
-  show("pressure", percent(value));
+  show("pressure", percent(status.memory_pressure_percent));
 }
 
 function showPolicy(daemon) {

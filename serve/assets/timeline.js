@@ -5,7 +5,6 @@ import { TimeChart } from "./chart.js";
 import { byId, element, setText, table } from "./dom.js";
 import { byKey, moment, span } from "./format.js";
 import { withGaps } from "./gaps.js";
-import { showPressure } from "./headline.js";
 
 /** Points of a chart at most. The server bounds its answer to as many. */
 export const POINTS = 1000;
@@ -101,8 +100,6 @@ export async function load() {
   columns = emptyColumns();
   for (const key of COLUMNS) columns[key] = history.rows.map((row) => (at[key] === undefined ? null : row[at[key]]));
   columns = withGaps(columns);
-  const pressure = history.rows.at(-1)?.[at.memory_pressure_percent];
-  if (view.since === null && pressure !== undefined) showPressure(pressure);
   showMarks(history);
   draw();
   describe(history);

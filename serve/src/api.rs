@@ -78,7 +78,6 @@ pub fn router(shared: RouteState, rules: RequestGuard) -> Router {
         )
         .route("/api/v1/schema/{command}", get(schema))
         .route("/api/v1/history", get(history))
-        .route("/api/v1/sharing", get(sharing))
         .route("/api/v1/hosts", get(hosts))
         .route("/api/v1/stream", get(stream))
         .route("/metrics", get(openmetrics))
@@ -139,12 +138,6 @@ async fn history(State(shared): State<RouteState>, query: Result<Query<HistoryQu
         Ok(Err(HistoryError::Unknown(why))) => error(StatusCode::NOT_FOUND, &why),
         Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "reading the history failed: see ksmith's log"),
     }
-}
-
-/// Returns an empty result: comparing guests' memory needs root, and this process is unprivileged.
-async fn sharing() -> Response {
-    let note = "finding out which guests share pages takes root: run `ksmith guests --by domain` on the host";
-    json(json!({ "names": [], "bytes": [], "note": note }).to_string())
 }
 
 async fn hosts(State(shared): State<RouteState>) -> Response {

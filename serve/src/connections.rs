@@ -5,7 +5,7 @@
 //! that only hold connections open, however many, never keep other clients from being served.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
@@ -119,6 +119,13 @@ impl BusyGuard {
     }
 }
 
+impl BusyGuard {
+    /// Returns the client's address; `None` once the connection is closed.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.connections.table().open.get(&self.number).map(|connection| connection.address)
+    }
+}
+
 impl Clone for BusyGuard {
     fn clone(&self) -> Self {
         Self::new(&self.connections, self.number)
@@ -163,14 +170,13 @@ impl ConnectionTable {
     }
 }
 
-/// Maps an address to the one that represents its client: an IPv6 client has a /64 network.
+/// Maps an address to the one that represents its client: an IPv6 client has a /64 network, and each client of this
+/// host has all its loopback addresses.
 fn client_address(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => match six.to_ipv4_mapped() {
-            Some(four) => four.into(),
-            None => IpAddr::from((u128::from(six) & !u128::from(u64::MAX)).to_be_bytes()),
-        },
+    match address.to_canonical() {
+        own if own.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V4(four) => four.into(),
+        IpAddr::V6(six) => IpAddr::from((u128::from(six) & !u128::from(u64::MAX)).to_be_bytes()),
     }
 }
 
@@ -178,8 +184,8 @@ fn client_address(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const A: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
     /// Spawns a task that never ends by itself.
     fn served(place: &ConnectionSlot) -> tokio::task::JoinHandle<()> {
@@ -223,5 +229,8 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), A);
+        for own in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.9.9.9"] {
+            assert_eq!(of(own), IpAddr::from(Ipv4Addr::LOCALHOST));
+        }
     }
 }

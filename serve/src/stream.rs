@@ -1,15 +1,17 @@
 //! Server-sent events: changed models, at most once a second, from one poller for all clients.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::connections::BusyGuard;
 use crate::poller::SourcePoller;
@@ -39,12 +41,28 @@ pub struct EventStreams {
     poller: SourcePoller,
     now: Arc<watch::Sender<StreamTexts>>,
     is_looking: Arc<AtomicBool>,
-    places: Arc<Semaphore>,
+    places: Arc<StreamPlaces>,
+}
+
+/// The places of streams, of which each address has a share: it may take one while it has fewer than are free. So one
+/// address has half of them at most, and leaves others as many.
+#[derive(Debug)]
+struct StreamPlaces {
+    most: usize,
+    /// Open streams of each address. All clients whose address is not known have one share.
+    taken: Mutex<BTreeMap<Option<IpAddr>, usize>>,
+}
+
+/// A stream's place, released on drop.
+#[derive(Debug)]
+struct StreamPlace {
+    places: Arc<StreamPlaces>,
+    address: Option<IpAddr>,
 }
 
 /// Resources that an open stream holds.
 struct StreamPermit {
-    _place: OwnedSemaphorePermit,
+    _place: StreamPlace,
     _busy: Option<BusyGuard>,
 }
 
@@ -52,15 +70,16 @@ impl EventStreams {
     /// Creates a set of at most `most` streams.
     pub fn new(poller: SourcePoller, most: usize) -> Self {
         let (now, _) = watch::channel(StreamTexts::default());
-        Self { poller, now: Arc::new(now), is_looking: Arc::default(), places: Arc::new(Semaphore::new(most)) }
+        let places = Arc::new(StreamPlaces { most, taken: Mutex::default() });
+        Self { poller, now: Arc::new(now), is_looking: Arc::default(), places }
     }
 
-    /// Opens a stream for a client. `None` if the limit is reached.
+    /// Opens a stream for a client. `None` if the limit, or its address's share, is reached.
     pub fn open(
         &self,
         busy: Option<BusyGuard>,
     ) -> Option<Sse<impl Stream<Item = Result<Event, Infallible>> + use<>>> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let place = StreamPlaces::acquire(&self.places, busy.as_ref().and_then(BusyGuard::address))?;
         let mut changes = self.now.subscribe();
         changes.mark_changed();
         if !self.is_looking.swap(true, Ordering::Relaxed) {
@@ -97,6 +116,31 @@ impl EventStreams {
         }
         // No stream is opened between the last look at their number and this: there is no await in between.
         self.is_looking.store(false, Ordering::Relaxed);
+    }
+}
+
+impl StreamPlaces {
+    fn acquire(this: &Arc<Self>, address: Option<IpAddr>) -> Option<StreamPlace> {
+        let mut taken = this.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = this.most.saturating_sub(taken.values().sum());
+        let own = taken.get(&address).copied().unwrap_or(0);
+        if own >= free {
+            return None;
+        }
+        taken.insert(address, own + 1);
+        Some(StreamPlace { places: Arc::clone(this), address })
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut own) = taken.entry(self.address) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
     }
 }
 
@@ -141,5 +185,40 @@ impl StreamClient {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::connections::ConnectionLimiter;
+
+    #[test]
+    fn no_address_takes_the_streams_of_others() {
+        let places = Arc::new(StreamPlaces { most: 64, taken: Mutex::default() });
+        let address = |last| Some(Ipv4Addr::new(10, 0, 0, last).into());
+        let all_of =
+            |last| std::iter::from_fn(|| StreamPlaces::acquire(&places, address(last))).collect::<Vec<_>>();
+        let (greedy, other) = (all_of(1), all_of(2));
+        assert_eq!((greedy.len(), other.len()), (32, 16));
+        drop(greedy);
+        assert_eq!(all_of(3).len(), 24, "what is released is shared anew");
+        drop(other);
+        assert!(places.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn all_loopback_addresses_have_one_share() {
+        let places = Arc::new(StreamPlaces { most: 64, taken: Mutex::default() });
+        let limiter = ConnectionLimiter::new(100, 100);
+        let open = |address: IpAddr| {
+            let slot = limiter.acquire_slot(address).unwrap();
+            StreamPlaces::acquire(&places, slot.busy().address())
+        };
+        let own: Vec<_> = (1..=64).filter_map(|last| open(Ipv4Addr::new(127, 0, 0, last).into())).collect();
+        assert_eq!(own.len(), 32);
+        assert!(open(Ipv4Addr::new(10, 0, 0, 1).into()).is_some());
     }
 }

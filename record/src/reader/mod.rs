@@ -2,6 +2,7 @@
 
 mod connection;
 mod error;
+mod labels;
 mod report;
 mod rows;
 mod together;
@@ -15,7 +16,9 @@ use serde_json::json;
 
 pub use self::error::ReadError;
 use self::error::fault;
+pub use self::labels::LabelSeries;
 pub use self::report::{DecisionRow, EventRow, GuestLife, HistoryReport, SavingGuest};
+use self::rows::recorded;
 use crate::query::{ReportQuery, ReportResolution};
 use crate::tier::HistoryTier;
 
@@ -54,6 +57,11 @@ impl HistoryReader {
                 together::aggregate_rows(rows, query, tier, most.max(1), &columns, guest.is_some())
             }
         };
+        let before = match (&guest, rows.first()) {
+            (None, Some(first)) => self.row_before(first, &columns)?,
+            _ => None,
+        };
+        let recorded_seconds = rows.iter().map(|row| recorded(row) / 1000.0).collect();
         let named = |row: Vec<Option<f64>>| {
             let mut values = row.into_iter();
             let time = values.next().flatten().map(|time| json!(time / 1000.0)).unwrap_or_default();
@@ -67,6 +75,8 @@ impl HistoryReader {
             guest,
             columns: ["time".to_owned()].into_iter().chain(columns.iter().map(|it| it.name.clone())).collect(),
             rows: rows.into_iter().map(named).collect(),
+            recorded_seconds,
+            before: before.map(named),
             decisions: self.decisions(query)?,
             events: self.events(query)?,
             guests: self.lives(query)?,

@@ -19,6 +19,13 @@ pub struct HistoryReport {
     pub columns: Vec<String>,
     /// The rows, the oldest first. An unknown value is `null`.
     pub rows: Vec<Vec<Json>>,
+    /// For each row of the host the recorded time that it stands for, in seconds: up to a sample, and within a minute
+    /// or an hour. No two rows stand for the same time. 0 for a guest.
+    #[serde(default, skip_serializing)]
+    pub recorded_seconds: Vec<f64>,
+    /// The row before the first, from which counters go on. `None` if the history begins with the first.
+    #[serde(skip)]
+    pub before: Option<Vec<Json>>,
     /// The decisions, the oldest first.
     pub decisions: Vec<DecisionRow>,
     /// The events, the oldest first.

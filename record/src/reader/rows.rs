@@ -7,9 +7,9 @@ use super::{HistoryReader, ReadError, Result, fault, number};
 use crate::columns;
 use crate::query::{ReportQuery, ReportResolution};
 use crate::schema;
-use crate::tier::HistoryTier;
+use crate::tier::{HistoryTier, LONGEST_STEP, RECORDED};
 
-/// Rows of figures. The first value of each is the time in milliseconds.
+/// Rows of figures. The first value of each is the time in milliseconds, the last the recorded time that it stands for.
 pub(super) type Rows = Vec<Vec<Option<f64>>>;
 
 /// A requested column.
@@ -67,7 +67,7 @@ impl HistoryReader {
     }
 
     /// Reads the rows of the best tier. Coarser tiers fill the time before its first row, and finer ones the time after
-    /// its last.
+    /// its last. No two rows stand for the same recorded time.
     pub(super) fn rows(
         &self,
         query: &ReportQuery,
@@ -75,19 +75,45 @@ impl HistoryReader {
         guest: Option<i64>,
     ) -> Result<(Rows, HistoryTier)> {
         let tier = query.tier();
-        let mut rows = self.read_tier(tier, query.since, query.until, columns, guest)?;
-        let mut coarsest = if rows.is_empty() { HistoryTier::Sample } else { tier };
-        if matches!(query.resolution, ReportResolution::Tier(_)) {
-            return Ok((rows, tier));
+        let is_tier_asked = matches!(query.resolution, ReportResolution::Tier(_));
+        if is_tier_asked {
+            return Ok((self.read_tier(tier, query.since, query.until, columns, guest)?, tier));
         }
-        let mut begin = time_of(rows.first()).unwrap_or(query.until);
+        let read = |tier: HistoryTier, since: i64, until: i64| match guest {
+            None => {
+                let mut rows = self.read_overlap(tier, since, until, columns)?;
+                // A sample behind another row stands for all of the time since the sample before it.
+                if since == query.since {
+                    clip_first_sample(&mut rows, tier, since);
+                }
+                Ok(rows)
+            }
+            Some(_) => self.read_tier(tier, since, until, columns, guest),
+        };
+        let mut rows = match guest {
+            None => self.read_span(tier, query.since, query.until, columns)?,
+            Some(_) => read(tier, query.since, query.until)?,
+        };
+        let mut coarsest = if rows.is_empty() { HistoryTier::Sample } else { tier };
         let mut tier_of_last = tier;
+        let mut finest = tier;
         for coarser in HistoryTier::ALL.into_iter().filter(|other| *other > tier) {
-            if begin - query.since <= coarser.milliseconds() {
+            let begin = time_of(rows.first()).unwrap_or(query.until);
+            let is_complete = match guest {
+                // Rows are deleted from the oldest on: what a tier lacks behind an older row was not recorded.
+                None => self.has_older(finest, query.since)?,
+                Some(_) => begin - query.since <= coarser.milliseconds(),
+            };
+            if is_complete {
                 break;
             }
-            let mut before = self.read_tier(coarser, query.since, begin, columns, guest)?;
-            begin = time_of(before.first()).unwrap_or(begin);
+            finest = coarser;
+            let mut before = read(coarser, query.since, begin)?;
+            match guest {
+                None => drop_twice_recorded(&mut before, &rows, coarser),
+                // A guest's rows are its changes.
+                Some(_) => before.retain(|row| time_of(Some(row)) < Some(begin)),
+            }
             if !before.is_empty() {
                 coarsest = coarser;
                 if rows.is_empty() {
@@ -99,10 +125,15 @@ impl HistoryReader {
         }
         for finer in HistoryTier::ALL.into_iter().rev().filter(|other| *other < tier) {
             // A host's row covers the whole time of its tier. A guest's rows are its changes.
-            let covered = if guest.is_none() { tier_of_last.milliseconds() } else { 1 };
-            let end = time_of(rows.last()).map_or(query.since, |time| time.saturating_add(covered));
+            let end = match (guest, time_of(rows.last())) {
+                (_, None) => query.since,
+                (None, Some(time)) => {
+                    time - time.rem_euclid(tier_of_last.milliseconds()) + tier_of_last.milliseconds()
+                }
+                (Some(_), Some(time)) => time.saturating_add(1),
+            };
             if end < query.until {
-                let mut after = self.read_tier(finer, end, query.until, columns, guest)?;
+                let mut after = read(finer, end, query.until)?;
                 if !after.is_empty() {
                     coarsest = coarsest.max(finer);
                     tier_of_last = finer;
@@ -114,6 +145,105 @@ impl HistoryReader {
             self.add_beginning(&mut rows, query, columns, guest)?;
         }
         Ok((rows, coarsest.max(tier)))
+    }
+
+    /// Reads the host's rows of a range. Up to the first whole row of the tier they come from finer ones, if these go
+    /// back that far.
+    fn read_span(&self, tier: HistoryTier, since: i64, until: i64, columns: &[RequestedColumn]) -> Result<Rows> {
+        if tier == HistoryTier::Sample {
+            let mut rows = self.read_tier(tier, since, until, columns, None)?;
+            clip_first_sample(&mut rows, tier, since);
+            return Ok(rows);
+        }
+        let length = tier.milliseconds();
+        let whole = since.saturating_add((length - since.rem_euclid(length)) % length);
+        let finer = HistoryTier::ALL.into_iter().rfind(|other| *other < tier);
+        let Some(finer) = finer.filter(|_| whole > since) else {
+            return self.read_overlap(tier, since, until, columns);
+        };
+        // Rows are deleted from the oldest on: what a tier lacks behind an older row was not recorded.
+        if !self.has_older(finer, since)? {
+            return self.read_overlap(tier, since, until, columns);
+        }
+        let mut rows = self.read_span(finer, since, until.min(whole - 1), columns)?;
+        if whole <= until {
+            let mut rest = self.read_overlap(tier, whole, until, columns)?;
+            if rows.is_empty() {
+                self.clip_first_row(&mut rest, tier, since)?;
+            }
+            rows.append(&mut rest);
+        }
+        Ok(rows)
+    }
+
+    /// Takes from the first row behind a time without samples what its first sample stands for before that time.
+    fn clip_first_row(&self, rows: &mut Rows, tier: HistoryTier, since: i64) -> Result<()> {
+        let Some(first) = rows.first_mut() else { return Ok(()) };
+        let Some(begin) = time_of(Some(first)) else { return Ok(()) };
+        let table = HistoryTier::Sample.host_table();
+        let sql = format!(
+            "SELECT (SELECT max(time) FROM {table} WHERE time < ?1), (SELECT min(time) FROM {table} WHERE time >= ?1)"
+        );
+        let around: (Option<i64>, Option<i64>) = self
+            .connection
+            .query_row(&sql, [since], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(|error| fault(&self.path, error))?;
+        let (Some(before), Some(after)) = around else { return Ok(()) };
+        if after - before <= LONGEST_STEP && (begin..begin + tier.milliseconds()).contains(&after) {
+            let left = recorded(first) - (since - before) as f64;
+            set_recorded(first, left);
+        }
+        Ok(())
+    }
+
+    /// Reads the host's rows whose time overlaps a range. A row at its edge stands for the part that is inside.
+    fn read_overlap(&self, tier: HistoryTier, since: i64, until: i64, columns: &[RequestedColumn]) -> Result<Rows> {
+        if tier == HistoryTier::Sample {
+            return self.read_tier(tier, since, until, columns, None);
+        }
+        let length = tier.milliseconds();
+        let first = since.saturating_sub(length - 1);
+        let mut rows = self.read_tier(tier, first, until.saturating_sub(1), columns, None)?;
+        for row in &mut rows {
+            let Some(begin) = time_of(Some(row)) else { continue };
+            let inside = (begin + length).min(until) - begin.max(since);
+            let part = recorded(row) * inside as f64 / length as f64;
+            set_recorded(row, part);
+            if let Some(time) = row.first_mut() {
+                *time = Some(begin.max(since) as f64);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Returns true if a tier has a row from before a time.
+    fn has_older(&self, tier: HistoryTier, time: i64) -> Result<bool> {
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM {} WHERE time < ?1)", tier.host_table());
+        self.connection.query_row(&sql, [time], |row| row.get(0)).map_err(|error| fault(&self.path, error))
+    }
+
+    /// Returns the newest row that ends before a row begins, whatever its tier.
+    pub(super) fn row_before(
+        &self,
+        first: &[Option<f64>],
+        columns: &[RequestedColumn],
+    ) -> Result<Option<Vec<Option<f64>>>> {
+        let Some(begin) = first.first().copied().flatten().map(|time| time as i64) else { return Ok(None) };
+        let mut newest: Option<(i64, Vec<Option<f64>>)> = None;
+        for tier in HistoryTier::ALL {
+            let length = if tier == HistoryTier::Sample { 1 } else { tier.milliseconds() };
+            let sql = format!("SELECT max(time) FROM {} WHERE time <= ?1", tier.host_table());
+            let last: Option<i64> = self
+                .connection
+                .query_row(&sql, [begin.saturating_sub(length)], |row| row.get(0))
+                .map_err(|error| fault(&self.path, error))?;
+            let Some(time) = last.filter(|time| newest.as_ref().is_none_or(|(end, _)| time + length > *end)) else {
+                continue;
+            };
+            let found = self.read_tier(tier, time, time, columns, None)?.pop();
+            newest = found.map(|row| (time + length, row)).or(newest);
+        }
+        Ok(newest.map(|(_, row)| row))
     }
 
     /// Adds a row with the guest's figures at the beginning of the range, since a row holds until the next one.
@@ -152,9 +282,17 @@ impl HistoryReader {
         columns: &[RequestedColumn],
         guest: Option<i64>,
     ) -> Result<Rows> {
+        let recorded = match (guest, tier) {
+            (None, HistoryTier::Minute | HistoryTier::Hour) if self.has_recorded(tier)? => {
+                format!(", coalesce({RECORDED}, {})", tier.milliseconds())
+            }
+            (None, HistoryTier::Minute | HistoryTier::Hour) => format!(", {}", tier.milliseconds()),
+            _ => ", 0".to_owned(),
+        };
         let figures: String = columns
             .iter()
             .map(|column| if column.is_there { format!(", {}", column.name) } else { ", NULL".to_owned() })
+            .chain([recorded])
             .collect();
         let (sql, is_of_guest) = match guest {
             None => {
@@ -169,14 +307,77 @@ impl HistoryReader {
         };
         let read = || -> rusqlite::Result<Rows> {
             let mut statement = self.connection.prepare_cached(&sql)?;
-            let row = |row: &Row<'_>| (0..=columns.len()).map(|at| number(row, at)).collect();
+            let row = |row: &Row<'_>| (0..=columns.len() + 1).map(|at| number(row, at)).collect();
             match guest.filter(|_| is_of_guest) {
                 Some(id) => statement.query_map(params![since, until, id], row)?.collect(),
                 None => statement.query_map(params![since, until], row)?.collect(),
             }
         };
-        read().map_err(|error| fault(&self.path, error))
+        let mut rows = read().map_err(|error| fault(&self.path, error))?;
+        if guest.is_none() && tier == HistoryTier::Sample {
+            self.add_recorded(&mut rows, since)?;
+        }
+        Ok(rows)
     }
+
+    fn has_recorded(&self, tier: HistoryTier) -> Result<bool> {
+        let names =
+            schema::names(&self.connection, &tier.host_table()).map_err(|error| fault(&self.path, error))?;
+        Ok(names.contains(RECORDED))
+    }
+
+    /// Sets the time that each sample stands for: since the one before it, which may be older than the range.
+    fn add_recorded(&self, rows: &mut Rows, since: i64) -> Result<()> {
+        let sql = format!("SELECT max(time) FROM {} WHERE time < ?1", HistoryTier::Sample.host_table());
+        let mut before: Option<i64> =
+            self.connection.query_row(&sql, [since], |row| row.get(0)).map_err(|error| fault(&self.path, error))?;
+        for row in rows {
+            let time = time_of(Some(row));
+            if let Some((time, before)) = time.zip(before).filter(|(time, before)| time - before <= LONGEST_STEP) {
+                set_recorded(row, (time - before) as f64);
+            }
+            before = time;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the recorded time that a row of the host stands for, in milliseconds: its last value.
+pub(super) fn recorded(row: &[Option<f64>]) -> f64 {
+    row.last().copied().flatten().unwrap_or(0.0)
+}
+
+/// Sets the time that a row of the host stands for.
+pub(super) fn set_recorded(row: &mut [Option<f64>], milliseconds: f64) {
+    if let Some(last) = row.last_mut() {
+        *last = Some(milliseconds.max(0.0));
+    }
+}
+
+/// Takes from the first sample of a range the time before the range.
+fn clip_first_sample(rows: &mut Rows, tier: HistoryTier, since: i64) {
+    let Some(first) = rows.first_mut().filter(|_| tier == HistoryTier::Sample) else { return };
+    let inside = time_of(Some(first)).map_or(0.0, |time| (time - since) as f64);
+    let clipped = recorded(first).min(inside);
+    set_recorded(first, clipped);
+}
+
+/// Takes from coarser rows the recorded time that finer rows behind them stand for. One that has none left is dropped.
+fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier) {
+    let Some(first) = time_of(finer.first()) else { return };
+    let length = tier.milliseconds();
+    coarser.retain_mut(|row| {
+        let Some(begin) = time_of(Some(row)) else { return false };
+        let end = begin - begin.rem_euclid(length) + length;
+        if end <= first {
+            return true;
+        }
+        let is_within = |row: &&Vec<Option<f64>>| time_of(Some(row)) < Some(end);
+        let again: f64 = finer.iter().take_while(is_within).map(|row| recorded(row)).sum();
+        let left = recorded(row) - again;
+        set_recorded(row, left);
+        left > 0.0
+    });
 }
 
 /// Returns the time of a row.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rows::{RequestedColumn, Rows, time_of};
+use super::rows::{RequestedColumn, Rows, recorded, time_of};
 use crate::query::ReportQuery;
 use crate::tier::HistoryTier;
 
@@ -31,13 +31,22 @@ pub(super) fn aggregate_rows(
     let one = |rows: Rows| {
         let last = rows.last().cloned().unwrap_or_default();
         let value = |at: usize| match columns.get(at.wrapping_sub(1)) {
-            Some(column) if column.is_averaged && !is_of_guest => {
-                let known: Vec<f64> = rows.iter().filter_map(|row| *row.get(at)?).collect();
-                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-            }
+            Some(column) if column.is_averaged && !is_of_guest => mean(&rows, at),
+            None if at > 0 => Some(rows.iter().map(|row| recorded(row)).sum()),
             _ => last.get(at).copied().flatten(),
         };
         (0..last.len()).map(value).collect()
     };
     (buckets.into_values().map(one).collect(), width)
+}
+
+/// Returns the mean of a column over the recorded time, or over rows where no time is recorded.
+fn mean(rows: &Rows, at: usize) -> Option<f64> {
+    let known = || rows.iter().filter_map(|row| Some(((*row.get(at)?)?, recorded(row))));
+    let time: f64 = known().map(|(_, time)| time).sum();
+    if time > 0.0 {
+        return Some(known().map(|(value, time)| value * time).sum::<f64>() / time);
+    }
+    let count = known().count();
+    (count > 0).then(|| known().map(|(value, _)| value).sum::<f64>() / count as f64)
 }

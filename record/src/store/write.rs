@@ -126,12 +126,13 @@ fn write_guests(
 }
 
 fn note_life(transaction: &Transaction<'_>, time: i64, life: &GuestIdentity, boot: i64) -> rusqlite::Result<i64> {
-    let GuestIdentity { key, name, uuid, kind, program, user, cgroup, domain } = life;
+    let GuestIdentity { key, name, uuid, kind, program, user, cgroup, domain, labels } = life;
     transaction
         .prepare_cached(
-            "INSERT INTO guest (boot, key, name, uuid, kind, program, user, cgroup, domain, first) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (boot, key) DO UPDATE SET name = ?3, uuid = ?4, \
-             kind = ?5, program = ?6, user = ?7, cgroup = ?8, domain = ?9, last = NULL RETURNING id",
+            "INSERT INTO guest (boot, key, name, uuid, kind, program, user, cgroup, domain, labels, first) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (boot, key) DO UPDATE SET name = ?3, \
+             uuid = ?4, kind = ?5, program = ?6, user = ?7, cgroup = ?8, domain = ?9, labels = ?10, last = NULL \
+             RETURNING id",
         )?
-        .query_row(params![boot, key, name, uuid, kind, program, user, cgroup, domain, time], |row| row.get(0))
+        .query_row(params![boot, key, name, uuid, kind, program, user, cgroup, domain, labels, time], |row| row.get(0))
 }

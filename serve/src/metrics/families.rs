@@ -1,7 +1,6 @@
 //! Metric families with their samples, built from the models.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use ksmith_core::field::FigureDescription;
 use ksmith_core::figures::{
@@ -57,10 +56,14 @@ pub(super) fn all(figures: &MetricsSnapshot<'_>) -> Vec<MetricFamily> {
     if let Some(report) = figures.balance {
         all.table("balance_", &["pool"], POOL, &[(vec![], report)]);
         let rows = report.guests.iter().map(|row| {
-            let labels = vec![("guest", label(&row.guest.name)), ("class", label(&row.guest.class.name))];
-            (labels, ("key", label(&row.guest.key)), row)
+            let labels = vec![
+                ("guest", label(&row.guest.name)),
+                ("class", label(&row.guest.class.name)),
+                ("key", label(&row.guest.key)),
+            ];
+            (labels, row)
         });
-        all.table("balanced_guest_", &[], BALANCED_GUEST, &told_apart(rows.collect()));
+        all.table("balanced_guest_", &[], BALANCED_GUEST, &rows.collect::<Vec<_>>());
     }
     all.0
 }
@@ -177,26 +180,27 @@ impl FamilyList {
                 ("uuid", label(guest.uuid.as_deref().unwrap_or(""))),
                 ("kind", label(&guest.kind.to_string())),
                 ("domain", label(guest.domain.as_deref().unwrap_or(""))),
+                // Always, so that a namesake that starts changes no series of this guest.
+                ("pid", guest.id().pid().to_string()),
             ];
-            (labels, ("pid", guest.id().pid().to_string()), guest)
+            (labels, guest)
         });
-        self.table("guest_", &[], GUEST, &told_apart(shown.collect()));
+        let shown: Vec<(Labels, &Guest)> = shown.collect();
+        self.table("guest_", &[], GUEST, &shown);
+        let labelled = shown.iter().flat_map(|(identity, guest)| {
+            guest.labels.iter().map(move |(name, value)| {
+                let own = [("label", label(name)), ("value", label(value))];
+                (identity.iter().cloned().chain(own).collect(), SampleNumber::Unsigned(1))
+            })
+        });
+        self.add(MetricFamily {
+            stem: "ksmith_guest_label".to_owned(),
+            help: "A label that the configuration gives the guest, with its value.".to_owned(),
+            unit: None,
+            kind: FamilyKind::Info,
+            samples: labelled.collect(),
+        });
     }
-}
-
-/// Adds the second label to each model with labels that are not unique.
-fn told_apart<'a, M>(models: Vec<(Labels, (&'static str, String), &'a M)>) -> Vec<(Labels, &'a M)> {
-    let mut times: BTreeMap<Labels, usize> = BTreeMap::new();
-    for (labels, ..) in &models {
-        *times.entry(labels.clone()).or_default() += 1;
-    }
-    let apart = models.into_iter().map(|(mut labels, more, model)| {
-        if times.get(&labels).is_some_and(|times| *times > 1) {
-            labels.push(more);
-        }
-        (labels, model)
-    });
-    apart.collect()
 }
 
 fn flag(is_so: bool) -> SampleNumber {

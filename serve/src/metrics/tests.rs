@@ -40,7 +40,8 @@ fn status() -> StatusReport {
     sample.ksm.sleep_millisecs = Reading::Value(20);
     sample.ksm.general_profit = Reading::Value(-4096);
     sample.ksm.smart_scan = Reading::Denied;
-    sample.memory = Reading::Value(Meminfo { available: Some(1 << 20), ..Meminfo::default() });
+    sample.memory =
+        Reading::Value(Meminfo { total: Some(1 << 30), available: Some(1 << 20), ..Meminfo::default() });
     let daemon = DaemonStatus {
         pid: 7,
         policy: "profit".to_owned(),
@@ -59,6 +60,7 @@ fn status() -> StatusReport {
         balance: None,
         history: None,
         sketch: None,
+        committed_bytes: Some(3 << 30),
     }
 }
 
@@ -141,9 +143,9 @@ fn figures_are_in_base_units_with_the_names_of_the_contract() {
         "ksmith_source_healthy{source=\"balance\"} 0",
         "ksmith_up 1",
         "ksmith_guests 1",
-        "ksmith_guest_saved_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} 5",
-        "ksmith_guest_profit_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} -7",
-        "ksmith_guest_mergeable{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\"} 1",
+        "ksmith_guest_saved_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\",pid=\"1\"} 5",
+        "ksmith_guest_profit_bytes{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\",pid=\"1\"} -7",
+        "ksmith_guest_mergeable{guest=\"web\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\",pid=\"1\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
@@ -178,7 +180,7 @@ fn of_many_guests_those_that_save_most_are_shown_and_the_others_counted() {
 }
 
 #[test]
-fn guests_with_the_same_labels_are_told_apart_by_pid() {
+fn a_namesake_that_starts_changes_no_labels() {
     let text = text_of(
         None,
         Some(&report(vec![guest("web", 1, 5), guest("web", 2, 6), guest("db", 3, 7)])),
@@ -189,7 +191,9 @@ fn guests_with_the_same_labels_are_told_apart_by_pid() {
     assert_eq!(samples.iter().collect::<BTreeSet<_>>().len(), 3);
     let of =
         |name: &str| samples.iter().filter(|line| line.contains(&format!("guest=\"{name}\""))).collect::<Vec<_>>();
-    assert!(of("web").iter().all(|line| line.contains("pid=\"")) && !of("db")[0].contains("pid="), "{samples:?}");
+    assert!(samples.iter().all(|line| line.contains("pid=\"")), "{samples:?}");
+    let alone = text_of(None, Some(&report(vec![guest("web", 1, 5)])), 9, MetricsFormat::OpenMetrics);
+    assert!(of("web").iter().any(|line| alone.contains(**line)), "{alone}");
 }
 
 #[test]
@@ -201,4 +205,16 @@ fn a_guests_name_makes_no_line_and_no_label_of_its_own() {
     assert!(longest < 600 && !text.contains('\u{1b}'), "{longest}");
     let sample = text.lines().find(|line| line.starts_with("ksmith_guest_saved_bytes")).unwrap();
     assert!(sample.contains("guest=\"a\\\"} 1\\\\n") && sample.ends_with(" 5"), "{sample}");
+}
+
+#[test]
+fn each_label_of_a_guest_is_an_info_metric_with_the_guests_own_labels() {
+    let mut labelled = guest("db-1", 7, 5);
+    labelled.labels = [("role", "store"), ("tier", "gold")].map(|(name, value)| (name.into(), value.into())).into();
+    let text = text_of(None, Some(&report(vec![labelled, guest("web", 8, 1)])), 9, MetricsFormat::OpenMetrics);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("ksmith_guest_label_info{")).collect();
+    let identity = "guest=\"db-1\",uuid=\"8c4f\",kind=\"qemu\",domain=\"\",pid=\"7\"";
+    let expected = [("role", "store"), ("tier", "gold")]
+        .map(|(name, value)| format!("ksmith_guest_label_info{{{identity},label=\"{name}\",value=\"{value}\"}} 1"));
+    assert_eq!(lines, expected);
 }

@@ -38,7 +38,6 @@ export class Host {
     this.mayShareAcross = false;
     this.staysMergeable = false;
     this.unbalanced = false;
-    this.sharingNote = null;
   }
 
   now() {
@@ -257,13 +256,6 @@ export class Host {
         },
       ],
     };
-  }
-
-  sharing() {
-    if (this.sharingNote !== null) return { names: [], bytes: [], note: this.sharingNote };
-    const names = ["acme", "lab", "no domain"];
-    const bytes = [[4 * GIB, 512 * MIB, 0], [512 * MIB, 2 * GIB, 64 * MIB], [0, 64 * MIB, GIB]];
-    return { names, bytes, note: "trust domains; memory that both map, by the list of frames" };
   }
 
   hosts() {

@@ -103,8 +103,6 @@ export class Mock {
         return this.host.isUp ? json(this.host.guests()) : down();
       case "/api/v1/balance":
         return this.host.isUp ? json(this.host.balance()) : down();
-      case "/api/v1/sharing":
-        return json(this.host.sharing());
       case "/api/v1/hosts":
         return json(this.host.hosts());
       case "/api/v1/history": {

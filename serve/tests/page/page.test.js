@@ -116,6 +116,8 @@ tested("a page that is opened while the daemon is down says so, and then comes a
   const page = await (await browser.newContext()).newPage();
   await page.goto(url);
   await says(page, "#connection", "The daemon does not answer");
+  await says(page, "#range-note", "points");
+  assert.equal(await text(page, "[data-figure=pressure]"), "–", "the history's last record is not now");
   mock.host.isUp = true;
   mock.push();
   await says(page, "#connection", "Live");
@@ -241,14 +243,12 @@ tested("a guest's name is text, whatever it holds", { hostileName: HOSTILE }, as
   const { page, errors } = await open(browser, url, {}, `#guest=${new Mock().host.pidOf(0)}`);
   await says(page, "#guest-title", HOSTILE);
   await page.keyboard.press("Escape");
-  mock.host.sharing = () => ({ names: [HOSTILE, "b"], bytes: [[1, 2], [2, 1]], note: HOSTILE });
   mock.host.hosts = () => [0, 1].map(() => ({ name: HOSTILE, url: "javascript:alert(3)", ok: false, error: HOSTILE, status: null }));
   mock.host.decisionAt = (time) => ({ time, policy: HOSTILE, state: HOSTILE, reason: HOSTILE, settings: HOSTILE });
   step(1);
   await says(page, "[data-figure=policy]", HOSTILE);
   await page.reload();
   await says(page, "#hosts", HOSTILE);
-  await says(page, "#sharing", HOSTILE);
   await says(page, "#decisions", HOSTILE);
   assert.equal(await page.locator("img[src=x], main script, dialog script, a[href^='javascript']").count(), 0);
   assert.deepEqual(errors, []);
@@ -369,11 +369,4 @@ tested("an exposure over the headroom is said in words and by the meter", {}, as
   await says(page, "#exposure-note", "would be missing");
   assert.equal(await page.getAttribute("#exposure-bar", "aria-valuenow"), "100");
   assert.match(await page.getAttribute("#exposure-bar", "aria-valuetext"), /would be missing/);
-});
-
-tested("the matrix of sharing gives way to a note where there is none", {}, async ({ url, mock }) => {
-  mock.host.sharingNote = "no estimate was made on this host";
-  const { page } = await open(browser, url);
-  await says(page, "#sharing", "no estimate was made on this host");
-  assert.equal(await page.locator("#sharing table").count(), 0);
 });
