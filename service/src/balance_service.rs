@@ -22,6 +22,7 @@ use crate::registry::PublishedSnapshot;
 use ksmith_core::model::BalanceStatus;
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
+use ksmith_host::undo::UndoError;
 use ksmith_host::worker_thread::WorkerThread;
 
 /// The interval between two readings of the pool, each of three small files.
@@ -71,6 +72,8 @@ pub struct BalanceService {
     shared: SharedBalance,
     status: Arc<ArcSwapOption<BalanceStatus>>,
     waker: Sender<()>,
+    ledger: MemoryLedger,
+    holds: HoldList,
 }
 
 #[derive(Debug)]
@@ -109,10 +112,11 @@ impl BalanceService {
         let (waker, woken) = bounded(1);
         let (shared, status) = (SharedBalance::default(), Arc::new(ArcSwapOption::empty()));
         let worker = BalanceWorker {
-            balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds).with_folded(folded),
+            balancer: Balancer::new(root.clone(), config.clone(), ledger.clone(), holds.clone())
+                .with_folded(folded),
             guests,
             root: root.clone(),
-            ledger,
+            ledger: ledger.clone(),
             config,
             shared: shared.clone(),
             status: Arc::clone(&status),
@@ -126,7 +130,16 @@ impl BalanceService {
             said: String::new(),
         };
         let worker = WorkerThread::start("balance", INBOX, move |inbox, _| worker.work(inbox, &woken))?;
-        Ok(Self { worker: worker.with_drop_patience(Duration::MAX), shared, status, waker })
+        Ok(Self { worker: worker.with_drop_patience(Duration::MAX), shared, status, waker, ledger, holds })
+    }
+
+    /// Writes the ledger and the held guests anew, as into a directory that was removed.
+    ///
+    /// # Errors
+    /// One of the two can't be written.
+    pub fn write_anew(&self) -> Result<(), UndoError> {
+        let written = self.ledger.write_anew();
+        self.holds.write_anew().and(written)
     }
 
     /// Returns the channel that wakes the thread after a new snapshot of the guests.
@@ -167,7 +180,7 @@ impl BalanceService {
 pub enum BalanceStartError {
     /// The undo store, with the ledger and the guests that are held, can't be used.
     #[error(transparent)]
-    Store(#[from] ksmith_host::undo::UndoError),
+    Store(#[from] UndoError),
     /// The thread can't be started.
     #[error("no thread for balance: {0}")]
     Thread(#[from] io::Error),
@@ -417,7 +430,7 @@ impl BalanceWorker {
     fn settle_orders(&mut self) {
         let balancer = &self.balancer;
         self.orders_under_way.retain(|waiting| {
-            let Some(outcome) = balancer.order_outcome(&waiting.key) else { return true };
+            let Some(outcome) = balancer.order_outcome(&waiting.key, waiting.from_bytes) else { return true };
             let resized = outcome.map(|given_bytes| {
                 ControlReply::Resized(ResizeReply {
                     guest: waiting.guest.clone(),

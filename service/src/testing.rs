@@ -17,7 +17,7 @@ use ksmith_core::lease;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUpList, ProcessId, Sample};
 use ksmith_core::sim::{SimConfig, SimMachine};
-use ksmith_host::act::{AffinityError, RestoreError};
+use ksmith_host::act::{AffinityError, LostState, RestoreError};
 use ksmith_host::observe::ProcessEvent;
 use ksmith_host::other_controllers::ControllerProcess;
 use ksmith_host::root::Root;
@@ -72,6 +72,8 @@ pub struct SimulatedWorld {
     pub delays: Option<Knob>,
     /// True if no setting can be written.
     pub is_read_only: bool,
+    /// True once the state directory was removed.
+    pub is_state_lost: bool,
     /// Time for which the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
     pub suspended: Duration,
     pub shortness: f64,
@@ -199,6 +201,10 @@ impl DaemonHost for FakeDaemonHost {
         Ok(self.world().ksmd_cpus.replace(cpus.to_owned()))
     }
 
+    fn find_lost_state(&self) -> Option<LostState> {
+        self.world().is_state_lost.then(LostState::default)
+    }
+
     fn holders(&self) -> Vec<ControllerProcess> {
         self.world().holders.clone()
     }
@@ -293,6 +299,8 @@ pub struct SceneOutcome {
     pub log: String,
     /// Messages about restored settings.
     pub restored: Vec<String>,
+    /// The fault for which the daemon ended before the end of the script.
+    pub lost: Option<LostState>,
 }
 
 impl SceneOutcome {
@@ -319,6 +327,7 @@ impl DaemonScene {
             given_up: GivenUpList::default(),
             refuses: None,
             is_read_only: false,
+            is_state_lost: false,
             delays: None,
             suspended: Duration::ZERO,
             shortness: 0.0,
@@ -438,11 +447,13 @@ impl DaemonScene {
         let config = self.source.load()?;
         let (host, source) = (self.host(), self.source.clone());
         let log = ThreadLog::default();
-        let notes = log.gather(|| {
+        let (restored, lost) = log.gather(|| {
             let daemon = Daemon::new(host, environment, config, source)?;
-            anyhow::Ok(daemon.run(|_| Ok(()))?.restore()?)
-        });
-        Ok(SceneOutcome { restored: notes?, log: log.text() })
+            let mut ended = daemon.run(|_| Ok(()))?;
+            let lost = ended.lost.take();
+            anyhow::Ok((ended.restore()?, lost))
+        })?;
+        Ok(SceneOutcome { restored, lost, log: log.text() })
     }
 }
 

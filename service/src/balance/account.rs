@@ -6,7 +6,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::sample::ProcessId;
 
 use super::ActuatorError;
-use super::ledger::{LedgerEntry, MemoryLedger, OriginalCgroup};
+use super::ledger::{LedgerDevice, LedgerEntry, MemoryLedger, OriginalCgroup};
 use ksmith_host::guests::GuestTarget;
 use ksmith_host::undo::UndoError;
 
@@ -35,6 +35,7 @@ impl LedgerAccount {
             whole_bytes,
             given_bytes: whole_bytes,
             libvirt: None,
+            device: None,
             cgroup: None,
         };
         let entry =
@@ -48,6 +49,11 @@ impl LedgerAccount {
         let mut account = Self::open(ledger, key, &target.name, target.identity.kind, process, whole_bytes);
         account.entry.libvirt = Some(target.libvirt().clone());
         account
+    }
+
+    /// Sets the device that the next entry names.
+    pub(super) fn set_device(&mut self, device: LedgerDevice) {
+        self.entry.device = Some(device);
     }
 
     /// Returns the memory that the guest was started with.

@@ -50,7 +50,7 @@ pub struct ActuatorFigures {
 /// The abilities of an actuator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActuatorAbilities {
-    /// The mechanism: `mconsole`, `virtio-balloon`, `cgroup`. A stable name for columns and JSON.
+    /// The mechanism: `mconsole`, `virtio-balloon`, `virtio-mem`, `cgroup`. A stable name for columns and JSON.
     pub way: &'static str,
     /// True if memory can be taken.
     pub can_take: bool,

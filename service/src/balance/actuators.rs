@@ -1,8 +1,8 @@
 //! The actuator for each kind of guest.
 
-use super::balloon::BalloonActuator;
 use super::cgroup::CgroupActuator;
 use super::ledger::MemoryLedger;
+use super::qemu::QemuActuator;
 use super::uml::UmlActuator;
 use super::{ActuatorError, MemoryActuator};
 use ksmith_host::guests::GuestTarget;
@@ -21,7 +21,7 @@ pub fn actuator(
 ) -> Result<Box<dyn MemoryActuator>, ActuatorError> {
     match target.resize() {
         ResizeMethod::Console => Ok(Box::new(UmlActuator::open(root, target, key, ledger)?)),
-        ResizeMethod::Balloon => Ok(Box::new(BalloonActuator::open(root, target, key, ledger)?)),
+        ResizeMethod::Balloon => Ok(Box::new(QemuActuator::open(root, target, key, ledger)?)),
         ResizeMethod::Cgroup => match &target.identity.unit {
             Some(path) => cgroup_actuator(root, path, key, ledger),
             None => Err(ActuatorError::Unable("its cgroup is not known".to_owned())),

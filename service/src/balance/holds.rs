@@ -27,6 +27,14 @@ impl HoldList {
         KeptEntries::open(directory).map(Self)
     }
 
+    /// Writes the entries anew, as into a directory that was removed.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub fn write_anew(&self) -> Result<(), UndoError> {
+        self.0.write_anew()
+    }
+
     /// Returns true if the list has a guest, by any of its names.
     pub fn has(&self, names: impl Iterator<Item = String>) -> bool {
         let held = self.0.entries();

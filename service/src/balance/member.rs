@@ -7,6 +7,7 @@ use ksmith_core::guest::{Guest, GuestKind, NamedGuest};
 
 use ksmith_host::fair_pool::RequestAccount;
 use ksmith_host::hypervisor::proxmox;
+use ksmith_host::root::Root;
 
 use super::first_poll::FirstPoll;
 use super::worker::ActuatorWorker;
@@ -94,8 +95,9 @@ impl BalanceCandidate {
     }
 
     /// Returns the account to which requests to the guest are charged.
-    pub(super) fn accountable(&self) -> RequestAccount {
-        if self.is_verified { RequestAccount::Host } else { RequestAccount::User(self.uid) }
+    pub(super) fn accountable(&self, root: &Root) -> RequestAccount {
+        // A cgroup of the configuration has no process.
+        RequestAccount::of_guest(root, self.pid.unwrap_or(0), self.uid, self.is_verified)
     }
 
     /// Returns true if the guest is left to Proxmox VE, which balances its guests itself. Then it is not even polled.

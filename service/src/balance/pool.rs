@@ -69,7 +69,7 @@ impl PoolReader {
     /// Creates a reader, which reads nothing yet.
     pub fn new(root: Root, pool: PoolScope, folded: FoldedFigures) -> Self {
         let counts = KsmCounts::new(&root);
-        let page_size = rustix::param::page_size() as u64;
+        let page_size = root.page_size().unwrap_or_default();
         Self { root, pool, page_size, counts, folded, rates: CounterRates::default() }
     }
 
@@ -95,7 +95,7 @@ impl PoolReader {
                     available_bytes: available,
                     psi_some_percent: psi(&self.root.text("proc/pressure/memory")),
                     exposure_bytes,
-                    headroom_bytes: available.saturating_add(swap_free),
+                    headroom_bytes: memory.headroom().unwrap_or(available),
                     ..PoolView::default()
                 };
                 (view, pages(vm.pswpout))
@@ -192,7 +192,7 @@ mod tests {
     fn the_host_is_a_pool_with_rates_since_the_last_reading() {
         let tree = host();
         let mut reader = PoolReader::new(Root::at(tree.path()), PoolScope::Host, FoldedFigures::default());
-        let page = rustix::param::page_size() as u64;
+        let page = 4096;
         let first = reader.read(Duration::from_secs(10)).unwrap();
         assert_eq!(
             (first.size_bytes, first.available_bytes, first.headroom_bytes),

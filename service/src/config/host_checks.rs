@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ksmith_core::balance::PoolScope;
 use ksmith_core::contradiction::Contradiction;
-use ksmith_core::kernel::nodes;
+use ksmith_core::kernel::{nodes, number_list};
 use ksmith_host::root::Root;
 use ksmith_host::users::group_id;
 
@@ -81,7 +81,7 @@ fn numa_nodes(config: &Config, root: &Root) -> Vec<Contradiction> {
     let missing = config.domains.nodes.iter().filter(|(_, node)| !online.contains(node));
     missing
         .map(|(domain, node)| {
-            let message = format!("there is no NUMA node {node} here: nodes are {}", numbers(&online));
+            let message = format!("there is no NUMA node {node} here: nodes are {}", number_list(&online));
             Contradiction::new(&[&["domains", "nodes", domain]], message)
         })
         .collect()
@@ -91,27 +91,11 @@ fn cpus(config: &Config, root: &Root) -> Option<Contradiction> {
     let wanted = config.daemon.ksmd_cpus.as_deref().and_then(nodes)?;
     let online = online(root, "sys/devices/system/cpu/online")?;
     let missing: BTreeSet<_> = wanted.difference(&online).copied().collect();
-    let message = format!("there is no CPU {} here: CPUs are {}", numbers(&missing), numbers(&online));
+    let message = format!("there is no CPU {} here: CPUs are {}", number_list(&missing), number_list(&online));
     (!missing.is_empty()).then(|| Contradiction::new(&[&["daemon", "ksmd_cpus"]], message))
 }
 
 /// Reads a list of numbers from a kernel file; `None` if there is none.
 fn online(root: &Root, file: &str) -> Option<BTreeSet<u32>> {
     root.text(file).value().and_then(|text| nodes(text))
-}
-
-/// Formats numbers as the kernel lists them: `0-3,6`.
-fn numbers(set: &BTreeSet<u32>) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &number in set {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => ranges.push((number, number)),
-        }
-    }
-    let text = |(first, last): &(u32, u32)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }

@@ -20,6 +20,8 @@ use ksmith_core::controller::KeepTerms;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits, PruneLimits};
 use ksmith_core::field::KernelVersion;
+use ksmith_core::figures::{self, GUEST};
+use ksmith_core::guest::{Guest, GuestLabelRule, assign_labels};
 use serde::Deserialize;
 
 pub use self::fault::{ConfigFault, ConfigFaults};
@@ -28,11 +30,11 @@ pub use self::table::parse_table;
 use self::document::{ConfigDocument, WrittenAmounts};
 use crate::folder::FoldConfig;
 use crate::notifier::NotifyConfig;
-use crate::recorder::HistoryConfig;
+use crate::recorder::{GuestRules, HistoryConfig};
 use crate::sketcher::SketchConfig;
 use crate::user_socket::{OptinConfig, PassLimit};
 use crate::view_socket::ViewConfig;
-use ksmith_host::bad_file::{BadFile, read_text};
+use ksmith_host::bad_file::{BadFile, read_any_text, read_text};
 use ksmith_host::fold::frees_zeros;
 use ksmith_host::guests::LibvirtUri;
 use ksmith_host::root::Root;
@@ -95,7 +97,7 @@ impl HugePagesConfig {
 }
 
 /// The table `[guests]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuestsConfig {
     /// The libvirt to ask, on this host: `qemu:///system`.
@@ -106,6 +108,8 @@ pub struct GuestsConfig {
     pub prune_after_passes: NonZeroU64,
     /// Seconds that such a guest stays off before it is tried again; doubles each time.
     pub prune_retry_seconds: u64,
+    /// The labels of guests, by rules in their order.
+    pub label: Vec<GuestLabelRule>,
 }
 
 impl Default for GuestsConfig {
@@ -115,6 +119,7 @@ impl Default for GuestsConfig {
             prune: false,
             prune_after_passes: NonZeroU64::MIN.saturating_add(9),
             prune_retry_seconds: 6 * 3600,
+            label: Vec::new(),
         }
     }
 }
@@ -126,6 +131,17 @@ impl GuestsConfig {
             after_passes: self.prune_after_passes.get(),
             retry: Duration::from_secs(self.prune_retry_seconds),
         })
+    }
+
+    /// Finds labels that are called as a figure of a guest: `ksmith guests --by` could not tell them apart.
+    fn contradictions(&self) -> Vec<Contradiction> {
+        let is_taken = |name: &str| name == "guest" || figures::find(GUEST, name).is_some();
+        let taken = self.label.iter().map(GuestLabelRule::label).filter(|name| is_taken(name));
+        let told = taken.map(|name| {
+            let message = format!("[[guests.label]]: {name:?} is a figure of each guest: choose another label");
+            Contradiction::new(&[&["guests", "label"]], message)
+        });
+        told.collect()
     }
 }
 
@@ -208,6 +224,13 @@ impl Config {
         }
     }
 
+    /// Reads what is sound in the configuration of a host, which has faults. Faulty keys have their defaults, and a text
+    /// that is no TOML has none but these.
+    pub fn load_sound(root: &Root) -> Self {
+        let text = read_text(&path_of(root)).unwrap_or_default();
+        ConfigDocument::read(&text, &WrittenAmounts::from_text(&text)).0.config
+    }
+
     /// Reads the text of the file at `path`.
     ///
     /// # Errors
@@ -250,6 +273,17 @@ impl Config {
         Ok(document.config)
     }
 
+    /// Sets the domain and the labels of each guest.
+    pub fn assign_to(&self, guests: &mut [Guest]) {
+        self.domains.assign(guests);
+        assign_labels(&self.guests.label, guests);
+    }
+
+    /// Returns the rules that the recorder applies to guests.
+    pub fn guest_rules(&self) -> GuestRules {
+        GuestRules { domains: self.domains.clone(), labels: self.guests.label.clone() }
+    }
+
     /// Finds settings that contradict each other.
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
@@ -266,6 +300,7 @@ impl Config {
             found.push(Contradiction::new(&[&["optin", "passes_per_hour"], &["domains"]], NEEDS_ONE_DOMAIN));
         }
         found.extend(self.policy.profit.contradiction());
+        found.extend(self.guests.contradictions());
         found.extend(self.domains.contradictions());
         found.extend(self.balance.contradictions());
         found.extend(self.history.contradictions());
@@ -290,6 +325,6 @@ impl Config {
     /// # Errors
     /// A file that the policy needs is refused.
     pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
-        self.policy.policy(&read_text).map_err(ConfigError::Policy)
+        self.policy.policy(&read_any_text).map_err(ConfigError::Policy)
     }
 }

@@ -4,6 +4,8 @@ use std::fs;
 
 use proptest::prelude::*;
 
+use ksmith_core::sample::ProcessId;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -350,6 +352,20 @@ fn guests_are_pruned_only_when_told_to() {
     let limits = config.guests.prune_limits().unwrap();
     assert_eq!((limits.after_passes, limits.retry.as_secs()), (2, 60));
     assert!(parse("[guests]\nprune_after_passes = 0").is_err());
+}
+
+#[test]
+fn labels_are_read_and_one_called_as_a_figure_is_refused() {
+    let rule = |label: &str| format!("[[guests.label]]\nlabel = \"{label}\"\nvalue = \"store\"\nuser = \"alice\"");
+    let config = parse(&rule("role")).unwrap();
+    let mut guests = [Guest::plain("a", ProcessId { pid: 7, start_ticks: 1 })];
+    (guests[0].user, guests[0].uid) = (Some("alice".to_owned()), Some(1000));
+    config.assign_to(&mut guests);
+    assert_eq!(guests[0].shown_labels().as_deref(), Some("role=store"));
+    for name in ["kind", "guest", "saved_bytes"] {
+        let refused = parse(&rule(name)).unwrap_err();
+        assert!(refused.contains("is a figure of each guest"), "{refused}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The end of the daemon: the order in which parts are restored.
 
-use ksmith_host::act::RestoreError;
+use ksmith_host::act::{LostState, RestoreError};
 use ksmith_host::guests::OffList;
 use ksmith_host::live::LiveHost;
 use tracing::{info, warn};
@@ -25,6 +25,8 @@ pub struct EndedDaemon<H = LiveHost> {
     pub(super) sketcher: Option<Sketcher>,
     pub(super) folder: Option<Folder>,
     pub(super) notifier: Option<Notifier>,
+    /// The fault for which it ended, if it was not told to end.
+    pub lost: Option<LostState>,
     /// The time of the end, in milliseconds since 1970.
     pub(super) day_clock: i64,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ksmith_core::controller::KsmHost;
 use ksmith_core::sample::{ProcessId, Sample};
-use ksmith_host::act::{AffinityError, RestoreError, StateDir};
+use ksmith_host::act::{AffinityError, LostState, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
 use ksmith_host::other_controllers::{ControllerProcess, find};
@@ -57,6 +57,11 @@ pub trait DaemonHost: KsmHost {
 
     /// Calls `tell` whenever ksmd pauses at a pass boundary; a no-op by default.
     fn on_rest(&mut self, _tell: Box<dyn Fn() + Send + Sync>) {}
+
+    /// Returns the reason to end at once, if a second ksmith could start beside this one; `None` by default.
+    fn find_lost_state(&self) -> Option<LostState> {
+        None
+    }
 
     /// Returns the other programs that control KSM.
     fn holders(&self) -> Vec<ControllerProcess>;
@@ -114,6 +119,10 @@ impl DaemonHost for LiveHost {
 
     fn on_rest(&mut self, tell: Box<dyn Fn() + Send + Sync>) {
         self.control.writer().on_rest(tell);
+    }
+
+    fn find_lost_state(&self) -> Option<LostState> {
+        self.control.find_lost_state()
     }
 
     fn holders(&self) -> Vec<ControllerProcess> {

@@ -41,7 +41,8 @@ use crate::sketcher::Sketcher;
 use crate::user_socket::{UserBudgets, UserScans};
 use ksmith_core::alarm::{AlarmTracker, AlarmTransition};
 use ksmith_core::controller::{PolicyController, TickOutcome};
-use ksmith_core::knobs::KnobSettings;
+use ksmith_core::kernel::RunState;
+use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::sample::GivenUp;
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::live::LiveHost;
@@ -51,6 +52,10 @@ use tracing::debug;
 
 /// The longest time between two turns: it bounds the age of the figures shown.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The wait after a turn is at least so many times as long as the turn while ksmd stands: turns then take a tenth of a
+/// CPU at most, however many processes there are.
+const WAIT_PER_TURN: u32 = 9;
 
 /// The daemon, in charge of one host.
 #[derive(Debug)]
@@ -128,10 +133,14 @@ impl<H: DaemonHost> Daemon<H> {
             folder.offer_sample(&tick.sample);
         }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
-        let wait = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
+        let took = self.environment.now().duration_since(began);
+        let next = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
+        // While ksmd runs, the guard and the policy need their looks on time.
+        let has_stood = tick.sample.ksm.run_state() != Some(RunState::Running);
+        let stands = has_stood && tick.decision.knobs.get(Knob::Run) != Some(1);
         self.last = Some(tick);
-        debug!("a turn took {} us", self.environment.now().duration_since(began).as_micros());
-        wait
+        debug!("a turn took {} us", took.as_micros());
+        if stands { stretch_wait(next, took, wait) } else { next }
     }
 
     /// Hands the turn over to the recorder, without waiting.
@@ -154,6 +163,11 @@ impl<H: DaemonHost> Daemon<H> {
     fn known_guests(&self) -> Arc<GuestSnapshot> {
         self.guests.as_ref().map(GuestRegistry::newest).unwrap_or_default()
     }
+}
+
+/// Returns the wait after a turn that took so long, `longest` at most.
+fn stretch_wait(wait: Duration, took: Duration, longest: Duration) -> Duration {
+    wait.max(took.saturating_mul(WAIT_PER_TURN)).min(longest)
 }
 
 /// Returns the content of a dry run: the reason of the decision, and the settings that it would change.

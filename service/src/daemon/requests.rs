@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use ksmith_core::decide::CpuShare;
 use ksmith_core::decide::domains::DomainsReport;
-use ksmith_core::model::{DaemonStatus, StatusReport};
+use ksmith_core::model::{DaemonStatus, StatusReport, committed_bytes};
 use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
 use tracing::info;
@@ -47,6 +47,13 @@ impl<H: DaemonHost> Daemon<H> {
                     guests.was_switched(pid, on);
                 }
                 let _ = reply.send(ControlReply::Noted);
+                let sample = on.then(|| self.controller.host_mut().sample_now(true));
+                let switched = sample.and_then(|sample| sample.processes.into_iter().find(|it| it.id.pid == pid));
+                if let Some(process) = switched {
+                    // ksmd has not visited it since, and would only at the next probe.
+                    self.controller.note_offer(process.id);
+                    return true;
+                }
             }
             ControlRequest::Scan { passes, max_cpu } => {
                 let Some(max_cpu) = max_cpu.map_or(Some(CpuShare::WHOLE), CpuShare::new) else {
@@ -105,6 +112,7 @@ impl<H: DaemonHost> Daemon<H> {
         let status = StatusReport {
             sample,
             domains: Some(domains),
+            committed_bytes: committed_bytes(&guests),
             balance: self.balance.as_ref().and_then(BalanceService::status),
             history: self.recorder.as_ref().map(Recorder::status),
             sketch: self.sketcher.as_ref().map(Sketcher::status),

@@ -127,8 +127,8 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(registry) = self.guests.as_mut().filter(|_| has_new_guests || has_new_domains) {
             registry.configure(guests, domains.is_enforced());
         }
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| has_new_domains) {
-            recorder.configure(domains.clone());
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| has_new_guests || has_new_domains) {
+            recorder.configure(self.config.guest_rules());
         }
         if let Some(sketcher) = self.sketcher.as_mut().filter(|_| has_new_domains || has_new_balance) {
             sketcher.configure(domains.clone(), balance.clone());

@@ -12,7 +12,7 @@ use ksmith_core::sample::Sample;
 use ksmith_host::guests::OffList;
 use ksmith_host::observe::ProcessEvents;
 use sd_notify::NotifyState;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, EndedDaemon};
 use crate::balance_service::BalanceService;
@@ -124,8 +124,15 @@ impl<H: DaemonHost> Daemon<H> {
         }
         info!("policy {} is in charge", self.controller.policy_name());
         let mut is_ready = false;
+        let mut lost;
         loop {
             let wait = self.turn();
+            lost = self.controller.host().find_lost_state();
+            if let Some(lost) = &lost {
+                error!("{lost}");
+                self.write_guests_anew();
+                break;
+            }
             if !is_ready {
                 self.environment.notify(&[NotifyState::Ready]);
                 is_ready = true;
@@ -147,7 +154,17 @@ impl<H: DaemonHost> Daemon<H> {
             sketcher: self.sketcher,
             folder: self.folder,
             notifier: self.notifier,
+            lost,
         })
+    }
+
+    /// Writes the entries about guests anew into a state directory that was removed, for the case of a kill.
+    fn write_guests_anew(&self) {
+        let off = self.off.as_ref().map(OffList::write_anew);
+        let balance = self.balance.as_ref().map(BalanceService::write_anew);
+        for why in [off, balance].into_iter().flatten().filter_map(Result::err) {
+            error!("after a kill nothing can be given back to guests: {why}");
+        }
     }
 
     fn start_guests(&self) -> Option<GuestRegistry> {
@@ -179,7 +196,7 @@ impl<H: DaemonHost> Daemon<H> {
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
         let guests = move |sample: &Sample| published.newest().name(sample).guests;
         let (root, clock) = (self.controller.host().root(), self.environment.day_clock());
-        let started = Recorder::start(root, &self.config.history, self.config.domains.clone(), guests, clock);
+        let started = Recorder::start(root, &self.config.history, self.config.guest_rules(), guests, clock);
         started.inspect_err(|why| warn!("no history is recorded: {why}")).ok()
     }
 

@@ -151,17 +151,18 @@ impl DomainGuard {
         let views = self.views.build_views(sample, &guests, known, &self.domains);
         let across = sample.ksm.merge_across_nodes.get();
         let mut ruling = self.domains.rule(sample.at, &views, sample.hidden_processes, across);
-        let unknown = self.search.find_unknown(sample);
+        // ksmd is parked then, and a user may have thousands of processes to search.
+        let is_parked_anyway = sample.given_up.unknown > 0;
+        let unknown = if is_parked_anyway { Some(Vec::new()) } else { self.search.find_unknown(sample) };
         if unknown.is_none() {
             ruling.park.get_or_insert("processes that offered nothing are being asked again".to_owned());
         }
         self.unknown = unknown.unwrap_or_default();
-        if sample.given_up.unknown > 0 {
+        if is_parked_anyway {
             let first = sample.given_up.named.first().map(GivenUp::to_string).unwrap_or_default();
-            ruling.park.get_or_insert(format!(
-                "{} processes do not tell whether they may merge: {first}",
-                sample.given_up.unknown
-            ));
+            ruling
+                .park
+                .get_or_insert(format!("{} processes may merge, or do not tell: {first}", sample.given_up.unknown));
         }
         if let Some(pid) = self.unknown.first() {
             let more = format!("process {pid} offers memory to KSM and is not known yet");

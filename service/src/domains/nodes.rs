@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ksmith_core::kernel::{bound_nodes, nodes};
+use ksmith_core::kernel::{MappingNodes, nodes, parse_numa_maps};
 use ksmith_core::sample::ProcessId;
 
 use super::lookups::ProcessLookups;
@@ -50,16 +50,14 @@ impl NodeBindings {
     }
 }
 
-/// Returns the nodes of a process's mergeable memory. A process that may run on one node only gets its memory there;
-/// else each mergeable mapping must be bound.
+/// Returns the nodes of a process's mergeable memory: those that it is bound to, and those on which it has pages now. A
+/// process that may run on one node only is bound to it; else each mergeable mapping must be bound. The kernel merges
+/// a page with those of the node on which it lies, and a page from before the binding may lie on any.
 fn read_bound_nodes(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
     let text = |file: &str| root.text(format!("proc/{pid}/{file}"));
     let status = text("status");
     let allowed = status.value()?.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
-    let allowed = nodes(allowed)?;
-    if allowed.len() == 1 {
-        return Some(allowed);
-    }
+    let only = nodes(allowed).filter(|allowed| allowed.len() == 1);
     let mut marked = Vec::new();
     let read = mappings::read(root, pid, "smaps", |mapping| {
         if mapping.is_mergeable() != Some(false) {
@@ -68,10 +66,18 @@ fn read_bound_nodes(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
     });
     read.value()?;
     let maps = text("numa_maps");
-    let bound: BTreeMap<u64, Option<BTreeSet<u32>>> = bound_nodes(maps.value()?).collect();
-    let mut all = BTreeSet::new();
+    let known: BTreeMap<u64, MappingNodes> =
+        parse_numa_maps(maps.value()?).map(|mapping| (mapping.start, mapping)).collect();
+    let mut all = only.clone().unwrap_or_default();
     for start in marked {
-        all.extend(bound.get(&start)?.as_ref()?);
+        let mapping = match known.get(&start) {
+            Some(mapping) => mapping,
+            // It is gone, or one with another that has been looked at.
+            None if only.is_some() => continue,
+            None => return None,
+        };
+        all.extend(only.as_ref().or(mapping.bound.as_ref())?);
+        all.extend(&mapping.present);
     }
     Some(all)
 }
@@ -90,15 +96,22 @@ mod tests {
         let nodes = || read_bound_nodes(&root, 9);
         assert_eq!(nodes(), None);
         write("status", "Name:\tq\nMems_allowed_list:\t1\n");
-        assert_eq!(nodes(), Some(BTreeSet::from([1])));
-        write("status", "Name:\tq\nMems_allowed_list:\t0-1\n");
-        assert_eq!(nodes(), None);
+        assert_eq!(nodes(), None, "its pages may lie anywhere");
         write(
             "smaps",
             "1000-2000 rw-p 00000000 00:00 0 \nVmFlags: rd mg\n3000-4000 rw-p 00000000 00:00 0 \nVmFlags: rd\n",
         );
+        write("numa_maps", "1000 default anon=1 N1=1\n3000 default anon=1 N0=1\n");
+        assert_eq!(nodes(), Some(BTreeSet::from([1])));
+        write("numa_maps", "1000 default anon=2 N0=1 N1=1\n3000 default anon=1 N0=1\n");
+        assert_eq!(nodes(), Some(BTreeSet::from([0, 1])), "a page from before the binding lies on another node");
+        write("status", "Name:\tq\nMems_allowed_list:\t0-1\n");
+        write("numa_maps", "1000 default\n3000 default\n");
+        assert_eq!(nodes(), None);
         write("numa_maps", "1000 bind:1 anon=1 N1=1\n3000 default anon=1 N0=1\n");
         assert_eq!(nodes(), Some(BTreeSet::from([1])), "what is not mergeable may lie anywhere");
+        write("numa_maps", "1000 bind:1 anon=2 N0=1 N1=1\n");
+        assert_eq!(nodes(), Some(BTreeSet::from([0, 1])));
         write("numa_maps", "1000 prefer:1 anon=1 N1=1\n3000 default\n");
         assert_eq!(nodes(), None);
     }

@@ -43,7 +43,7 @@ impl GuestSwitcher {
     /// Orders a guest switched. The monitors of one user that hang delay the guests of no other.
     pub fn order(&self, target: GuestTarget, on: bool) {
         let (root, sender) = (self.root.clone(), self.sender.clone());
-        let (id, name, account) = (target.id, target.name.clone(), target.accountable());
+        let (id, name, account) = (target.id, target.name.clone(), target.account(&root));
         let work = move || {
             let result = target.switch(&root, on, false).map(|_| ()).map_err(|error| error.to_string());
             // At the daemon's end there is no receiver any more.

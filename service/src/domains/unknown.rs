@@ -11,9 +11,10 @@ use std::time::Duration;
 use crossbeam_channel::TryRecvError;
 use ksmith_core::decide::domains::{GUARD_LOOK, GUARD_SLEEP};
 use ksmith_core::kernel::KsmStat;
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_host::reader;
-use ksmith_host::root::Root;
+use ksmith_host::root::{Root, outcome};
 use ksmith_host::worker_thread::WorkerThread;
 use tracing::warn;
 
@@ -38,7 +39,7 @@ pub(super) struct UnknownSearch {
 }
 
 /// A thread that finds the processes that may merge and are not known.
-type SearchWorker = WorkerThread<BTreeSet<u32>, Vec<u32>>;
+type SearchWorker = WorkerThread<BTreeSet<u32>, Option<Vec<u32>>>;
 
 impl UnknownSearch {
     pub(super) fn new(root: &Root) -> Self {
@@ -53,10 +54,10 @@ impl UnknownSearch {
         }
         let known: BTreeSet<u32> = sample.processes.iter().map(|process| process.id.pid).collect();
         if !self.root.is_host() {
-            return Some(may_merge(&self.root, &known));
+            return may_merge(&self.root, &known);
         }
         match self.worker.as_ref().map(SearchWorker::poll_reply) {
-            Some(Ok(found)) => self.last = self.asked.take().map(|at| (at, found)),
+            Some(Ok(found)) => self.last = self.asked.take().zip(found),
             // The thread has ended, with the request that was under way.
             Some(Err(TryRecvError::Disconnected)) => (self.worker, self.asked) = (None, None),
             Some(Err(TryRecvError::Empty)) | None => {}
@@ -68,7 +69,7 @@ impl UnknownSearch {
         if self.asked.is_none() && worker.queue_request(known.clone()).is_ok() {
             self.asked = Some(sample.at);
             if let Ok(found) = worker.await_reply(PATIENCE) {
-                self.last = self.asked.take().map(|at| (at, found));
+                self.last = self.asked.take().zip(found);
             }
         }
         let (_, found) = self.last.as_ref().filter(|(at, _)| sample.at.saturating_sub(*at) < FRESH)?;
@@ -82,30 +83,36 @@ fn start_search(root: &Root) -> Option<SearchWorker> {
     started.inspect_err(|why| warn!("no thread looks for processes: {why}")).ok()
 }
 
-/// Returns the processes that may merge and are not `known`. A process that does not answer may.
-fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Vec<u32> {
-    let entries = std::fs::read_dir(root.path("proc")).into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let pids: Vec<u32> = pids.filter(|pid| !known.contains(pid)).collect();
-    let is_involved = |text: &str| {
-        let stat = KsmStat::parse(text);
-        stat.is_ok_and(|stat| stat.mergeable == Some(true) || stat.rmap_items.unwrap_or(0) > 0)
+/// Returns the processes that may merge and are not `known`; `None` if /proc can't be listed. A process that does not
+/// answer, or whose answer is not understood, may.
+fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Option<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in std::fs::read_dir(root.path("proc")).ok()? {
+        pids.extend(entry.ok()?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    pids.retain(|pid| !known.contains(pid));
+    let is_involved = |text: &str| match KsmStat::parse(text) {
+        Ok(stat) => stat.mergeable == Some(true) || stat.rmap_items.unwrap_or(0) > 0,
+        Err(_) => true,
     };
     if !root.is_host() {
         let text = |pid: &u32| root.text(format!("proc/{pid}/ksm_stat"));
-        return pids.into_iter().filter(|pid| text(pid).value().is_some_and(|text| is_involved(text))).collect();
+        pids.retain(|pid| text(pid).value().is_some_and(|text| is_involved(text)));
+        return Some(pids);
     }
-    let may_merge = |(pid, answer): (u32, std::io::Result<Vec<u8>>)| match answer {
-        Ok(bytes) => is_involved(&String::from_utf8_lossy(&bytes)).then_some(pid),
-        Err(error) => ksmith_host::proc_file::UnansweredRead::find_in(&error).map(|_| pid),
+    let may_merge = |(pid, answer): (u32, std::io::Result<Vec<u8>>)| {
+        let may = match answer {
+            Ok(bytes) => is_involved(&String::from_utf8_lossy(&bytes)),
+            // One that has ended merges nothing.
+            Err(error) => outcome::<()>(&error) != Reading::Absent,
+        };
+        may.then_some(pid)
     };
-    reader::read_each(&pids, "ksm_stat").into_iter().filter_map(may_merge).collect()
+    Some(reader::read_each(&pids, "ksm_stat").into_iter().filter_map(may_merge).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::reading::Reading;
-
     use super::*;
 
     #[test]
@@ -124,6 +131,10 @@ mod tests {
         assert_eq!(unknown.find_unknown(&sample), Some(vec![]), "no process is asked while the count is right");
         sample.ksm.pages_unshared = Reading::Value(5);
         assert_eq!(unknown.find_unknown(&sample), Some(vec![7]));
+        add(9, "no such words\n");
+        assert_eq!(unknown.find_unknown(&sample).map(BTreeSet::from_iter), Some(BTreeSet::from([7, 9])));
+        std::fs::rename(tree.path().join("proc"), tree.path().join("moved")).unwrap();
+        assert_eq!(unknown.find_unknown(&sample), None, "processes that can't be listed may be there");
     }
 
     #[test]

@@ -58,13 +58,17 @@ impl GuestViews {
     ) -> DomainGuest {
         let config = domains.config();
         let of_guest = || guest.processes.iter().map(|id| processes.get(id));
-        let is_known = of_guest().flatten().all(|process| known.knows(process))
-            && (guest.mergeable == Some(false)
-                || guest.processes.iter().all(|id| known.has_its_user(&self.root, *id)));
+        let has_names = of_guest().flatten().all(|process| known.knows(process));
         // Without a target nothing is known of a guest but its process: it belongs to no domain, whatever its name.
-        let target = known.target(guest).filter(|_| is_known);
+        let target = known.target(guest).filter(|_| has_names);
         let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
-        let mut unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        let unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        // A guest of no domain that can't be switched is not asked about: any user may have thousands.
+        let is_settled = guest.mergeable == Some(false) || domain.is_none() && unswitchable.is_some();
+        let is_same = |id: &ProcessId| known.has_its_user(&self.root, *id) && !known.was_moved(&self.root, *id);
+        let is_known = has_names && (is_settled || guest.processes.iter().all(is_same));
+        let domain = domain.filter(|_| is_known);
+        let mut unswitchable = unswitchable.filter(|_| is_known);
         let mut mergeable = any_mergeable(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
         if mergeable.is_none() && !guest.is_verified {
             unswitchable.get_or_insert(UNTOLD.to_owned());

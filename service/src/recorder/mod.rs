@@ -18,7 +18,7 @@ use ksmith_core::alarm::AlarmTransition;
 use ksmith_core::controller::TickOutcome;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::fold::FoldNote;
-use ksmith_core::guest::Guest;
+use ksmith_core::guest::{Guest, GuestLabelRule};
 use ksmith_core::model::HistoryStatus;
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
@@ -59,6 +59,15 @@ pub struct RecordedTurn<'a> {
     pub uptime: Duration,
 }
 
+/// The rules that give recorded guests their domain and their labels.
+#[derive(Debug, Clone, Default)]
+pub struct GuestRules {
+    /// The trust domains.
+    pub domains: DomainsConfig,
+    /// The rules of labels.
+    pub labels: Vec<GuestLabelRule>,
+}
+
 /// A moment on its way to the thread.
 #[derive(Debug)]
 struct RecordedMoment {
@@ -72,8 +81,8 @@ struct RecordedMoment {
     lost: u64,
     /// True if the guests' figures are recorded.
     has_guests: bool,
-    /// The trust domains in force.
-    domains: Arc<DomainsConfig>,
+    /// The rules in force.
+    rules: Arc<GuestRules>,
 }
 
 #[derive(Debug)]
@@ -90,7 +99,7 @@ pub struct Recorder {
     worker: WorkerThread<RecorderOrder>,
     status: Arc<Mutex<HistoryStatus>>,
     notes: TurnNotes,
-    domains: Arc<DomainsConfig>,
+    rules: Arc<GuestRules>,
     guest_period: Duration,
     last: Option<Duration>,
     last_guests: Option<Duration>,
@@ -104,7 +113,7 @@ impl Recorder {
     pub fn start(
         root: &Root,
         config: &HistoryConfig,
-        domains: DomainsConfig,
+        rules: GuestRules,
         guests: impl Fn(&Sample) -> Vec<Guest> + Send + 'static,
         day_clock: i64,
     ) -> io::Result<Self> {
@@ -115,7 +124,7 @@ impl Recorder {
             worker: WorkerThread::start("history", WAITING, move |inbox, _| worker.work(inbox))?,
             status,
             notes: TurnNotes::default(),
-            domains: Arc::new(domains),
+            rules: Arc::new(rules),
             guest_period: Duration::from_secs(u64::from(config.guest_seconds)),
             last: None,
             last_guests: None,
@@ -146,7 +155,7 @@ impl Recorder {
             events,
             lost,
             has_guests,
-            domains: Arc::clone(&self.domains),
+            rules: Arc::clone(&self.rules),
         };
         match self.worker.queue_request(RecorderOrder::Take(Box::new(taken))) {
             Ok(()) => {}
@@ -166,9 +175,9 @@ impl Recorder {
         }
     }
 
-    /// Replaces the trust domains, for the moments to come.
-    pub fn configure(&mut self, domains: DomainsConfig) {
-        self.domains = Arc::new(domains);
+    /// Replaces the rules, for the moments to come.
+    pub fn configure(&mut self, rules: GuestRules) {
+        self.rules = Arc::new(rules);
     }
 
     /// Returns the state of the history.

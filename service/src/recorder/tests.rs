@@ -37,7 +37,7 @@ fn rig() -> RecorderRig {
 fn rig_in(directory: TempDir) -> RecorderRig {
     let root = Root::at(directory.path());
     let config = HistoryConfig::default();
-    let recorder = Recorder::start(&root, &config, DomainsConfig::default(), |_| Vec::new(), BEGIN).unwrap();
+    let recorder = Recorder::start(&root, &config, GuestRules::default(), |_| Vec::new(), BEGIN).unwrap();
     recorder.flush();
     RecorderRig { directory, recorder }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ksmith_core::guest::Guest;
-use ksmith_core::model::{DaemonStatus, HistoryStatus, StatusReport};
+use ksmith_core::guest::{Guest, assign_labels};
+use ksmith_core::model::{DaemonStatus, HistoryStatus, StatusReport, committed_bytes};
 use ksmith_core::sample::Sample;
 use ksmith_host::own_use::OwnUse;
 use ksmith_host::root::Root;
@@ -101,12 +101,15 @@ impl RecorderWorker {
     }
 
     fn add_moment(&mut self, taken: RecordedMoment) {
-        let RecordedMoment { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests, domains } =
+        let RecordedMoment { time, sample, ksmd_cpu_percent, uptime, decisions, events, lost, has_guests, rules } =
             taken;
         self.gap += lost;
+        let mut committed = None;
         let guests = has_guests.then(|| {
             let mut guests = (self.guests)(&sample);
-            domains.assign(&mut guests);
+            committed = committed_bytes(&guests);
+            rules.domains.assign(&mut guests);
+            assign_labels(&rules.labels, &mut guests);
             guests.iter().map(GuestFigures::from).collect()
         });
         let own = OwnUse::now();
@@ -116,7 +119,13 @@ impl RecorderWorker {
             uptime_seconds: uptime.as_secs_f64(),
             ..DaemonStatus::default()
         };
-        let status = StatusReport { sample, ksmd_cpu_percent, daemon: Some(daemon), ..StatusReport::default() };
+        let status = StatusReport {
+            sample,
+            ksmd_cpu_percent,
+            daemon: Some(daemon),
+            committed_bytes: committed,
+            ..StatusReport::default()
+        };
         self.moments.push(HistorySnapshot { time, host: columns::host_values(&status), guests, decisions, events });
         self.since.get_or_insert_with(Instant::now);
     }

@@ -58,7 +58,7 @@ impl PendingSwitches {
     /// Orders a guest switched.
     pub(super) fn order(&mut self, target: GuestTarget, on: bool) -> Result<(), SwitchOrderError> {
         let (root, sender) = (self.root.clone(), self.sender.clone());
-        let is_accepted = self.pool.push(target.accountable(), move || {
+        let is_accepted = self.pool.push(target.account(&root), move || {
             let outcome = target.switch(&root, on, false);
             // At the end there is no receiver any more.
             let _ = sender.send((target, on, outcome));

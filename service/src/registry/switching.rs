@@ -89,7 +89,7 @@ fn prunable(guest: &Guest) -> PrunableGuest {
         profit_bytes: guest.figures.profit_bytes,
         // A kernel that says no is right; one that says yes may mean the firmware.
         offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),
-        obstacle: guest.obstacle.clone(),
+        obstacle: guest.lasting_obstacle().map(str::to_owned),
     }
 }
 
@@ -100,7 +100,6 @@ fn prepare_to_unmerge(
     target: &GuestTarget,
     off: &OffList,
 ) -> Result<(), SwitchOrderError> {
-    let headroom = UnmergeHeadroom { exposure_bytes: guest.figures.merged_bytes, ..UnmergeHeadroom::now(root) };
-    headroom.check()?;
+    UnmergeHeadroom::for_guest(root, guest.figures.counted_merged_bytes()).check()?;
     Ok(off.note_pruned(target)?)
 }

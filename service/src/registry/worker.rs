@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, select};
 use ksmith_core::decide::GuestPruner;
-use ksmith_core::guest::GuestId;
+use ksmith_core::guest::{GuestId, assign_labels};
 use ksmith_core::model::GuestsReport;
 use ksmith_host::guests::{GuestList, GuestSnapshot, GuestTracker, OffList, SwitchOffReason};
 use ksmith_host::root::Root;
@@ -98,6 +98,7 @@ impl RegistryWorker {
                 let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                 report.cow_ksm_per_second = self.churn.rate();
                 domains.assign(&mut report.guests);
+                assign_labels(&self.config.label, &mut report.guests);
                 let _ = reply.try_send(ControlReply::Guests(Box::new(report)));
             }
             RegistryOrder::SwitchOff(key) => self.switch_off(&key),

@@ -80,7 +80,7 @@ impl Balancer {
                 // A new guest, one that is verified only now, or one that could not be resized and perhaps can now.
                 old => {
                     self.numbers += 1;
-                    let (sender, account) = (self.sender.clone(), candidate.accountable());
+                    let (sender, account) = (self.sender.clone(), candidate.accountable(&self.root));
                     let worker = make.map(|make| {
                         ActuatorWorker::new(self.numbers, make, sender, &self.pool_of_threads, account)
                     });

@@ -2,6 +2,7 @@
 
 use ksmith_core::balance::ResizeRange;
 use ksmith_core::guest::{FindGuestError, find};
+use ksmith_core::model::ResizeRecord;
 
 use super::super::member::ResizeOrder;
 use super::Balancer;
@@ -113,8 +114,9 @@ impl Balancer {
         Ok(AcceptedOrder { key, name, from_bytes: look.given_bytes, wanted_bytes })
     }
 
-    /// Returns the amount that a guest has after its order; `None` while the order is under way.
-    pub fn order_outcome(&self, key: &str) -> Option<Result<u64, String>> {
+    /// Returns the amount that a guest has after its order; `None` while the order is under way. Before the order it
+    /// had `from_bytes`.
+    pub fn order_outcome(&self, key: &str, from_bytes: u64) -> Option<Result<u64, String>> {
         let Some(member) = self.members.get(key) else { return Some(Err("it has ended".to_owned())) };
         if member.ordered.is_some() {
             return None;
@@ -123,6 +125,16 @@ impl Balancer {
             return Some(Err(error.clone()));
         }
         let last = self.done.iter().rev().find(|(_, done)| done.key == key);
+        // A balloon whose driver is silent, or a guest that refuses, stays where it was. A last step without effect after
+        // others that had one is the end of an order.
+        let has_stayed = |done: &ResizeRecord| {
+            done.reason == ORDERED && done.from_bytes == from_bytes && done.got_bytes == Some(from_bytes)
+        };
+        if last.is_some_and(|(_, done)| has_stayed(done)) {
+            return Some(Err(
+                "it does not move its memory: its balloon driver does not answer, or has nothing free".to_owned(),
+            ));
+        }
         let given = || member.known.as_ref().map_or(0, |(look, _)| look.given_bytes);
         Some(last.and_then(|(_, done)| done.error.clone()).map_or_else(|| Ok(given()), Err))
     }

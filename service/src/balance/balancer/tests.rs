@@ -146,7 +146,7 @@ impl BalancerStage {
         let ordered = self.balancer.order(name, gives, mib * MIB).map_err(|why| why.to_string())?;
         let answers = self.balancer.answers();
         loop {
-            if let Some(outcome) = self.balancer.order_outcome(&ordered.key) {
+            if let Some(outcome) = self.balancer.order_outcome(&ordered.key, ordered.from_bytes) {
                 return outcome.map(|bytes| bytes / MIB);
             }
             self.balancer.accept(answers.recv_timeout(SOON).unwrap());
@@ -220,7 +220,8 @@ fn an_order_may_take_down_to_the_floor_and_give_up_to_the_whole() {
     // Its use, and a reserve of 50 MiB.
     assert_eq!(stage.ordered("a", false, 5000), Ok(250));
     assert_eq!(stage.ordered("a", true, 5000), Ok(1000));
-    assert_eq!(stage.ordered("b", false, 100), Ok(1000), "a guest that does not follow is not waited for");
+    let stayed = stage.ordered("b", false, 100).unwrap_err();
+    assert!(stayed.contains("it does not move its memory"), "{stayed}");
     assert!(stage.ordered("none", true, 1).unwrap_err().contains("there is no guest"));
 }
 
@@ -262,6 +263,7 @@ fn at_the_end_guests_that_could_not_be_asked_are_named() {
         whole_bytes: 100 * MIB,
         given_bytes: 40 * MIB,
         libvirt: None,
+        device: None,
         cgroup: Some(super::super::ledger::OriginalCgroup {
             path: "other".to_owned(),
             inode,
@@ -449,7 +451,7 @@ fn only_guests_that_are_balanced_or_ordered_to_are_prepared() {
     // The operator may do what a policy may not.
     let ordered = stage.balancer.order("held", false, 100 * MIB).unwrap();
     let answers = stage.balancer.answers();
-    while stage.balancer.order_outcome(&ordered.key).is_none() {
+    while stage.balancer.order_outcome(&ordered.key, ordered.from_bytes).is_none() {
         stage.balancer.accept(answers.recv_timeout(SOON).unwrap());
     }
     assert_eq!(prepared(&stage), ["held", "free"]);

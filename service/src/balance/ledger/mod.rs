@@ -20,6 +20,16 @@ use ksmith_host::undo::{self, KeptEntries, StateDir, UndoError};
 /// Mount points of the unified cgroup hierarchy: by itself, or beside version 1.
 pub(super) const MOUNTS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
+/// The device of QEMU by which memory was taken from a guest, and by which it is given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LedgerDevice {
+    /// The virtio balloon.
+    VirtioBalloon,
+    /// The virtio-mem at this path in QEMU's object tree.
+    VirtioMem(String),
+}
+
 /// One guest that has less than its whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
@@ -38,6 +48,9 @@ pub struct LedgerEntry {
     /// The libvirt that manages the guest; `None` for a cgroup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libvirt: Option<LibvirtUri>,
+    /// The device of a guest of QEMU; `None` for other guests, and in an entry that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<LedgerDevice>,
     /// For a cgroup, what to put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<OriginalCgroup>,
@@ -107,6 +120,14 @@ impl MemoryLedger {
     /// As [`open`](Self::open).
     pub fn open_to_read(directory: &StateDir) -> Result<Self, UndoError> {
         KeptEntries::open_to_read(directory).map(Self)
+    }
+
+    /// Writes the entries anew, as into a directory that was removed.
+    ///
+    /// # Errors
+    /// The store can't be written.
+    pub fn write_anew(&self) -> Result<(), UndoError> {
+        self.0.write_anew()
     }
 
     /// Returns true if this process only reads the ledger, and so resizes no guest.

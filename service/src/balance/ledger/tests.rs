@@ -17,6 +17,7 @@ pub(in super::super) fn entry(key: &str, given_bytes: u64) -> LedgerEntry {
         whole_bytes: 100,
         given_bytes,
         libvirt: None,
+        device: None,
         cgroup: None,
     }
 }

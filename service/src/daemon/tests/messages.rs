@@ -64,6 +64,22 @@ fn guests_are_answered_by_the_registry() {
 }
 
 #[test]
+fn a_guest_that_is_switched_on_again_is_scanned_at_once() {
+    let mut scene = DaemonScene::new("");
+    for name in ["one", "two"] {
+        scene.world().machine.start(ksmith_core::sim::GuestPlan::new(name).equal(1, 4096));
+    }
+    scene.at(59, |world| assert_eq!(world.knob(Knob::Run), 0, "parked"));
+    let pid = scene.world().machine.sample().processes[0].id.pid;
+    let (_noted, _waits) = scene.ask_at(60, ControlRequest::Switched { pid, on: true });
+    scene.at(61, |world| {
+        let is_burst = |said: &String| said.contains("burst: 16.0 MiB of new memory");
+        assert!(world.told.iter().any(is_burst), "{:?}", world.told);
+    });
+    scene.run().unwrap();
+}
+
+#[test]
 fn balance_answers_through_the_daemon() {
     let mut scene = DaemonScene::new(HELD);
     let (answers, _waiting) = scene

@@ -1,12 +1,18 @@
 use std::time::Duration;
 
+use ksmith_core::kernel::PidStat;
 use ksmith_core::knobs::Knob;
 use ksmith_core::other_controllers::row;
 use ksmith_core::sample::{GivenUp, GivenUpList, ProcessId};
 use ksmith_core::sim::GuestPlan;
+use ksmith_host::guests::OffList;
 use ksmith_host::other_controllers::ControllerProcess;
+use ksmith_host::root::Root;
+use ksmith_host::undo::{EntryKind, StateDir, UndoStore};
 
 use super::HELD;
+use crate::balance::{HoldList, MemoryLedger};
+use crate::daemon::stretch_wait;
 use crate::testing::DaemonScene;
 
 #[test]
@@ -156,4 +162,75 @@ fn ksmd_is_prepared_before_the_first_turn() {
     assert_eq!(scene.world().ksmd_cpus.as_deref(), Some("0-1"));
     assert!(outcome.log.contains("merge_across_nodes 1 -> 0 (configured)"), "{}", outcome.log);
     assert!(outcome.restored.contains(&"restored merge_across_nodes 0 -> 1".to_owned()), "{:?}", outcome.restored);
+}
+
+#[test]
+fn a_daemon_whose_state_directory_was_removed_restores_the_settings_and_ends_with_an_error() {
+    let mut scene = DaemonScene::new(HELD);
+    scene.at(15, |world| world.is_state_lost = true);
+    scene.at(60, |_| panic!("it takes no more turns"));
+    let outcome = scene.run().unwrap();
+    assert!(outcome.lost.is_some());
+    assert_eq!(outcome.restored, ["restored pages_to_scan 321 -> 100"]);
+    assert_eq!(outcome.count("a second ksmith could start beside this one"), 1, "{}", outcome.log);
+}
+
+/// Returns the identity of this process.
+fn own_id() -> ProcessId {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    ProcessId { pid: std::process::id(), start_ticks: PidStat::parse(&text).unwrap().start_ticks }
+}
+
+/// Writes an undo store with these entries.
+fn write_entries(directory: &StateDir, entries: &serde_json::Value) {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let store = serde_json::json!({ "version": 1, "owner": own_id(), "boot_id": boot.trim(), "entries": entries });
+    directory.make().unwrap();
+    std::fs::write(directory.undo(), store.to_string()).unwrap();
+}
+
+#[test]
+fn each_kind_of_entry_about_guests_is_written_anew_into_a_directory_that_was_removed() {
+    let tree = tempfile::tempdir().unwrap();
+    let directory = StateDir::at(tree.path().join("state"));
+    let entries = serde_json::json!([
+        { "entry": "switched_off", "process": own_id(), "name": "web", "why": "prune", "libvirt": "qemu:///system" },
+        { "entry": "guest_memory", "key": "web", "name": "web", "kind": "uml", "process": own_id(),
+          "whole_bytes": 100, "given_bytes": 60 },
+        { "entry": "held", "guest": "web" },
+    ]);
+    write_entries(&directory, &entries);
+    let off = OffList::open(&directory).unwrap();
+    let (ledger, holds) = (MemoryLedger::open(&directory).unwrap(), HoldList::open(&directory).unwrap());
+    std::fs::remove_dir_all(directory.path()).unwrap();
+    off.write_anew().unwrap();
+    ledger.write_anew().unwrap();
+    holds.write_anew().unwrap();
+    let entries = UndoStore::new(&directory).read().unwrap();
+    let count = [EntryKind::SwitchedOff, EntryKind::GuestMemory, EntryKind::Held].map(|kind| entries.count(kind));
+    assert_eq!(count, [1, 1, 1]);
+}
+
+#[test]
+fn a_daemon_whose_state_directory_was_removed_writes_its_entries_about_guests_anew() {
+    let mut scene = DaemonScene::new(HELD);
+    let directory = StateDir::from_root(&Root::at(scene.root()));
+    write_entries(&directory, &serde_json::json!([{ "entry": "held", "guest": "web" }]));
+    let removed = directory.clone();
+    scene.at(15, move |world| {
+        std::fs::remove_file(removed.undo()).unwrap();
+        world.is_state_lost = true;
+    });
+    scene.at(60, |_| panic!("it takes no more turns"));
+    let outcome = scene.run().unwrap();
+    assert_eq!(UndoStore::new(&directory).read().unwrap().count(EntryKind::Held), 1, "{}", outcome.log);
+}
+
+#[test]
+fn turns_take_a_tenth_of_a_cpu_at_most_while_ksmd_stands() {
+    let ms = Duration::from_millis;
+    let longest = Duration::from_secs(10);
+    assert_eq!(stretch_wait(ms(100), ms(1), longest), ms(100), "a cheap turn changes nothing");
+    assert_eq!(stretch_wait(ms(100), ms(60), longest), ms(540));
+    assert_eq!(stretch_wait(ms(100), Duration::from_secs(2), longest), longest, "figures are no older than that");
 }

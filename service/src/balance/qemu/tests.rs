@@ -63,7 +63,7 @@ impl QmpMonitor for FakeQemu {
     }
 }
 
-fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, FakeQemu, BalloonActuator, MemoryLedger) {
+fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, FakeQemu, QemuActuator, MemoryLedger) {
     let tree = tempfile::tempdir().unwrap();
     let ledger = MemoryLedger::open(&ksmith_host::act::StateDir::at(tree.path().join("state"))).unwrap();
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -85,13 +85,15 @@ fn balloon(stops_at: u64, available: u64) -> (tempfile::TempDir, FakeQemu, Ballo
     };
     let qemu = FakeQemu(Arc::new(Mutex::new(qemu)));
     let account = LedgerAccount::open(&ledger, "q", "q", target.identity.kind, id, 100 * MIB);
-    let device = Some("/machine/peripheral/b".to_owned());
+    let device = ResizeDevice::Balloon;
+    let path = Some("/machine/peripheral/b".to_owned());
     let (rates, takes, filling) = (CounterRates::default(), RecentTakes::default(), FillRate::default());
     let (root, gives_way, clock) = (Root::host(), false, stepped);
-    let balloon = BalloonActuator {
+    let balloon = QemuActuator {
         root,
         target,
         device,
+        balloon: path,
         account,
         rates,
         takes,
@@ -115,11 +117,10 @@ fn a_balloon_that_stands_still_is_taken_back_to_where_it_is() {
 
 #[test]
 fn a_guest_gets_its_whole_back_to_the_byte() {
+    let (_tree, mut qemu, ..) = balloon(0, 0);
     let whole = 100 * MIB + 4096;
-    assert_eq!(
-        [u64::MAX, whole, whole - 1, 5, 0].map(|to| rounded(to, whole)),
-        [whole, whole, 100 * MIB, MIB, MIB]
-    );
+    let mut rounded = |to: u64| ResizeDevice::Balloon.rounded(&mut qemu, to, whole).unwrap();
+    assert_eq!([u64::MAX, whole, whole - 1, 5, 0].map(&mut rounded), [whole, whole, 100 * MIB, MIB, MIB]);
 }
 
 #[test]
@@ -183,14 +184,13 @@ fn a_take_of_which_nothing_came_is_taken_back_and_counts_no_more_once_it_is_old(
 
     let (_tree, mut qemu, mut balloon, _ledger) = silent();
     let then = balloon.takes.under_way.unwrap().begun;
-    let see = |balloon: &mut BalloonActuator, seconds, bytes| {
-        balloon.takes.see(then + Duration::from_secs(seconds), bytes)
-    };
+    let see =
+        |balloon: &mut QemuActuator, seconds, bytes| balloon.takes.see(then + Duration::from_secs(seconds), bytes);
     see(&mut balloon, STALE_SECONDS, 90 * MIB);
     assert_eq!(balloon.takes.since(Duration::MAX), 40 * MIB, "it may still go on");
     see(&mut balloon, STALE_SECONDS + 1, 90 * MIB);
     let counted =
-        |balloon: &BalloonActuator| (balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO));
+        |balloon: &QemuActuator| (balloon.takes.since(Duration::MAX), balloon.takes.since(Duration::ZERO));
     assert_eq!(counted(&balloon), (0, 10 * MIB));
     see(&mut balloon, STALE_SECONDS + 2, 88 * MIB);
     assert_eq!(counted(&balloon).1, 12 * MIB, "a driver that wakes late is counted as far as it comes");

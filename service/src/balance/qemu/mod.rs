@@ -1,8 +1,8 @@
-//! QEMU's virtio balloon, by QMP: the guest's driver inflates it, and QEMU drops the pages.
+//! Guests of QEMU, by QMP: virtio-mem where the guest has it, else the virtio balloon ([`ResizeDevice`]).
 //!
-//! `balloon` sets a target and returns at once. The guest's driver then moves `actual` of `query-balloon`, which is
-//! QEMU's count of pages. So each resize waits for `actual`, and a target that is not reached in time is reset to it: a
-//! driver that wakes up later must take nothing.
+//! A command sets a target and returns at once. The guest's driver then moves the memory that the guest has, by QEMU's
+//! count. So each resize waits for that, and a target that is not reached in time is reset to it: a driver that wakes up
+//! later must take nothing.
 //!
 //! Statistics are the guest's own figures. Its driver sends them every `guest-stats-polling-interval` seconds; the
 //! default of 0 means never.
@@ -12,6 +12,7 @@
 //!
 //! Source: QEMU `qapi/machine.json`, `docs/interop/virtio-balloon-stats.rst`.
 
+mod device;
 mod filling;
 
 use std::thread::sleep;
@@ -23,6 +24,7 @@ use ksmith_core::sample::ProcessId;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
+use self::device::{ResizeDevice, find_device};
 use self::filling::FillRate;
 use super::account::LedgerAccount;
 use super::ledger::MemoryLedger;
@@ -30,9 +32,6 @@ use super::rates::{CounterRates, PagingCounters};
 use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
 use ksmith_host::guests::{GuestTarget, MonitorError, QmpMonitor, has_ended};
 use ksmith_host::root::Root;
-
-/// The granule of resizes. The driver itself moves pages of 4 KiB.
-const STEP: u64 = 1 << 20;
 
 /// The time that QEMU's monitor has for an answer.
 const PATIENCE: Duration = Duration::from_millis(1000);
@@ -54,13 +53,14 @@ const FIRST_STATISTICS: Duration = Duration::from_millis(500);
 /// The age from which statistics do not count: the driver has stopped.
 const STALE_SECONDS: u64 = 15;
 
-/// One QEMU with a balloon.
+/// One QEMU with a device that resizes its guest.
 #[derive(Debug)]
-pub(super) struct BalloonActuator {
+pub(super) struct QemuActuator {
     root: Root,
     target: GuestTarget,
-    /// The device's path in QEMU's object tree, if found.
-    device: Option<String>,
+    device: ResizeDevice,
+    /// The path of the balloon, which has the guest's statistics, in QEMU's object tree.
+    balloon: Option<String>,
     account: LedgerAccount,
     rates: CounterRates<3>,
     takes: RecentTakes,
@@ -166,7 +166,7 @@ fn gives_way(monitor: &mut dyn QmpMonitor, path: &str) -> bool {
     execute_command(monitor, "qom-get", property).is_ok_and(|is_on| is_on.as_bool() == Some(true))
 }
 
-impl BalloonActuator {
+impl QemuActuator {
     /// Creates the actuator of this guest. Queries its QEMU.
     pub(super) fn open(
         root: &Root,
@@ -176,17 +176,31 @@ impl BalloonActuator {
     ) -> Result<Self, ActuatorError> {
         let mut monitor = connect(root, target)?;
         let monitor = monitor.as_mut();
-        let actual = actual(monitor)?;
+        let entry = ledger.entry(key, target.id.process());
+        let device = ResizeDevice::find(monitor, entry.and_then(|entry| entry.device).as_ref())?;
         // The operator may have given it less than its RAM. That is not ksmith's to give back.
-        let account = LedgerAccount::of_guest(ledger, key, target, actual);
-        let device = find(monitor);
-        let gives_way = device.as_deref().is_some_and(|path| gives_way(monitor, path));
+        let mut account = LedgerAccount::of_guest(ledger, key, target, device.whole_bytes(monitor)?);
+        account.set_device(device.to_ledger());
+        let balloon = find_device(monitor, "virtio-balloon")?;
+        let gives_way = balloon.as_deref().is_some_and(|path| gives_way(monitor, path));
         // Another ksmith may have taken that a moment ago, and the statistics may be older.
         let mut takes = RecentTakes::default();
         takes.record_take(steady(), account.whole() - account.given());
         let (root, target, rates, filling) =
             (root.clone(), target.clone(), CounterRates::default(), FillRate::default());
-        Ok(Self { root, target, device, account, rates, takes, filling, gives_way, is_prepared: false, clock })
+        Ok(Self {
+            root,
+            target,
+            device,
+            balloon,
+            account,
+            rates,
+            takes,
+            filling,
+            gives_way,
+            is_prepared: false,
+            clock,
+        })
     }
 
     fn process(&self) -> ProcessId {
@@ -211,7 +225,7 @@ impl BalloonActuator {
 
     /// Reads the guest's figures and counters, and the second of its statistics.
     fn statistics(&mut self, monitor: &mut dyn QmpMonitor) -> Option<(ReportedFigures, PagingCounters, u64)> {
-        let path = self.device.as_ref()?;
+        let path = self.balloon.as_ref()?;
         let told = execute_command(monitor, "qom-get", json!({ "path": path, "property": "guest-stats" })).ok()?;
         // In this order: a pause between the two makes the statistics older and not younger.
         let steady = steady();
@@ -244,12 +258,15 @@ impl BalloonActuator {
     }
 
     fn do_resize(&mut self, monitor: &mut dyn QmpMonitor, to: u64) -> Result<u64, ActuatorError> {
-        let mut to = to;
-        let mut now = actual(monitor)?;
+        let mut now = self.device.given_bytes(monitor)?;
+        let mut to = self.device.rounded(monitor, to, self.account.whole())?;
         self.takes.see(steady(), now);
         if let Some((ReportedFigures { available_bytes: Some(available), .. }, ..)) = self.statistics(monitor) {
             let spare = available.saturating_sub(reserve(self.account.whole()));
-            to = if to < now { to.max(now.saturating_sub(spare)) } else { to };
+            if to < now {
+                let least = self.device.rounded_up(now.saturating_sub(spare), now);
+                to = to.max(least);
+            }
         }
         // A take that may go on has another target, which is set anew.
         if to == now && self.takes.under_way.is_none() {
@@ -264,20 +281,20 @@ impl BalloonActuator {
         if to < before {
             self.takes.under_way = Some(PendingTake { begun, before, to, is_old: false });
         }
-        execute_command(monitor, "balloon", json!({ "value": to }))?;
+        self.device.set_target(monitor, to)?;
         let deadline = Instant::now() + LONGEST;
         let mut moved = Instant::now();
         while now != to && Instant::now() < deadline && moved.elapsed() < STANDSTILL {
             sleep(PAUSE);
-            let next = actual(monitor)?;
+            let next = self.device.given_bytes(monitor)?;
             if next != now {
                 (now, moved) = (next, Instant::now());
             }
         }
         if now > to {
             // The driver has stopped short of the target. It must not go on later, unobserved.
-            execute_command(monitor, "balloon", json!({ "value": now }))?;
-            now = actual(monitor)?;
+            self.device.set_target(monitor, now)?;
+            now = self.device.given_bytes(monitor)?;
         }
         self.takes.end(steady(), now);
         self.account.record_given(now)?;
@@ -285,9 +302,9 @@ impl BalloonActuator {
     }
 }
 
-impl MemoryActuator for BalloonActuator {
+impl MemoryActuator for QemuActuator {
     fn prepare(&mut self) {
-        let Some(path) = self.device.clone().filter(|_| !self.is_prepared) else { return };
+        let Some(path) = self.balloon.clone().filter(|_| !self.is_prepared) else { return };
         // A monitor that fails is what the look or the resize behind this tells.
         let Ok(mut monitor) = self.monitor() else { return };
         self.is_prepared = true;
@@ -302,7 +319,7 @@ impl MemoryActuator for BalloonActuator {
 
     fn read_figures(&mut self) -> Result<ActuatorFigures, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
-        let given_bytes = self.explain(actual(monitor.as_mut()))?;
+        let given_bytes = self.explain(self.device.given_bytes(monitor.as_mut()))?;
         self.takes.see(steady(), given_bytes);
         let inside = self.inside(monitor.as_mut());
         drop(monitor);
@@ -314,18 +331,14 @@ impl MemoryActuator for BalloonActuator {
 
     fn resize(&mut self, to_bytes: u64) -> Result<u64, ActuatorError> {
         let mut monitor = self.explain(self.monitor())?;
-        let outcome = self.do_resize(monitor.as_mut(), rounded(to_bytes, self.account.whole()));
+        let outcome = self.do_resize(monitor.as_mut(), to_bytes);
         self.explain(outcome)
     }
 
     fn abilities(&self) -> ActuatorAbilities {
-        ActuatorAbilities { way: "virtio-balloon", can_take: true, can_give: true, step_bytes: STEP, why_not: None }
+        let (way, step_bytes) = (self.device.way(), self.device.step_bytes());
+        ActuatorAbilities { way, can_take: true, can_give: true, step_bytes, why_not: None }
     }
-}
-
-/// Rounds to whole steps, except for the whole: a guest gets its last part back even if that is no step.
-fn rounded(to: u64, whole: u64) -> u64 {
-    if to >= whole { whole } else { (to / STEP * STEP).max(STEP).min(whole) }
 }
 
 /// Returns the memory that a guest of this size keeps available in any case.
@@ -339,31 +352,6 @@ fn connect(root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, Act
 
 fn execute_command(monitor: &mut dyn QmpMonitor, command: &str, arguments: Value) -> Result<Value, ActuatorError> {
     monitor.execute(command, arguments, PATIENCE).map_err(translate)
-}
-
-/// Queries the memory that the guest has, by QEMU's count.
-fn actual(monitor: &mut dyn QmpMonitor) -> Result<u64, ActuatorError> {
-    let told = match execute_command(monitor, "query-balloon", json!({})) {
-        Err(ActuatorError::Refused { why, .. }) => {
-            return Err(ActuatorError::Unable(format!(
-                "QEMU says {why:?}: start it with -device virtio-balloon-pci, and with the driver in the guest"
-            )));
-        }
-        told => told?,
-    };
-    told.get("actual").and_then(Value::as_u64).ok_or_else(|| ActuatorError::Nonsense(short(&told)))
-}
-
-/// Finds the path of the balloon device, which may have an id or not.
-fn find(monitor: &mut dyn QmpMonitor) -> Option<String> {
-    ["/machine/peripheral", "/machine/peripheral-anon"].iter().find_map(|place| {
-        let list = execute_command(monitor, "qom-list", json!({ "path": place })).ok()?;
-        list.as_array()?.iter().find_map(|child| {
-            let kind = child.get("type")?.as_str()?;
-            let name = child.get("name")?.as_str()?;
-            kind.contains("virtio-balloon").then(|| format!("{place}/{name}"))
-        })
-    })
 }
 
 /// Reads the guest's figures and the second of its statistics. `None` without recent statistics.
@@ -415,7 +403,7 @@ fn translate(error: MonitorError) -> ActuatorError {
         MonitorError::Foreign { .. } | MonitorError::OtherDomain { .. } | MonitorError::Garbage { .. } => {
             ActuatorError::Nonsense(error.to_string())
         }
-        MonitorError::NoRecord => ActuatorError::Unable(error.to_string()),
+        MonitorError::NoRecord | MonitorError::Impossible(_) => ActuatorError::Unable(error.to_string()),
         MonitorError::Manager(source) => {
             ActuatorError::Io { what: "libvirt".to_owned(), source: std::io::Error::other(source) }
         }
