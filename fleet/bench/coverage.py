@@ -1,9 +1,10 @@
-"""Says how often the interval of a prediction holds what KSM merged: python bench/coverage.py [PATTERNS.json] [KEYS].
+"""Says how often the interval of a prediction, with the pages that change, holds what KSM merged: python bench/coverage.py [PATTERNS.json] [KEYS].
 
 Sketches of each set of guests are drawn at each rate under many keys (`ksmith_fleet.simulate.patterns`).
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ random = np.random.default_rng(1)
 for bits in (0, 3, 4, 5, 6, 7, 8):
     errors, inside, width = [], [], []
     for truth in patterns.truths:
-        found = [foretell(patterns, truth.guests, bits, random) for _ in range(keys if bits else 1)]
+        drawn = [foretell(patterns, truth.guests, bits, random) for _ in range(keys if bits else 1)]
+        found = [replace(one, low=one.low - changing, high=one.high + changing) for one, changing in drawn]
         errors.append([one.expected / truth.sharing - 1 for one in found])
         inside.append([one.low <= truth.sharing <= one.high for one in found])
         width.append([(one.high - one.low) / 2 / truth.sharing for one in found])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
-from ksmith_fleet.engines import Settings
+from ksmith_fleet.dataset import engine_over, read_fleet
+from ksmith_fleet.engine import Settings
 from ksmith_fleet.estimate import Alone, alone
 from ksmith_fleet.incidence import Incidence, from_answer
 from ksmith_fleet.model import Fleet
@@ -46,11 +46,11 @@ def two_images(directory: Path, memory_bytes: int = 1 << 30) -> None:
         put(directory, MadeHost(host, guests, memory_bytes))
 
 
-def load(directory: Path, engine: str = "duckdb") -> tuple[Fleet, Incidence, Alone]:
+def load(directory: Path) -> tuple[Fleet, Incidence, Alone]:
     fleet, sketches = read_fleet(str(directory))
-    with engine_over(sketches, EngineChoice(engine), Settings()) as opened:
+    with engine_over(sketches, Settings()) as opened:
         incidence = from_answer(opened.ask("incidence"), len(fleet.guests), fleet.rate)
-        return fleet, incidence, alone(fleet.guests, opened.ask("alone"), fleet.rate)
+        return fleet, incidence, alone(fleet.guests, opened.ask("alone"), fleet.rate, incidence)
 
 
 def problem(directory: Path, rules: Rules | None = None) -> tuple[Fleet, Built, Alone]:

@@ -48,7 +48,7 @@ def plan(tmp_path: Path) -> Plan:
     fleet, built, single = problem(tmp_path)
     outcome = plan_new(built.problem, 2)
     # Without a reason to part images the whole fleet fits one host: three moves.
-    made = make_plan("new", fleet, built, single, outcome, 0.2)
+    made = make_plan(fleet, built, single, outcome)
     assert len(made.steps) >= 2
     return made
 

@@ -191,7 +191,7 @@ def test_a_host_that_vanishes_in_the_middle_is_named(fleet: Path, monkeypatch: p
 
 def test_commands_say_what_they_left_out_and_refuse_what_they_cannot_use(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (fleet / "h2.parquet").write_bytes(b"PAR1")
-    assert main(["plan", "new", str(fleet), "--seconds", "1"]) == 0
+    assert main(["plan", "new", str(fleet)]) == 0
     assert "h2.parquet: it is damaged" in capsys.readouterr().err
     assert main(["plan", "new", str(fleet / "nowhere")]) == 1
     assert "does not exist" in capsys.readouterr().err
@@ -206,7 +206,7 @@ def test_a_plan_at_a_common_rate_is_checked_and_begun_with_sketches_of_other_rat
     half = replace(whole, id="id-b", name="b", fingerprints=whole.fingerprints[keep], copies=whole.copies[keep])
     put(tmp_path, MadeHost("h1", [whole]), MadeHost("h2", [half], rate_bits=1))
     plan = str(tmp_path / "plan.json")
-    assert main(["plan", "new", str(tmp_path), "--common-rate", "--seconds", "1", "--out", plan]) == 0
+    assert main(["plan", "new", str(tmp_path), "--common-rate", "--out", plan]) == 0
     (step,) = json.loads(Path(plan).read_text())["steps"]
     assert {step["source"], step["target"]} == {"h1", "h2"}
     capsys.readouterr()
@@ -219,7 +219,7 @@ def test_sketches_of_another_fleet_begin_no_plan(tmp_path: Path, capsys: pytest.
     for name, key_id in (("ours", "0" * 32), ("theirs", "1" * 32)):
         put(tmp_path / name, *(MadeHost(h, [guest(f"{h}-a", [(1, 500)])], key_id=key_id) for h in ("h1", "h2")))
     plan = str(tmp_path / "plan.json")
-    assert main(["plan", "new", str(tmp_path / "ours"), "--seconds", "1", "--out", plan]) == 0
+    assert main(["plan", "new", str(tmp_path / "ours"), "--out", plan]) == 0
     theirs, page = str(tmp_path / "theirs"), tmp_path / "page"
     for command in (["apply", plan, "--run", "--sketches", theirs], ["check", plan, theirs], ["report", theirs, "--plan", plan, "--html", str(page)]):
         capsys.readouterr()
@@ -233,6 +233,6 @@ def test_sketches_from_before_a_plan_do_not_begin_it(tmp_path: Path, capsys: pyt
     for name, time_ms in (("old", now - 60_000), ("new", now)):
         put(tmp_path / name, *(MadeHost(h, [guest(f"{h}-a", [(1, 500)])], time_ms=time_ms) for h in ("h1", "h2")))
     plan = str(tmp_path / "plan.json")
-    assert main(["plan", "new", str(tmp_path / "new"), "--seconds", "1", "--out", plan]) == 0
+    assert main(["plan", "new", str(tmp_path / "new"), "--out", plan]) == 0
     assert main(["apply", plan, "--run", "--sketches", str(tmp_path / "old")]) == 1
     assert "the sketch of h1 is older than the plan's" in capsys.readouterr().err and not Path(plan + ".journal").exists()

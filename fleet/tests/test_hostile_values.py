@@ -21,7 +21,7 @@ TWO_NODES = [{"memory_bytes": 1 << 30}, {"memory_bytes": 1 << 30}]
 def planned(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Plans with whatever can be used, and gives what was left out."""
     capsys.readouterr()
-    assert main(["plan", "new", str(directory), "--seconds", "1"]) == 0
+    assert main(["plan", "new", str(directory)]) == 0
     said = capsys.readouterr()
     assert "h1: " in said.out and "h2: " in said.out
     return said.err
@@ -98,7 +98,7 @@ def test_names_are_no_commands_and_no_two_become_one(tmp_path: Path, capsys: pyt
     plan = tmp_path / "plan.json"
     rules = tmp_path / "rules.toml"
     rules.write_text("[hosts.h1]\nexclude = true\n" + "".join(f'[guests.x{n}]\nhost = "h2"\n' for n in range(20)))
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", str(plan), "--rules", str(rules)]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--least-gain", "0", "--out", str(plan), "--rules", str(rules)]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said and "\u202e" not in said and "\\x1b[2J" in said
     assert main(["apply", str(plan)]) == 0
@@ -149,14 +149,14 @@ def test_files_without_end_are_left_out(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_file_that_is_replaced_while_it_is_read_is_one_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_images(tmp_path)
-    opened = files._whole_file
+    opened = files.whole_file
 
     def replacing(path: str) -> bytes:
         data = opened(path)
         (tmp_path / "h1.parquet").write_bytes(b"PAR1 and other bytes")
         return data
 
-    monkeypatch.setattr(files, "_whole_file", replacing)
+    monkeypatch.setattr(files, "whole_file", replacing)
     assert len(files.read_sketch(str(tmp_path / "h1.parquet")).guests) == 3
 
 

@@ -65,6 +65,8 @@ def test_the_steps_of_the_readme_run_from_start_to_end(installed: Path, tmp_path
     (tmp_path / "fleet").symlink_to(ROOT / "fleet")
     done = run(installed, steps, tmp_path)
     assert done.returncode == 0, done.stderr
+    shown = re.search(r"```text\n(.*?)```", (ROOT / "fleet" / "README.md").read_text(), re.DOTALL)
+    assert shown and done.stdout.startswith(shown.group(1)), "the output in the README is stale"
     assert "virsh -c qemu+ssh://" in done.stdout and "of_bound" in done.stdout
     assert "<svg" in (tmp_path / "fleet.html").read_text()
 

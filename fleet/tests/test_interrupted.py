@@ -37,7 +37,7 @@ def plan(tmp_path: Path) -> Plan:
     """Two guests change places by a third host, which has a move for a while."""
     two_images(tmp_path)
     fleet, built, single = problem(tmp_path)
-    made = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+    made = make_plan(fleet, built, single, plan_new(built.problem, 1))
 
     def step(number: int, name: str, source: str, target: str, temporary: bool = False) -> Step:
         return replace(made.steps[0], number=number, guest=name, guest_id=f"id-{name}", source=source, target=target, temporary=temporary)
@@ -167,7 +167,7 @@ def test_an_old_plan_is_not_begun_and_is_carried_on(plan: Plan, tmp_path: Path) 
 def test_hosts_that_changed_since_the_plan_are_named(tmp_path: Path) -> None:
     two_images(tmp_path)
     fleet, built, single = problem(tmp_path)
-    plan = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+    plan = make_plan(fleet, built, single, plan_new(built.problem, 1))
     target = plan.steps[0].target
     assert {step.target for step in plan.steps} == {target} and changes(plan, fleet) == []
     new = guest("new", [(1, 100)])
@@ -187,7 +187,7 @@ def test_hosts_that_changed_since_the_plan_are_named(tmp_path: Path) -> None:
 def test_the_command_moves_nothing_where_hosts_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_images(tmp_path / "s")
     path = str(tmp_path / "plan.json")
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", path]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--out", path]) == 0
     target = read_plan(path).steps[0].target
     put(tmp_path / "s", MadeHost(target, [guest("new", [(1, 100)])]))
     assert main(["apply", path, "--run", "--sketches", str(tmp_path / "s")]) == 1

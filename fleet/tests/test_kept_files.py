@@ -18,7 +18,7 @@ from ksmith_fleet.write import replace_file
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     two_images(tmp_path / "s")
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", str(tmp_path / "plan.json")]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--out", str(tmp_path / "plan.json")]) == 0
     return read_plan(str(tmp_path / "plan.json"))
 
 

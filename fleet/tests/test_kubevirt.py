@@ -74,7 +74,7 @@ class Cluster:
 def plan(tmp_path: Path) -> Plan:
     two_images(tmp_path)
     fleet, built, single = problem(tmp_path)
-    made = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+    made = make_plan(fleet, built, single, plan_new(built.problem, 1))
     return replace(made, steps=[replace(made.steps[0], guest="web", source="h1", target="h2")])
 
 

@@ -47,14 +47,14 @@ def test_the_zone_of_a_file_and_that_of_the_planner_change_no_time(tmp_path: Pat
 def test_a_time_without_zone_or_in_another_unit_is_left_out(tmp_path: Path, unit: str, zone: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     two_images(tmp_path)
     set_time(tmp_path / "h2.parquet", unit, zone)
-    assert main(["plan", "new", str(tmp_path), "--seconds", "1"]) == 0
+    assert main(["plan", "new", str(tmp_path)]) == 0
     assert "h2.parquet: column time has type timestamp[" in capsys.readouterr().err
 
 
 def test_guests_that_were_read_long_before_their_file_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_images(tmp_path / "s")
     plan = str(tmp_path / "plan.json")
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", plan]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--out", plan]) == 0
     set_time(tmp_path / "s" / "h2.parquet", later_ms=-90_000_000)
     capsys.readouterr()
     for command in (["plan", "new"], ["overlap"], ["report", "--html", str(tmp_path / "page")]):
@@ -62,7 +62,7 @@ def test_guests_that_were_read_long_before_their_file_are_left_out(tmp_path: Pat
         said = capsys.readouterr().err
         for name in "def":
             assert f"h2: {name}: its pages were read 90000 s before the sketch: raise max_cpu_percent there" in said
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--max-age", "100000"]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--max-age", "100000"]) == 0
     assert capsys.readouterr().err == ""
     # What KSM saves is as new as the file, so `check` takes all guests.
     main(["check", plan, str(tmp_path / "s")])

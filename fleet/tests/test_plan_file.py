@@ -37,7 +37,7 @@ def changed(said: Any, place: Place, value: Any) -> Any:
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     two_images(tmp_path / "s")
-    assert main(["plan", "new", str(tmp_path / "s"), "--seconds", "1", "--out", str(tmp_path / "plan.json")]) == 0
+    assert main(["plan", "new", str(tmp_path / "s"), "--out", str(tmp_path / "plan.json")]) == 0
     return tmp_path / "plan.json"
 
 
@@ -59,7 +59,7 @@ def test_each_value_has_its_type_or_the_plan_is_refused(plan: Path, tmp_path: Pa
     for text in taken.values():
         plan.write_text(text)
         assert main(["apply", str(plan)]) == 0
-        assert main(["check", str(plan), str(tmp_path / "s")]) == 1
+        assert main(["check", str(plan), str(tmp_path / "s")]) in (1, 3)
         capsys.readouterr()
 
 
@@ -74,11 +74,11 @@ def test_a_key_that_is_missing_or_unknown_is_named(plan: Path) -> None:
         (json.dumps(whole | {"placement": {"id-\x1b[2J": "h1"}}), "names that are not printable"),
         (json.dumps(changed(whole, ("hosts", 0, "saved_after", "high"), -1)), "what it promises of h1 cannot be"),
         (json.dumps(changed(whole, ("hosts", 0, "saved_after", "low"), 1e300)), "what it promises of h1 cannot be"),
-        (json.dumps(changed(whole, ("hosts", 0, "shmem_bytes"), -1)), "what it promises of h1 cannot be"),
-        (json.dumps(whole | {"format": True}), "no plan, or one of another format"),
-        (json.dumps(whole | {"format": 2}), "no plan, or one of another format"),
+        (json.dumps(changed(whole, ("hosts", 0, "shmem_bytes"), -1)), r"hosts\[0\]\.shmem_bytes is -1: it should be greater than or equal to 0"),
+        (json.dumps(whole | {"format": True}), "format is True: it should be 3; make it anew with `ksmith-fleet plan --out`"),
+        (json.dumps(whole | {"format": 2}), "format is 2: it should be 3"),
         ("[" * 200_000, "cannot be read as a plan"),
-        ("[]", "no plan"),
+        ("[]", r"it is \[\]: it should be an object"),
         ("", "cannot be read as a plan"),
     ):
         plan.write_text(text)

@@ -13,7 +13,7 @@ from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.plan_file import Step
 
-STEP = Step(1, "shop_web-1", "6695eb01-f6a4-8304-79aa-97f2502e193f", "qemu", "h1", "h2", 1 << 30, 0, 0.0, False)
+STEP = Step(1, "shop_web-1", "6695eb01-f6a4-8304-79aa-97f2502e193f", "qemu", "h1", "h2", 1 << 30, 0, False)
 
 
 @pytest.mark.skipif(shutil.which("virsh") is None, reason="virsh is not here")

@@ -18,7 +18,7 @@ from ksmith_fleet.simulate.write import MadeHost
 
 def plan_of(directory: Path, rules: Rules) -> Plan:
     fleet, built, single = problem(directory, rules)
-    return make_plan("new", fleet, built, single, plan_new(built.problem, 2), 0.2)
+    return make_plan(fleet, built, single, plan_new(built.problem, 2))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_guests_that_cannot_come_together_are_named_and_their_hosts_are_right(tm
     two_images(tmp_path, memory_bytes=3520 * 4096)
     fleet, built, single = problem(tmp_path, Rules(headroom=0.0, together=(("a", "d"),)))
     outcome = plan_improve(built.problem, 9, 1e12, 0.0, 1)
-    plan = make_plan("improve", fleet, built, single, outcome, 0.2)
+    plan = make_plan(fleet, built, single, outcome)
     assert plan.steps == [] and plan.placement["id-a"] == "h1" and plan.placement["id-d"] == "h2"
     assert plan.faults == ["d may not be on h2"]
 

@@ -91,7 +91,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 def world(tmp_path: Path) -> World:
     two_images(tmp_path / "s")
     fleet, built, single = problem(tmp_path / "s")
-    made = make_plan("new", fleet, built, single, plan_new(built.problem, 1), 0.2)
+    made = make_plan(fleet, built, single, plan_new(built.problem, 1))
 
     def step(number: int, name: str, source: str, target: str) -> Step:
         return replace(made.steps[0], number=number, guest=name, guest_id=f"id-{name}", source=source, target=target)

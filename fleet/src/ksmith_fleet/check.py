@@ -1,16 +1,40 @@
 """Compares what a plan promised with what hosts save by newer sketches."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
 
 from ksmith_fleet.estimate import zero_saved
-from ksmith_fleet.interval import Estimate
+from ksmith_fleet.interval import Z95, Estimate
 from ksmith_fleet.model import Fleet, Guest, Host
 from ksmith_fleet.plan_file import HostPromise, Plan
+
+FALSE_ALARMS = 0.025
+"""The part of all plans that came true of which any host or the whole may be said not to keep its promise, if errors were normal.
+
+With few sampled contents they have longer tails, and it is up to twice as much."""
+
+
+WITHIN = 0.05
+"""The part of a promise that guests may have changed since the plan, if nothing else is said."""
+Z95_ONE_SIDED = 1.644854
+"""The normal quantile of a one-sided interval of 95 %."""
+
+
+class Verdict(StrEnum):
+    """What can be said of a promise."""
+
+    KEPT = "kept"
+    """As much is saved as was promised, or what is saved fits to the promise and not to a plan that gained nothing."""
+    NOT_KEPT = "not kept"
+    """Less is saved than any error of sampling explains, or a guest is not where the plan has it."""
+    CANNOT_TELL = "can't tell"
+    """What is saved fits to the promise and to no gain, or is not known."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One host: what was promised, and what KSM saves there now."""
+    """One host, or all of them: what was promised, and what KSM saves there now."""
 
     host: str
     promised: Estimate
@@ -21,6 +45,7 @@ class Kept:
     """Guests that are there and that the plan has elsewhere or does not know."""
     missing: list[str]
     """Guests that the plan has there and that are not."""
+    verdict: Verdict
 
     @property
     def distance(self) -> float | None:
@@ -29,21 +54,44 @@ class Kept:
             return None
         return self.saved / self.promised.expected - 1.0
 
-    def holds(self, within: float) -> bool:
-        """Says whether the host saves the promise, less this part of it, and has all guests that the plan has there."""
-        return self.saved is not None and self.saved >= (1.0 - within) * self.promised.expected and not self.missing
+
+@dataclass(frozen=True)
+class Checked:
+    """All hosts and the whole. What they save together tells more than each of them: their errors even out."""
+
+    hosts: list[Kept]
+    whole: Kept
+
+    @property
+    def verdict(self) -> Verdict:
+        """Says whether the plan came true."""
+        if any(kept.verdict is Verdict.NOT_KEPT for kept in (*self.hosts, self.whole)):
+            return Verdict.NOT_KEPT
+        return self.whole.verdict
 
 
-def check(plan: Plan, fleet: Fleet) -> list[Kept]:
-    """Compares host by host. Savings are the sum of the hosts' accounts of their guests."""
+def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
+    """Compares host by host. Savings are the sum of the hosts' accounts of their guests.
+
+    `within` is the part of a promise that guests may have changed since the plan.
+    """
     names = {guest.id: guest.name for guest in fleet.guests}
     where = {guest.id: guest.host for guest in fleet.guests}
     hosts = {host.name: host for host in fleet.hosts}
+    # Each promise may fail by chance. One-sided, and with as many of them as there are, all together fail as often as one would.
+    z = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / (len(plan.hosts) + 1))
+    guests_of: dict[str, list[Guest]] = {}
+    for guest in fleet.guests:
+        guests_of.setdefault(guest.host, []).append(guest)
+    wanted_on: dict[str, set[str]] = {}
+    for identity, host in plan.placement.items():
+        wanted_on.setdefault(host, set()).add(identity)
     result = []
     for promise in plan.hosts:
-        guests = [guest for guest in fleet.guests if guest.host == promise.host]
-        wanted = {identity for identity, host in plan.placement.items() if host == promise.host}
+        guests, wanted = guests_of.get(promise.host, []), wanted_on.get(promise.host, set())
         saved, why = _saved(promise, hosts.get(promise.host), guests)
+        missing = sorted(names.get(i, i) for i in wanted if where.get(i) != promise.host)
+        slack = promise.changing_bytes + within * promise.saved_after.expected
         result.append(
             Kept(
                 host=promise.host,
@@ -51,10 +99,35 @@ def check(plan: Plan, fleet: Fleet) -> list[Kept]:
                 saved=saved,
                 why=why,
                 strangers=sorted(guest.name for guest in guests if guest.id not in wanted),
-                missing=sorted(names.get(i, i) for i in wanted if where.get(i) != promise.host),
+                missing=missing,
+                verdict=Verdict.NOT_KEPT if missing else judge(promise.saved_before, promise.saved_after, saved, slack, z),
             )
         )
-    return result
+    return Checked(result, _whole(plan, result, within, z))
+
+
+def _whole(plan: Plan, hosts: list[Kept], within: float, z: float) -> Kept:
+    """Judges the sum of all hosts, if all are known."""
+    known = [kept.saved for kept in hosts if kept.saved is not None]
+    saved = sum(known) if len(known) == len(hosts) else None
+    before, after = plan.saved_before, plan.saved_after
+    slack = sum(promise.changing_bytes for promise in plan.hosts) + within * after.expected
+    why = "" if saved is not None else "not all hosts are known"
+    missing = [name for kept in hosts for name in kept.missing]
+    return Kept("all hosts", after, saved, why, [], [], Verdict.NOT_KEPT if missing else judge(before, after, saved, slack, z))
+
+
+def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z: float) -> Verdict:
+    """Judges what is saved by the promise and by what was saved before, which a plan that gains nothing would leave."""
+    if saved is None:
+        return Verdict.CANNOT_TELL
+    error = max(after.expected - after.low, after.high - after.expected) / Z95
+    if saved < after.expected - z * error - slack:
+        return Verdict.NOT_KEPT
+    no_gain = before.expected + (before.high - before.expected) * Z95_ONE_SIDED / Z95
+    if before.expected < after.expected > saved and saved <= no_gain:
+        return Verdict.CANNOT_TELL
+    return Verdict.KEPT
 
 
 def _saved(promise: HostPromise, host: Host | None, guests: list[Guest]) -> tuple[int | None, str]:

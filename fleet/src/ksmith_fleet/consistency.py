@@ -70,6 +70,7 @@ def thin(sketch: Sketch, bits: int) -> Sketch:
         guest_of_row=sketch.guest_of_row[keep],
         fingerprints=sketch.fingerprints[keep],
         copies=sketch.copies[keep],
+        residuals=sketch.residuals[keep],
     )
 
 
@@ -182,13 +183,16 @@ def _without(sketch: Sketch, ids: set[str]) -> Sketch:
     good = [guest for guest in sketch.guests if guest.id not in ids]
     number = {guest.id: at for at, guest in enumerate(good)}
     moved = np.array([number.get(guest.id, -1) for guest in sketch.guests], dtype=np.int32)
+    stored = sketch.stored and replace(sketch.stored, guests=sketch.stored.guests[moved >= 0])
     at = moved[sketch.guest_of_row] if len(sketch.guest_of_row) else sketch.guest_of_row
     keep = at >= 0
     return replace(
         sketch,
         host=replace(sketch.host, skipped=(*sketch.host.skipped, *(guest.name for guest in sketch.guests if guest.id in ids))),
         guests=good,
+        stored=stored,
         guest_of_row=at[keep],
         fingerprints=sketch.fingerprints[keep],
         copies=sketch.copies[keep],
+        residuals=sketch.residuals[keep],
     )

@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ksmith_fleet.interval import Estimate, normal_interval, score_interval
+from ksmith_fleet.incidence import Incidence
+from ksmith_fleet.interval import Estimate, normal_interval, score_interval, sum_variance
 from ksmith_fleet.model import Guest
 
 Numbers = npt.NDArray[np.float64]
+Bins = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,17 @@ class Alone:
 
     contents: Numbers
     saved: Numbers
+    unbiased: Numbers
+    """As `saved`, but below 0 where chance has it so: sums of many guests then have no bias."""
+    squares: Numbers
+    """The sum of squared deviations over the sampled contents of each guest."""
+    incidence: Incidence
+    """The shared contents, with the deviation of each guest's copies."""
 
 
 def common_pages(common: int, rate: float) -> Estimate:
     """Estimates the contents that two guests both hold: one frame is saved for each if they share a host."""
-    return score_interval(common / rate, common * (1 - rate) / rate**2, rate)
+    return score_interval(common, common, rate)
 
 
 def steady_pages(guests: Sequence[Guest]) -> Numbers:
@@ -32,55 +40,27 @@ def steady_pages(guests: Sequence[Guest]) -> Numbers:
     return np.array([(guest.pages - guest.zero_pages) * (1.0 - guest.changing) for guest in guests])
 
 
-def changing_variance(copies: Numbers, steady: Numbers, rate: float) -> float:
-    """Gives the variance of a guest's changing part, `1 - sum(steady) / sum(copies)` over its sampled contents.
-
-    A content is sampled with all its copies, so the part is a ratio of two sums over contents, and its variance by linearisation is
-    `(1 - rate) * sum((steady - part * copies)^2) / sum(copies)^2` with the part that stays.
-    """
-    return float(changing_variances(np.zeros(len(copies), dtype=np.int32), copies, steady, 1, rate)[0])
-
-
-def changing_variances(
-    guest: npt.NDArray[np.int32], copies: npt.NDArray[np.number], steady: npt.NDArray[np.number], guests: int, rate: float
-) -> Numbers:
-    """Gives `changing_variance` of each guest, from the rows of all."""
-    pages = np.bincount(guest, weights=copies, minlength=guests)
-    some = np.maximum(pages, 1.0)
-    stays = np.bincount(guest, weights=steady, minlength=guests) / some
-    squares = np.bincount(guest, weights=(steady - stays[guest] * copies) ** 2, minlength=guests)
-    variances: Numbers = (1 - rate) * squares / some**2
-    return variances
-
-
-def drift_pages(guests: Sequence[Guest]) -> float:
-    """Gives the pages of which the sketch cannot say whether they merge: those that changed between its two looks.
+def changing_pages(guests: Sequence[Guest]) -> float:
+    """Gives the pages that changed between the sketch's two looks. No interval covers them.
 
     Some have settled when KSM comes, and as many others may have changed by then.
     """
     return float(sum((guest.pages - guest.zero_pages) * guest.changing for guest in guests))
 
 
-def moving_variance(guests: Sequence[Guest]) -> float:
-    """Gives the variance of the steady pages of all these guests."""
-    return float(sum((guest.pages - guest.zero_pages) ** 2 * guest.changing_variance for guest in guests))
-
-
-def alone(guests: Sequence[Guest], answer: pa.Table, rate: float) -> Alone:
+def alone(guests: Sequence[Guest], answer: pa.Table, rate: float, incidence: Incidence) -> Alone:
     """Estimates what each guest saves by itself, from the question `alone`.
 
     `saved = steady_pages - frames / rate`. The surplus copies are not summed directly, since one content with many copies
     would decide the sum and may be missing from the sample.
     """
-    contents = np.zeros(len(guests))
-    frames = np.zeros(len(guests))
-    pages = np.zeros(len(guests))
+    columns = {name: np.zeros(len(guests)) for name in ("contents", "frames", "pages", "squares")}
     which = answer.column("guest").to_numpy()
-    contents[which] = answer.column("contents").to_numpy()
-    frames[which] = answer.column("frames").to_numpy()
-    pages[which] = answer.column("pages").to_numpy()
-    known = pages if rate >= 1 else steady_pages(guests)
-    return Alone(contents / rate, np.maximum(0.0, known - frames / rate))
+    for name, values in columns.items():
+        values[which] = answer.column(name).to_numpy()
+    known = columns["pages"] if rate >= 1 else steady_pages(guests)
+    saved = known - columns["frames"] / rate
+    return Alone(columns["contents"] / rate, np.maximum(0.0, saved), saved, columns["squares"], incidence)
 
 
 def zero_saved(zero_pages: float, use_zero_pages: bool, max_sharing: int) -> float:
@@ -90,27 +70,52 @@ def zero_saved(zero_pages: float, use_zero_pages: bool, max_sharing: int) -> flo
     return zero_pages - ceil(zero_pages / max_sharing)
 
 
-def saved_together(
-    guests: Sequence[Guest],
-    frames: float,
-    frames2: float,
-    rate: float,
-    use_zero_pages: bool,
-    max_sharing: int,
-    sampled_pages: float | None = None,
-) -> Estimate:
-    """Estimates what KSM saves on one host with these guests, in pages.
+def saved_together(guests: Sequence[Guest], frames: float, squares: float, rate: float, sampled_pages: float | None = None) -> Estimate:
+    """Estimates what KSM saves on one host with these guests, in pages without zero pages.
 
-    `saved = zeros + steady_pages - frames / rate`, where `frames` sums `ceil(copies / max_sharing)` over the sampled
-    contents and `frames2` the squares. The estimated part of the pages that change adds its variance, and these pages themselves widen
-    the interval, since they may merge or not.
+    `saved = sum(nonzero * R) - frames / rate`, where `frames` sums `f = ceil(n / max_sharing)` over the sampled contents with `n`
+    steady pages, and `R = sum(steady) / sum(copies)` is the part of a guest's pages that stays. Linearised, that is a sum over contents:
+    one with `copies` and `steady` pages in each guest adds its *deviation* `sum over guests of (steady - R * copies) - f` to the
+    error of sampling. `squares` sums the squared deviations.
     """
-    zeros = zero_saved(float(sum(guest.zero_pages for guest in guests)), use_zero_pages, max_sharing)
     steady = float(steady_pages(guests).sum())
     if rate >= 1 and sampled_pages is not None:
         steady = sampled_pages
-    variance = frames2 * (1 - rate) / rate**2
-    if rate < 1:
-        variance += moving_variance(guests)
-    drift = drift_pages(guests)
-    return normal_interval(zeros + steady - frames / rate, variance, zeros + steady + drift, drift)
+    return normal_interval(steady - frames / rate, sum_variance(squares, rate), steady)
+
+
+@dataclass(frozen=True)
+class PlacedSums:
+    """For each host what its guests share with each other, in pages, and what the squares of its contents are above those of its guests alone."""
+
+    shared: Numbers
+    squares: Numbers
+
+
+def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, rate: float) -> PlacedSums:
+    """Sums what hosts share once guests have gone from the bins `before` to those `after`; -1 is none. The bin `b` is on the host `host_of[b]`.
+
+    A content that `h` guests of a bin hold takes `h - 1` frames less there than in the guests alone, so its deviation is the sum of theirs
+    and of `h - 1`. A plan has the placement that looks best, in part by chance. So what it changes is taken from the contents alone that it
+    was not made by.
+    """
+    guest = np.repeat(np.arange(incidence.guests), np.diff(incidence.starts))
+    was, now = before[guest] >= 0, after[guest] >= 0
+    old = before[guest][was] * incidence.number + incidence.contents[was]
+    new = after[guest][now] * incidence.number + incidence.contents[now]
+    deviations = incidence.deviations[now].astype(np.float64)
+    keys, which = np.unique(np.concatenate([old, new]), return_inverse=True)
+    at_old, at_new = which[: len(old)], which[len(old) :]
+    shared_old = np.maximum(0, np.bincount(at_old, minlength=len(keys)) - 1)
+    shared_new = np.maximum(0, np.bincount(at_new, minlength=len(keys)) - 1)
+    bins, contents = np.divmod(keys, max(1, incidence.number))
+    shared = shared_old + incidence.change_weights()[contents] * (shared_new - shared_old)
+    hosts = int(host_of.max()) + 1
+    together = np.bincount(at_new, weights=deviations, minlength=len(keys)) + shared
+    # A host's bins are NUMA nodes that merge apart, and whose errors have the same contents.
+    at_host, of_host = np.unique(host_of[bins] * incidence.number + contents, return_inverse=True)
+    squares = np.bincount(of_host, weights=together) ** 2
+    sums = np.bincount(at_host // max(1, incidence.number), weights=squares, minlength=hosts)
+    sums -= np.bincount(host_of[after[guest][now]], weights=deviations**2, minlength=hosts)
+    pages = np.bincount(host_of[bins], weights=shared, minlength=hosts) * incidence.weight
+    return PlacedSums(pages.astype(np.float64), (sums * incidence.weight * rate).astype(np.float64))

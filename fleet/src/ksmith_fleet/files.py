@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -14,24 +14,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ksmith_fleet import schema, values
-from ksmith_fleet.estimate import changing_variances
+from ksmith_fleet import schema
 from ksmith_fleet.faults import BadSketchError
-from ksmith_fleet.metadata import guest_entries, host_of, keys_of
+from ksmith_fleet.metadata import GuestEntry, guest_entries, host_of, keys_of
 from ksmith_fleet.model import Guest, Host
+from ksmith_fleet.pages import check_pages
 from ksmith_fleet.text import clean
 
 MOST_BYTES = 1 << 30
-"""The largest file that is read, and a quarter of what may come of it when it is unpacked."""
+"""The largest file that is read, and a quarter of what may come of it when it is unpacked, by its own word."""
 MOST_ROWS = 1 << 24
 """The most rows of one host: four thousand guests with 4096 sampled contents each."""
+LONGEST_TEXT = 4096
+"""The most bytes of a text, of which each row of a guest would have a copy."""
 TEXTS = ["host", "boot", "guest_id", "guest_name", "kind", "domain", "class"]
 """Columns that repeat few texts, and are kept as numbers of these."""
 
 
 @dataclass(frozen=True)
+class StoredRows:
+    """The rows of a sketch in a store: the number of the file, and for each guest of the sketch its number there."""
+
+    file: int
+    guests: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
 class Sketch:
-    """One file: its host, its guests, and the rows of fingerprints."""
+    """One file: its host, its guests, and the rows of fingerprints, which may be stored elsewhere."""
 
     path: str
     host: Host
@@ -41,6 +51,9 @@ class Sketch:
     fingerprints: npt.NDArray[np.int64]
     copies: npt.NDArray[np.int32]
     """The pages of each content that did not change between two looks."""
+    residuals: npt.NDArray[np.float32]
+    """These pages, less the guest's part of steady pages times all pages of the content."""
+    stored: StoredRows | None = None
 
 
 def list_sketches(where: str) -> list[str]:
@@ -58,16 +71,34 @@ def list_sketches(where: str) -> list[str]:
     return [str(fs.unstrip_protocol(path)) for path in found]
 
 
-def read_sketch(path: str) -> Sketch:
-    """Reads and checks one file. Raises `BadSketchError` with the reason, or `FileNotFoundError`."""
+def without_rows(sketch: Sketch) -> Sketch:
+    """Drops the rows."""
+    return replace(
+        sketch,
+        guest_of_row=sketch.guest_of_row[:0].copy(),
+        fingerprints=sketch.fingerprints[:0].copy(),
+        copies=sketch.copies[:0].copy(),
+        residuals=sketch.residuals[:0].copy(),
+    )
+
+
+def is_remote(path: str) -> bool:
+    """Returns true if the file is in an object store."""
+    return "://" in path and not path.startswith("file://")
+
+
+def read_sketch(path: str, fetch: Callable[[], bytes] | None = None) -> Sketch:
+    """Reads and checks one file, with its bytes from `fetch` or its path. Raises `BadSketchError` with the reason, or `FileNotFoundError`."""
     try:
-        data = pa.py_buffer(_whole_file(path))
+        whole = fetch() if fetch else whole_file(path)
+        data = pa.py_buffer(whole)
         parquet = pq.ParquetFile(pa.BufferReader(data))
         meta = keys_of(parquet.schema_arrow)
         _check_columns(parquet.schema_arrow)
         _check_size(parquet.metadata)
+        check_pages(whole, parquet.metadata)
         table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, read_dictionary=TEXTS).read(list(schema.COLUMNS))
-    except FileNotFoundError:
+    except (FileNotFoundError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise BadSketchError(f"it is damaged or no Parquet file ({_first_line(error)})") from error
@@ -75,21 +106,26 @@ def read_sketch(path: str) -> Sketch:
         if name not in schema.NULLABLE and table.column(name).null_count:
             raise BadSketchError(f"column {name} lacks values")
     host = host_of(meta)
+    _check_texts(table)
     try:
-        raw_ids, guests = _guests(table, guest_entries(meta), host)
+        raw_ids, guests = _guests(table, guest_entries(meta, table.column("fingerprint").null_count), host)
         return _with_rows(path, table, raw_ids, guests, host)
+    except MemoryError:
+        raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise BadSketchError(f"a value in it cannot be read ({_first_line(error)})") from error
 
 
-def _whole_file(path: str) -> bytes:
+def whole_file(path: str) -> bytes:
     """Reads all of a file in one request: it may be replaced meanwhile, and parts of two would be one wrong sketch."""
     try:
         fs, place = fsspec.core.url_to_fs(path)
         is_local = isinstance(fs, fsspec.implementations.local.LocalFileSystem)
         with _local_file(place) if is_local else fs.open(place, "rb", cache_type="none") as file:
-            data: bytes = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
+            # Memory for all that may be read is taken first.
+            size = os.fstat(file.fileno()).st_size if is_local else MOST_BYTES
+            data: bytes = file.read(min(size, MOST_BYTES) + 1)
+    except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:
         raise BadSketchError(f"it cannot be read ({_first_line(error)})") from error
@@ -115,6 +151,15 @@ def _check_size(found: pq.FileMetaData) -> None:
         raise BadSketchError(f"it has {unpacked >> 20} MiB when unpacked, and {4 * MOST_BYTES >> 20} are read at most")
 
 
+def _check_texts(table: pa.Table) -> None:
+    for name in TEXTS:
+        for chunk in table.column(name).chunks:
+            texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+            longest = pc.max(pc.binary_length(texts)).as_py() or 0
+            if longest > LONGEST_TEXT:
+                raise BadSketchError(f"column {name} has a text of {longest} bytes, and {LONGEST_TEXT} are read at most")
+
+
 def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
 
@@ -132,21 +177,25 @@ def _check_columns(arrow: pa.Schema) -> None:
             raise BadSketchError(f"column {name} has type {found}, not {kind}")
 
 
-def _guests(table: pa.Table, said: Mapping[str, Mapping[str, Any]], host: Host) -> tuple[list[str], list[Guest]]:
+def _guests(table: pa.Table, said: Mapping[str, GuestEntry], host: Host) -> tuple[list[str], list[Guest]]:
     """Reads the guests, and their ids as the rows have them."""
     if set(pc.unique(table.column("host")).to_pylist()) - {host.name}:
         raise BadSketchError(f"it has rows of other hosts than {host.name}")
     # Times stay numbers: a file chooses the name of its zone, and Python would look that up.
     times = table.column("time").cast(pa.int64())
     table = table.set_column(table.schema.get_field_index("time"), "time", times)
+    not_one_each = "it does not have exactly one row without a fingerprint for each guest"
+    # Before they become objects, of which each takes a kilobyte.
+    if table.column("fingerprint").null_count != len(said):
+        raise BadSketchError(not_one_each)
     rows = table.filter(pc.is_null(table.column("fingerprint"))).to_pylist()
     ids = [str(row["guest_id"]) for row in rows]
-    if len(set(ids)) != len(ids) or len(ids) != len(said):
-        raise BadSketchError("it does not have exactly one row without a fingerprint for each guest")
+    if len(set(ids)) != len(ids):
+        raise BadSketchError(not_one_each)
     return ids, [_guest(row, said, host) for row in rows]
 
 
-def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: Host) -> Guest:
+def _guest(row: Mapping[str, Any], said: Mapping[str, GuestEntry], host: Host) -> Guest:
     name = clean(row["guest_id"])
     entry = said.get(row["guest_id"])
     if entry is None:
@@ -156,9 +205,8 @@ def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: 
     changing = row["changing"]
     if changing is not None and not 0 <= changing <= 1:
         raise BadSketchError(f"guest {name} has a changing part of {changing}")
-    rss = values.number(entry, "rss_bytes")
-    swap = values.number(entry, "swap_bytes") or 0
-    if max(row["pages"] * host.page_size, rss or 0, swap) > 4 * host.memory_bytes:
+    swap = entry.swap_bytes or 0
+    if max(row["pages"] * host.page_size, entry.rss_bytes or 0, swap) > 4 * host.memory_bytes:
         raise BadSketchError(f"guest {name} has more than four times the memory of its host")
     return Guest(
         id=name,
@@ -170,12 +218,14 @@ def _guest(row: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], host: 
         pages=row["pages"],
         zero_pages=row["zero_pages"],
         changing=changing or 0.0,
-        memory_bytes=values.number(entry, "memory_bytes"),
-        rss_bytes=rss,
+        memory_bytes=entry.memory_bytes,
+        rss_bytes=entry.rss_bytes,
         swap_bytes=swap,
-        saved_bytes=values.number(entry, "saved_bytes"),
-        zero_saved_bytes=values.number(entry, "zero_saved_bytes"),
-        verified=values.flag(entry, "verified", False),
+        vcpus=entry.vcpus,
+        configured_bytes=entry.configured_bytes,
+        saved_bytes=entry.saved_bytes,
+        zero_saved_bytes=entry.zero_saved_bytes,
+        verified=entry.verified or False,
         time_ms=row["time"],
     )
 
@@ -201,9 +251,9 @@ def _with_rows(path: str, table: pa.Table, ids: list[str], guests: list[Guest], 
     if again.any():
         raise BadSketchError("a guest has the same fingerprint twice")
     _check_sums(guests, guest_of_row, copies, host)
-    variances = changing_variances(guest_of_row, copies, steady, len(guests), 2.0**-host.rate_bits)
-    known = [replace(guest, changing_variance=float(variance)) for guest, variance in zip(guests, variances, strict=True)]
-    return Sketch(path, host, known, guest_of_row, fingerprints, steady.astype(np.int32))
+    stays = 1.0 - np.array([guest.changing for guest in guests])
+    residuals = (steady - stays[guest_of_row] * copies).astype(np.float32)
+    return Sketch(path, host, guests, guest_of_row, fingerprints, steady.astype(np.int32), residuals)
 
 
 def _positions(column: pa.ChunkedArray, ids: list[str]) -> npt.NDArray[np.int32]:

@@ -29,10 +29,16 @@ class Guest:
     time_ms: int
     zero_saved_bytes: int | None = None
     """The part of `saved_bytes` that the kernel's zero page saves."""
-    changing_variance: float = 0.0
-    """The variance of `changing`, which is estimated from the sampled contents."""
+    vcpus: int | None = None
+    """Its virtual CPUs."""
+    configured_bytes: int | None = None
+    """The memory that its hypervisor may give it. A balloon may have taken some of it away."""
     swap_bytes: int = 0
     """What the guest has in swap. It arrives in the memory of another host, and must have room there."""
+
+    def most_bytes(self) -> int:
+        """Gives the memory that the guest may come to use, as far as its sketch says."""
+        return max(self.configured_bytes or self.memory_bytes or 0, self.rss_bytes or 0)
 
     def rest_pages(self, page_size: int) -> float:
         """Gives the pages that the guest has beside those that KSM may merge, in memory and in swap."""
@@ -64,6 +70,7 @@ class Host:
     """Guests that no plan knows, and that run there. Their memory still fills the host."""
     shmem_bytes: int = 0
     """Shared memory and tmpfs, which platforms count as page cache and no arrival can displace."""
+    swap_free_bytes: int = 0
 
 
 @dataclass(frozen=True)

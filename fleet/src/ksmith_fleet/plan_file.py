@@ -3,20 +3,23 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from ksmith_fleet.estimate import Alone, drift_pages, moving_variance, zero_saved
-from ksmith_fleet.interval import Estimate, normal_interval
+from ksmith_fleet.declared import CLOSED, Amount, Signed, Whole, parse_json
+from ksmith_fleet.estimate import Alone, changing_pages, placed_sums
+from ksmith_fleet.interval import Estimate, normal_interval, sum_variance
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
+from ksmith_fleet.placement.problem import CONFIGURED, CPU
 from ksmith_fleet.placement.state import State
 from ksmith_fleet.planner import Outcome
 from ksmith_fleet.text import is_host_name
-from ksmith_fleet.typed import typed
 from ksmith_fleet.write import replace_file
 
-FORMAT = 1
+FORMAT: Final = 3
 MOST_BYTES = 1 << 28
 """The largest plan that is read. One of 100,000 guests has a tenth of that."""
 
@@ -35,12 +38,16 @@ class Step:
     kind: str
     source: str
     target: str
-    bytes: int
-    gain_bytes: int
-    gain_per_gib: float
-    """MiB that are saved for each GiB moved."""
+    bytes: Whole
+    gain_bytes: Signed
+    """What the move gains by the contents that the plan was made by. Partly by chance it is more than the plan's."""
     temporary: bool
     node: int | None = None
+
+    @property
+    def gain_per_gib(self) -> float:
+        """Gives the MiB that are saved for each GiB moved."""
+        return 1024.0 * self.gain_bytes / self.bytes if self.bytes else 0.0
 
 
 @dataclass(frozen=True)
@@ -48,42 +55,64 @@ class HostPromise:
     """What a host saves and needs before and after the plan, in bytes."""
 
     host: str
-    time_ms: int
+    time_ms: Whole
     """The time of its sketch."""
-    guests_before: int
-    guests_after: int
+    guests_before: Whole
+    guests_after: Whole
     saved_before: Estimate
     saved_after: Estimate
-    need_after: int
-    room: int
-    shmem_bytes: int = 0
+    need_after: Signed
+    room: Signed
+    shmem_bytes: Whole = 0
     """Shared memory that the host counts as page cache."""
+    reserved_bytes: Whole = 0
+    """Memory that stays free on the host, also while guests arrive."""
+    need_before: Signed = 0
+    unmerged_after: Whole = 0
+    """What its guests take if nothing stays merged."""
+    swap_free: Whole = 0
+    memory_bytes: Whole = 0
+    configured_after: Whole = 0
+    """The memory that its guests may come to use."""
+    cpus: Whole = 0
+    vcpus_after: Amount = 0.0
+    changing_bytes: Whole = 0
+    """What changed in its guests after the plan while sketches were taken, and may merge or not. No interval covers it."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole plan."""
+    """A whole plan, and its file's format."""
 
-    mode: str
+    __pydantic_config__ = CLOSED
+
+    format: Literal[3]
     key_id: str
-    time_ms: int
-    rate: float
-    divergence: float
+    time_ms: Whole
     steps: list[Step]
     hosts: list[HostPromise]
-    gain_bytes: int
-    """What all hosts save more than now, in bytes."""
-    bound_bytes: int
+    gain_bytes: Signed
+    """What all hosts save more than now, in bytes: the difference of `saved_after` and `saved_before`."""
+    bound_bytes: Signed
     """The most that any placement of these guests shares across guests."""
-    shared_bytes: int
+    shared_bytes: Signed
     """What this placement shares across guests."""
-    refused: list[str]
     left_out: list[str]
-    seconds: float
+    saved_before: Estimate
+    """What all hosts save now. They have contents in common, so its interval is not theirs added up."""
+    saved_after: Estimate
     placement: dict[str, str] = field(default_factory=dict)
     """The host of each guest after the plan, by id."""
+    goal: str = "save"
+    closed: list[str] = field(default_factory=list)
+    """Hosts that the plan is to empty."""
     faults: list[str] = field(default_factory=list)
     """Constraints that hosts break now and that no order of moves repairs."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Sums what all moves transfer."""
+        return sum(step.bytes for step in self.steps)
 
     @property
     def distance(self) -> float:
@@ -91,7 +120,10 @@ class Plan:
         return max(0.0, 1.0 - self.shared_bytes / self.bound_bytes) if self.bound_bytes else 0.0
 
 
-def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, divergence: float) -> Plan:
+_PLAN_FORMAT = TypeAdapter(Plan)
+
+
+def make_plan(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, goal: str = "save") -> Plan:
     """Turns an outcome of the planner into a plan with names and bytes."""
     page = fleet.page_size
     kept = max(built.problem.kept, 1e-9)
@@ -113,32 +145,34 @@ def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outc
                     target=fleet.hosts[target.host].name,
                     bytes=moved,
                     gain_bytes=gain,
-                    gain_per_gib=gain / 2**20 / (moved / 2**30) if moved else 0.0,
                     temporary=move.temporary,
                     node=target.node,
                 )
             )
-    hosts = _promises(fleet, built, alone, outcome)
+    was, now = (_bin_of(fleet, built, state) for state in (outcome.before, outcome.after))
+    host_of = np.array([where.host for where in built.bins], dtype=np.int64)
+    before, after = (_saved(fleet, alone, was, bin_of, host_of) for bin_of in (was, now))
+    all_before, all_after = (_saved(fleet, alone, was, bin_of, np.zeros_like(host_of)) for bin_of in (was, now))
     placement = {
         fleet.guests[g].id: fleet.hosts[built.bins[int(outcome.after.bin_of[number])].host].name
         for number, item in enumerate(built.items)
         for g in item
     }
     return Plan(
-        mode=mode,
+        format=FORMAT,
         key_id=fleet.hosts[0].key_id,
         time_ms=max(host.time_ms for host in fleet.hosts),
-        rate=fleet.rate,
-        divergence=divergence,
         steps=steps,
-        hosts=hosts,
-        gain_bytes=int((outcome.after.shared() - outcome.before.shared()) * page / kept),
+        hosts=_promises(fleet, before, after, built, outcome),
+        gain_bytes=int(all_after[0].saved.expected - all_before[0].saved.expected),
         bound_bytes=int(outcome.most_shared * page / kept),
         shared_bytes=int(outcome.after.shared() * page / kept),
-        refused=[fleet.guests[g].name for number in outcome.refused for g in built.items[number]],
         left_out=[str(left) for left in (*fleet.left_out, *built.left_out)],
-        seconds=outcome.seconds,
+        saved_before=all_before[0].saved,
+        saved_after=all_after[0].saved,
         placement=placement,
+        goal=goal,
+        closed=sorted({fleet.hosts[where.host].name for where, is_closed in zip(built.bins, built.is_closed, strict=True) if is_closed}),
         faults=outcome.after.faults(
             [", ".join(fleet.guests[g].name for g in item) for item in built.items],
             [fleet.hosts[where.host].name + ("" if where.node is None else f" (node {where.node})") for where in built.bins],
@@ -146,66 +180,87 @@ def make_plan(mode: str, fleet: Fleet, built: Built, alone: Alone, outcome: Outc
     )
 
 
-def _promises(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome) -> list[HostPromise]:
-    bins_of: dict[int, list[int]] = {}
-    for number, where in enumerate(built.bins):
-        bins_of.setdefault(where.host, []).append(number)
+def _bin_of(fleet: Fleet, built: Built, state: State) -> np.ndarray:
+    """Gives the bin of each guest."""
+    bin_of = np.full(len(fleet.guests), -1, dtype=np.int64)
+    for number, item in enumerate(built.items):
+        bin_of[item] = state.bin_of[number]
+    return bin_of
+
+
+@dataclass(frozen=True)
+class _Saving:
+    """What KSM saves on a host, in bytes, with its guests."""
+
+    saved: Estimate
+    guests: int
+    changing: float
+
+
+def _promises(fleet: Fleet, before: list[_Saving], after: list[_Saving], built: Built, outcome: Outcome) -> list[HostPromise]:
     result = []
-    for at, host in enumerate(fleet.hosts):
-        before, count_before = _saved(fleet, built, alone, outcome.before, bins_of[at])
-        after, count_after = _saved(fleet, built, alone, outcome.after, bins_of[at])
+    state = outcome.after
+    arrival = built.problem.arrival
+    bins_of: list[list[int]] = [[] for _ in fleet.hosts]
+    for number, where in enumerate(built.bins):
+        bins_of[where.host].append(number)
+    for at, (host, bins) in enumerate(zip(fleet.hosts, bins_of, strict=True)):
+        here = np.isin(state.bin_of, bins)
+        used = state.used[bins].sum(axis=0)
         result.append(
             HostPromise(
                 host=host.name,
                 time_ms=host.time_ms,
-                guests_before=count_before,
-                guests_after=count_after,
-                saved_before=before,
-                saved_after=after,
-                need_after=int(outcome.after.need[bins_of[at]].sum() * fleet.page_size),
-                room=int(built.problem.capacity[bins_of[at]].sum() * fleet.page_size),
+                guests_before=before[at].guests,
+                guests_after=after[at].guests,
+                saved_before=before[at].saved,
+                saved_after=after[at].saved,
+                need_after=int(state.need[bins].sum() * fleet.page_size),
+                room=int(built.problem.capacity[bins].sum() * fleet.page_size),
                 shmem_bytes=host.shmem_bytes,
+                reserved_bytes=built.reserved_bytes[at],
+                need_before=int(outcome.before.need[bins].sum() * fleet.page_size),
+                unmerged_after=int(arrival[here].sum() * fleet.page_size),
+                swap_free=host.swap_free_bytes,
+                memory_bytes=host.memory_bytes,
+                configured_after=int(used[CONFIGURED] * fleet.page_size),
+                cpus=host.cpus or 0,
+                vcpus_after=float(used[CPU]),
+                changing_bytes=int(after[at].changing),
             )
         )
     return result
 
 
-def _saved(fleet: Fleet, built: Built, alone: Alone, state: State, bins: list[int]) -> tuple[Estimate, int]:
-    """Estimates in bytes what KSM saves on a host: copies within guests, and contents across guests.
+def _saved(fleet: Fleet, alone: Alone, before: np.ndarray, after: np.ndarray, host_of: np.ndarray) -> list[_Saving]:
+    """Estimates what KSM saves on each host once guests have gone to the bins `after`: copies within guests, and contents across guests.
 
     Zero pages are left out. They are freed on whichever host a guest is, and from Linux 6.12 on KSM's account lacks those
-    that lie in a huge page which KSM splits. The variance is that of the frames which remain, as if each content that is
-    held were one frame.
+    that lie in a huge page which KSM splits.
     """
-    items = np.flatnonzero(np.isin(state.bin_of, bins))
-    guests = [g for item in items for g in built.items[item]]
-    inside = float(alone.saved[guests].sum())
-    across = float(built.problem.own[items].sum() - state.need[bins].sum()) / max(built.problem.kept, 1e-9)
-    for item in items:
-        if len(built.items[item]) > 1:
-            across += _inner(built, int(item), fleet, alone)
-    rate = 1.0 / built.problem.incidence.weight
-    frames = max(0.0, float(alone.contents[guests].sum()) - across) * rate
-    here = [fleet.guests[g] for g in guests]
-    variance = frames * (1 - rate) / rate**2 + moving_variance(here)
-    nonzero = float(sum(guest.pages - guest.zero_pages for guest in here))
-    return normal_interval(inside + across, variance, nonzero, drift_pages(here)).times(fleet.page_size), len(guests)
+    sums = placed_sums(alone.incidence, before, after, host_of, fleet.rate)
+    guests_of: list[list[int]] = [[] for _ in range(int(host_of.max()) + 1)]
+    for guest, where in enumerate(after):
+        if where >= 0:
+            guests_of[host_of[where]].append(guest)
+    result = []
+    for at, guests in enumerate(guests_of):
+        here = [fleet.guests[g] for g in guests]
+        variance = sum_variance(float(alone.squares[guests].sum() + sums.squares[at]), fleet.rate)
+        nonzero = float(sum(guest.pages - guest.zero_pages for guest in here))
+        saved = normal_interval(float(alone.unbiased[guests].sum() + sums.shared[at]), variance, nonzero)
+        result.append(_Saving(saved.times(fleet.page_size), len(guests), changing_pages(here) * fleet.page_size))
+    return result
 
 
-def _inner(built: Built, item: int, fleet: Fleet, alone: Alone) -> float:
-    """Gives what the guests of one item share with each other."""
-    saved = 0.0
-    for g in built.items[item]:
-        guest = fleet.guests[g]
-        host = fleet.host(guest.host)
-        zeros = zero_saved(guest.zero_pages, host.use_zero_pages, host.max_page_sharing)
-        saved += guest.pages + guest.rest_pages(fleet.page_size) - built.problem.kept * (alone.saved[g] + zeros)
-    return (saved - float(built.problem.own[item])) / max(built.problem.kept, 1e-9)
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Gives the plan as its file has it."""
+    return asdict(plan)
 
 
 def write_plan(plan: Plan, path: str) -> None:
     """Writes the plan."""
-    replace_file(Path(path), json.dumps({"format": FORMAT} | asdict(plan), indent=1) + "\n")
+    replace_file(Path(path), json.dumps(plan_json(plan), indent=1) + "\n")
 
 
 def read_plan(path: str) -> Plan:
@@ -215,14 +270,10 @@ def read_plan(path: str) -> Plan:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise BadPlanError(f"{path} has more than {MOST_BYTES >> 20} MiB, and is no plan")
-        said = json.loads(data.decode())
-        form = said.pop("format", None) if isinstance(said, dict) else None
-        if form != FORMAT or isinstance(form, bool):
-            raise BadPlanError(f"{path} is no plan, or one of another format")
-        plan = typed(Plan, said)
+        plan = parse_json(_PLAN_FORMAT, data)
         _check(plan)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadPlanError(f"{path} cannot be read as a plan: {error}") from error
+    except (OSError, ValueError) as error:
+        raise BadPlanError(f"{path} cannot be read as a plan: {error}; make it anew with `ksmith-fleet plan --out`") from error
     return plan
 
 
@@ -231,17 +282,21 @@ def _check(plan: Plan) -> None:
     for number, step in enumerate(plan.steps, 1):
         if not all(word.isprintable() for word in (step.guest, step.guest_id, step.kind)) or not _are_hosts(step.source, step.target):
             raise ValueError(f"move {number} has names that no command takes")
-        if step.number != number or step.bytes < 0:
+        if step.number != number:
             raise ValueError(f"move {number} has numbers that cannot be")
-    if not plan.hosts or not _are_hosts(*(host.host for host in plan.hosts), *plan.placement.values()):
+    if not plan.hosts or not _are_hosts(*(host.host for host in plan.hosts), *plan.placement.values(), *plan.closed):
         raise ValueError("it has no hosts, or names that no host has")
     if not all(word.isprintable() for word in (*plan.placement, plan.key_id)):
         raise ValueError("it has names that are not printable")
     for host in plan.hosts:
-        if not all(0 <= one.low <= one.expected <= one.high for one in (host.saved_before, host.saved_after)) or host.shmem_bytes < 0:
+        if not _are_intervals(host.saved_before, host.saved_after):
             raise ValueError(f"what it promises of {host.host} cannot be")
-    if plan.time_ms < 0:
-        raise ValueError("it was made before 1970")
+    if not _are_intervals(plan.saved_before, plan.saved_after):
+        raise ValueError("what it promises of all hosts cannot be")
+
+
+def _are_intervals(*found: Estimate) -> bool:
+    return all(0 <= one.low <= one.expected <= one.high for one in found)
 
 
 def _are_hosts(*names: str) -> bool:

@@ -1,19 +1,25 @@
-"""Plans: a whole placement, an improvement by few moves, or a place for one more guest."""
+"""Plans: moves that a goal makes worth their price, or a place for one more guest."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ksmith_fleet.placement.arrival import ranked
 from ksmith_fleet.placement.bound import bound
 from ksmith_fleet.placement.build import Built
+from ksmith_fleet.placement.empty import empty_bins
 from ksmith_fleet.placement.exact import solve
+from ksmith_fleet.placement.goal import TIE, Budget, Clock, Goal, Path
 from ksmith_fleet.placement.greedy import place_all
-from ksmith_fleet.placement.moves import Move, best_moves, order_moves, within
-from ksmith_fleet.placement.problem import Problem
+from ksmith_fleet.placement.joint import can_search, search_jointly
+from ksmith_fleet.placement.moves import Move, best_moves, best_part, carry_out, order_moves, shorten
+from ksmith_fleet.placement.neighbourhood import search_neighbourhoods
+from ksmith_fleet.placement.problem import Ints, Problem
 from ksmith_fleet.placement.relabel import relabel
+from ksmith_fleet.placement.repair import repair
+from ksmith_fleet.placement.search import SHARE
 from ksmith_fleet.placement.search import improve as search
 from ksmith_fleet.placement.state import State
 
@@ -25,71 +31,93 @@ class Outcome:
     moves: list[Move]
     before: State
     after: State
-    refused: list[int]
-    """Items that the wanted placement has no bin for. They stay where they are."""
     most_shared: float
     """The most that any placement shares, by the better of bound and solver."""
     seconds: float
 
 
-def plan_new(problem: Problem, seconds: float = 30.0, clock: Callable[[], float] = time.monotonic) -> Outcome:
-    """Plans a whole placement: greedy start, local search, and the solver where the fleet is small."""
-    begin = clock()
-    state, refused = place_all(problem)
-    search(state, seconds / 2, clock=clock)
-    limit = bound(problem).shared
-    if not refused:
-        exact = solve(problem, seconds / 2)
-        if exact is not None:
-            where, most = exact
-            limit = min(limit, max(most, 0.0))
-            better = State(problem, where)
-            if not better.faults() and better.shared() > state.shared() + 1e-6:
-                state = better
-    before = State(problem, problem.current)
-    target = np.where(state.bin_of >= 0, state.bin_of, problem.current)
-    moves, after = order_moves(problem, relabel(problem, target))
-    if not before.faults():
-        moves = within(moves, problem, len(moves), np.inf)
-        after = _reached(problem, moves)
-    return Outcome(moves, before, after, refused, limit, clock() - begin)
+def plan_new(problem: Problem, seconds: float = 30.0, clock: Clock = time.monotonic) -> Outcome:
+    """Plans the placement that shares most, whatever has to move for it."""
+    return plan_goal(problem, SHARE, Budget(), seconds, clock)
 
 
-def plan_improve(
-    problem: Problem,
-    most_moves: int,
-    most_pages: float,
-    least_gain: float,
-    seconds: float = 30.0,
-    clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
-    """Plans at most so many moves and pages moved, each worth `least_gain` pages shared for a page moved.
+def plan_improve(problem: Problem, most_moves: int, most_pages: float, price: float, seconds: float = 30.0, clock: Clock = time.monotonic) -> Outcome:
+    """Plans at most so many moves and pages moved that gain `price` pages for each page moved."""
+    return plan_goal(problem, Goal("save", price), Budget(most_moves, most_pages), seconds, clock)
 
-    Two ways are tried and the better one is taken: single moves, best first, and the way to what local search finds.
+
+def plan_goal(problem: Problem, goal: Goal, budget: Budget, seconds: float = 30.0, clock: Clock = time.monotonic) -> Outcome:
+    """Plans moves for a goal. Rules that are broken now are mended first, by moves that need not pay.
+
+    A small cluster is searched exactly. In a large one several ways are tried from each placement that is reached, and the best is gone.
     """
     begin = clock()
-    before = State(problem, problem.current)
-    single, after = best_moves(problem, most_moves, most_pages, least_gain)
+    goal = replace(goal, price=max(goal.price, TIE))
+    movable = np.flatnonzero(problem.movable & (problem.current >= 0) & _may_leave(problem))
+    if can_search(problem.bins, len(movable)):
+        path = search_jointly(State(problem, problem.current), movable, np.arange(problem.bins), goal, budget)
+    else:
+        path = _search_large(problem, goal, budget, begin, begin + seconds * 0.8, clock)
+    moves, after = carry_out(problem, path)
+    limit = bound(problem).shared
+    left = begin + seconds - clock()
+    solved = solve(problem, left) if goal.kind == "save" and left > 0 else None
+    if solved is not None:
+        limit = min(limit, max(solved[1], 0.0))
+    return Outcome(moves, State(problem, problem.current), after, limit, clock() - begin)
+
+
+def _may_leave(problem: Problem) -> npt.NDArray[np.bool_]:
+    """Says for each item whether it may go to another bin than its own."""
+    if problem.allowed is None:
+        return np.ones(problem.items, dtype=bool)
+    others = problem.allowed.copy()
+    others[np.arange(problem.items), problem.current] = False
+    may: npt.NDArray[np.bool_] = np.any(others, axis=1)
+    return may
+
+
+def _search_large(problem: Problem, goal: Goal, budget: Budget, begin: float, end: float, clock: Clock) -> Path:
+    path = repair(problem, goal, budget, end, clock)
+    if goal.kind == "empty":
+        path += empty_bins(_after(problem, path), goal, budget.after(problem, path), end, clock)
+    is_better = True
+    while is_better and clock() < end:
+        now, left = _after(problem, path), budget.after(problem, path)
+        ways = [best_moves(now, goal, left, end, clock), *_ways_to_targets(now, goal, end, clock)]
+        parts = [best_part(now, way, goal, left) for way in ways]
+        best = parts[0]
+        for part in parts[1:]:
+            if part[1].is_above(best[1]):
+                best = part
+        is_better = bool(best[0])
+        path += best[0]
+    now, left = _after(problem, path), budget.after(problem, path)
+    path += search_neighbourhoods(now, goal, left, end - clock(), clock=clock)
+    return shorten(problem, path, goal, budget, end + (end - begin) / 4, clock)
+
+
+def _ways_to_targets(problem: Problem, goal: Goal, end: float, clock: Clock) -> list[Path]:
+    """Gives the ways to what local search finds, from the placement now and from an empty fleet, as far as they are known by `end`."""
+    seconds = (end - clock()) / 4
     wanted = State(problem, problem.current)
-    search(wanted, seconds, clock=clock)
-    ordered, _ = order_moves(problem, wanted.bin_of)
-    cut = within(ordered, problem, most_moves, most_pages)
-    other = _reached(problem, cut)
-    # Swaps pay only as a whole, so the moves of this way are held to the limit together.
-    moved = sum(float(problem.arrival[move.item]) for move in cut)
-    pays = bool(cut) and sum(move.gain for move in cut) >= least_gain * moved
-    moves = single
-    if pays and other.shared() > after.shared() + 1e-6:
-        moves, after = cut, other
-    return Outcome(moves, before, after, [], bound(problem).shared, clock() - begin)
+    search(wanted, seconds, clock=clock, goal=goal)
+    ways = [order_moves(problem, wanted.bin_of, end, clock)[0]]
+    del wanted
+    if goal.kind == "save" and clock() < end:
+        anew, refused = place_all(problem, end=end, clock=clock)
+        search(anew, seconds, clock=clock)
+        if not refused:
+            ways.append(order_moves(problem, relabel(problem, anew.bin_of), end, clock)[0])
+    return ways
 
 
-def _reached(problem: Problem, moves: list[Move]) -> State:
-    state = State(problem, problem.current)
-    for move in moves:
-        state.take(move.item)
-        state.put(move.item, move.target)
-    return state
+def _after(problem: Problem, path: Path) -> Problem:
+    """Gives the problem as it is after some moves."""
+    current: Ints = problem.current.copy()
+    for item, where in path:
+        current[item] = where
+    return replace(problem, current=current)
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,5 @@ def plan_admit(built: Built, like: int) -> list[Place]:
     state = State(problem, problem.current)
     gains = state.gains(like)
     room = problem.capacity - state.need
-    ok = state.fits(like, gains) & (room >= problem.arrival[like])
-    order = ranked(state, like, gains, ok)
+    order = ranked(state, like, gains, state.receives(like, gains))
     return [Place(int(b), float(gains[b]), float(room[b] - problem.own[like] + gains[b])) for b in order]

@@ -16,6 +16,10 @@ class ApplyError(Exception):
     """A move cannot be carried out; the text says why."""
 
 
+class StaysError(ApplyError):
+    """A guest cannot be moved and is still where it was."""
+
+
 @dataclass(frozen=True)
 class Action:
     """One command of a move."""
@@ -44,6 +48,9 @@ class Backend(Protocol):
 
     def where(self, step: Step, run: Run) -> str | None:
         """Gives the host on which the guest is: `step.source`, `step.target` or `None` for neither."""
+
+    def obstacle(self, step: Step, run: Run) -> str | None:
+        """Asks the platform, before anything is begun, why the guest cannot be moved. `None`: it can, or the platform says so only when it tries."""
 
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Gives the memory that a host has free, or `None` where the platform does not say."""

@@ -45,6 +45,11 @@ class Libvirt:
             raise ApplyError(f"{step.guest} runs on {step.source} and on {step.target}: stop one of them by hand")
         return found[0] if found else None
 
+    def obstacle(self, step: Step, run: Run) -> str | None:
+        """libvirt checks a guest when its migration begins, and then leaves it where it is."""
+        del step, run
+        return None
+
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks libvirt for the memory of the host: free, buffers and the cache that can be dropped."""
         said = run(["virsh", "-c", self.uri(host), "nodememstats"], None)

@@ -35,10 +35,19 @@ class OpenStack:
         host = run(["openstack", "server", "show", step.guest_id, "-f", "value", "-c", HOST], None).strip()
         return host if host in (step.source, step.target) else None
 
+    def obstacle(self, step: Step, run: Run) -> str | None:
+        """Nova checks CPU, disks and devices before a live migration, and then leaves the server where it is."""
+        del step, run
+        return None
+
     def free_bytes(self, host: str, run: Run) -> int | None:
-        """Asks for the memory of the hypervisor."""
+        """Asks for the memory of the hypervisor.
+
+        Nova subtracts the flavors of all servers from the memory. Where memory is overcommitted that may be below nothing, and says
+        nothing of what is free. The scheduler then has its own limit, `ram_allocation_ratio`, and refuses a target beyond it.
+        """
         words = ["openstack", "--os-compute-api-version", API, "hypervisor", "show", host, "-f", "value", "-c", "free_ram_mb"]
         said = run(words, None).strip()
         if not said.removeprefix("-").isdecimal():
             raise ApplyError(f"OpenStack does not say how much memory {host} has free: {said[:80]!r}")
-        return int(said) * 2**20
+        return None if int(said) < 0 else int(said) * 2**20

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Backend, Run, reverse
+from ksmith_fleet.apply.backend import Action, ApplyError, Backend, Run, StaysError, reverse
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.plan_file import Plan, Step
 
@@ -81,13 +81,64 @@ def to_undo(plan: Plan, journal: Journal) -> list[Step]:
     return [reverse(step) for step in reversed(plan.steps) if journal.state(step.number) not in ("new", "undone")]
 
 
-def script(steps: Sequence[Step], backend: Backend) -> list[str]:
+@dataclass(frozen=True)
+class ScriptedMove:
+    """A move of a dry run: its commands, or why the guest stays."""
+
+    number: int
+    guest: str
+    source: str
+    target: str
+    commands: list[str]
+    stays: str | None
+
+    def lines(self) -> list[str]:
+        """Gives the move as a piece of a shell script."""
+        stays = [] if self.stays is None else [f"# it stays: {self.stays}"]
+        return [f"# {self.number}. {self.guest}: {self.source} to {self.target}", *self.commands, *stays]
+
+
+def script(steps: Sequence[Step], backend: Backend) -> list[ScriptedMove]:
     """Gives the commands of moves, for a dry run."""
-    lines = []
+    moves = []
     for step in steps:
-        lines.append(f"# {step.number}. {step.guest}: {step.source} to {step.target}")
-        lines += [action.shell() for action in backend.actions(step)]
-    return lines
+        commands, stays = [], None
+        try:
+            commands = [action.shell() for action in backend.actions(step)]
+        except ApplyError as error:
+            stays = str(error)
+        moves.append(ScriptedMove(step.number, step.guest, step.source, step.target, commands, stays))
+    return moves
+
+
+class _NoRoomError(StaysError):
+    """A target has had no room for as long as is waited."""
+
+
+@dataclass
+class _Skipped:
+    """Moves that are left out because a guest stays where it is."""
+
+    guests: set[str] = field(default_factory=set)
+    keeping: dict[str, str] = field(default_factory=dict)
+    """Hosts with a guest that was to leave, by its name. What was to come reckons with its room, and may have to be apart from it."""
+    full: dict[str, str] = field(default_factory=dict)
+    """Hosts that never had room, with what they said."""
+    reasons: list[str] = field(default_factory=list)
+
+    def why(self, step: Step) -> str | None:
+        """Says why a move cannot be made after those that were left out."""
+        if step.guest_id in self.guests:
+            return "it did not make its last move"
+        if step.target in self.keeping:
+            return f"{step.target} still has {self.keeping[step.target]}"
+        return self.full.get(step.target)
+
+    def add(self, step: Step, why: str) -> None:
+        """Leaves a move out."""
+        self.guests.add(step.guest_id)
+        self.keeping.setdefault(step.source, step.guest)
+        self.reasons.append(f"{step.number}. {step.guest}: {why}")
 
 
 @dataclass(frozen=True)
@@ -111,9 +162,10 @@ class Runner:
     def apply(self, settle_s: float = 0.0) -> int:
         """Carries out all moves that the journal does not have as done, and waits after each. Gives the number of moves made.
 
-        Each guest must be where the plan has it, and its target must have its memory free. Otherwise no further move is made.
+        Each guest must be where the plan has it, or no further move is made. A guest that cannot be moved stays, the moves that reckon with
+        its leaving are left out, and the others are made. Raises `ApplyError` at the end if any was left out.
         """
-        made = 0
+        made, skipped = 0, _Skipped()
         if not self.journal.states:
             self._check_age()
         for step in self.plan.steps:
@@ -122,12 +174,30 @@ class Runner:
                 continue
             if state in ("undoing", "undone"):
                 raise ApplyError(f"move {step.number} was undone: make a new plan")
-            if self._move(step, "begun"):
-                made += 1
-                if settle_s:
-                    self.sleep(settle_s)
+            try:
+                is_made = self._move_unless(step, skipped)
+            except StaysError as error:
+                skipped.add(step, str(error))
+                self.say(f"{step.number}. {step.guest} stays on {step.source}: {error}")
+                continue
             self.journal.note(step.number, "done")
+            skipped.full.pop(step.source, None)
+            made += is_made
+            if is_made and settle_s:
+                self.sleep(settle_s)
+        if skipped.reasons:
+            raise ApplyError(f"{made} moves were made, and {len(skipped.reasons)} not:\n" + "\n".join(skipped.reasons))
         return made
+
+    def _move_unless(self, step: Step, skipped: _Skipped) -> bool:
+        why = skipped.why(step)
+        if why is not None:
+            raise StaysError(why)
+        try:
+            return self._move(step, "begun")
+        except _NoRoomError as error:
+            skipped.full[step.target] = str(error)
+            raise
 
     def _check_age(self) -> None:
         """Refuses to begin an old plan: guests have come and gone since its sketches, and their contents have changed."""
@@ -154,15 +224,31 @@ class Runner:
             return False
         if where is None:
             raise ApplyError(f"{step.guest} runs neither on {step.source} nor on {step.target}: take new sketches and make a new plan")
-        self._await_room(step)
+        try:
+            actions = self.backend.actions(step)
+        except ApplyError as error:
+            raise StaysError(str(error)) from error
+        if obstacle := self.backend.obstacle(step, self._ask):
+            raise StaysError(obstacle)
+        # Moves back make the host what it was before, which may have been fuller than any plan makes it.
+        self._await_room(step, 0 if note is None else self._reserved.get(step.target, 0))
         if note is not None:
             self.journal.note(step.number, note)
         self.say(f"{step.number}. {step.guest}: {step.source} to {step.target}")
-        for action in self.backend.actions(step):
-            self._carry_out(action)
+        try:
+            for action in actions:
+                self._carry_out(action)
+        except ApplyError as error:
+            if self.backend.where(step, self._ask) == step.source:
+                raise StaysError(str(error)) from error
+            raise
         if self.backend.where(step, self._ask) != step.target:
             raise ApplyError(f"{step.guest} is not on {step.target} after its move")
         return True
+
+    @property
+    def _reserved(self) -> dict[str, int]:
+        return {host.host: host.reserved_bytes for host in self.plan.hosts}
 
     @property
     def _ask(self) -> Run:
@@ -180,18 +266,17 @@ class Runner:
             self.sleep(ASK_ENDED_S)
             waited += ASK_ENDED_S
 
-    def _await_room(self, step: Step) -> None:
-        """Waits until KSM on the target has made room for the guest's whole memory."""
+    def _await_room(self, step: Step, reserved: int) -> None:
+        """Waits until KSM on the target has made room for the guest's whole memory, beside what stays free there."""
         waited = 0.0
+        needed = step.bytes + reserved
+        said = f"{step.bytes >> 20} MiB" + (f" beside {reserved >> 20} MiB that stay free" if reserved else "")
         while True:
             free = self.backend.free_bytes(step.target, self._ask)
-            if free is None or free >= step.bytes:
+            if free is None or free >= needed:
                 return
             if waited >= self.wait_s:
-                raise ApplyError(
-                    f"{step.target} has {free >> 20} MiB free and {step.guest} needs {step.bytes >> 20} MiB: "
-                    "wait for KSM there, then run apply again, or undo it with --undo"
-                )
-            self.say(f"{step.target} has {free >> 20} MiB free of {step.bytes >> 20} MiB: waiting for KSM there")
+                raise _NoRoomError(f"{step.target} has {free >> 20} MiB free and {step.guest} needs {said}")
+            self.say(f"{step.target} has {free >> 20} MiB free, and {step.guest} needs {said}: waiting for KSM there")
             self.sleep(ASK_AGAIN_S)
             waited += ASK_AGAIN_S

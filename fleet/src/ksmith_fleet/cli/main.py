@@ -1,17 +1,21 @@
 """The entry point of `ksmith-fleet`."""
 
 import argparse
+import logging
 import os
 import sys
+import time
+from importlib.metadata import version
 from typing import Protocol, cast
 
 import duckdb
 
 from ksmith_fleet.cli import apply, check, overlap, plan, report, simulate
+from ksmith_fleet.cli.limits import process_age
+from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError, add_messages, set_up_messages
 from ksmith_fleet.faults import BadSketchError
 from ksmith_fleet.plan_file import BadPlanError
 from ksmith_fleet.rules import BadRulesError
-from ksmith_fleet.text import shown
 
 
 class Command(Protocol):
@@ -39,15 +43,20 @@ COMMANDS: dict[str, Command] = {
 def parser() -> argparse.ArgumentParser:
     """Makes the parser with all commands."""
     top = argparse.ArgumentParser(prog="ksmith-fleet", description="Puts guests where their pages are equal, over any number of hosts.")
+    top.add_argument("--version", action="version", version=f"ksmith-fleet {version('ksmith-fleet')}")
     commands = top.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
-        command.add(commands.add_parser(name, help=command.HELP, description=command.HELP))
+        one = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add(one)
+        add_messages(one)
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command. Exit codes: 0, 1 for a fault in the input or a refusal, 2 for wrong options."""
+    """Runs a command, and gives its `ExitCode`. Without arguments they are the program's, and its time began with the process."""
     options = parser().parse_args(arguments)
+    options.begun = time.monotonic() - (process_age() if arguments is None else 0.0)
+    set_up_messages(options)
     try:
         code = COMMANDS[options.command].run(options)
         sys.stdout.flush()
@@ -55,13 +64,16 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of the output has gone. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return ExitCode.FAULT
     except KeyboardInterrupt:
-        print("ksmith-fleet: interrupted", file=sys.stderr)
-        return 130
+        LOG.error("interrupted")
+        return ExitCode.INTERRUPTED
+    except StrictError as error:
+        LOG.error("%s", error)
+        return ExitCode.WARNED
     except (BadSketchError, BadPlanError, BadRulesError, OSError, RuntimeError, ValueError, duckdb.Error) as error:
-        print(f"ksmith-fleet: {shown(str(error))}", file=sys.stderr)
-        return 1
+        LOG.error("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
+        return ExitCode.FAULT
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 
 
 def amount(text: str) -> float:
@@ -20,6 +21,15 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
+
+
+def memory_bytes(text: str) -> int:
+    """Takes a size of memory, such as 4GB or 512MiB."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT])(i?)B?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{text[:40]!r} is no size of memory, such as 4GB or 512MiB")
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1))
 
 
 def some(text: str) -> int:

@@ -16,6 +16,7 @@ HELP = "write an HTML report with plots, and metrics for Prometheus"
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     common.add_source(parser)
+    common.add_json(parser)
     parser.add_argument("--plan", help="plan to show too")
     parser.add_argument("--html", type=Path, help="write the report to this file")
     parser.add_argument("--metrics", type=Path, help="write metrics to this file, such as one of the text file collector")
@@ -29,8 +30,11 @@ def run(options: argparse.Namespace) -> int:
     with common.opened(options) as (fleet, _, engine):
         if plan is not None and plan.key_id != fleet.hosts[0].key_id:
             raise ValueError("the sketches have another key than the plan")
-        found = overlap(fleet, engine, common.settings(options, fleet))
+        found = overlap(fleet, engine, engine.settings)
     for path, text in ((options.html, report), (options.metrics, metrics)):
         if path:
             replace_file(path, text(fleet, found, plan))
+    if options.json:
+        written = [str(path) for path in (options.html, options.metrics) if path]
+        common.print_json({"written": written, "left_out": [str(left) for left in fleet.left_out]})
     return 0

@@ -6,23 +6,33 @@ from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
+
+from ksmith_fleet.cli.messages import name_left_out
 from ksmith_fleet.cli.numbers import amount, count, part, some
 from ksmith_fleet.consistency import Rules
-from ksmith_fleet.dataset import EngineChoice, engine_over, read_fleet
-from ksmith_fleet.engines import Settings
+from ksmith_fleet.dataset import engine_over, read_fleet
+from ksmith_fleet.engine import Settings
 from ksmith_fleet.estimate import alone
+from ksmith_fleet.incidence import from_answer
 from ksmith_fleet.simulate.churn import churn
 from ksmith_fleet.simulate.fill import fill, fill_planned, limit
 from ksmith_fleet.simulate.fit import Model, fit, load, save
 from ksmith_fleet.simulate.generator import Diversity, make, problem_of
+from ksmith_fleet.simulate.known import draw_counts, make_known, sketch_hosts
 from ksmith_fleet.simulate.policies import POLICIES
+from ksmith_fleet.simulate.write import write_sketch
 
+RATE_BITS = 6
+"""The rate of sketches that are written, 2 to the minus this."""
 HELP = "compare policies on fleets from a generator that is fitted to real guests"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.add_argument("what", choices=("fill", "churn", "fit"), help="fill hosts, play arrivals and departures, or fit a model")
+    parser.add_argument(
+        "what", choices=("fill", "churn", "sketches", "fit"), help="fill hosts, play arrivals and departures, write sketches, or fit a model"
+    )
     parser.add_argument("--hosts", type=some, default=100, help="number of hosts (100)")
     parser.add_argument("--guests-per-host", type=amount, default=10.0, help="memory of a host, in guests of mean size (10)")
     parser.add_argument("--policies", nargs="+", choices=[*POLICIES, "ksmith"], default=[*POLICIES, "ksmith"])
@@ -37,13 +47,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--moves", type=count, default=1, help="churn: guests that ksmith may move after each event (1)")
     parser.add_argument("--model", type=Path, help="model that `fit` wrote (default: the one of 30 Debian guests)")
     parser.add_argument("--sketches", help="fit: sketches of guests named RELEASE-ROLE")
-    parser.add_argument("--out", type=Path, help="fit: write the model to this file")
+    parser.add_argument("--out", type=Path, help="fit: write the model to this file; sketches: write them to this directory")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the simulation. Each line is JSON."""
+    """Runs the simulation. Each line on standard output is JSON."""
     if options.what == "fit":
         return _fit(options)
+    if options.what == "sketches":
+        return _write(options)
     model = _model(options.model)
     diversity = Diversity(options.releases, options.roles, options.private)
     guests = int(options.hosts * options.guests_per_host * 4)
@@ -77,13 +89,29 @@ def _model(path: Path | None) -> Model:
         return load(kept)
 
 
+def _write(options: argparse.Namespace) -> int:
+    """Writes the sketches of a made-up fleet, at the rate 1/64."""
+    if not options.out:
+        raise ValueError("sketches needs --out")
+    random = np.random.default_rng(options.seed)
+    fleet = make_known(options.hosts, random, most_guests=max(2, int(options.guests_per_host)))
+    hosts = sketch_hosts(fleet, draw_counts(fleet, RATE_BITS, random), RATE_BITS, random)
+    for host in hosts:
+        write_sketch(host, options.out / f"{host.name}.parquet")
+    print(json.dumps({"hosts": len(hosts), "guests": len(fleet.host), "try": f"ksmith-fleet overlap {options.out}"}))
+    return 0
+
+
 def _fit(options: argparse.Namespace) -> int:
     if not options.sketches or not options.out:
         raise ValueError("fit needs --sketches and --out")
     fleet, sketches = read_fleet(options.sketches, Rules(max_apart_s=1e9))
-    with engine_over(sketches, EngineChoice(), Settings()) as engine:
-        inside = alone(fleet.guests, engine.ask("alone"), fleet.rate).saved
+    name_left_out(fleet, options.strict)
+    with engine_over(sketches, Settings()) as engine:
+        incidence = from_answer(engine.ask("incidence"), len(fleet.guests), fleet.rate)
+        inside = alone(fleet.guests, engine.ask("alone"), fleet.rate, incidence).saved
     model = fit(fleet.guests, sketches, inside)
     save(model, options.out)
-    print(f"{len(model.seen)} guests, {sum(count for _, count in model.atoms)} contents in {len(model.atoms)} sets")
+    contents = sum(count for _, count in model.atoms)
+    print(json.dumps({"guests": len(model.seen), "contents": contents, "sets": len(model.atoms), "out": str(options.out)}))
     return 0

@@ -10,7 +10,7 @@ OPEN_BELOW = 0.5
 """An empty bin is opened for an item that shares less than this part of its contents with any bin in use.
 
 Items of different images have the base system in common, and a bin that takes them for that has no room left for their own kind. Parts
-from 0.3 to 0.6 fill a fleet equally well (docs/measurements/2026-11-fleet.md).
+from 0.3 to 0.55 fill a fleet equally well (docs/measurements/2026-11-fleet.md).
 """
 
 

@@ -1,6 +1,7 @@
 """Makes the placement problem of a fleet from its sketches and the operator's rules."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +9,10 @@ import numpy.typing as npt
 from ksmith_fleet.estimate import Alone, zero_saved
 from ksmith_fleet.incidence import Incidence
 from ksmith_fleet.model import Fleet, Guest, Host, LeftOut
+from ksmith_fleet.placement.goal import without
 from ksmith_fleet.placement.groups import Now, join_groups
 from ksmith_fleet.placement.named import Names, guest_rules
-from ksmith_fleet.placement.problem import Problem
+from ksmith_fleet.placement.problem import CONFIGURED, CPU, Floats, Ints, Problem
 from ksmith_fleet.placement.state import ALONE, ANY
 from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules
 
@@ -34,6 +36,21 @@ class Built:
     items: list[list[int]]
     bins: list[Bin]
     left_out: list[LeftOut]
+    reserved_bytes: list[int]
+    """For each host the memory that stays free."""
+    is_closed: tuple[bool, ...]
+    """For each bin True if the plan is to empty it."""
+
+    def may_be_emptied(self, fleet: Fleet) -> tuple[bool, ...]:
+        """Says for each bin whether nothing but its known guests runs on its host."""
+        return tuple(not fleet.hosts[where.host].skipped for where in self.bins)
+
+    def drained(self, fleet: Fleet, hosts: Sequence[str]) -> "Built":
+        """Closes hosts: their guests have to go, and no other may come."""
+        if strange := set(hosts) - {host.name for host in fleet.hosts}:
+            raise BadRulesError(f"no sketch is of the host {', '.join(sorted(strange))}")
+        is_closed = tuple(fleet.hosts[where.host].name in hosts for where in self.bins)
+        return replace(self, problem=without(self.problem, [at for at, one in enumerate(is_closed) if one]), is_closed=is_closed)
 
 
 def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_admission: bool = False) -> Built:
@@ -44,7 +61,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_adm
     left_out: list[LeftOut] = []
     names = Names(fleet)
     said = guest_rules(names, rules)
-    bins, capacity, cpu_capacity = _bins(fleet, rules)
+    bins, capacity = _bins(fleet, rules)
     kept = 1.0 - rules.divergence
     hosts = {host.name: host for host in fleet.hosts}
     own = np.array([_own(guest, fleet, alone.saved[at], kept, hosts[guest.host]) for at, guest in enumerate(fleet.guests)])
@@ -65,21 +82,23 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_adm
         for number, where in enumerate(bins):
             if fleet.hosts[where.host].skipped:
                 allowed[(current != number) | is_admission, number] = False
+    demand = np.array([_demand(fleet, hosts, said, item) for item in items], dtype=np.float64).reshape(len(items), 2)
     problem = Problem(
         own=single - kept * incidence.weight * inner,
         arrival=np.array([now.arrival[item].sum() for item in items]),
         incidence=joined,
         kept=kept,
         capacity=capacity,
-        cpu=np.array([sum(said[g].cpus for g in item) for item in items], dtype=np.float64),
-        cpu_capacity=cpu_capacity,
+        demand=demand,
+        limit=_limits(fleet, rules, bins, demand, current),
         domain=domain,
         apart=_apart(names, rules, items),
         allowed=None if allowed.all() else allowed,
         movable=movable,
         current=current,
     )
-    return Built(problem, items, bins, left_out)
+    reserved = [int(_reserved_bytes(host, rules)) for host in fleet.hosts]
+    return Built(problem, items, bins, left_out, reserved, (False,) * len(bins))
 
 
 def _now(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], left_out: list[LeftOut], is_admission: bool) -> Now:
@@ -136,34 +155,68 @@ def _used_now(guest: Guest, fleet: Fleet) -> float:
     return max(0.0, max(guest.pages, (guest.rss_bytes or 0) / fleet.page_size) - (guest.saved_bytes or 0) / fleet.page_size)
 
 
-def _bins(fleet: Fleet, rules: Rules) -> tuple[list[Bin], np.ndarray, np.ndarray]:
+def _demand(fleet: Fleet, hosts: dict[str, Host], said: list[GuestRule], item: list[int]) -> tuple[float, float]:
+    """Gives virtual CPUs and configured pages. A guest of which nothing says its virtual CPUs has one."""
+    cpus, memory = 0.0, 0
+    for g in item:
+        guest, rule = fleet.guests[g], said[g]
+        vcpus, most = guest.vcpus or 1, guest.most_bytes()
+        if not guest.verified:
+            # Its user wrote the command line, and could keep all other guests from its host by it.
+            host = hosts[guest.host]
+            vcpus, most = min(vcpus, host.cpus or vcpus), min(most, host.memory_bytes)
+        cpus += rule.cpus if rule.cpus is not None else vcpus
+        memory += most
+    return cpus, memory / fleet.page_size
+
+
+def _limits(fleet: Fleet, rules: Rules, bins: list[Bin], demand: Floats, current: Ints) -> Floats:
+    """Gives the most virtual CPUs and configured pages of each bin. Without a rule for the host a bin that has more now may keep them."""
+    limit = np.full((len(bins), 2), np.inf)
+    used = np.zeros((len(bins), 2))
+    np.add.at(used, current, demand)
+    for number, where in enumerate(bins):
+        host = fleet.hosts[where.host]
+        rule = rules.hosts.get(host.name, HostRule())
+        part = 1.0 if where.node is None else host.numa_bytes[where.node] / sum(host.numa_bytes)
+        memory = (rule.memory_bytes or host.memory_bytes) * rules.memory_overcommit / fleet.page_size
+        limit[number, CONFIGURED] = max(used[number, CONFIGURED], part * memory)
+        if rule.cpus is not None:
+            limit[number, CPU] = part * rule.cpus
+        elif host.cpus is not None:
+            limit[number, CPU] = max(used[number, CPU], part * host.cpus * rules.cpu_overcommit)
+    return limit
+
+
+def _reserved_bytes(host: Host, rules: Rules) -> float:
+    """Gives the memory that stays free on a host."""
+    memory = rules.hosts.get(host.name, HostRule()).memory_bytes or host.memory_bytes
+    return host.reserved_bytes or rules.headroom * memory
+
+
+def _bins(fleet: Fleet, rules: Rules) -> tuple[list[Bin], np.ndarray]:
     bins: list[Bin] = []
     capacity: list[float] = []
-    cpus: list[float] = []
     used: dict[str, float] = {}
     for guest in fleet.guests:
         used[guest.host] = used.get(guest.host, 0.0) + _used_now(guest, fleet)
     for at, host in enumerate(fleet.hosts):
         rule = rules.hosts.get(host.name, HostRule())
-        memory = rule.memory_bytes or host.memory_bytes
-        reserved = host.reserved_bytes or rules.headroom * memory
-        room = float(memory)
+        reserved = _reserved_bytes(host, rules)
+        room = float(rule.memory_bytes or host.memory_bytes)
         if host.available_bytes is not None and rule.memory_bytes is None:
             room = min(room, host.available_bytes + used.get(host.name, 0.0) * fleet.page_size)
         room = max(0.0, room - reserved) / fleet.page_size
-        cpu = rule.cpus if rule.cpus is not None else np.inf
         nodes = len(host.numa_bytes)
         if host.merge_across_nodes or nodes < 2:
             bins.append(Bin(at, None))
             capacity.append(room)
-            cpus.append(cpu)
         else:
             for node, size in enumerate(host.numa_bytes):
                 part = size / sum(host.numa_bytes)
                 bins.append(Bin(at, node))
                 capacity.append(room * part)
-                cpus.append(cpu * part)
-    return bins, np.array(capacity), np.array(cpus)
+    return bins, np.array(capacity)
 
 
 def _join(incidence: Incidence, items: list[list[int]]) -> Incidence:

@@ -5,7 +5,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from ksmith_fleet.placement.problem import Ints, Problem
-from ksmith_fleet.placement.state import ALONE, ANY
+from ksmith_fleet.placement.state import are_strangers
 
 LARGEST = 40_000
 """The largest number of variables that is tried."""
@@ -32,6 +32,8 @@ def solve(problem: Problem, seconds: float) -> tuple[Ints, float] | None:
     once a bin. The frames are minimised. Gives nothing if the program is too large or no placement was found in time.
     """
     bins, items = problem.bins, problem.items
+    if items * bins > LARGEST:
+        return None
     parts = [(held, count) for held, count in atoms(problem) if len(held) > 1]
     size = items * bins + len(parts) * bins
     if size > LARGEST or not items or not bins:
@@ -50,14 +52,13 @@ def solve(problem: Problem, seconds: float) -> tuple[Ints, float] | None:
         need = {item * bins + b: problem.own[item] - paid[item] for item in range(items)}
         need |= {first + number * bins + b: value * count for number, (_, count) in enumerate(parts)}
         rows.append((need, -np.inf, float(problem.capacity[b])))
-        if np.isfinite(problem.cpu_capacity[b]):
-            rows.append(({i * bins + b: problem.cpu[i] for i in range(items)}, -np.inf, float(problem.cpu_capacity[b])))
+        for kind in np.flatnonzero(np.isfinite(problem.limit[b])).tolist():
+            rows.append(({i * bins + b: problem.demand[i, kind] for i in range(items)}, -np.inf, float(problem.limit[b, kind])))
         for group in problem.apart:
             rows.append(({int(i) * bins + b: 1.0 for i in group}, -np.inf, 1.0))
         for one in range(items):
-            for two in range(one):
-                if _strangers(int(problem.domain[one]), int(problem.domain[two])):
-                    rows.append(({one * bins + b: 1.0, two * bins + b: 1.0}, -np.inf, 1.0))
+            for two in np.flatnonzero(are_strangers(int(problem.domain[one]), problem.domain[:one])).tolist():
+                rows.append(({one * bins + b: 1.0, two * bins + b: 1.0}, -np.inf, 1.0))
         for number, (held, _) in enumerate(parts):
             for item in held:
                 rows.append(({first + number * bins + b: 1.0, int(item) * bins + b: -1.0}, 0.0, np.inf))
@@ -82,7 +83,3 @@ def solve(problem: Problem, seconds: float) -> tuple[Ints, float] | None:
     where = np.argmax(answer.x[:first].reshape(items, bins), axis=1).astype(np.int64)
     least = answer.mip_dual_bound if answer.mip_dual_bound is not None else 0.0
     return where, float(paid.sum() - least)
-
-
-def _strangers(one: int, two: int) -> bool:
-    return (one != two and ANY not in (one, two)) or (one == ALONE and two == ALONE)

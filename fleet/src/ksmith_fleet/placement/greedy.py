@@ -1,8 +1,11 @@
 """The greedy start: like guests one after the other, each where it shares most among the bins in use."""
 
+import time
+
 import numpy as np
 
 from ksmith_fleet.images import find_images, similarity_order
+from ksmith_fleet.placement.goal import Clock
 from ksmith_fleet.placement.problem import Floats, Ints, Problem
 from ksmith_fleet.placement.state import State
 
@@ -32,8 +35,10 @@ def order_of(problem: Problem) -> Ints:
     return np.concatenate([order[narrow][np.argsort(choices[order[narrow]], kind="stable")], order[~narrow]])
 
 
-def place_all(problem: Problem, order: Ints | None = None, fixed: Ints | None = None) -> tuple[State, list[int]]:
-    """Places all items, and gives those that fit nowhere. Items that must not move stay where they are."""
+def place_all(
+    problem: Problem, order: Ints | None = None, fixed: Ints | None = None, end: float = np.inf, clock: Clock = time.monotonic
+) -> tuple[State, list[int]]:
+    """Places all items, and gives those that fit nowhere or come after `end`. Items that must not move stay where they are."""
     state = State(problem)
     start = problem.current if fixed is None else fixed
     for item in np.flatnonzero(~problem.movable & (start >= 0)):
@@ -42,7 +47,7 @@ def place_all(problem: Problem, order: Ints | None = None, fixed: Ints | None = 
     for item in order_of(problem) if order is None else order:
         if state.bin_of[item] >= 0:
             continue
-        where = best_bin(state, int(item))
+        where = best_bin(state, int(item)) if clock() < end else -1
         if where < 0:
             refused.append(int(item))
         else:

@@ -1,12 +1,16 @@
 """Moves: from one placement to another without a host that overflows on the way."""
 
 import heapq
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ksmith_fleet.placement.problem import Ints, Problem
+from ksmith_fleet.placement.faults import LEAST_FAULT, faults_of_bins
+from ksmith_fleet.placement.goal import Budget, Clock, Goal, Path
+from ksmith_fleet.placement.problem import Floats, Ints, Problem
 from ksmith_fleet.placement.state import LEAST_GAIN, SLACK, State
 
 
@@ -23,50 +27,61 @@ class Move:
 
 
 def may_arrive(state: State, item: int) -> npt.NDArray[np.bool_]:
-    """Says where the item may arrive now. It arrives unmerged, so that its whole memory must be free."""
-    problem = state.problem
+    """Says to which other bins the item may move now."""
     where = int(state.bin_of[item])
     state.take(item)
-    ok: npt.NDArray[np.bool_] = state.fits(item, state.gains(item)) & (state.need + problem.arrival[item] <= problem.capacity + SLACK)
+    ok = state.receives(item, state.gains(item))
     if where >= 0:
         state.put(item, where)
         ok[where] = False
     return ok
 
 
-def order_moves(problem: Problem, target: Ints) -> tuple[list[Move], State]:
+def worth_of_moves(state: State, item: int, goal: Goal) -> Floats:
+    """Gives for each bin what a move of the item there is worth, less its price: endlessly little where it may not arrive."""
+    problem = state.problem
+    here = state.take(item)
+    gains = state.gains(item)
+    ok = state.receives(item, gains)
+    added = goal.added(state, item, gains)
+    state.put(item, here)
+    ok[here] = False
+    return np.where(ok, added - added[here] - goal.price * problem.arrival[item], -np.inf)
+
+
+def order_moves(problem: Problem, target: Ints, end: float = np.inf, clock: Clock = time.monotonic) -> tuple[Path, State]:
     """Orders the moves to a placement, and gives the placement that they reach.
 
     The move that fits now and gains most for its size comes first. Where none fits, an item of the cycle goes to a third bin
-    for a while. A move that never fits is left out, so the result may fall short of the target.
+    for a while. A move that never fits is left out, so the result may fall short of the target. No move is added after `end`.
     """
     state = State(problem, problem.current)
     waiting = {int(item) for item in np.flatnonzero((target != problem.current) & (target >= 0) & (problem.current >= 0))}
-    moves: list[Move] = []
+    path: Path = []
     parked: set[int] = set()
-    worth = {item: _delta(state, item, int(target[item])) / float(problem.arrival[item]) for item in waiting}
+    worth = {item: _gain(state, item, int(target[item])) / float(problem.arrival[item]) for item in waiting}
     queue: dict[int, list[int]] = {}
     for item in sorted(waiting, key=lambda i: (-worth[i], i)):
         queue.setdefault(int(target[item]), []).append(item)
     # Only a bin that an item left can take one that it could not take before.
     changed = sorted(queue, key=lambda b: -worth[queue[b][0]])
-    while waiting:
-        while changed:
+    while waiting and clock() < end:
+        while changed and clock() < end:
             where = changed.pop(0)
             for item in list(queue.get(where, ())):
                 if _arrives_at(state, item, where):
-                    moves.append(_do(state, item, where, False))
+                    path.append((item, where))
                     waiting.discard(item)
                     queue[where].remove(item)
-                    changed.append(moves[-1].source)
-        item = _park(state, waiting - parked, moves)
-        if item < 0:
+                    changed.append(state.move(item, where))
+        left = _park(state, waiting - parked, path)
+        if left < 0:
             break
-        parked.add(item)
-        changed.append(moves[-1].source)
+        parked.add(path[-1][0])
+        changed.append(left)
     if waiting & parked:
-        _bring_back(problem, state, waiting & parked, moves)
-    return moves, state
+        _bring_back(problem, state, waiting & parked, path)
+    return path, state
 
 
 def _arrives_at(state: State, item: int, where: int) -> bool:
@@ -78,7 +93,7 @@ def _arrives_at(state: State, item: int, where: int) -> bool:
     return ok
 
 
-def _delta(state: State, item: int, where: int) -> float:
+def _gain(state: State, item: int, where: int) -> float:
     here = int(state.bin_of[item])
     now = state.gain(item, here)
     state.take(item)
@@ -87,80 +102,134 @@ def _delta(state: State, item: int, where: int) -> float:
     return then - now
 
 
-def _do(state: State, item: int, where: int, temporary: bool) -> Move:
-    delta = _delta(state, item, where)
-    here = state.take(item)
-    state.put(item, where)
-    return Move(item, here, where, delta, temporary)
-
-
-def _park(state: State, candidates: set[int], moves: list[Move]) -> int:
-    """Moves the smallest item that has a third bin to go to."""
+def _park(state: State, candidates: set[int], path: Path) -> int:
+    """Moves the smallest item that has a third bin to go to, and gives the bin that it left."""
     for item in sorted(candidates, key=lambda i: (state.problem.arrival[i], i)):
         ok = may_arrive(state, item)
         if ok.any():
             room = np.where(ok, state.problem.capacity - state.need, -np.inf)
-            moves.append(_do(state, item, int(np.argmax(room)), True))
-            return item
+            path.append((item, int(np.argmax(room))))
+            return state.move(*path[-1])
     return -1
 
 
-def _bring_back(problem: Problem, state: State, parked: set[int], moves: list[Move]) -> None:
+def _bring_back(problem: Problem, state: State, parked: set[int], path: Path) -> None:
     """Brings items home that were parked for nothing, where they fit."""
     for item in sorted(parked):
         home = int(problem.current[item])
         if state.bin_of[item] != home and may_arrive(state, item)[home]:
-            moves.append(_do(state, item, home, False))
+            path.append((item, home))
+            state.move(item, home)
 
 
-def best_moves(problem: Problem, most: int, most_pages: float, least_gain: float) -> tuple[list[Move], State]:
-    """Chooses single moves one after the other, always the one that gains most for its size.
+def best_moves(problem: Problem, goal: Goal, budget: Budget, end: float = np.inf, clock: Clock = time.monotonic) -> Path:
+    """Chooses single moves one after the other, always the one that is worth most for its size.
 
-    Each is possible when its turn comes, so the order is one in which no bin overflows.
+    Each is possible when its turn comes, so the order is one in which no bin overflows. None is chosen after `end`.
     """
     state = State(problem, problem.current)
-    moves: list[Move] = []
+    path: Path = []
     moved = 0.0
     heap = [(-np.inf, int(i)) for i in np.flatnonzero(problem.movable & (problem.current >= 0))]
-    while len(moves) < most and heap:
+    while len(path) < budget.moves and heap and clock() < end:
         # A stale score is mostly an upper bound: take the largest, score it again, and act if it is still the largest.
         _, item = heapq.heappop(heap)
-        if moved + problem.arrival[item] > most_pages:
+        size = float(problem.arrival[item])
+        if moved + size > budget.pages:
             continue
-        score, where = _score(state, item, least_gain)
-        if score <= 0:
+        worth = worth_of_moves(state, item, goal)
+        where = int(np.argmax(worth))
+        score = float(worth[where]) / max(size, 1.0)
+        if score <= LEAST_GAIN:
             continue
         if heap and score < -heap[0][0] - 1e-12:
             heapq.heappush(heap, (-score, item))
             continue
-        moves.append(_do(state, item, where, False))
+        path.append((item, where))
+        state.move(item, where)
+        moved += size
+    return path
+
+
+@dataclass(frozen=True)
+class Score:
+    """The worth of a placement and of the moves to it. Faults count before all else."""
+
+    faults: float
+    value: float
+
+    def is_above(self, other: "Score") -> bool:
+        """Says whether it is better than another by more than rounding."""
+        if abs(self.faults - other.faults) > LEAST_FAULT:
+            return self.faults < other.faults
+        return self.value > other.value + LEAST_GAIN
+
+
+def score_of(state: State, goal: Goal, moved: float = 0.0) -> Score:
+    """Scores a placement that so many moved pages reach."""
+    return Score(float(faults_of_bins(state).sum()), goal.value(state) - goal.price * moved)
+
+
+def best_part(problem: Problem, path: Path, goal: Goal, budget: Budget) -> tuple[Path, Score]:
+    """Cuts moves where the budget ends or where their score is highest, whichever comes first, and gives that score."""
+    state, moved = State(problem, problem.current), 0.0
+    length, best = 0, score_of(state, goal)
+    has_faults = best.faults > 0
+    for number, (item, where) in enumerate(path[: budget.moves], 1):
         moved += float(problem.arrival[item])
-    return moves, state
-
-
-def _score(state: State, item: int, least_gain: float) -> tuple[float, int]:
-    ok = may_arrive(state, item)
-    if not ok.any():
-        return 0.0, -1
-    here = int(state.bin_of[item])
-    now = state.gain(item, here)
-    state.take(item)
-    gains = np.where(ok, state.gains(item), -1.0)
-    state.put(item, here)
-    where = int(np.argmax(gains))
-    won = float(gains[where]) - now
-    size = float(state.problem.arrival[item])
-    return (won / size, where) if won > least_gain * size else (0.0, where)
-
-
-def within(moves: list[Move], problem: Problem, most: int, most_pages: float) -> list[Move]:
-    """Cuts a list of moves where the budget ends or where what is shared is highest, whichever comes first."""
-    best, best_gain, pages, gain = 0, 0.0, 0.0, 0.0
-    for number, move in enumerate(moves[:most], 1):
-        pages += float(problem.arrival[move.item])
-        if pages > most_pages:
+        if moved > budget.pages + SLACK:
             break
-        gain += move.gain
-        if gain > best_gain + LEAST_GAIN and not move.temporary:
-            best, best_gain = number, gain
-    return moves[:best]
+        state.move(item, where)
+        # No move makes a fault, so where none was there is none.
+        score = score_of(state, goal, moved) if has_faults else Score(0.0, goal.value(state) - goal.price * moved)
+        if score.is_above(best):
+            length, best = number, score
+    return path[:length], best
+
+
+def shorten(problem: Problem, path: Path, goal: Goal, budget: Budget, end: float, clock: Clock) -> Path:
+    """Leaves out moves without which the others may still be made and reach as much for less, such as a way by a third bin.
+
+    Each trial makes all other moves. No trial is begun after `end`.
+    """
+    best, score = best_part(problem, path, goal, budget)
+    number = len(best) - 1
+    while number >= 0 and clock() < end:
+        for way in _ways_without(best, number):
+            if _may_be_made(problem, way):
+                found, other = best_part(problem, way, goal, budget)
+                if other.is_above(score):
+                    best, score = found, other
+                    break
+        number = min(number, len(best)) - 1
+    return best
+
+
+def _ways_without(path: Path, number: int) -> list[Path]:
+    """Gives the moves without one, and with its item going to its next bin at once."""
+    item = path[number][0]
+    ways = [path[:number] + path[number + 1 :]]
+    later = next((at for at in range(number + 1, len(path)) if path[at][0] == item), None)
+    if later is not None:
+        ways.append([*path[:number], path[later], *path[number + 1 : later], *path[later + 1 :]])
+    return ways
+
+
+def _may_be_made(problem: Problem, path: Iterable[tuple[int, int]]) -> bool:
+    state = State(problem, problem.current)
+    for item, where in path:
+        if where == state.bin_of[item] or not _arrives_at(state, item, where):
+            return False
+        state.move(item, where)
+    return True
+
+
+def carry_out(problem: Problem, path: Path) -> tuple[list[Move], State]:
+    """Gives what each move gains, and the placement that all reach."""
+    state = State(problem, problem.current)
+    last = {item: number for number, (item, _) in enumerate(path)}
+    moves = []
+    for number, (item, where) in enumerate(path):
+        gain = _gain(state, item, where)
+        moves.append(Move(item, state.move(item, where), where, gain, number < last[item]))
+    return moves, state

@@ -10,6 +10,11 @@ from ksmith_fleet.incidence import Incidence
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+CPU, CONFIGURED = 0, 1
+"""Columns of demands and limits."""
+UNITS = ("vCPUs", "pages of configured memory")
+"""Units of these columns."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -28,8 +33,10 @@ class Problem:
     kept: float
     capacity: Floats
     """The memory of each bin that items may use."""
-    cpu: Floats
-    cpu_capacity: Floats
+    demand: Floats
+    """For each item its virtual CPUs and its configured memory in pages, in the columns `CPU` and `CONFIGURED`."""
+    limit: Floats
+    """For each bin the most of both that its items may have together."""
     domain: Ints
     """Items of different domains never share a bin. -1 shares with none, -2 with all."""
     apart: tuple[Ints, ...]

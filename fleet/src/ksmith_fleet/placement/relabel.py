@@ -4,26 +4,32 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ksmith_fleet.placement.problem import Ints, Problem
+from ksmith_fleet.placement.state import ROUNDED, SLACK, State
 
 
 def relabel(problem: Problem, target: Ints) -> Ints:
-    """Swaps the names of bins that are alike: of one capacity, and allowed to the same items."""
+    """Gives each set of items that shares a bin the bin where most of its pages are, among those that have room for it.
+
+    Bins need not be equal: a set may have any bin whose memory and limits it keeps to and that all its items may go to.
+    """
+    state = State(problem, target)
+    placed = target >= 0
+    # Rows are sets, by the bin that the target has them on. Columns are bins.
+    ok = state.need[:, None] <= problem.capacity[None, :] + ROUNDED
+    ok &= (state.used[:, None, :] <= problem.limit[None, :, :] + SLACK).all(axis=2)
+    if problem.allowed is not None:
+        refusals = np.zeros((problem.bins, problem.bins))
+        np.add.at(refusals, target[placed], ~problem.allowed[placed])
+        ok &= refusals == 0
+    np.fill_diagonal(ok, True)
+    stay = np.zeros((problem.bins, problem.bins))
+    both = placed & (problem.current >= 0)
+    # An item that must not move is worth more than all others together, and a bin that has no room more than that.
+    total = 1.0 + float(problem.arrival.sum())
+    worth = np.where(problem.movable, problem.arrival, total)
+    np.add.at(stay, (target[both], problem.current[both]), worth[both])
+    stay[~ok] -= (1.0 + problem.items) * total
+    _, names = linear_sum_assignment(-stay)
     result = target.copy()
-    groups: dict[tuple[float, float, bytes], list[int]] = {}
-    for b in range(problem.bins):
-        allowed = b"" if problem.allowed is None else problem.allowed[:, b].tobytes()
-        groups.setdefault((float(problem.capacity[b]), float(problem.cpu_capacity[b]), allowed), []).append(b)
-    for alike in groups.values():
-        index = np.full(problem.bins + 1, -1)
-        index[alike] = np.arange(len(alike))
-        stay = np.zeros((len(alike), len(alike)))
-        both = (index[target] >= 0) & (index[problem.current] >= 0) & (target >= 0) & (problem.current >= 0)
-        # An item that must not move is worth more than all others together.
-        worth = np.where(problem.movable, problem.arrival, 1.0 + problem.arrival.sum())
-        np.add.at(stay, (index[target[both]], index[problem.current[both]]), worth[both])
-        old, new = linear_sum_assignment(-stay)
-        names = np.arange(problem.bins)
-        names[np.array(alike)[old]] = np.array(alike)[new]
-        inside = np.isin(target, alike)
-        result[inside] = names[target[inside]]
+    result[placed] = names[target[placed]]
     return result

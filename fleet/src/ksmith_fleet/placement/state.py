@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ksmith_fleet.placement.problem import Floats, Ints, Problem
+from ksmith_fleet.placement.problem import UNITS, Floats, Ints, Problem
 
 ALONE = -1
 """The domain of an item that shares a bin with none."""
@@ -20,8 +20,16 @@ ROUNDED = 1e-3
 LEAST_GAIN = 1e-9
 """Pages that count as more than nothing when two gains are compared."""
 
+BYTES_OF_CELL = 2.125
+"""What a placement keeps of each content and bin: a number and a bit."""
 MOST_IN_BYTE = 255
 """Rows of bits with a sum that fits into one byte."""
+
+
+def are_strangers(domain: int, others: Ints) -> npt.NDArray[np.bool_]:
+    """Says for each domain of other items whether one of this domain must never share a bin with them."""
+    strange: npt.NDArray[np.bool_] = (others != ANY) & ((others != domain) | (domain == ALONE))
+    return strange if domain != ANY else np.zeros_like(strange)
 
 
 class State:
@@ -35,7 +43,7 @@ class State:
         # The bits of a row say which bins have the content. A sum over rows of bits reads a sixteenth of what one over `counts` does.
         self._held = np.zeros((problem.incidence.number, -(-problem.bins // 8)), dtype=np.uint8)
         self.need: Floats = np.zeros(problem.bins)
-        self.cpu: Floats = np.zeros(problem.bins)
+        self.used: Floats = np.zeros(problem.limit.shape)
         self.load = np.zeros(problem.bins, dtype=np.int64)
         self.domains: list[dict[int, int]] = [{} for _ in range(problem.bins)]
         self.domain: Ints = np.full(problem.bins, ANY, dtype=np.int64)
@@ -68,8 +76,20 @@ class State:
         """Says for each bin whether the item may go there."""
         problem = self.problem
         ok: npt.NDArray[np.bool_] = self.need + problem.own[item] - gains <= problem.capacity + SLACK
-        ok &= self.cpu + problem.cpu[item] <= problem.cpu_capacity + SLACK
+        ok &= (self.used + problem.demand[item] <= problem.limit + SLACK).all(axis=1)
+        return ok & self.lawful(item)
+
+    def receives(self, item: int, gains: Floats) -> npt.NDArray[np.bool_]:
+        """Says for each bin whether the item may move there now. It arrives unmerged, so that its whole memory must be free."""
+        problem = self.problem
+        room: npt.NDArray[np.bool_] = self.need + problem.arrival[item] <= problem.capacity + SLACK
+        return room & self.fits(item, gains)
+
+    def lawful(self, item: int) -> npt.NDArray[np.bool_]:
+        """Says for each bin whether the rules let the item go there, if it has room."""
+        problem = self.problem
         domain = problem.domain[item]
+        ok: npt.NDArray[np.bool_] = np.ones(problem.bins, dtype=bool)
         if domain != ANY:
             ok &= (self.load == 0) | ((self.domain == domain) & (domain != ALONE))
         if problem.allowed is not None:
@@ -83,7 +103,7 @@ class State:
         problem = self.problem
         if self.need[where] + problem.own[item] - gain > problem.capacity[where] + SLACK:
             return False
-        if self.cpu[where] + problem.cpu[item] > problem.cpu_capacity[where] + SLACK:
+        if (self.used[where] + problem.demand[item] > problem.limit[where] + SLACK).any():
             return False
         domain = problem.domain[item]
         if domain != ANY and self.load[where] and (domain == ALONE or self.domain[where] != domain):
@@ -117,9 +137,15 @@ class State:
         self.bin_of[item] = -1
         return where
 
+    def move(self, item: int, where: int) -> int:
+        """Puts an item from its bin on another, and gives the bin that it was on."""
+        here = self.take(item)
+        self.put(item, where)
+        return here
+
     def _book(self, item: int, where: int, sign: int) -> None:
         problem = self.problem
-        self.cpu[where] += sign * problem.cpu[item]
+        self.used[where] += sign * problem.demand[item]
         self.load[where] += sign
         domain = int(problem.domain[item])
         held = self.domains[where]
@@ -144,7 +170,8 @@ class State:
             f"{places[where]} needs {self.need[where]:.0f} pages and has {problem.capacity[where]:.0f}"
             for where in np.flatnonzero(self.need > problem.capacity + ROUNDED).tolist()
         ]
-        found += [f"{places[where]} lacks CPU" for where in np.flatnonzero(self.cpu > problem.cpu_capacity + SLACK).tolist()]
+        for where, kind in np.argwhere(self.used > problem.limit + SLACK).tolist():
+            found.append(f"{places[where]} has {self.used[where, kind]:.0f} {UNITS[kind]} and may have {problem.limit[where, kind]:.0f}")
         for where, held in enumerate(self.domains):
             if len([domain for domain in held if domain != ANY]) > 1 or held.get(ALONE, 0) > 1:
                 found.append(f"{places[where]} mixes trust domains")

@@ -1,45 +1,66 @@
-"""The report of a fleet: what is saved, what could be, and the plan."""
+"""The report of a fleet: what is saved, what could be, and the plan. The summary comes first."""
 
 from html import escape
 
 import numpy as np
 
+from ksmith_fleet.interval import Estimate
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.overlap import Overlap
 from ksmith_fleet.plan_file import Plan
-from ksmith_fleet.report.plots import bars, heat_map
+from ksmith_fleet.report.plots import bar_table, heat_map
 
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}"
-    "td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}svg{max-width:100%;height:auto}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
+    "table{border-collapse:collapse;width:100%}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}svg{max-width:100%;height:auto}"
+    ".bar{position:relative;height:.9rem;min-width:6rem}.bar i{position:absolute;top:0;bottom:0;left:0;background:#4472c4}"
+    ".bar b{position:absolute;top:45%;height:2px;background:#000}"
+    "@media print{details>*{display:revert}}"
 )
 MOST_IN_MAP = 60
+MOST_LISTED = 30
+"""The rows of a table that are shown at once. The others are folded away."""
 
 
 def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
     """Writes the whole page. All names are escaped, since guests choose some of them."""
     page = fleet.page_size / 2**20
     names = [f"{guest.host}/{guest.name}" for guest in fleet.guests]
+    images = [image for image in found.images if len(image.guests) > 1]
+    zeros, changing = (sum(getattr(host, name) for host in found.hosts) * page for name in ("zero_pages", "changing"))
+    summary = [
+        f"Saved by KSM on the hosts as they are, if all guests merge: <b>{_interval(found.saved.times(page))}</b>.",
+        f"Equal on different hosts, and so not merged: <b>{_interval(found.across_hosts.times(page))}</b>.",
+        f"Zero pages, which any host frees, and which no other figure has: {zeros:,.1f} MiB. "
+        f"Pages that change and may merge or not: {changing:,.1f} MiB.",
+    ]
+    if plan is not None:
+        moved = sum(step.bytes for step in plan.steps) / 2**20
+        summary.append(
+            f"The plan: {len(plan.steps)} moves of {moved:,.0f} MiB; saves {_interval(plan.saved_after.times(2**-20))} "
+            f"instead of {_interval(plan.saved_before.times(2**-20))}."
+        )
+    if fleet.left_out:
+        summary.append(f"{len(fleet.left_out)} files, hosts or guests are left out, as listed below.")
+    hosts = sorted(found.hosts, key=lambda host: -host.saved.expected)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>ksmith fleet</title><style>{STYLE}</style><h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
-        f"<p>Sampled at {fleet.rate:g}. Lines in the bars are intervals of 95 %.</p><h2>Saved on each host, all guests merging</h2>",
-        bars([(fleet.hosts[h.host].name, h.saved.expected * page, h.saved.low * page, h.saved.high * page) for h in found.hosts], "MiB"),
+        "<ul>" + "".join(f"<li>{line}</li>" for line in summary) + "</ul>",
+        f"<p>Sampled at {fleet.rate:g}. Intervals hold the truth in 95 of 100 cases.</p><h2>Saved on each host, all guests merging</h2>",
+        bar_table([(fleet.hosts[h.host].name, f"{h.guests}", h.saved.times(page)) for h in hosts], "Guests", MOST_LISTED),
     ]
-    across = found.across_hosts.times(page)
-    parts.append(
-        f"<p>On different hosts, and so not merged: {across.expected:,.1f} MiB ({across.low:,.1f} to {across.high:,.1f}). "
-        f"Contents that very many guests hold: {found.popular_pages.expected * page:,.1f} MiB.</p>"
-    )
-    order = [guest for image in found.images for guest in image][:MOST_IN_MAP]
+    order = [guest for image in found.images for guest in image.guests][:MOST_IN_MAP]
     if order:
         common = found.incidence.subset(np.array(order, dtype=np.int64)).common() * found.incidence.weight
         sizes = np.maximum(1.0, np.minimum.outer(found.alone.contents[order], found.alone.contents[order]))
         note = f" (the first {MOST_IN_MAP})" if len(names) > MOST_IN_MAP else ""
         parts.append(f"<h2>Common contents of guests{note}</h2>" + heat_map([names[g] for g in order], (common / sizes).tolist()))
-    parts.append("<h2>Images</h2><ul>")
-    parts += [f"<li>{escape(', '.join(names[g] for g in image))}</li>" for image in found.images if len(image) > 1]
-    parts.append("</ul>")
+    if images:
+        lines = [f"<b>{len(image.guests)} guests</b>, of which two have {_interval(image.common.times(page))} in common: " for image in images]
+        parts.append("<h2>Images</h2><ul>")
+        parts += [f"<li>{line}{_names([names[g] for g in image.guests])}</li>" for line, image in zip(lines, images, strict=True)]
+        parts.append("</ul>")
     if plan is not None:
         parts.append(_plan(plan))
     left = [str(one) for one in fleet.left_out]
@@ -48,14 +69,28 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
     return "\n".join(parts) + "\n</html>\n"
 
 
+def _interval(value: Estimate) -> str:
+    return f"{value.expected:,.1f} MiB ({value.low:,.1f} to {value.high:,.1f})"
+
+
+def _names(names: list[str]) -> str:
+    """Writes the names, beyond some folded away."""
+    text = escape(", ".join(names[:MOST_LISTED]))
+    if len(names) > MOST_LISTED:
+        text += f"<details><summary>{len(names) - MOST_LISTED} more</summary>{escape(', '.join(names[MOST_LISTED:]))}</details>"
+    return text
+
+
 def _plan(plan: Plan) -> str:
     rows = "".join(
         f"<tr><td>{step.number}<td>{escape(step.guest)}<td>{escape(step.source)}<td>{escape(step.target)}"
         f"<td>{step.bytes / 2**20:,.0f}<td>{step.gain_bytes / 2**20:,.1f}</tr>"
         for step in plan.steps
     )
-    promises = bars([(h.host, h.saved_after.expected / 2**20, h.saved_after.low / 2**20, h.saved_after.high / 2**20) for h in plan.hosts], "MiB")
+    touched = {host for step in plan.steps for host in (step.source, step.target)}
+    changed = [(h.host, f"{h.guests_before} to {h.guests_after}", h.saved_after.times(2**-20)) for h in plan.hosts if h.host in touched]
     return (
         f"<h2>Plan</h2><p>Gains {plan.gain_bytes / 2**20:,.1f} MiB; {plan.distance:.1%} from the bound.</p>"
-        f"<table><tr><th>Move<th>Guest<th>From<th>To<th>MiB moved<th>MiB gained</tr>{rows}</table><h3>Saved after the plan</h3>{promises}"
+        f"<table><tr><th>Move<th>Guest<th>From<th>To<th>MiB moved<th>MiB gained</tr>{rows}</table>"
+        "<h3>Saved after the plan, where guests come or go</h3>" + bar_table(changed, "Guests", MOST_LISTED)
     )

@@ -26,7 +26,7 @@ def metrics(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
     family("left_out", "Files, hosts and guests that are left out.", [("", len(fleet.left_out))])
     family("sketch_time_seconds", "Time of the oldest sketch.", [("", min(host.time_ms for host in fleet.hosts) / 1000)])
     saved = [(fleet.hosts[h.host].name, h.saved.expected * page) for h in found.hosts]
-    family("expected_saved_bytes", "Bytes that KSM saves if all guests merge.", by_host(saved))
+    family("expected_saved_bytes", "Bytes that KSM saves if all guests merge, without zero pages.", by_host(saved))
     family("unmerged_across_hosts_bytes", "Bytes that equal contents on different hosts take.", [("", found.across_hosts.expected * page)])
     if plan is not None:
         family("plan_gain_bytes", "Bytes that the plan saves more than now.", [("", plan.gain_bytes)])

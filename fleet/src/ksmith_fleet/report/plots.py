@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from html import escape
 
+from ksmith_fleet.interval import Estimate
+
 
 def heat_map(names: Sequence[str], values: Sequence[Sequence[float]], size: int = 560) -> str:
     """Draws a square table of values from 0 to 1 as shades. Each cell has its value as a title."""
@@ -21,7 +23,7 @@ def heat_map(names: Sequence[str], values: Sequence[Sequence[float]], size: int 
     font = max(4.0, min(11.0, cell))
     for at, name in enumerate(names):
         middle = margin + (at + 0.5) * cell
-        text = escape(name)
+        text = f"{escape(shortened(name))}<title>{escape(name)}</title>"
         parts.append(f'<text x="{margin - 4}" y="{middle:.1f}" font-size="{font:.1f}" text-anchor="end" dominant-baseline="middle">{text}</text>')
         parts.append(
             f'<text transform="translate({middle:.1f},{margin - 4}) rotate(-90)" font-size="{font:.1f}" dominant-baseline="middle">{text}</text>'
@@ -29,16 +31,24 @@ def heat_map(names: Sequence[str], values: Sequence[Sequence[float]], size: int 
     return "\n".join([*parts, "</svg>"])
 
 
-def bars(rows: Sequence[tuple[str, float, float, float]], unit: str, width: int = 640) -> str:
-    """Draws a bar with an interval for each row: name, value, low, high."""
-    most = max([high for _, _, _, high in rows] + [1e-9])
-    height = 22 * len(rows) + 10
-    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="bars of {escape(unit)}">']
-    scale = (width - 300) / most
-    for at, (name, value, low, high) in enumerate(rows):
-        y = 5 + 22 * at
-        parts.append(f'<text x="145" y="{y + 12}" font-size="11" text-anchor="end">{escape(name)}</text>')
-        parts.append(f'<rect x="150" y="{y + 2}" width="{max(0.0, value) * scale:.1f}" height="14" fill="#4472c4"/>')
-        parts.append(f'<line x1="{150 + low * scale:.1f}" x2="{150 + high * scale:.1f}" y1="{y + 9}" y2="{y + 9}" stroke="black"/>')
-        parts.append(f'<text x="{156 + high * scale:.1f}" y="{y + 13}" font-size="11">{value:,.1f} {escape(unit)}</text>')
-    return "\n".join([*parts, "</svg>"])
+def bar_table(rows: Sequence[tuple[str, str, Estimate]], column: str, shown: int) -> str:
+    """Writes a table with a bar for each row: name, the text of `column`, and an estimate in MiB. Beyond `shown` rows are folded away."""
+    scale = 100 / max([value.high for _, _, value in rows] + [1e-9])
+    lines = []
+    for name, text, value in rows:
+        bar = f"<i style='width:{value.expected * scale:.1f}%'></i>"
+        line = f"<b style='left:{value.low * scale:.1f}%;width:{(value.high - value.low) * scale:.1f}%'></b>"
+        lines.append(
+            f"<tr><td>{escape(name)}<td>{escape(text)}<td>{value.expected:,.1f}<td>{value.low:,.1f} to {value.high:,.1f}"
+            f"<td><div class=bar>{bar}{line}</div></tr>"
+        )
+    head = f"<table><tr><th>Host<th>{escape(column)}<th>MiB<th>Interval<th></tr>"
+    table = head + "".join(lines[:shown]) + "</table>"
+    if len(lines) > shown:
+        table += f"<details><summary>{len(lines) - shown} more hosts</summary>{head}{''.join(lines[shown:])}</table></details>"
+    return table
+
+
+def shortened(name: str, length: int = 22) -> str:
+    """Gives the end of a name that is too long for its place. The beginning is its host."""
+    return name if len(name) <= length else "…" + name[1 - length :]

@@ -5,17 +5,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator, TypeAdapter
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from ksmith_fleet.declared import CLOSED, parse_json
 from ksmith_fleet.files import Sketch
 from ksmith_fleet.model import Guest
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+
+def _from_hexadecimal(value: object) -> object:
+    return int(value, 16) if isinstance(value, str) else value
+
+
+GuestSet = Annotated[int, BeforeValidator(_from_hexadecimal)]
+"""A set of guests as bits, which a file has as a hexadecimal number."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +52,12 @@ class Model:
     and of all others that hold the content.
     """
 
+    __pydantic_config__ = CLOSED
+
     rate: float
     page_size: int
     seen: list[Seen]
-    atoms: list[tuple[int, int]]
+    atoms: list[tuple[GuestSet, int]]
     """Sets of guests, as bits, and the number of sampled contents that exactly these guests hold."""
     weights: list[float] = field(default_factory=list)
 
@@ -55,6 +68,9 @@ class Model:
     def counts(self) -> Floats:
         """Gives the number of contents of each atom."""
         return np.array([count for _, count in self.atoms], dtype=np.float64)
+
+
+_MODEL_FORMAT = TypeAdapter(Model)
 
 
 def kind_of(name: str) -> tuple[str, str]:
@@ -173,11 +189,7 @@ def save(model: Model, path: Path) -> None:
 
 def load(path: Path) -> Model:
     """Reads a model."""
-    said = json.loads(path.read_text(encoding="utf-8"))
-    return Model(
-        said["rate"],
-        said["page_size"],
-        [Seen(**seen) for seen in said["seen"]],
-        [(int(mask, 16), int(count)) for mask, count in said["atoms"]],
-        [float(weight) for weight in said["weights"]],
-    )
+    try:
+        return parse_json(_MODEL_FORMAT, path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no model: {error}") from error

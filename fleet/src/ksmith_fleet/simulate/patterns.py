@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ksmith_fleet.estimate import changing_variance, saved_together
+from ksmith_fleet.estimate import changing_pages, saved_together
 from ksmith_fleet.interval import Estimate
 from ksmith_fleet.model import Guest
 
@@ -57,22 +57,21 @@ def read_patterns(path: Path) -> Patterns:
     return Patterns(names, nonzero, np.array([row[0] for row in rows], dtype=np.int64), copies, steady, truths)
 
 
-def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.random.Generator, max_sharing: int = 256) -> Estimate:
-    """Draws sketches of these guests at the rate `2^-bits` under a new key, and foretells what KSM merges of them, without zero pages."""
+def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.random.Generator, max_sharing: int = 256) -> tuple[Estimate, float]:
+    """Draws sketches of these guests at the rate `2^-bits` under a new key, and foretells what KSM merges of them, without zero pages.
+
+    Gives the pages that change besides.
+    """
     rate = 2.0**-bits
     drawn = random.binomial(patterns.counts, rate)
-    said = []
-    for g in guests:
-        held = np.flatnonzero((patterns.copies[:, g] > 0) & (drawn > 0))
-        copies = np.repeat(patterns.copies[held, g], drawn[held]).astype(np.float64)
-        steady = np.repeat(patterns.steady[held, g], drawn[held]).astype(np.float64)
-        changing = 1.0 - float(steady.sum()) / max(1.0, float(copies.sum()))
-        pages = int(patterns.nonzero[g])
-        variance = changing_variance(copies, steady, rate)
-        said.append(
-            Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", pages, 0, changing, None, None, None, True, 0, None, variance)
-        )
-    together = patterns.steady[:, guests].sum(axis=1)
+    copies, steady = patterns.copies[:, guests], patterns.steady[:, guests]
+    stays = (drawn @ steady) / np.maximum(1, drawn @ copies)
+    said = [
+        Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", int(patterns.nonzero[g]), 0, 1.0 - part, None, None, None, True, 0)
+        for g, part in zip(guests, stays.tolist(), strict=True)
+    ]
+    together = steady.sum(axis=1)
     frames = -(-together // max_sharing)
-    sums = (drawn * frames).sum(), (drawn * frames**2).sum(), (drawn * together).sum()
-    return saved_together(said, float(sums[0]), float(sums[1]), rate, True, max_sharing, float(sums[2]))
+    deviations = together - copies @ stays - frames
+    found = saved_together(said, float(drawn @ frames), float(drawn @ deviations**2), rate, float(drawn @ together))
+    return found, changing_pages(said)

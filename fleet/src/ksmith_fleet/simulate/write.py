@@ -31,6 +31,8 @@ class MadeGuest:
     verified: bool = True
     kind: str = "qemu"
     more: dict[str, Any] = field(default_factory=dict)
+    steady: npt.NDArray[np.int32] | None = None
+    """The copies that stayed at the second look. Without them there was none."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,28 @@ class MadeHost:
 
 def write_sketch(host: MadeHost, path: Path) -> None:
     """Writes one host's file."""
-    columns: dict[str, list[Any]] = {name: [] for name in schema.COLUMNS}
+    # The first row of each guest says what it is, and has no fingerprint.
+    parts: list[pa.Table] = []
     for guest in host.guests:
         order = np.argsort(guest.fingerprints)
-        rows = 1 + len(order)
-        same = {
+        same: dict[str, Any] = {
             "host": host.name, "boot": "boot-" + host.name, "time": host.time_ms, "guest_id": guest.id,
             "guest_name": guest.name, "kind": guest.kind, "domain": guest.domain, "class": guest.klass, "pages": guest.pages,
             "zero_pages": guest.zero_pages, "changing": guest.changing, "rate": 2.0**-host.rate_bits,
         }  # fmt: skip
-        for key, value in same.items():
-            columns[key] += [value] * rows
-        columns["fingerprint"] += [None, *guest.fingerprints[order].tolist()]
-        columns["copies"] += [None, *guest.copies[order].tolist()]
-        columns["steady"] += [None] * rows
-    table = pa.table({name: pa.array(columns[name], kind) for name, kind in schema.COLUMNS.items()})
+        held: dict[str, Any] = {"fingerprint": guest.fingerprints, "copies": guest.copies, "steady": guest.steady}
+        columns = []
+        for name, kind in schema.COLUMNS.items():
+            values = held.get(name)
+            if name in same:
+                columns.append(pa.repeat(pa.scalar(same[name], kind), 1 + len(order)))
+            elif values is None:
+                columns.append(pa.nulls(1 + len(order), kind))
+            else:
+                columns.append(pa.concat_arrays([pa.nulls(1, kind), pa.array(values[order], kind)]))
+        parts.append(pa.table(columns, names=list(schema.COLUMNS)))
+    empty = pa.schema(list(schema.COLUMNS.items())).empty_table()
+    table = pa.concat_tables([empty, *parts]).combine_chunks()
     used = sum(guest.pages for guest in host.guests) * host.page_size
     said_host = {
         "host": host.name, "boot": "boot-" + host.name, "time_ms": host.time_ms, "memory_bytes": host.memory_bytes,

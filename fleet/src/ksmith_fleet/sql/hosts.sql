@@ -1,17 +1,22 @@
--- What each host's guests hold together: pages, and the frames that remain once KSM has merged them.
+-- What each host's guests hold together: pages, the frames that remain once KSM has merged them, and what guests share.
 WITH per_content AS (
-    SELECT host, fingerprint, COUNT(*) AS guests, SUM(copies) AS pages
+    SELECT host, fingerprint, COUNT(*) FILTER (copies > 0) AS guests, SUM(copies) AS pages, SUM(residual) AS residual
     FROM samples
-    WHERE copies > 0
     GROUP BY host, fingerprint
+),
+framed AS (
+    SELECT
+        per_content.*,
+        GREATEST(guests - 1, 0) AS shared,
+        CAST(CEIL(pages / settings.max_sharing) AS BIGINT) AS frames
+    FROM per_content CROSS JOIN settings
 )
 SELECT
-    per_content.host,
-    COUNT(*) AS contents,
-    SUM(per_content.pages) AS pages,
-    SUM(per_content.guests - 1) AS shared,
-    SUM(CAST(FLOOR((per_content.pages + settings.max_sharing - 1) / (1.0 * settings.max_sharing)) AS BIGINT)) AS frames,
-    SUM(CAST(POWER(FLOOR((per_content.pages + settings.max_sharing - 1) / (1.0 * settings.max_sharing)), 2) AS BIGINT))
-        AS frames2
-FROM per_content CROSS JOIN settings
-GROUP BY per_content.host
+    host,
+    SUM(pages) AS pages,
+    SUM(shared) AS shared,
+    SUM(shared * shared) AS shared_squares,
+    SUM(frames) AS frames,
+    SUM(POWER(residual - frames, 2)) AS squares
+FROM framed
+GROUP BY host

@@ -1,7 +1,10 @@
--- Which guest holds which shared content.
-WITH shared AS (
-    SELECT fingerprint FROM samples WHERE copies > 0 GROUP BY fingerprint HAVING COUNT(*) >= 2
+-- Which guest holds which shared content, and with what deviation from its mean.
+WITH fetched AS (
+    SELECT samples.*, settings.max_sharing FROM samples CROSS JOIN settings
+    WHERE samples.copies > 0 AND (samples.fingerprint & settings.incidence_mask) = 0
+),
+shared AS (
+    SELECT fingerprint FROM fetched GROUP BY fingerprint HAVING COUNT(*) >= 2
 )
-SELECT samples.guest, samples.fingerprint
-FROM samples JOIN shared ON samples.fingerprint = shared.fingerprint
-WHERE samples.copies > 0
+SELECT fetched.guest, fetched.fingerprint, CAST(fetched.residual - CEIL(fetched.copies / fetched.max_sharing) AS FLOAT) AS deviation
+FROM fetched SEMI JOIN shared ON fetched.fingerprint = shared.fingerprint

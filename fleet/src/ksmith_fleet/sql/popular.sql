@@ -1,6 +1,3 @@
--- Contents that so many guests hold that they are counted apart.
-SELECT samples.fingerprint, COUNT(*) AS guests, COUNT(DISTINCT samples.host) AS hosts, SUM(samples.copies) AS pages
-FROM samples CROSS JOIN settings
-WHERE samples.copies > 0
-GROUP BY samples.fingerprint, settings.popular_above
-HAVING COUNT(*) > settings.popular_above
+-- The number of contents that so many guests hold that no pairs are made of them.
+WITH per_content AS (SELECT fingerprint, COUNT(*) AS guests FROM samples WHERE copies > 0 GROUP BY fingerprint)
+SELECT COUNT(*) AS contents FROM per_content CROSS JOIN settings WHERE guests > popular_above

@@ -1,12 +1,24 @@
--- The whole fleet: rows, contents, contents on two or more hosts, and the rows that one host for all would merge.
-WITH per_content AS (
-    SELECT fingerprint, COUNT(*) AS guests, COUNT(DISTINCT host) AS hosts FROM samples WHERE copies > 0 GROUP BY fingerprint
+-- The whole fleet: what all hosts together hold and save now, and the frames that only a host for all guests would save besides.
+WITH on_host AS (
+    SELECT fingerprint, COUNT(*) FILTER (copies > 0) AS guests, SUM(copies) AS pages, SUM(residual) AS residual
+    FROM samples
+    GROUP BY host, fingerprint
+),
+per_content AS (
+    SELECT
+        fingerprint,
+        SUM(pages) AS pages,
+        GREATEST(COUNT(*) FILTER (guests > 0) - 1, 0) AS across,
+        SUM(CAST(CEIL(pages / settings.max_sharing) AS BIGINT)) AS frames,
+        SUM(residual - CEIL(pages / settings.max_sharing)) AS deviation
+    FROM on_host CROSS JOIN settings
+    GROUP BY fingerprint
 )
 SELECT
-    SUM(guests) AS held,
     COUNT(*) AS contents,
-    SUM(CASE WHEN hosts >= 2 THEN 1 ELSE 0 END) AS on_hosts,
-    SUM(guests - 1) AS surplus,
-    SUM(guests - hosts) AS surplus_on_hosts,
-    MAX(guests) AS most
+    COALESCE(SUM(pages), 0) AS pages,
+    COALESCE(SUM(frames), 0) AS frames,
+    COALESCE(SUM(POWER(deviation, 2)), 0) AS squares,
+    COALESCE(SUM(across), 0) AS across,
+    COALESCE(SUM(across * across), 0) AS across_squares
 FROM per_content
