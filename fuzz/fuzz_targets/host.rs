@@ -6,7 +6,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(memory) = Meminfo::parse(text) {
-        assert!(memory.obtainable() >= memory.available);
+        assert!(memory.obtainable() <= memory.total);
+        assert!(memory.headroom() >= memory.obtainable());
     }
     let _ = Vmstat::parse(text);
     if let Ok(cpu) = CpuTimes::parse(text) {

@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
     }
     let _ = kernel::says_mergeable(text);
     let _ = kernel::nodes(text);
-    let _ = kernel::bound_nodes(text);
+    let _ = kernel::parse_numa_maps(text).count();
     if let Some(cgroup) = CgroupPath::parse(text) {
         let _ = (cgroup.is_in_container(), cgroup.unit().map(|unit| unit.name));
     }
