@@ -88,7 +88,7 @@ pub const RENDER: ModelRenderer =
 
 fn guests_json(report: &GuestsReport) -> Value {
     let sort = find(GUEST, "saved_bytes").unwrap_or(&GUEST[0]);
-    show::guests::json(report, GuestOrder::new(None, sort))
+    show::guests::json(report, &GuestOrder::new(None, sort))
 }
 
 fn schema(command: &str) -> Option<Value> {

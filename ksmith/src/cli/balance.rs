@@ -90,7 +90,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(600);
 impl BalanceArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let asked = if self.dry_run { None } else { daemon(&config)? };
         let report = match asked {
             Some(mut client) => client.balance()?,
@@ -175,24 +175,33 @@ fn resize(global: &GlobalArgs, guest: &str, gives: bool, bytes: u64, dry_run: bo
             resize_here(&mut observe_guests(&root, &config, ledger)?, guest, gives, bytes)?
         }
     };
-    let ResizeReply { guest, from_bytes, wanted_bytes, given_bytes } = &answer;
-    if global.json {
-        print::json(&answer)?;
-    } else if dry_run {
-        let (from, to) = (Bytes::from(*from_bytes), Bytes::from(*wanted_bytes));
-        let least = if gives { "" } else { ", and ends at the least that it needs (`ksmith balance` shows it)" };
-        print::line(format_args!("{guest}: would go from {from} to {to} in steps{least}"))?;
-    } else {
-        let (from, given) = (Bytes::from(*from_bytes), Bytes::from(*given_bytes));
-        let rest = match () {
-            () if gives && given_bytes >= wanted_bytes || !gives && given_bytes <= wanted_bytes => String::new(),
-            () if gives => "; it takes no more for now".to_owned(),
-            () => "; it has no more to spare (`ksmith balance` shows the least it needs)".to_owned(),
-        };
-        print::line(format_args!("{guest}: {from} -> {given}{rest}"))?;
+    match global.json {
+        true => print::json(&answer)?,
+        false => print::line(tell_resize(&answer, gives, dry_run))?,
     }
-    let has_moved = dry_run || given_bytes != from_bytes || from_bytes == wanted_bytes;
-    Ok(if has_moved { ExitCode::SUCCESS } else { exit::FAILED.into() })
+    Ok(if has_moved(&answer, dry_run) { ExitCode::SUCCESS } else { exit::FAILED.into() })
+}
+
+/// Returns true if the guest has another amount than before, or was only to be told the plan.
+fn has_moved(answer: &ResizeReply, dry_run: bool) -> bool {
+    dry_run || answer.given_bytes != answer.from_bytes
+}
+
+/// Returns a sentence on the outcome of a resize.
+fn tell_resize(answer: &ResizeReply, gives: bool, dry_run: bool) -> String {
+    let ResizeReply { guest, from_bytes, wanted_bytes, given_bytes } = answer;
+    let [from, wanted, given] = [from_bytes, wanted_bytes, given_bytes].map(|bytes| Bytes::from(*bytes));
+    if dry_run {
+        let least = if gives { "" } else { ", and ends at the least that it needs (`ksmith balance` shows it)" };
+        return format!("{guest}: would go from {from} to {wanted} in steps{least}");
+    }
+    let rest = match () {
+        () if gives && from_bytes == wanted_bytes => "; it has all of its memory already",
+        () if gives && given_bytes >= wanted_bytes || !gives && given_bytes <= wanted_bytes => "",
+        () if gives => "; it takes no more for now",
+        () => "; it has no more to spare (`ksmith balance` shows the least it needs)",
+    };
+    format!("{guest}: {from} -> {given}{rest}")
 }
 
 fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) -> anyhow::Result<ResizeReply> {
@@ -200,7 +209,7 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
     let deadline = Instant::now() + LONG_PATIENCE;
     let answers = balancer.answers();
     let given_bytes = loop {
-        if let Some(outcome) = balancer.order_outcome(&ordered.key) {
+        if let Some(outcome) = balancer.order_outcome(&ordered.key, ordered.from_bytes) {
             break outcome
                 .map_err(|why| CommandFailure::with_code(exit::FAILED, format!("{}: {why}", ordered.name)))?;
         }
@@ -266,4 +275,31 @@ fn lock(root: &Root) -> anyhow::Result<KsmLock> {
         error @ LockError::Held { .. } => CommandFailure::impossible(error.to_string()).into(),
         error @ LockError::Unusable { .. } => error.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resize_that_changes_nothing_is_a_failure_with_its_reason() {
+        let answer = |from_bytes, wanted_bytes, given_bytes| ResizeReply {
+            guest: "db".to_owned(),
+            from_bytes,
+            wanted_bytes,
+            given_bytes,
+        };
+        for (answer, gives, moved, said) in [
+            (answer(64, 64, 64), true, false, "it has all of its memory already"),
+            (answer(32, 64, 32), true, false, "it takes no more for now"),
+            (answer(32, 64, 48), true, true, "it takes no more for now"),
+            (answer(64, 32, 64), false, false, "it has no more to spare"),
+            (answer(64, 32, 32), false, true, "64 B -> 32 B"),
+        ] {
+            assert_eq!(has_moved(&answer, false), moved, "{answer:?}");
+            assert!(has_moved(&answer, true), "a plan changes nothing");
+            let told = tell_resize(&answer, gives, false);
+            assert!(told.starts_with("db: ") && told.contains(said), "{told}");
+        }
+    }
 }

@@ -92,10 +92,17 @@ impl DaemonArgs {
         let mut host = host.with_merge_readings();
         host.control.writer().set_patience(STOP_PATIENCE);
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
-        for note in daemon.run(|inbox| signals.forward(inbox, DaemonMessage::Signal))?.restore()? {
-            tracing::info!("{note}");
+        let mut ended = daemon.run(|inbox| signals.forward(inbox, DaemonMessage::Signal))?;
+        let lost = ended.lost.take();
+        let restored = ended.restore().map(|notes| {
+            notes.iter().for_each(|note| tracing::info!("{note}"));
+            tracing::info!("all settings restored");
+        });
+        // Why it ended comes first: what could not be restored follows from it.
+        match (lost, restored) {
+            (Some(lost), Err(why)) => Err(anyhow::Error::from(why).context(lost)),
+            (Some(lost), Ok(())) => Err(lost.into()),
+            (None, restored) => Ok(restored.map(|()| ExitCode::SUCCESS)?),
         }
-        tracing::info!("all settings restored");
-        Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use ksmith_core::decide::domains::{DomainsReport, GUARDED};
 use ksmith_core::diagnose::{DaemonPresence, Finding, HostCircumstances, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
+use ksmith_core::kernel::Meminfo;
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
 
@@ -16,7 +17,9 @@ use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 use crate::exit;
 use crate::show::controllers;
 use ksmith_host::act::{KsmJournal, StateDir, UndoError};
-use ksmith_host::doctor::{ExaminationOptions, examine, find, huge_page_circumstances};
+use ksmith_host::doctor::{
+    ExaminationOptions, examine, find, huge_page_circumstances, ksmd_placement, memory_nodes,
+};
 use ksmith_host::guests::{Guest, GuestTracker};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::other_controllers::survey;
@@ -64,7 +67,8 @@ impl DoctorArgs {
         let longest = self.seconds;
         let root = global.root();
         let mut reports = Vec::new();
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
+        let daemon_runs = root.is_host() && ControlClient::connect(&config.daemon.control_socket).is_ok();
         let processes = naming::processes(&root, &config, subject)?.into_iter();
         let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(CommandFailure::from));
         for patient in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
@@ -73,7 +77,7 @@ impl DoctorArgs {
                 let left = end.saturating_duration_since(Instant::now()).as_secs();
                 Some(format!("watching the memory of {subject}, at most {left} s left"))
             });
-            let report = examine(&root, &patient, ExaminationOptions { longest });
+            let report = examine(&root, &patient, ExaminationOptions { longest, daemon_runs });
             drop(watching);
             reports.push(report.map_err(CommandFailure::from)?);
         }
@@ -94,7 +98,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Diagnoses this host.
 pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
-    let config = global.load_config()?;
+    let config = global.load_config_to_read()?;
     let state = StateDir::from_root(&root);
     let journal = KsmJournal::open(&state);
     let mut client = root.is_host().then(|| ControlClient::connect(&config.daemon.control_socket));
@@ -125,7 +129,14 @@ pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
             Err(UndoError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
+        placement: ksmd_placement(&root, &sample),
+        memory_nodes: memory_nodes(&root),
         huge_pages: huge_page_circumstances(&root, config.huge_pages.keep),
+        impossible_lines: root
+            .text("proc/meminfo")
+            .value()
+            .map(|text| Meminfo::impossible_lines(text))
+            .unwrap_or_default(),
         unreturned_guests: MemoryLedger::open(&state).map_or(0, |ledger| ledger.entries().len()),
         shared_across_bytes: across.filter(|_| is_enforced).unwrap_or(0),
         remaining_mergeable: guests

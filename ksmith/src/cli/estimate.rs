@@ -1,7 +1,7 @@
 //! The command `ksmith estimate`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,13 @@ use super::{CommandFailure, GlobalArgs, amounts, heat_map, naming, patience, pri
 use crate::exit;
 use crate::show;
 use ksmith_host::estimate::{
-    EstimateError, EstimateMode, EstimateOptions, GuestGrouping, TargetSelection, UnreadableProcess, estimate,
+    EstimateError, EstimateMode, EstimateOptions, EstimateReport, GuestGrouping, ImageError, ImageOptions,
+    TargetSelection, UnreadableProcess, estimate, estimate_images,
 };
 use ksmith_host::guests::GuestTracker;
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::observe::HostObserver;
+use ksmith_host::root::Root;
 use ksmith_service::config::path_of;
 
 /// Estimate what KSM would save here, in seconds and without switching it on.
@@ -28,10 +30,13 @@ use ksmith_service::config::path_of;
 ///
 /// Without guests or --all it reads every process with mergeable memory, or every virtual machine if there
 /// is none. It needs root or CAP_SYS_PTRACE, but no KSM.
+///
+/// Files with the memory of guests of other hosts are compared with each other: VMware's .vmem, the ELF core of
+/// `virsh dump --memory-only`, the state of a snapshot of Proxmox VE. That needs no right but to read them.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
-    /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID
-    #[arg(value_name = "GUEST")]
+    /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID; or files with memory
+    #[arg(value_name = "GUEST|FILE")]
     guests: Vec<String>,
     /// The same as an option; may be given several times
     #[arg(long, value_name = "GUEST", hide = true)]
@@ -75,20 +80,55 @@ enum EstimateGrouping {
 
 impl EstimateArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        if let Some(options) = self.image_options(global)? {
+            let report = estimate_images(&options).map_err(|error| image_failure(&error))?;
+            return self.print_report(global, &report);
+        }
         if !global.root().is_host() {
             return Err(failure(&EstimateError::NotHost).into());
         }
         patience::watch();
         let report = estimate(&self.options(global)?).map_err(|error| failure(&error))?;
+        self.print_report(global, &report)
+    }
+
+    fn print_report(&self, global: &GlobalArgs, report: &EstimateReport) -> anyhow::Result<ExitCode> {
         if let (Some(Some(path)), Some(matrix)) = (&self.matrix, &report.matrix) {
             heat_map::write(matrix, path)?;
         }
         if global.json {
-            print::json(&report)?
+            print::json(report)?
         } else {
-            print::page(&show::estimate::text(&report, print::width()))?
+            print::page(&show::estimate::text(report, print::width()))?
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the options for memory images; `None` if no file is named.
+    fn image_options(&self, global: &GlobalArgs) -> Result<Option<ImageOptions>, CommandFailure> {
+        // A guest's name may have a slash within: kubevirt's namespace, a service's cgroup.
+        let is_image = |name: &&String| name.starts_with(['/', '.']) || Path::new(name).is_file();
+        let paths: Vec<PathBuf> = self.guests.iter().filter(is_image).map(PathBuf::from).collect();
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        if paths.len() < self.guests.len() || !self.guest.is_empty() {
+            return Err(CommandFailure::usage(
+                "files are compared with each other only: name guests in another estimate",
+            ));
+        }
+        if self.all || self.sketch || self.sample.is_some() || self.again.is_some() || self.by.is_some() {
+            return Err(CommandFailure::usage(
+                "files are read whole and once: leave out --all, --sketch, --sample, --again and --by",
+            ));
+        }
+        let mut options = ImageOptions::new(paths);
+        options.threads = self.threads.map_or(options.threads, usize::from);
+        options.max_rate = self.max_rate;
+        options.wants_pairs = self.matrix.is_some();
+        options.meter = Some(Arc::new(progress::MeterBar::new()));
+        options.rules = merge_rules(&global.root());
+        Ok(Some(options))
     }
 
     /// Returns the PIDs of all that is named. A PID that no process has is among them: the report names it.
@@ -102,7 +142,7 @@ impl EstimateArgs {
             }
             let config = match &config {
                 Some(config) => config,
-                None => config.insert(global.load_config()?),
+                None => config.insert(global.load_config_to_read()?),
             };
             pids.extend(naming::processes(&global.root(), config, wanted)?);
         }
@@ -130,19 +170,31 @@ impl EstimateArgs {
         options.max_rate = self.max_rate;
         options.wants_pairs = self.matrix.is_some();
         options.meter = Some(Arc::new(progress::MeterBar::new()));
-        let ksm = ksm_as_counted(&global.root());
-        let usual = MergeRules::default();
-        options.rules = MergeRules {
-            max_page_sharing: ksm.max_page_sharing.get().unwrap_or(usual.max_page_sharing),
-            use_zero_pages: ksm.use_zero_pages.get().map_or(usual.use_zero_pages, |on| on != 0),
-        };
+        options.rules = merge_rules(&global.root());
         Ok(options)
     }
 }
 
+/// Returns the settings of this host's KSM that decide savings; the kernel's defaults without KSM.
+fn merge_rules(root: &Root) -> MergeRules {
+    let (ksm, usual) = (ksm_as_counted(root), MergeRules::default());
+    MergeRules {
+        max_page_sharing: ksm.max_page_sharing.get().unwrap_or(usual.max_page_sharing),
+        use_zero_pages: ksm.use_zero_pages.get().map_or(usual.use_zero_pages, |on| on != 0),
+    }
+}
+
+fn image_failure(error: &ImageError) -> CommandFailure {
+    let code = match error {
+        ImageError::NoImage { .. } | ImageError::Unreadable { .. } => exit::USAGE,
+        ImageError::NoRandomNumbers(_) => exit::FAILED,
+    };
+    CommandFailure::with_code(code, error.to_string())
+}
+
 /// Returns the trust domain of each guest's processes, by the configuration.
 fn domains(global: &GlobalArgs) -> anyhow::Result<BTreeMap<u32, String>> {
-    let config = global.load_config()?;
+    let config = global.load_config_to_read()?;
     if config.domains.is_unconfigured() {
         let path = global.config.clone().unwrap_or_else(|| path_of(&global.root()));
         let why = format!("{} assigns guests to no domains: see [domains], or try --by cgroup", path.display());

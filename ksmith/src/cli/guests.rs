@@ -1,13 +1,15 @@
 //! The command `ksmith guests`.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use ksmith_core::figures::{self, GUEST, find};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command};
+use ksmith_core::figures::{self, GUEST, GuestGroupProperty, find};
 use ksmith_core::filter::FigureFilter;
-use ksmith_core::guest::Guest;
+use ksmith_core::guest::{Guest, GuestLabelRule};
 use ksmith_core::model::GuestsReport;
 
 use super::source::FallbackSource;
@@ -26,7 +28,8 @@ use ksmith_service::domains::sharing;
 /// mergeable memory. `saved` adds up to what the host saves; `profit` is saved less KSM's metadata, and negative
 /// for a guest that only costs. `private` and `shared` make up its part of the host's memory (PSS); they are dear
 /// to read, so on a host with large guests only what can be read in a moment is shown unless --pss asks for all.
-/// --by domain also looks up, as root, which merged pages guests of different trust domains share now.
+/// --by domain also looks up, as root, which merged pages guests of different trust domains share now. --by also takes
+/// a label of the configuration, such as role ([[guests.label]]).
 ///
 /// --filter takes comparisons of a guest's figures, by key or heading, joined by `and`, `or`, `not` and parentheses:
 /// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. The lines
@@ -34,7 +37,7 @@ use ksmith_service::domains::sharing;
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
     /// What makes a row
-    #[arg(long, value_parser = labels(), default_value = EACH, value_name = "WHAT")]
+    #[arg(long, value_parser = GroupingParser, default_value = EACH, value_name = "WHAT")]
     by: String,
     /// What to order by, the largest first: any figure of a guest
     #[arg(long, value_parser = keys(), default_value = "saved_bytes", value_name = "FIGURE")]
@@ -58,11 +61,23 @@ pub struct GuestsArgs {
 /// The value of `--by` for each guest by itself.
 const EACH: &str = "guest";
 
-/// Returns the labels that guests can be grouped by, from the table of figures.
-fn labels() -> PossibleValuesParser {
-    let each = PossibleValue::new(EACH).help("Each guest by itself");
-    let labels = figures::labels().map(|figure| PossibleValue::new(figure.field.name).help(figure.field.help));
-    [each].into_iter().chain(labels).collect::<Vec<_>>().into()
+/// A parser of `--by`, which also lets labels pass: the configuration has their names.
+#[derive(Debug, Clone, Copy)]
+struct GroupingParser;
+
+impl TypedValueParser for GroupingParser {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    /// Returns the labels that guests can be grouped by, from the table of figures.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let each = PossibleValue::new(EACH).help("Each guest by itself");
+        let labels = figures::labels().map(|figure| PossibleValue::new(figure.field.name).help(figure.field.help));
+        Some(Box::new([each].into_iter().chain(labels)))
+    }
 }
 
 /// Returns the figures that rows can be ordered by, each by its key or its heading.
@@ -78,37 +93,63 @@ const PSS_BUDGET: Duration = Duration::from_millis(60);
 
 impl GuestsArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let root = global.root();
         let sort = find(GUEST, &self.sort).ok_or_else(|| CommandFailure::usage("there is no such figure"))?;
         let filter = self.filter.as_deref().map(|text| FigureFilter::parse(text, GUEST)).transpose();
         let filter = filter.map_err(|error| CommandFailure::usage(error.to_string()))?;
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
-        let order = GuestOrder { reverse: self.reverse, limit, ..GuestOrder::new(find(GUEST, &self.by), sort) };
+        let by = self.grouping(&config)?;
+        let order = GuestOrder { by, reverse: self.reverse, limit, ..GuestOrder::new(None, sort) };
         let reading = ReportCompletion { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
         if reading.looks_up_sharing && self.every.watch.is_none() {
             patience::watch();
         }
         let is_json = global.json;
-        let show = move |report: GuestsReport, order: GuestOrder| match is_json {
-            true => WatchOutput::Json(show::guests::json(&report, order)),
-            false => WatchOutput::Page(show::guests::text(&report, order, print::width())),
+        let show = move |report: GuestsReport, filtered_from: Option<usize>| {
+            let order = GuestOrder { filtered_from, ..order.clone() };
+            match is_json {
+                true => WatchOutput::Json(show::guests::json(&report, &order)),
+                false => WatchOutput::Page(show::guests::text(&report, &order, print::width())),
+            }
         };
         if let Some(every) = self.every.watch {
             let mut source = FallbackSource::steady(root.clone(), config.clone());
             return watch(every, move || {
                 let seen = source.guests()?;
                 let (report, before) = reading.complete(&root, &config, seen.value);
-                Ok((show(report, GuestOrder { filtered_from: before, ..order }), seen.note))
+                Ok((show(report, before), seen.note))
             });
         }
         let report = FallbackSource::once(root.clone(), config.clone()).guests()?.value;
         let (report, before) = reading.complete(&root, &config, report);
-        match show(report, GuestOrder { filtered_from: before, ..order }) {
+        match show(report, before) {
             WatchOutput::Json(json) => print::json(&json)?,
             WatchOutput::Page(page) => print::page(&page)?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the property that makes a row; `None` for each guest by itself.
+    fn grouping(&self, config: &Config) -> Result<Option<GuestGroupProperty>, CommandFailure> {
+        if self.by == EACH {
+            return Ok(None);
+        }
+        if let Some(figure) = figures::labels().find(|figure| figure.field.name == self.by) {
+            return Ok(Some(GuestGroupProperty::Figure(figure)));
+        }
+        let own: BTreeSet<&str> = config.guests.label.iter().map(GuestLabelRule::label).collect();
+        if own.contains(self.by.as_str()) {
+            return Ok(Some(GuestGroupProperty::Label(self.by.clone())));
+        }
+        let names = [EACH].into_iter().chain(figures::labels().map(|figure| figure.field.name)).chain(own);
+        let names: Vec<&str> = names.collect();
+        let by = &self.by;
+        let why = format!(
+            "--by {by}: there is no such property; there are: {} ([[guests.label]] adds labels)",
+            names.join(", ")
+        );
+        Err(CommandFailure::usage(why))
     }
 }
 

@@ -50,7 +50,7 @@ const ROWS: (usize, usize) = (20, 1000);
 
 impl HistoryArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let now = LiveEnvironment.day_clock();
         let (since, until) =
             times::between(&self.since, &self.until, now).map_err(|why| CommandFailure::usage(why.to_string()))?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use crossbeam_channel::bounded;
 use ksmith_core::balance::KsmStep;
+use ksmith_core::guest::FindGuestError;
 use ksmith_core::units::Bytes;
 
 use super::progress::TimeLeftEstimator;
@@ -62,17 +63,22 @@ impl MergeArgs {
         let config = global.load_config()?;
         let mut guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&HostObserver::new(root.clone()).sample());
-        let guest = find(&list.guests, &self.guest).map_err(CommandFailure::from)?;
+        let guest = find(&list.guests, &self.guest).map_err(not_found)?;
         let gone = || CommandFailure::impossible(format!("{} has ended meanwhile", guest.name));
         let target = guests.target(guest).ok_or_else(gone)?;
         let on = self.to == OnOff::On;
         target.check(on).map_err(failure)?;
+        if self.permanent {
+            // Before anything is switched: what can't be made permanent must not be half done.
+            target.make_permanent(on, true).map_err(failure)?;
+        }
         if on && !self.force && !self.dry_run {
             refuse_while_exposed(&config.daemon.control_socket)?;
         }
-        let merged = merged_now(&root, guest.id().process()).unwrap_or(guest.figures.merged_bytes);
+        let counted = merged_now(&root, guest.id().process()).or(guest.figures.counted_merged_bytes());
+        let merged = counted.unwrap_or(guest.figures.merged_bytes);
         if !on && !self.force {
-            let headroom = UnmergeHeadroom { exposure_bytes: merged, ..UnmergeHeadroom::now(&root) };
+            let headroom = UnmergeHeadroom::for_guest(&root, counted);
             headroom.check().map_err(|why| CommandFailure::impossible(format!("{}: {why}", guest.name)))?;
         }
         let switched = self.switch_with_progress(&root, guest, &target, on)?;
@@ -173,6 +179,16 @@ impl MergeArgs {
             Some(false) => print::line("libvirt's definition says so already"),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the failure to find a guest. Other users' guests show their names to root only.
+fn not_found(why: FindGuestError) -> CommandFailure {
+    match why {
+        FindGuestError::None(name) if !rustix::process::geteuid().is_root() => CommandFailure::no_privilege(
+            format!("this user sees no guest {name:?}: run it as root, which sees those of all users"),
+        ),
+        why => why.into(),
     }
 }
 

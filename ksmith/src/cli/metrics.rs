@@ -56,7 +56,7 @@ impl MetricsArgs {
             let why = "metrics are text for a collector: `ksmith status --json` and `ksmith guests --json` print the figures as JSON";
             return Err(CommandFailure::usage(why).into());
         }
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let asked =
             if global.root().is_host() { query_reports(&DaemonSockets::from_config(&config))? } else { None };
         let is_up = asked.is_some();

@@ -15,6 +15,7 @@ mod fold_worker;
 mod guests;
 mod heat_map;
 mod history;
+mod job;
 mod knobs;
 mod lab;
 mod memory_guest;
@@ -29,6 +30,7 @@ mod progress;
 mod report;
 mod restore;
 mod run;
+mod run_report;
 mod run_scans;
 mod scan;
 mod schema;
@@ -107,7 +109,8 @@ pub struct GlobalArgs {
 }
 
 impl GlobalArgs {
-    /// Refuses a `--root` that is no directory: its files would all be absent, which says nothing of a kernel.
+    /// Refuses a `--root` that is no directory: its files would all be absent, which says nothing of a kernel. Refuses a
+    /// tree that does not show its page size.
     fn check_root(&self) -> Result<(), CommandFailure> {
         let Some(root) = self.root.as_deref() else { return Ok(()) };
         let refuse = |why: String| {
@@ -123,7 +126,10 @@ impl GlobalArgs {
             Ok(_) if !root.join("proc").is_dir() && !root.join("sys").is_dir() => {
                 refuse("it has neither proc nor sys in it".to_owned())
             }
-            Ok(_) => Ok(()),
+            Ok(_) => match self.root().page_size() {
+                Ok(_) => Ok(()),
+                Err(_) => refuse("MemFree and nr_free_pages show no page size".to_owned()),
+            },
         }
     }
 
@@ -138,6 +144,22 @@ impl GlobalArgs {
     /// The file can't be read, or has faults.
     pub fn load_config(&self) -> Result<Config, ConfigError> {
         Config::load_of(&self.root(), self.config.as_deref())
+    }
+
+    /// Loads the configuration for a command that only reads. A fault in the host's file is a warning: what is sound in
+    /// it holds.
+    ///
+    /// # Errors
+    /// The file that --config names can't be read, or has faults.
+    pub fn load_config_to_read(&self) -> Result<Config, ConfigError> {
+        match self.load_config() {
+            Err(error) if self.config.is_none() => {
+                let faults = format!("{error:#}");
+                tracing::warn!("the configuration has faults, and defaults stand in for them: {faults}");
+                Ok(Config::load_sound(&self.root()))
+            }
+            read => read,
+        }
     }
 
     /// Returns the host to act on.
@@ -170,6 +192,8 @@ enum CliCommand {
     Serve(serve::ServeArgs),
     Metrics(metrics::MetricsArgs),
     Run(run::RunArgs),
+    #[command(subcommand)]
+    Job(job::JobCommand),
     Scan(scan::ScanArgs),
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
@@ -225,7 +249,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
     print::choose(cli.global.color);
     // A log would stand in the middle of the screen.
     if !matches!(cli.command, Some(CliCommand::Top(_))) {
-        crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()));
+        let may_wait = !matches!(cli.command, Some(CliCommand::Daemon(_) | CliCommand::Serve(_)));
+        crate::log::start(cli.global.verbose, print::has_colours(print::is_watched()), may_wait);
     }
     match cli.run().map_err(with_remedy) {
         Err(error) if cli.global.json => {
@@ -304,6 +329,7 @@ impl Cli {
             CliCommand::Serve(args) => args.run(global),
             CliCommand::Metrics(args) => args.run(global),
             CliCommand::Run(args) => args.run(global),
+            CliCommand::Job(command) => command.run(global),
             CliCommand::Scan(args) => args.run(global),
             CliCommand::Enable(args) => args.run(global),
             CliCommand::Disable(args) => args.run(global),

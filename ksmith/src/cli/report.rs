@@ -51,7 +51,7 @@ enum ReportForm {
 impl ReportArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let form = self.form()?;
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let root = global.root();
         let now = LiveEnvironment.day_clock();
         let (since, until) =
@@ -67,6 +67,7 @@ impl ReportArgs {
         let reader = HistoryReader::open(&file).map_err(CommandFailure::from)?;
         let history = reader.read_report(&query).map_err(CommandFailure::from)?;
         let savers = reader.savers(&query, GUESTS).map_err(CommandFailure::from)?;
+        let labels = reader.saved_by_label(&query).map_err(CommandFailure::from)?;
         let text = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).unwrap_or_default();
         let text = match form {
             ReportForm::Svg => {
@@ -80,6 +81,7 @@ impl ReportArgs {
                     kernel: &text("proc/sys/kernel/osrelease"),
                     history: &history,
                     savers: &savers,
+                    labels: &labels,
                     findings: &doctor::findings(global)?,
                 })?;
                 if matches!(form, ReportForm::Html) { report.html() } else { report.markdown() }

@@ -9,6 +9,7 @@ use ksmith_core::job::{FoldWhen, MarkedRanges, OptInMethod, OptInRequest};
 use ksmith_core::printable::{self, TextPage};
 use ksmith_core::units::Bytes;
 
+use super::run_report::ReportFiles;
 use super::run_scans::{ScanProvider, ScanSchedule, ScanThread};
 use super::{CommandFailure, GlobalArgs, print};
 use crate::exit;
@@ -45,6 +46,9 @@ pub struct RunArgs {
     /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
     #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanSchedule::EndOfInit)]
     scan: ScanSchedule,
+    /// Scan where KSM is off although other programs have offered memory, which merges too. Only root can
+    #[arg(long)]
+    scan_others: bool,
     /// Get the program's memory into huge pages, and give their zero pages back: when memory has stopped growing, every
     /// so many seconds, or on demand by `ksmith fold`; without KSM too. Needs root and Linux 6.12
     #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
@@ -53,7 +57,7 @@ pub struct RunArgs {
     /// CPU that folding each process may take after its first pass, in per cent of a core
     #[arg(long, value_name = "PERCENT", default_value = "2", requires = "fold", value_parser = percent)]
     fold_cpu: f64,
-    /// Write the report to this file, as JSON
+    /// Write the report to this file, as JSON. Ranks that `mpirun` or `srun` starts write one report
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print nothing at the end
@@ -92,23 +96,19 @@ impl RunArgs {
 
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let root = global.live_root()?;
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         let socket: &Path = &config.optin.socket;
         let launch = LaunchRequest { command: &self.command, asked: self.asked(), socket };
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
-        let scanner = ScanProvider::find(global, self.scan, socket);
+        let scanner = ScanProvider::find(global, self.scan, self.scan_others, socket);
         if let Some(warning) = scanner.warning(&root) {
             tracing::warn!("{warning}");
         }
         self.say_fold(&root);
-        if let Some(file) = &self.report {
-            // Before the start, because a failure after hours would come too late.
-            std::fs::OpenOptions::new().create(true).append(true).open(file).map_err(|why| {
-                CommandFailure::usage(format!("can't write the report {}: {why}", file.display()))
-            })?;
-        }
+        // Before the start, because a failure after hours would come too late.
+        let files = ReportFiles::prepare(self.report.as_deref())?;
         let mut signals = block_signals()?;
         // Keeps processes in the job after their parents have ended.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -130,7 +130,7 @@ impl RunArgs {
         }
         let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
-        self.deliver_report(global, &report, &outcome);
+        self.deliver_report(global, &files, &report, &outcome);
         Ok(ExitCode::from(ended.code()))
     }
 
@@ -147,22 +147,28 @@ impl RunArgs {
     }
 
     /// Writes the report to its file and prints it. A failure is only logged: the exit code is the program's.
-    fn deliver_report(&self, global: &GlobalArgs, report: &JobReport, outcome: &WatchOutcome) {
-        if let Some(file) = &self.report
-            && let Err(why) = report.write(file)
-        {
-            tracing::error!("can't write the report {}: {why}", file.display());
-        }
+    fn deliver_report(&self, global: &GlobalArgs, files: &ReportFiles, report: &JobReport, outcome: &WatchOutcome) {
+        let of_all = files.write(report);
         if self.quiet {
             return;
         }
-        if global.json {
-            let mut page = TextPage::new();
-            page.lines(printable::json(&serde_json::to_string_pretty(report).unwrap_or_default()).lines());
+        let mut page = TextPage::new();
+        if files.is_of_rank() {
+            // One report for all of them.
+            let Some(of_all) = of_all else { return };
+            if global.json {
+                page.lines(json_lines(&of_all).lines());
+            } else {
+                page.lines(of_all.page().text().lines().map(|line| format!("ksmith: {line}")));
+            }
             print::aside(&page);
             return;
         }
-        let mut page = TextPage::new();
+        if global.json {
+            page.lines(json_lines(report).lines());
+            print::aside(&page);
+            return;
+        }
         page.lines(report.page().text().lines().map(|line| format!("ksmith: {line}")));
         if outcome.hidden > 0 {
             let held = Bytes::from(report.peak_pss_bytes);
@@ -173,6 +179,10 @@ impl RunArgs {
         }
         print::aside(&page);
     }
+}
+
+fn json_lines(report: &impl serde::Serialize) -> String {
+    printable::json(&serde_json::to_string_pretty(report).unwrap_or_default())
 }
 
 /// Parses per cent of a core.

@@ -14,7 +14,7 @@ use ksmith_core::units::{Bytes, TimeSpan};
 
 use super::scan::{NEEDS_A_GUARD, scan_directly};
 use super::{CommandFailure, GlobalArgs, amounts, control};
-use ksmith_host::job::{GuidedProgress, JobNotice};
+use ksmith_host::job::{GuidedProgress, JobNotice, MemoryOffers};
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::HostObserver;
@@ -66,19 +66,24 @@ pub(super) enum ScanProvider {
     /// A daemon, which is asked.
     Daemon(PathBuf),
     /// This process, because no daemon answers and this user may control KSM.
-    Own(GlobalArgs),
+    Own {
+        /// The options of the command.
+        global: GlobalArgs,
+        /// True to scan memory of others where KSM is off.
+        scans_others: bool,
+    },
     /// None: no daemon answers, and this user may not control KSM.
     Unavailable(io::Error),
 }
 
 impl ScanProvider {
-    pub(super) fn find(global: &GlobalArgs, when: ScanSchedule, socket: &Path) -> Self {
+    pub(super) fn find(global: &GlobalArgs, when: ScanSchedule, scans_others: bool, socket: &Path) -> Self {
         if when == ScanSchedule::Never {
             return Self::Unwanted;
         }
         match UserClient::connect(socket) {
             Ok(_) => Self::Daemon(socket.to_owned()),
-            Err(_) if rustix::process::geteuid().is_root() => Self::Own(global.clone()),
+            Err(_) if rustix::process::geteuid().is_root() => Self::Own { global: global.clone(), scans_others },
             Err(error) => Self::Unavailable(error),
         }
     }
@@ -102,7 +107,31 @@ impl ScanProvider {
         }
     }
 
+    /// Returns the reason not to scan: the job has offered nothing, or others have where KSM is off.
+    fn refusal(&self) -> Option<String> {
+        let root = Root::host();
+        let offers = MemoryOffers::read(&root);
+        if !offers.is_any_of_job {
+            return Some("the job has offered no memory".to_owned());
+        }
+        let may_scan_all = match self {
+            Self::Own { scans_others, .. } => *scans_others || ksm_as_counted(&root).run.get() == Some(1),
+            Self::Unwanted | Self::Unavailable(_) | Self::Daemon(_) => true,
+        };
+        let first = offers.others.first().filter(|_| !may_scan_all)?;
+        let more = match offers.others.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "KSM is off on this host, and a scan would also merge memory that {first}{more} may have offered: --scan-others allows it"
+        ))
+    }
+
     fn scan(&self, stop: &Receiver<Signal>) -> Result<String, String> {
+        if let Some(why) = self.refusal() {
+            return Err(why);
+        }
         match self {
             Self::Unwanted | Self::Unavailable(_) => Err("no daemon can be asked for scans".to_owned()),
             Self::Daemon(socket) => {
@@ -114,7 +143,7 @@ impl ScanProvider {
                 let cpu = TimeSpan(Duration::from_nanos(done.ksmd_cpu_ns));
                 Ok(format!("{} passes, {cpu} of ksmd's CPU", done.passes))
             }
-            Self::Own(global) => {
+            Self::Own { global, .. } => {
                 let scan = || -> anyhow::Result<String> {
                     let config = global.load_config()?;
                     if config.domains.needs_a_guard() {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use ksmith_host::bad_file::read_text;
 use ksmith_record::{HistoryReader, ReadError, ReportQuery, ReportResolution, times};
 use ksmith_serve::{ClientLimits, HistoryBackend, HistoryError, HistoryQuery, PeerUrl, ServeOptions, metrics};
 use ksmith_service::config::Config;
@@ -60,7 +61,7 @@ impl ServeArgs {
         let (daemon, config) = match &self.view_socket {
             Some(path) => (DaemonSockets::at(path.clone()), Config::default()),
             None => {
-                let config = global.load_config()?;
+                let config = global.load_config_to_read()?;
                 (DaemonSockets::from_config(&config), config)
             }
         };
@@ -85,7 +86,7 @@ const SHORTEST_TOKEN: usize = 16;
 /// Reads the token in a file, without the end of its line.
 fn token(path: &Path) -> Result<String, CommandFailure> {
     let refuse = |why: String| CommandFailure::usage(format!("the token file {}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
+    let text = read_text(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
     let mode = fs::metadata(path).map_err(|why| refuse(why.to_string()))?.permissions().mode();
     if mode & 0o004 != 0 {
         return Err(refuse("every user may read it: chmod o-r".to_owned()));
@@ -122,5 +123,25 @@ impl HistoryBackend for ServedHistory {
             },
         )?;
         serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn a_token_file_that_is_a_fifo_or_without_end_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(token(&path).unwrap_err().to_string().contains("it is a pipe"));
+        assert!(token(Path::new("/dev/zero")).unwrap_err().to_string().contains("it is longer than 1 MiB"));
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "0123456789abcdef\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(token(&path).unwrap(), "0123456789abcdef");
     }
 }

@@ -13,8 +13,8 @@ use ksmith_host::systemd;
 
 use super::{CommandFailure, GlobalArgs, exit, print};
 use crate::setup::{
-    HostEffects, NOTES, SetupChoices, SetupError, SetupFacts, SetupPlan, SetupStep, UndoReport, carry_out,
-    needs_restart, undo,
+    HostEffects, NOTES, NodeFacts, SetupChoices, SetupError, SetupFacts, SetupPlan, SetupStep, UndoReport,
+    carry_out, needs_restart, undo,
 };
 
 /// Set ksmith up on this host: configuration, hand-over from other controllers, service.
@@ -35,7 +35,7 @@ pub struct SetupArgs {
     #[arg(long)]
     dry_run: bool,
     /// Undo what setup did on this host
-    #[arg(long, conflicts_with_all = ["serve", "no_drop_ins"])]
+    #[arg(long, conflicts_with_all = ["serve", "no_drop_ins", "domains"])]
     undo: bool,
     /// Serve the figures on http://127.0.0.1:9797 too (ksmith-serve.socket)
     #[arg(long)]
@@ -43,6 +43,9 @@ pub struct SetupArgs {
     /// Write no drop-ins: the service keeps the rights that its package gives it
     #[arg(long)]
     no_drop_ins: bool,
+    /// Plan a NUMA node for each of N trust domains: guests of two of them never share a page
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    domains: Option<u32>,
 }
 
 /// Timeout for the answers of hypervisors.
@@ -63,8 +66,9 @@ impl SetupArgs {
     }
 
     fn set_up(&self, global: &GlobalArgs, root: &Root, mut effects: HostEffects) -> anyhow::Result<ExitCode> {
-        let facts = facts(global, root)?;
-        let mut choices = SetupChoices { serve: self.serve, no_drop_ins: self.no_drop_ins };
+        let mut facts = facts(global, root)?;
+        facts.nodes = self.domains.map(|domains| NodeFacts::read_host(root, domains)).unwrap_or_default();
+        let mut choices = SetupChoices { serve: self.serve, no_drop_ins: self.no_drop_ins, domains: self.domains };
         let asks = !self.yes && !self.dry_run && can_ask(global);
         let can_serve = facts.units.iter().any(|(unit, _, is_active)| unit == "ksmith-serve.socket" && !is_active);
         if asks && !choices.serve && facts.has_systemd && can_serve {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ksmith_core::decide::PassHistory;
 use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::guest::{Guest, GuestId, RollupFigures};
-use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
+use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport, committed_bytes};
 use ksmith_core::sample::Sample;
 use ksmith_host::guests::{GuestList, GuestTracker, read_memory};
 use ksmith_host::observe::HostObserver;
@@ -114,7 +114,7 @@ impl FallbackSource {
             let sample = source.observer.sample();
             source.guests_of(&sample)
         })?;
-        self.config.domains.assign(&mut seen.value.guests);
+        self.config.assign_to(&mut seen.value.guests);
         Ok(seen)
     }
 
@@ -130,7 +130,7 @@ impl FallbackSource {
             Ok((HostFigures { status, guests, balance }, pid))
         };
         let mut seen = self.query_or_sample(ask, Self::of_kernel)?;
-        self.config.domains.assign(&mut seen.value.guests.guests);
+        self.config.assign_to(&mut seen.value.guests.guests);
         self.remember_memory(&mut seen.value.guests.guests);
         Ok(seen)
     }
@@ -139,7 +139,7 @@ impl FallbackSource {
     pub fn of_kernel(&mut self) -> HostFigures {
         let sample = self.sample_host();
         let mut guests = self.guests_of(&sample);
-        self.config.domains.assign(&mut guests.guests);
+        self.config.assign_to(&mut guests.guests);
         HostFigures { status: self.status_of(sample), guests, balance: None }
     }
 
@@ -211,7 +211,8 @@ impl FallbackSource {
         let ksmd_cpu_percent = self.history.ksmd_share().filter(|_| self.root.is_host()).map(|share| share * 100.0);
         let guests = self.guests.list(&sample).guests;
         let domains = Some(DomainsReport::from_guests(&self.config.domains, &guests, None));
-        StatusReport { sample, ksmd_cpu_percent, daemon: None, domains, ..StatusReport::default() }
+        let committed_bytes = committed_bytes(&guests);
+        StatusReport { sample, ksmd_cpu_percent, domains, committed_bytes, ..StatusReport::default() }
     }
 
     fn guests_of(&mut self, sample: &Sample) -> GuestsReport {

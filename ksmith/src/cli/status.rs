@@ -22,7 +22,7 @@ pub struct StatusArgs {
 
 impl StatusArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         if let Some(every) = self.every.watch {
             let (mut source, is_json) = (FallbackSource::steady(global.root(), config), global.json);
             return watch(every, move || {

@@ -55,7 +55,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 impl TopArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        let config = global.load_config()?;
+        let config = global.load_config_to_read()?;
         if !print::terminal().is_terminal() {
             let why = "top needs a terminal as its output; `ksmith status --watch` and `ksmith guests --watch` write lines";
             return Err(CommandFailure::usage(why).into());
@@ -136,8 +136,12 @@ fn explanation(root: &Root, processes: &[ProcessId]) -> Result<TextPage, String>
         // The PID may be another process's by now.
         let patient = found.into_iter().find(|patient| patient.start_ticks == process.start_ticks);
         let Some(patient) = patient else { return Err(format!("process {} has ended", process.pid)) };
-        let report = doctor::examine(root, &patient, ExaminationOptions { longest: LONGEST })
-            .map_err(|error| error.to_string())?;
+        let report = doctor::examine(
+            root,
+            &patient,
+            ExaminationOptions { longest: LONGEST, ..ExaminationOptions::default() },
+        )
+        .map_err(|error| error.to_string())?;
         page.append(&report.page());
     }
     Ok(page)

@@ -148,6 +148,16 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     ("optin", &[("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes.")]),
+    (
+        "job report",
+        &[
+            (
+                "ksmith job report ksm.json",
+                "The ranks of a job that `mpirun -n 8 ksmith run --report ksm.json` started.",
+            ),
+            ("ksmith job report --line 4711", "A line with the sums of a Slurm job that runs on this node."),
+        ],
+    ),
     ("restore", &[("ksmith restore", "Put back what a killed ksmith has changed.")]),
     (
         "lab run",

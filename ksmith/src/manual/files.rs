@@ -30,7 +30,7 @@ pub fn command_files(words: &str) -> &'static [Place] {
         "sim calibrate" => &[UNDO],
         "setup" => &[CONFIG, SETUP, DROP_INS],
         "lab run" | "lab list" | "sim" | "sim tune" => &[SCENARIOS],
-        "lab" | "schema" | "completions" => &[],
+        "lab" | "job" | "job report" | "schema" | "completions" => &[],
         _ => &[CONFIG, CONTROL],
     }
 }

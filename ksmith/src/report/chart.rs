@@ -1,6 +1,8 @@
 //! The pictures of a report as SVG.
 
-use ksmith_record::{HistoryReport, times};
+use ksmith_record::{HistoryReport, LabelSeries, times};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 420);
@@ -11,6 +13,20 @@ const GIB: f64 = (1_u64 << 30) as f64;
 const SAVED: RGBColor = RGBColor(0, 114, 178);
 const SPENT: RGBColor = RGBColor(213, 94, 0);
 const MARK: RGBColor = RGBColor(150, 150, 150);
+
+/// The size of a picture with one chart.
+const LOW: (u32, u32) = (960, 260);
+
+/// The colours of a label's values, by the same authors. No more values are drawn.
+pub const VALUES: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+];
 
 /// A mark on the time axis.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +53,45 @@ pub fn saved_and_spent(report: &HistoryReport, marks: &[TimeMark]) -> anyhow::Re
     Ok(svg)
 }
 
+/// Draws memory saved by the guests with each value of a label, over the time of the report.
+///
+/// # Errors
+/// The picture can't be drawn.
+pub fn saved_by_value(report: &HistoryReport, series: &[&LabelSeries]) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    draw_values(&mut svg, report, series)
+        .map_err(|why| anyhow::anyhow!("can't draw the picture of a label: {why}"))?;
+    Ok(svg)
+}
+
+fn draw_values(
+    svg: &mut String,
+    report: &HistoryReport,
+    series: &[&LabelSeries],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(svg, LOW).into_drawing_area();
+    area.fill(&WHITE)?;
+    let highest = series.iter().flat_map(|one| &one.points).map(|(_, bytes)| bytes / GIB).fold(0.001, f64::max);
+    let mut chart = chart_over_time(&area, report, highest * 1.08, "saved, GiB")?;
+    for (one, colour) in series.iter().zip(VALUES) {
+        let points = one.points.iter().map(|(time, bytes)| (*time, bytes / GIB));
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(one.value.clone())
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
+    }
+    let font = ("sans-serif", FONT).into_text_style(&LOW);
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(MARK)
+        .label_font(font)
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
 type Line = (&'static str, Vec<(f64, f64)>, RGBColor);
 
 fn draw(
@@ -48,26 +103,9 @@ fn draw(
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let halves = area.split_evenly((2, 1));
-    let (begin, end) = (report.since, report.until.max(report.since + 1.0));
     for (half, (name, points, colour)) in halves.iter().zip(lines) {
         let top = points.iter().map(|point| point.1).fold(0.001, f64::max) * 1.08;
-        let mut chart = ChartBuilder::on(half)
-            .margin(8)
-            .x_label_area_size(30)
-            .y_label_area_size(72)
-            .build_cartesian_2d(begin..end, 0.0..top)?;
-        let font = ("sans-serif", FONT).into_text_style(&SIZE);
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .y_desc(name)
-            .x_labels(6)
-            .y_labels(5)
-            .x_label_formatter(&|time| times::local((time * 1000.0) as i64).chars().skip(5).take(11).collect())
-            .y_label_formatter(&|y| format!("{y:.2}"))
-            .label_style(font.clone())
-            .axis_desc_style(font)
-            .draw()?;
+        let mut chart = chart_over_time(half, report, top, name)?;
         let bars = marks
             .iter()
             .map(|mark| PathElement::new(vec![(mark.time, 0.0), (mark.time, top)], MARK.stroke_width(1)));
@@ -76,4 +114,33 @@ fn draw(
     }
     area.present()?;
     Ok(())
+}
+
+type TimeChart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Makes a chart over the time of the report, from 0 to `top`, with its axes drawn.
+fn chart_over_time<'a, 'b>(
+    area: &'a DrawingArea<SVGBackend<'b>, Shift>,
+    report: &HistoryReport,
+    top: f64,
+    name: &str,
+) -> Result<TimeChart<'a, 'b>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .x_label_area_size(30)
+        .y_label_area_size(72)
+        .build_cartesian_2d(report.since..report.until.max(report.since + 1.0), 0.0..top)?;
+    let font = ("sans-serif", FONT).into_text_style(&SIZE);
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .y_desc(name)
+        .x_labels(6)
+        .y_labels(5)
+        .x_label_formatter(&|time| times::local((time * 1000.0) as i64).chars().skip(5).take(11).collect())
+        .y_label_formatter(&|y| format!("{y:.2}"))
+        .label_style(font.clone())
+        .axis_desc_style(font)
+        .draw()?;
+    Ok(chart)
 }

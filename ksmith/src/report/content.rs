@@ -2,10 +2,12 @@
 
 use ksmith_core::diagnose::{Finding, Severity};
 use ksmith_core::units::{Bytes, TimeSpan};
-use ksmith_record::{DecisionEpisode, HistoryReport, HistorySummary, SavingGuest, episodes, summary, times};
+use ksmith_record::{
+    DecisionEpisode, HistoryReport, HistorySummary, LabelSeries, SavingGuest, episodes, summary, times,
+};
 use std::time::Duration;
 
-use super::chart::{TimeMark, saved_and_spent};
+use super::chart::{TimeMark, VALUES, saved_and_spent, saved_by_value};
 use super::document::{DocumentPart, ReportDocument};
 
 /// Most decisions, and most guests, that are listed.
@@ -22,6 +24,8 @@ pub struct ReportInputs<'a> {
     pub history: &'a HistoryReport,
     /// The guests that saved most.
     pub savers: &'a [SavingGuest],
+    /// Memory saved by the guests with each value of each label.
+    pub labels: &'a [LabelSeries],
     /// The present findings of `ksmith doctor`.
     pub findings: &'a [Finding],
 }
@@ -31,7 +35,7 @@ pub struct ReportInputs<'a> {
 /// # Errors
 /// A picture can't be drawn.
 pub fn document(facts: &ReportInputs<'_>) -> anyhow::Result<ReportDocument> {
-    let ReportInputs { host, kernel, history, savers, findings } = facts;
+    let ReportInputs { host, kernel, history, savers, labels, findings } = facts;
     let mut parts = vec![DocumentPart::Text(format!(
         "From {} to {}; ksmith {} on Linux {kernel}.",
         moment(history.since),
@@ -59,6 +63,7 @@ pub fn document(facts: &ReportInputs<'_>) -> anyhow::Result<ReportDocument> {
                 svg,
             ));
             parts.extend(by_guest(savers));
+            parts.extend(by_label(history, labels)?);
             parts.extend(by_decision(&episodes(history)));
         }
     }
@@ -124,6 +129,24 @@ fn by_guest(savers: &[SavingGuest]) -> Vec<DocumentPart> {
         DocumentPart::Text("The last figures of each guest in that time.".to_owned()),
         DocumentPart::Table(headings, savers.iter().take(MOST).map(row).collect()),
     ]
+}
+
+/// Shows each label that the operator gave, the values that saved most first.
+fn by_label(history: &HistoryReport, labels: &[LabelSeries]) -> anyhow::Result<Vec<DocumentPart>> {
+    let mut parts = Vec::new();
+    for of_label in labels.chunk_by(|one, other| one.label == other.label) {
+        let mut values: Vec<&LabelSeries> = of_label.iter().collect();
+        values.sort_by(|one, other| other.mean_bytes().total_cmp(&one.mean_bytes()));
+        values.truncate(VALUES.len());
+        let Some(label) = values.first().map(|one| one.label.clone()) else { continue };
+        let last = |one: &LabelSeries| one.points.last().map_or(0.0, |(_, saved)| *saved);
+        let row = |one: &&LabelSeries| vec![one.value.clone(), bytes(one.mean_bytes()), bytes(last(one))];
+        let headings = vec![label.clone(), "saved on average".to_owned(), "saved at the end".to_owned()];
+        parts.push(DocumentPart::Heading(format!("By {label}")));
+        parts.push(DocumentPart::Picture(format!("Memory saved by {label}"), saved_by_value(history, &values)?));
+        parts.push(DocumentPart::Table(headings, values.iter().map(row).collect()));
+    }
+    Ok(parts)
 }
 
 /// Less than this is no gain, in bytes.

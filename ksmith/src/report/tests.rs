@@ -1,4 +1,4 @@
-use ksmith_record::HistoryReport;
+use ksmith_record::{HistoryReport, LabelSeries};
 use serde_json::json;
 
 use super::*;
@@ -23,6 +23,7 @@ fn history() -> HistoryReport {
         "since": 1_795_467_600.0, "until": 1_795_469_600.0, "resolution_seconds": 10.0, "guest": null,
         "columns": ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent",
             "memory_pressure_percent", "daemon_cpu_seconds"],
+        "recorded_seconds": (0..200).map(|n| if n == 0 { 0.0 } else { 10.0 }).collect::<Vec<_>>(),
         "rows": (0..200).map(row).collect::<Vec<_>>(),
         "decisions": [made(5, "burst"), made(600, "parked"), made(1000, "probe"), made(1900, "parked")],
         "events": [], "guests": [],
@@ -31,7 +32,8 @@ fn history() -> HistoryReport {
 }
 
 fn report(history: &HistoryReport) -> ReportDocument {
-    document(&ReportInputs { host: "web<1>", kernel: "6.18.0", history, savers: &[], findings: &[] }).unwrap()
+    document(&ReportInputs { host: "web<1>", kernel: "6.18.0", history, savers: &[], labels: &[], findings: &[] })
+        .unwrap()
 }
 
 #[test]
@@ -52,7 +54,39 @@ fn the_report_has_the_sums_and_tells_decisions_that_paid_from_those_that_did_not
     let text = document.markdown();
     assert!(text.contains("| saved at most | 5.00 GiB |"), "{text}");
     // Exposure is over 4 GiB from row 41 on.
-    assert!(text.contains("For 26 min 20 s the host could not have borne it"), "{text}");
+    assert!(text.contains("For 26 min 30 s the host could not have borne it"), "{text}");
+}
+
+#[test]
+fn guests_are_drawn_and_summed_by_their_role() {
+    let history = history();
+    let series = |value: &str, gib: f64| LabelSeries {
+        label: "role".to_owned(),
+        value: value.to_owned(),
+        points: (0..10).map(|n| (history.since + f64::from(n) * 200.0, gib * GIB as f64)).collect(),
+    };
+    let labels = [series("<db>", 1.0), series("front", 3.0), series("queue", 2.0)];
+    let inputs = ReportInputs {
+        host: "h",
+        kernel: "6.18.0",
+        history: &history,
+        savers: &[],
+        labels: &labels,
+        findings: &[],
+    };
+    let document = document(&inputs).unwrap();
+    let at = document.parts.iter().position(|part| *part == DocumentPart::Heading("By role".to_owned())).unwrap();
+    let [DocumentPart::Picture(caption, svg), DocumentPart::Table(headings, rows)] =
+        &document.parts[at + 1..at + 3]
+    else {
+        panic!("{:?}", document.parts);
+    };
+    assert_eq!((caption.as_str(), headings[0].as_str()), ("Memory saved by role", "role"));
+    let values: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(values, ["front", "queue", "<db>"], "the one that saves most first");
+    assert_eq!(rows[0][1..], ["3.00 GiB", "3.00 GiB"]);
+    assert!(svg.contains("front") && svg.contains("&lt;db&gt;") && !svg.contains("<db>"), "{svg}");
+    assert!(svg.matches("<polyline").count() >= 3, "a line for each role: {svg}");
 }
 
 #[test]

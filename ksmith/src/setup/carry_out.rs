@@ -1,5 +1,7 @@
 //! Carries out the steps of a plan.
 
+use ksmith_core::other_controllers::LineEdit;
+
 use super::effects::{SetupEffects, SetupError};
 use super::notes::SetupNotes;
 use super::step::SetupStep;
@@ -53,6 +55,9 @@ fn apply_drop_ins(effects: &mut impl SetupEffects, notes: &mut SetupNotes) -> Re
 fn perform_step(effects: &mut impl SetupEffects, step: &SetupStep) -> Result<(), SetupError> {
     match step {
         SetupStep::File { path, text, .. } => effects.write(path, text, 0o644),
+        SetupStep::Lines { path } => {
+            effects.run("sed", &["-i", LineEdit::CommentOut.script(), &path.to_string_lossy()])
+        }
         SetupStep::Group { name } => effects.run("groupadd", &["--force", "--system", name]),
         SetupStep::HandOver { service, masks: true, .. } => effects.run("systemctl", &["mask", "--now", service]),
         SetupStep::Profile { name, path, text, .. } => {

@@ -7,12 +7,14 @@ use ksmith_core::other_controllers::{BootState, FoundController};
 use ksmith_core::reading::Reading;
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers::survey;
+use ksmith_host::owner::OwnershipSnapshot;
 use ksmith_host::root::Root;
 use ksmith_host::systemd;
 use ksmith_host::users::group_id;
 use ksmith_service::config::Config;
 use ksmith_service::folder::FoldMode;
 
+use super::domain_nodes::NodeFacts;
 use super::drop_ins::{ABSTRACT_SOCKETS, CGROUPS, DIRECTORY, DropIn, FOLD, GUESTS_OF_USERS, KSMD_CPUS};
 
 /// The groups that the units need.
@@ -39,6 +41,10 @@ pub struct SetupFacts {
     pub links: Vec<(String, Vec<(PathBuf, PathBuf)>)>,
     /// Drop-ins that this host needs and does not have, each with the reason.
     pub(super) drop_ins: Vec<(DropIn, String)>,
+    /// The host's NUMA nodes, where domains are planned.
+    pub nodes: NodeFacts,
+    /// A guest that the daemon can't ask without such a drop-in, and that nobody but its own user vouches for.
+    pub(super) unvouched: Option<String>,
 }
 
 impl SetupFacts {
@@ -53,6 +59,11 @@ impl SetupFacts {
         let controllers = survey(root);
         let services = controllers.iter().flat_map(|found| &found.states).map(|state| state.service);
         let links = services.map(|service| (service.to_owned(), links(root, service))).collect();
+        let mut unvouched = None;
+        let drop_ins = needed(root, config, guests, &mut unvouched)
+            .into_iter()
+            .filter(|(drop_in, _)| !is_there(&format!("{DIRECTORY}/{}", drop_in.name)))
+            .collect();
         Self {
             has_ksm: run != Reading::Absent,
             senseless_ksm: match run {
@@ -65,10 +76,9 @@ impl SetupFacts {
             missing_groups: GROUPS.iter().filter(|name| !has_group(root, name)).map(ToString::to_string).collect(),
             controllers,
             links,
-            drop_ins: needed(root, config, guests)
-                .into_iter()
-                .filter(|(drop_in, _)| !is_there(&format!("{DIRECTORY}/{}", drop_in.name)))
-                .collect(),
+            drop_ins,
+            nodes: NodeFacts::default(),
+            unvouched,
         }
     }
 
@@ -96,21 +106,43 @@ fn has_group(root: &Root, name: &str) -> bool {
     groups.value().is_some_and(|text| text.lines().any(|line| line.split(':').next() == Some(name)))
 }
 
-/// Returns the drop-ins that this host needs, each with the reason.
-fn needed(root: &Root, config: &Config, guests: &[Guest]) -> Vec<(DropIn, String)> {
+/// Returns true if `[balance] users` names the guest's user in full. A pattern may fit users whom nobody had in mind.
+fn has_named_user(config: &Config, guest: &Guest) -> bool {
+    let is_full = |name: &str| !name.contains(['*', '?']);
+    guest.only_user().is_some_and(|user| config.balance.users.iter().any(|name| is_full(name) && name == user))
+}
+
+/// Returns two flags: the guest answers at an abstract socket by its own words; and root of this host has started its
+/// program, and so has written them. A container or libvirt vouches for a guest, and not for its command line.
+fn abstract_socket(root: &Root, guest: &Guest) -> (bool, bool) {
+    let Some(id) = guest.processes.first() else { return (false, false) };
+    let before = OwnershipSnapshot::at(root, id.pid);
+    let line = root.text(format!("proc/{}/cmdline", id.pid));
+    let is_abstract = line.value().is_some_and(|text| text.contains("abstract=on"));
+    let is_roots = before.is_roots_program() && before == OwnershipSnapshot::at(root, id.pid);
+    (guest.kind.word() == "uml" || is_abstract, is_roots)
+}
+
+/// Returns the drop-ins that this host needs, each with the reason. A guest that is not verified needs none, unless the
+/// configuration names its user: any process may look like a guest, and the drop-ins widen what the daemon may do.
+fn needed(root: &Root, config: &Config, guests: &[Guest], unvouched: &mut Option<String>) -> Vec<(DropIn, String)> {
     let mut needed = Vec::new();
     let is_of_user =
         |guest: &&Guest| guest.memory_bytes.is_some() && !guest.is_verified && guest.uid.is_none_or(|uid| uid != 0);
-    if let Some(guest) = guests.iter().find(is_of_user) {
+    let mut first_vouched = |needs: &dyn Fn(&&Guest) -> bool, has_voucher: &dyn Fn(&Guest) -> bool| {
+        let (vouched, others): (Vec<&Guest>, Vec<&Guest>) =
+            guests.iter().filter(needs).partition(|guest| has_voucher(guest) || has_named_user(config, guest));
+        if let (None, Some(other)) = (&unvouched, others.first()) {
+            *unvouched = Some(other.title());
+        }
+        vouched.first().copied()
+    };
+    if let Some(guest) = first_vouched(&is_of_user, &|guest| guest.is_verified) {
         needed.push((GUESTS_OF_USERS, format!("the monitor of {} belongs to a user", guest.title())));
     }
-    let needs_abstract = |guest: &&Guest| {
-        let line = guest.processes.first().map(|id| root.text(format!("proc/{}/cmdline", id.pid)));
-        let is_abstract =
-            line.as_ref().and_then(|text| text.value()).is_some_and(|text| text.contains("abstract=on"));
-        guest.kind.word() == "uml" || is_abstract
-    };
-    if let Some(guest) = guests.iter().find(needs_abstract) {
+    let needs_abstract = |guest: &&Guest| abstract_socket(root, guest).0;
+    let is_roots = |guest: &Guest| guest.is_verified && abstract_socket(root, guest).1;
+    if let Some(guest) = first_vouched(&needs_abstract, &is_roots) {
         needed.push((ABSTRACT_SOCKETS, format!("{} answers at an abstract socket", guest.title())));
     }
     if !config.balance.cgroups.is_empty() {
@@ -163,10 +195,11 @@ mod tests {
         let plain = Config::default();
         let of = |config: &Config, guests: &[Guest]| SetupFacts::read_host(&root, config, guests);
         assert!(names(&of(&plain, &[guest("qemu", 0, 7)])).is_empty(), "root's guests need none");
-        assert_eq!(names(&of(&plain, &[guest("qemu", 1000, 7)])), ["guests-of-users.conf"]);
-        assert_eq!(names(&of(&plain, &[guest("uml", 0, 7)])), ["abstract-sockets.conf"]);
+        let verified = |kind, uid| Guest { is_verified: true, ..guest(kind, uid, 7) };
+        put(tree.path(), "proc/7/status", "Uid:\t0\t0\t0\t0\nNSpid:\t7\n");
+        assert_eq!(names(&of(&plain, &[verified("uml", 0)])), ["abstract-sockets.conf"]);
         put(tree.path(), "proc/7/cmdline", "qemu\0-qmp\0unix:path=x,abstract=on\0");
-        assert_eq!(names(&of(&plain, &[guest("qemu", 0, 7)])), ["abstract-sockets.conf"]);
+        assert_eq!(names(&of(&plain, &[verified("qemu", 0)])), ["abstract-sockets.conf"]);
         let mut config = Config::default();
         config.daemon.ksmd_cpus = Some("0".into());
         config.balance.cgroups = vec!["a.slice".into()];
@@ -174,6 +207,46 @@ mod tests {
         assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf", "fold.conf"]);
         put(tree.path(), "etc/systemd/system/ksmith.service.d/cgroups.conf", "");
         assert_eq!(names(&of(&config, &[])), ["ksmd-cpus.conf", "fold.conf"]);
+    }
+
+    #[test]
+    fn processes_that_look_like_guests_widen_no_rights_unless_the_configuration_names_their_user() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        put(tree.path(), "proc/7/cmdline", "qemu\0-qmp\0unix:path=x,abstract=on\0");
+        let spoofs = [guest("qemu", 1000, 7), guest("uml", 1000, 8)];
+        let facts = SetupFacts::read_host(&root, &Config::default(), &spoofs);
+        assert!(facts.drop_ins.is_empty(), "{:?}", facts.drop_ins);
+        assert!(facts.unvouched.is_some_and(|name| name.starts_with("web")));
+        let mut config = Config::default();
+        config.balance.users = vec!["bob".into()];
+        assert!(SetupFacts::read_host(&root, &config, &spoofs).drop_ins.is_empty());
+        for pattern in ["*", "ali*", "alic?"] {
+            config.balance.users = vec![pattern.into()];
+            assert!(SetupFacts::read_host(&root, &config, &spoofs).drop_ins.is_empty(), "{pattern}");
+        }
+        let rule = "[[domains.rule]]\ndomain = \"a\"\nuser = \"alice\"";
+        let ruled = Config::parse(Path::new("ksmith.toml"), rule).unwrap();
+        assert!(SetupFacts::read_host(&root, &ruled, &spoofs).drop_ins.is_empty(), "a rule keeps apart");
+        config.balance.users = vec!["alice".into()];
+        let facts = SetupFacts::read_host(&root, &config, &spoofs);
+        assert_eq!(names(&facts), ["guests-of-users.conf", "abstract-sockets.conf"]);
+        assert_eq!(facts.unvouched, None);
+    }
+
+    #[test]
+    fn the_command_line_of_a_guest_in_a_container_or_of_libvirts_user_opens_no_abstract_sockets() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        put(tree.path(), "proc/7/cmdline", "qemu\0-qmp\0unix:path=x,abstract=on\0");
+        let verified = Guest { is_verified: true, ..guest("qemu", 0, 7) };
+        let of = || SetupFacts::read_host(&root, &Config::default(), std::slice::from_ref(&verified));
+        for status in ["Uid:\t0\t0\t0\t0\nNSpid:\t7\t1\n", "Uid:\t64055\t64055\t64055\t64055\nNSpid:\t7\n"] {
+            put(tree.path(), "proc/7/status", status);
+            assert!(of().drop_ins.is_empty() && of().unvouched.is_some(), "{status}");
+        }
+        put(tree.path(), "proc/7/status", "Uid:\t0\t0\t0\t0\nNSpid:\t7\n");
+        assert_eq!(names(&of()), ["abstract-sockets.conf"]);
     }
 
     #[test]

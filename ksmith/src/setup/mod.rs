@@ -6,6 +6,7 @@
 //! `tuned-adm`).
 
 mod carry_out;
+mod domain_nodes;
 mod drop_ins;
 mod effects;
 mod facts;
@@ -19,6 +20,7 @@ mod undo;
 mod tests;
 
 pub use carry_out::{carry_out, needs_restart};
+pub use domain_nodes::NodeFacts;
 pub use effects::{SetupEffects, SetupError};
 pub use facts::SetupFacts;
 pub use host::HostEffects;

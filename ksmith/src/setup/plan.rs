@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ksmith_core::other_controllers::{BootState, ControllerConflict, FoundController, HandOver};
 use serde::Serialize;
 
+use super::domain_nodes::DomainNodesPlan;
 use super::drop_ins::{CONFIG, DIRECTORY};
 use super::facts::SetupFacts;
 use super::step::SetupStep;
@@ -16,6 +17,8 @@ pub struct SetupChoices {
     pub serve: bool,
     /// True if no drop-ins are written.
     pub no_drop_ins: bool,
+    /// The number of trust domains, each with a NUMA node, if that is planned.
+    pub domains: Option<u32>,
 }
 
 /// The plan of a setup.
@@ -44,6 +47,12 @@ impl SetupPlan {
         if !facts.has_config {
             plan.file("/etc/ksmith.toml".into(), CONFIG, "each setting with its default, to be edited");
         }
+        if let Some(domains) = choices.domains {
+            let nodes = DomainNodesPlan::new(&facts.nodes, domains);
+            plan.steps.extend(nodes.steps);
+            plan.obstacles.extend(nodes.obstacles);
+            plan.notes.extend(nodes.notes);
+        }
         plan.steps.extend(facts.missing_groups.iter().map(|name| SetupStep::Group { name: name.clone() }));
         if facts.has_systemd {
             plan.with_systemd(facts, choices);
@@ -68,6 +77,12 @@ impl SetupPlan {
             for (drop_in, why) in &facts.drop_ins {
                 self.file(PathBuf::from(DIRECTORY).join(drop_in.name), drop_in.text, why);
             }
+            self.notes.extend(facts.unvouched.iter().map(|name| {
+                format!(
+                    "{name} can't be asked for figures: if you trust its user, name that user in [balance] users, and \
+                     run `ksmith setup` again"
+                )
+            }));
         }
         // What starts last stops first.
         for found in &facts.controllers {
@@ -76,6 +91,9 @@ impl SetupPlan {
                 HandOver::Masks { .. } => self.mask(found, facts),
                 HandOver::Profile { .. } if found.is_handed_over_by_setup() => self.profile(found),
                 HandOver::Profile { .. } | HandOver::Commands { .. } => self.by_hand(found),
+                HandOver::Lines => {
+                    self.steps.extend(found.files.iter().map(|file| SetupStep::Lines { path: file.into() }));
+                }
                 HandOver::Nothing => {}
             }
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ksmith_core::other_controllers::LineEdit;
 use serde::{Deserialize, Serialize};
 
 /// One step of a setup.
@@ -49,6 +50,11 @@ pub enum SetupStep {
         /// True if tuned had chosen them by itself.
         was_automatic: bool,
     },
+    /// The lines of a file that write to KSM at boot become comments.
+    Lines {
+        /// The file's path.
+        path: PathBuf,
+    },
     /// A unit of ksmith is enabled and started.
     Unit {
         /// The name of the unit.
@@ -64,7 +70,8 @@ impl SetupStep {
     /// Returns true if both steps concern the same object. The first one then holds its earlier state.
     pub fn is_about_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
+            (Self::File { path: a, .. }, Self::File { path: b, .. })
+            | (Self::Lines { path: a }, Self::Lines { path: b }) => a == b,
             (Self::Group { name: a }, Self::Group { name: b })
             | (Self::HandOver { service: a, .. }, Self::HandOver { service: b, .. })
             | (Self::Unit { unit: a, .. }, Self::Unit { unit: b, .. })
@@ -82,6 +89,7 @@ impl SetupStep {
     pub fn command(&self) -> String {
         match self {
             Self::File { path, .. } => format!("write {}", path.display()),
+            Self::Lines { path } => LineEdit::CommentOut.command(&path.to_string_lossy()),
             Self::Group { name } => format!("groupadd --system {name}"),
             Self::HandOver { service, masks: true, .. } => format!("systemctl mask --now {service}"),
             Self::Profile { name, path, .. } => format!("write {}; tuned-adm profile {name}", path.display()),
@@ -102,6 +110,7 @@ impl SetupStep {
     pub fn why(&self) -> String {
         match self {
             Self::File { why, .. } => why.clone(),
+            Self::Lines { .. } => "it writes to KSM after each boot, which --undo restores".to_owned(),
             Self::Group { .. } => "the units need this group".to_owned(),
             Self::HandOver { was_enabled, was_active, .. } => {
                 let state = match (was_enabled, was_active) {
@@ -123,5 +132,5 @@ impl SetupStep {
 
 /// Returns true if a path is that of a drop-in of a unit.
 pub(super) fn is_drop_in(path: &Path) -> bool {
-    path.parent().is_some_and(|parent| parent.extension().is_some_and(|end| end == "d"))
+    path.parent().is_some_and(|parent| parent.to_string_lossy().ends_with(".service.d"))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::other_controllers::{BootState, FoundController, ServiceState, TunedProfile, row};
+use ksmith_core::other_controllers::{BootState, FoundController, LineEdit, ServiceState, TunedProfile, row};
 use proptest::prelude::*;
 
 use super::drop_ins::{CGROUPS, DIRECTORY, GUESTS_OF_USERS};
@@ -112,6 +112,7 @@ impl FakeSystem {
             pids: vec![40],
             profile: Some(profile),
             states: Vec::new(),
+            files: Vec::new(),
             is_on: false,
         })
     }
@@ -144,7 +145,14 @@ impl FakeSystem {
         let controller = |name: &str| {
             let row = row(name).unwrap();
             let states = row.services.iter().map(|service| state(service)).collect();
-            FoundController { controller: row, pids: Vec::new(), profile: None, states, is_on: false }
+            FoundController {
+                controller: row,
+                pids: Vec::new(),
+                profile: None,
+                states,
+                files: Vec::new(),
+                is_on: false,
+            }
         };
         let links_of = |unit: &&str| {
             let links = self.links.iter().filter(|(link, _)| link.file_name().unwrap() == *unit);
@@ -177,6 +185,8 @@ impl FakeSystem {
                 })
                 .map(|(_, drop_in)| (drop_in, "a reason".to_owned()))
                 .collect(),
+            nodes: NodeFacts::default(),
+            unvouched: None,
         }
     }
 }
@@ -276,7 +286,7 @@ fn host() -> FakeSystem {
 #[test]
 fn a_setup_hands_over_and_its_undo_hands_back_in_the_right_order() {
     let mut machine = KillableHost::new(host());
-    machine.setup(1, SetupChoices { serve: true, no_drop_ins: false }).unwrap();
+    machine.setup(1, SetupChoices { serve: true, ..SetupChoices::default() }).unwrap();
     assert_eq!(
         machine.commands,
         [
@@ -335,7 +345,7 @@ fn what_was_edited_since_stays() {
 
 #[test]
 fn without_systemd_only_files_and_groups_are_made() {
-    let plan = SetupPlan::new(&host().facts(false, 3), SetupChoices { serve: true, no_drop_ins: false });
+    let plan = SetupPlan::new(&host().facts(false, 3), SetupChoices { serve: true, ..SetupChoices::default() });
     let commands: Vec<String> = plan.steps.iter().map(SetupStep::command).collect();
     assert_eq!(commands, ["write /etc/ksmith.toml", "groupadd --system ksmith", "groupadd --system ksmith-view"]);
     assert!(plan.notes[0].contains("systemd does not run here"), "{:?}", plan.notes);
@@ -403,6 +413,7 @@ fn a_controller_that_a_person_must_stop_is_an_obstacle() {
             directory: "/etc/tuned".into(),
         }),
         states: Vec::new(),
+        files: Vec::new(),
         is_on: false,
     };
     facts.controllers = vec![found("tuned", vec![40]), found("virt-handler", vec![50])];
@@ -468,7 +479,7 @@ proptest! {
         kills in prop::collection::vec((0_usize..60, any::<bool>()), 0..3),
         undo_kill in (0_usize..60, any::<bool>()),
     ) {
-        let choices = SetupChoices { serve, no_drop_ins: false };
+        let choices = SetupChoices { serve, ..SetupChoices::default() };
         let mut machine = KillableHost::new(world.clone());
         for kill in kills {
             let _ = machine.with_kill(Some(kill), |machine| machine.setup(needs, choices));
@@ -494,4 +505,20 @@ proptest! {
         machine.world.files.remove(Path::new(NOTES));
         prop_assert_eq!(&machine.world, &whole.world);
     }
+}
+
+#[test]
+fn lines_that_write_to_ksm_become_comments_and_lines_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("it's KSM.conf");
+    let text = "# w /sys/kernel/mm/ksm/run - - - - 0\nw /sys/kernel/mm/ksm/run - - - - 1\nd /run/x 0755\n";
+    std::fs::write(&file, text).unwrap();
+    let edit = |edit: LineEdit| {
+        let status = std::process::Command::new("sh").args(["-c", &edit.command(&file.to_string_lossy())]).status();
+        assert!(status.unwrap().success());
+        std::fs::read_to_string(&file).unwrap()
+    };
+    let commented = text.replace("\nw /sys", "\n#ksmith# w /sys");
+    assert_eq!([LineEdit::CommentOut, LineEdit::CommentOut].map(edit), [commented.clone(), commented]);
+    assert_eq!([LineEdit::CommentBack, LineEdit::CommentBack].map(edit), [text, text]);
 }

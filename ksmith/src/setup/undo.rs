@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ksmith_core::other_controllers::LineEdit;
 use ksmith_host::systemd::UNIT_DIRECTORIES;
 
 use super::effects::{SetupEffects, SetupError};
@@ -37,7 +38,9 @@ pub fn undo(effects: &mut impl SetupEffects, dry_run: bool, has_systemd: bool) -
     let is_left = notes.needs_restart;
     let is_unit = |step: &SetupStep| matches!(step, SetupStep::Unit { .. });
     let is_file = |step: &SetupStep| matches!(step, SetupStep::File { .. });
-    let is_hand_over = |step: &SetupStep| matches!(step, SetupStep::HandOver { .. } | SetupStep::Profile { .. });
+    let is_hand_over = |step: &SetupStep| {
+        matches!(step, SetupStep::HandOver { .. } | SetupStep::Profile { .. } | SetupStep::Lines { .. })
+    };
     let is_group = |step: &SetupStep| matches!(step, SetupStep::Group { .. });
     undo_steps(effects, &mut notes, &mut undone, dry_run, has_systemd, is_unit)?;
     // Noted before the first one goes, so that a kill in between leaves it to the next try.
@@ -111,6 +114,7 @@ fn describe_undo(step: &SetupStep) -> StepOutcome {
     StepOutcome::Done(match step {
         SetupStep::File { path, .. } => format!("remove {}", path.display()),
         SetupStep::Group { name } => format!("groupdel {name}"),
+        SetupStep::Lines { path } => LineEdit::CommentBack.command(&path.to_string_lossy()),
         SetupStep::HandOver { service, was_active, masks: true, .. } => match was_active {
             true => format!("systemctl unmask {service}; systemctl start {service}"),
             false => format!("systemctl unmask {service}"),
@@ -153,6 +157,12 @@ fn undo_step(
                     return Ok(StepOutcome::Kept(format!("the group {name} stays: it has the members {members}")));
                 }
             }
+        }
+        SetupStep::Lines { path } if !effects.exists(path) => {
+            return Ok(StepOutcome::Kept(format!("{} is gone already", path.display())));
+        }
+        SetupStep::Lines { path } => {
+            effects.run("sed", &["-i", LineEdit::CommentBack.script(), &path.to_string_lossy()])?;
         }
         SetupStep::Profile { name, path, text, before, was_automatic } => {
             return profile(effects, (name, path, text), &tuned_arguments(before, *was_automatic), step);

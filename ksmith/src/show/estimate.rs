@@ -55,6 +55,15 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
     if !lost.is_empty() {
         page.line(format_args!("Can't be merged: {}.", lost.join(", ")));
     }
+    if let Some(huge) = report.huge_pages.filter(|huge| huge.split_bytes > 0) {
+        page.line(format_args!(
+            "Merging would split about {} of {} in huge pages, and save {} of that: programs that use it all the time get \
+             slower.",
+            Bytes::from(huge.split_bytes),
+            Bytes::from(huge.huge_bytes),
+            Bytes::from(huge.saved_bytes),
+        ));
+    }
     if let Some(matrix) = &report.matrix {
         match matrix.guests.len() {
             0..=MOST_IN_TABLE => {

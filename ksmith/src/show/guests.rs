@@ -2,7 +2,8 @@
 
 use ksmith_core::decide::domains::{CrossDomainSharing, PairSharing};
 use ksmith_core::figures::{
-    self, DOMAIN_SHARING, EFFICIENCY, GUEST, HOST_IN_GUESTS, ModelFigure, groups, insert, schema, sorted, summed,
+    self, DOMAIN_SHARING, EFFICIENCY, GUEST, GuestGroupProperty, HOST_IN_GUESTS, ModelFigure, groups, insert,
+    schema, sorted, summed,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::GuestsReport;
@@ -13,10 +14,10 @@ use serde_json::{Map, Value, json};
 use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// The grouping, order and limit of the rows that are shown.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct GuestOrder {
-    /// The label by which guests are grouped; `None` if each guest is a row.
-    pub by: Option<&'static ModelFigure<Guest>>,
+    /// The property by which guests are grouped; `None` if each guest is a row.
+    pub by: Option<GuestGroupProperty>,
     /// The figure that rows are ordered by.
     pub sort: &'static ModelFigure<Guest>,
     /// True if the last row comes first.
@@ -30,7 +31,7 @@ pub struct GuestOrder {
 impl GuestOrder {
     /// Returns an order of all rows, the largest first.
     pub fn new(by: Option<&'static ModelFigure<Guest>>, sort: &'static ModelFigure<Guest>) -> Self {
-        Self { by, sort, reverse: false, limit: None, filtered_from: None }
+        Self { by: by.map(GuestGroupProperty::Figure), sort, reverse: false, limit: None, filtered_from: None }
     }
 
     /// Reverses rows if the order says so, and cuts them to the limit.
@@ -44,18 +45,18 @@ impl GuestOrder {
 
     /// Returns true if rows are trust domains.
     fn is_by_domain(&self) -> bool {
-        self.by.is_some_and(|label| label.field.name == "domain")
+        self.by.as_ref().is_some_and(GuestGroupProperty::is_domain)
     }
 }
 
 /// Returns the stable JSON form: `guests`, or `groups` if guests are grouped.
-pub fn json(report: &GuestsReport, order: GuestOrder) -> Value {
+pub fn json(report: &GuestsReport, order: &GuestOrder) -> Value {
     let mut whole = figures::object(HOST_IN_GUESTS, report);
     for figure in EFFICIENCY {
         insert(&mut whole, figure.field.name, json!((figure.read)(report)));
     }
     whole.insert("errors".to_owned(), json!(report.errors));
-    match order.by {
+    match &order.by {
         None => {
             let guests = order.cut(sorted(report, order.sort)).into_iter().map(guest_json).collect();
             whole.insert("guests".to_owned(), Value::Array(guests));
@@ -73,11 +74,12 @@ pub fn json(report: &GuestsReport, order: GuestOrder) -> Value {
 fn guest_json(guest: &Guest) -> Value {
     let mut object = figures::object(GUEST, guest);
     object.insert("pids".to_owned(), json!(guest.processes.iter().map(|id| id.pid).collect::<Vec<_>>()));
+    object.insert("labels".to_owned(), json!(guest.labels));
     object.insert("errors".to_owned(), json!(guest.errors));
     Value::Object(object)
 }
 
-fn group_json(report: &GuestsReport, label: &ModelFigure<Guest>, order: GuestOrder) -> Vec<Value> {
+fn group_json(report: &GuestsReport, label: &GuestGroupProperty, order: &GuestOrder) -> Vec<Value> {
     let groups = order.cut(groups(report, label, order.sort)).into_iter().map(|group| {
         let mut object = Map::new();
         for (figure, sum) in summed().zip(&group.sums) {
@@ -106,7 +108,9 @@ fn sharing_json(sharing: &CrossDomainSharing) -> Value {
 pub fn schema() -> Value {
     let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(ModelFigure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));
-    let guest = schema::object(GUEST.iter().map(ModelFigure::row), [("pids", pids), ("errors", schema::errors())]);
+    let labels = schema::map("Labels that the configuration gives the guest.", schema::plain("string", "A value."));
+    let parts = [("pids", pids), ("labels", labels), ("errors", schema::errors())];
+    let guest = schema::object(GUEST.iter().map(ModelFigure::row), parts);
     let across = "Merged memory that more than one domain maps, in bytes.";
     let group = schema::object(
         summed().map(ModelFigure::row),
@@ -142,13 +146,13 @@ pub fn schema() -> Value {
 }
 
 /// Returns the text for people, on a terminal of this width.
-pub fn text(report: &GuestsReport, order: GuestOrder, width: Option<usize>) -> TextPage {
+pub fn text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>) -> TextPage {
     let mut page = TextPage::new();
     write_text(report, order, width, &mut page);
     page
 }
 
-fn write_text(report: &GuestsReport, order: GuestOrder, width: Option<usize>, page: &mut TextPage) {
+fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, page: &mut TextPage) {
     let all = order.filtered_from.unwrap_or(report.guests.len());
     if all == 0 {
         page.line("no guest has mergeable memory");
@@ -208,21 +212,24 @@ fn write_text(report: &GuestsReport, order: GuestOrder, width: Option<usize>, pa
 }
 
 /// Returns the table, and the number of rows that it leaves out.
-fn table(report: &GuestsReport, order: GuestOrder) -> (TextTable, usize) {
+fn table(report: &GuestsReport, order: &GuestOrder) -> (TextTable, usize) {
     let columns: Vec<&ModelFigure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
-    let head = match order.by {
-        None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],
-        Some(label) => [(label.field.name, ALWAYS), ("guests", 75), ("", 0)],
+    let has_labels = order.by.is_none() && report.guests.iter().any(|guest| !guest.labels.is_empty());
+    let head = match &order.by {
+        None => vec![("guest", ALWAYS), ("kind", 60), ("pid", 75)],
+        Some(grouping) => vec![(grouping.name(), ALWAYS), ("guests", 75), ("", 0)],
     };
+    let of_labels = has_labels.then_some(("labels", 65));
+    let head = head.into_iter().chain(of_labels);
     let head = head.map(|(heading, importance)| TableColumn::new(heading, importance));
     let of_figures = columns.iter().filter_map(|figure| {
         let is_order = figure.field.name == order.sort.field.name;
         Some(TableColumn::new(figure.heading?, if is_order { ALWAYS } else { figure.importance }))
     });
     let across = across.and_then(|row| Some(TableColumn::new(row.heading?, 95)));
-    let mut table = TextTable::of_columns(head.into_iter().chain(of_figures).chain(across).collect());
-    let all = match order.by {
+    let mut table = TextTable::of_columns(head.chain(of_figures).chain(across).collect());
+    let all = match &order.by {
         None => {
             let guests = sorted(report, order.sort);
             let all = guests.len();
@@ -231,7 +238,8 @@ fn table(report: &GuestsReport, order: GuestOrder) -> (TextTable, usize) {
                 let others = if others > 0 { format!("+{others}") } else { String::new() };
                 let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
                 let cells = columns.iter().map(|figure| cell(&figure.field, &(figure.read)(guest)));
-                table.cells(head.into_iter().chain(cells).collect());
+                let labels = has_labels.then(|| guest.shown_labels().unwrap_or_else(|| figures::NONE.to_owned()));
+                table.cells(head.into_iter().chain(labels).chain(cells).collect());
             }
             all
         }

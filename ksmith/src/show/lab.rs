@@ -32,7 +32,19 @@ pub fn calibrate_schema() -> Value {
         ("min", "number", "Least of the rounds."),
         ("max", "number", "Greatest of the rounds."),
     ];
-    let ns = json!({ "anyOf": [plains(&spread, []), { "type": "null" }] });
+    let spread = plains(&spread, []);
+    let ns = json!({ "anyOf": [&spread, { "type": "null" }] });
+    let access = plains(
+        &[
+            ("working_set_bytes", "integer", "Memory that the program uses."),
+            (
+                "lost_cpus",
+                "number",
+                "CPU-seconds a second that a program which does nothing else loses in small pages.",
+            ),
+        ],
+        [("huge_ns", spread.clone()), ("small_ns", spread)],
+    );
     let cost = plains(
         &[
             ("key", "string", "Kind of work, as in the file of costs."),
@@ -47,7 +59,12 @@ pub fn calibrate_schema() -> Value {
             ("rounds", "integer", "Rounds of the measurement."),
             ("pages", "integer", "Pages of each guest that was measured."),
         ],
-        [("host", host), ("costs", costs), ("measured", list("What was measured.", cost))],
+        [
+            ("host", host),
+            ("costs", costs),
+            ("measured", list("What was measured.", cost)),
+            ("accesses", list("Accesses at random, in huge pages and in small ones.", access)),
+        ],
     );
     document("ksmith sim calibrate --json", whole)
 }

@@ -100,8 +100,11 @@ impl HostOverview {
         };
         let totals = HostTotals::from_sample(sample);
         let saved_bytes = (!totals.is_unknown).then_some(totals.saved_bytes);
-        let (can, can_not): (Vec<&Guest>, Vec<&Guest>) =
-            seen.guests.guests.iter().partition(|guest| guest.mergeable != Some(false) && guest.obstacle.is_none());
+        let (can, can_not): (Vec<&Guest>, Vec<&Guest>) = seen
+            .guests
+            .guests
+            .iter()
+            .partition(|guest| guest.mergeable != Some(false) && guest.lasting_obstacle().is_none());
         let mergeable_bytes = can.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.figures.rss_bytes));
         let mut overview = Self {
             state,

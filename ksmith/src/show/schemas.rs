@@ -2,6 +2,7 @@
 
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
 use ksmith_host::estimate::EstimateReport;
+use ksmith_host::job::RankedReport;
 use ksmith_lab::demo::DemoReport;
 use ksmith_lab::results::LabResults;
 use ksmith_lab::tune::TuneResult;
@@ -30,6 +31,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("sketch", sketch),
     ("demo", || typed::<DemoReport>("ksmith demo --json")),
     ("daemon", daemon),
+    ("job report", || typed::<RankedReport>("ksmith job report --json")),
     ("scan", scan),
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
@@ -103,9 +105,16 @@ fn doctor() -> Value {
             ("start", "string", "First address, as in smaps."),
             ("end", "string", "Address behind the last."),
             ("path", "string", "The file or area that is mapped."),
-            ("is_marked", "boolean", "Whether it is marked mergeable."),
+            ("is_marked", "boolean?", "Whether it is marked mergeable."),
         ],
         [("parts", list("Memory of the mapping by cause, most first.", plains(&part, [])))],
+    );
+    let splits = plains(
+        &[
+            ("split_bytes", "integer", "Huge pages that merging all would split, from some that were read."),
+            ("saved_bytes", "integer", "Memory in them that it would save."),
+        ],
+        [],
     );
     let process = plains(
         &[
@@ -121,6 +130,7 @@ fn doctor() -> Value {
             ("causes", list("Causes over all mappings, most memory first.", cause)),
             ("mappings", list("Mappings with memory in them.", mapping)),
             ("unseen", texts("What could not be seen.")),
+            ("splits", json!({ "anyOf": [splits, { "type": "null" }] })),
         ],
     );
     let findings = list("Findings of the host, the worst first.", finding);

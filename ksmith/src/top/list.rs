@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use ksmith_core::figures::{self, GUEST, GuestGroup, ModelFigure, groups, sorted, summed};
+use ksmith_core::figures::{self, GUEST, GuestGroup, GuestGroupProperty, ModelFigure, groups, sorted, summed};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::model::GuestsReport;
 
@@ -155,7 +155,7 @@ impl GuestListView {
         let mut rows: Vec<(RowKey, Vec<String>)> = match self.label() {
             None => sorted(&report, self.figure()).into_iter().map(guest_row).collect(),
             Some(label) => {
-                let mut groups = groups(&report, label, self.figure());
+                let mut groups = groups(&report, &GuestGroupProperty::Figure(label), self.figure());
                 if self.is_by_guests() {
                     // Stable: groups of equal size stay in the order of their names.
                     groups.sort_by_key(|group| Reverse(group.guests));

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ksmith_core::printable::TextPage;
-use ksmith_core::units::TimeSpan;
+use ksmith_core::units::{Bytes, TimeSpan};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::signals;
-use ksmith_lab::calibrate::{CalibrateError, Calibration, CalibrationRounds, NEEDED_BYTES, WorkCost, calibrate};
+use ksmith_lab::calibrate::{
+    AccessCost, CalibrateError, Calibration, CalibrationRounds, NEEDED_BYTES, WorkCost, calibrate,
+};
 use ksmith_lab::live_bench::LiveBench;
+use ksmith_lab::measure::Spread;
 use ksmith_lab::play::LabBench;
 use serde_json::json;
 
@@ -78,12 +81,15 @@ impl CalibrateArgs {
                 "pages": calibration.pages(),
                 "costs": calibration.costs(),
                 "measured": calibration.all(),
+                "accesses": calibration.accesses(),
             }));
         }
         let mut page = TextPage::new();
         match &self.out {
             Some(out) => {
                 page.lines(table(&calibration.all()).lines(print::width()));
+                let accesses = calibration.accesses();
+                page.lines(accesses.iter().map(access_in_words));
                 page.line(format_args!("written to {}: for `ksmith sim --costs`", out.display()));
             }
             None => page.lines(calibration.toml().lines()),
@@ -130,6 +136,19 @@ fn failure(error: &CalibrateError) -> anyhow::Error {
         }
         _ => anyhow::anyhow!("{error}"),
     }
+}
+
+/// Says what a program loses in small pages.
+fn access_in_words(access: &AccessCost) -> String {
+    let ns = |spread: Spread| spread.median.unwrap_or(f64::NAN);
+    format!(
+        "an access at random to {}: {:.1} ns in huge pages, {:.1} ns in small ones; a program that does nothing else loses \
+         {:.2} CPU-seconds a second by splits",
+        Bytes::from(access.working_set_bytes),
+        ns(access.huge_ns),
+        ns(access.small_ns),
+        access.lost_cpus.max(0.0)
+    )
 }
 
 fn table(costs: &[WorkCost]) -> TextTable {

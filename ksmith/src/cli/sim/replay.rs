@@ -161,6 +161,7 @@ mod tests {
             user: None,
             cgroup: None,
             domain: None,
+            labels: None,
         };
         let values = columns::guest().into_iter().map(|column| match column.name.as_str() {
             "rss_bytes" => FigureScalar::Unsigned(rss_bytes),

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_numbers_of_each_policy_are_those_of_the_packaged_configuration() {
         let found = |policy: &str| names(&numbers_of(PolicyKind::find(policy).unwrap()).unwrap());
-        assert_eq!(found("profit").len(), 7, "{:?}", found("profit"));
+        assert_eq!(found("profit").len(), 10, "{:?}", found("profit"));
         assert!(found("profit").contains(&"growth_mib".to_owned()));
         assert!(found("score").contains(&"idle_passes".to_owned()));
         assert!(!found("score").contains(&"smart_scan".to_owned()));

@@ -1,5 +1,5 @@
 use ksmith_core::decide::domains::{CrossDomainSharing, FrameMapping};
-use ksmith_core::figures::{GUEST, find};
+use ksmith_core::figures::{GUEST, GuestGroupProperty, find};
 use ksmith_core::model::GuestsReport;
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::models;
 use crate::show::guests::{self, GuestOrder, json};
 
 fn text(report: &GuestsReport, order: GuestOrder) -> String {
-    guests::text(report, order, None).to_string()
+    guests::text(report, &order, None).to_string()
 }
 
 fn order(by: &str, sort: &str) -> GuestOrder {
@@ -15,7 +15,7 @@ fn order(by: &str, sort: &str) -> GuestOrder {
 }
 
 fn names(by: &str, sort: &str) -> Vec<String> {
-    let json = json(&models::guests(), order(by, sort));
+    let json = json(&models::guests(), &order(by, sort));
     let rows = json.get("guests").or_else(|| json.get("groups")).unwrap().as_array().unwrap().clone();
     rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -35,7 +35,7 @@ fn rows_come_in_the_order_of_any_figure() {
 
 #[test]
 fn groups_are_sums() {
-    let json = json(&models::guests(), order("user", "name"));
+    let json = json(&models::guests(), &order("user", "name"));
     assert_eq!(json["groups"][0]["guests"], 2);
     assert_eq!(json["groups"][0]["saved_bytes"], 4 << 20);
     assert_eq!(json["groups"][0]["profit_bytes"], -(1 << 20));
@@ -44,7 +44,7 @@ fn groups_are_sums() {
 
 #[test]
 fn the_json_of_a_guest_has_every_figure() {
-    let json = json(&models::guests(), order("guest", "saved"));
+    let json = json(&models::guests(), &order("guest", "saved"));
     let guest = json["guests"][0].as_object().unwrap();
     for key in GUEST.iter().map(|figure| figure.field.name).chain(["pids", "errors"]) {
         assert!(guest.contains_key(key), "{key}");
@@ -79,7 +79,7 @@ fn guests_with_firmware_that_stays_mergeable_are_named() {
     report.guests[1].has_remaining_mergeable = true;
     let shown = text(&report, order("domain", "name"));
     assert!(shown.contains("note  the RAM of a (pid 2) is not offered"), "{shown}");
-    let json = json(&report, order("guest", "name"));
+    let json = json(&report, &order("guest", "name"));
     assert_eq!(json["guests"][0]["has_remaining_mergeable"], json!(true));
 }
 
@@ -90,19 +90,19 @@ fn domains_are_shown_with_what_they_share() {
         guest.domain = domain.map(str::to_owned);
     }
     let by_domain = order("domain", "name");
-    assert!(json(&report, by_domain)["sharing"].is_null() && !text(&report, by_domain).contains("across"));
+    assert!(json(&report, &by_domain)["sharing"].is_null() && !text(&report, by_domain.clone()).contains("across"));
     let held = |guest| FrameMapping { frame: 1, guest, pages: 256 };
     report.sharing =
         Some(CrossDomainSharing::from_mappings(&[Some("one"), Some("two"), None], vec![held(0), held(1)], 4096));
-    let whole = json(&report, by_domain);
+    let whole = json(&report, &by_domain);
     let across: Vec<_> = whole["groups"].as_array().unwrap().iter().map(|group| &group["across_bytes"]).collect();
     assert_eq!(across, [0, 1 << 20, 1 << 20]);
     assert_eq!(whole["sharing"]["pairs"][0]["domains"], json!(["one", "two"]));
-    let shown = text(&report, by_domain);
+    let shown = text(&report, by_domain.clone());
     assert!(shown.contains("across domains 4.00 KiB are shared now: one and two share 4.00 KiB"), "{shown}");
     assert!(!text(&report, order("guest", "name")).contains("across"));
     report.sharing = Some(CrossDomainSharing::default());
-    assert!(text(&report, by_domain).contains("no merged page is shared across"));
+    assert!(text(&report, by_domain.clone()).contains("no merged page is shared across"));
 }
 
 #[test]
@@ -114,13 +114,13 @@ fn a_report_comes_back_from_the_wire() {
 #[test]
 fn rows_are_reversed_and_limited_and_the_totals_stay_the_hosts() {
     let few = GuestOrder { reverse: true, limit: Some(2), ..order("guest", "saved") };
-    let whole = json(&models::guests(), few);
+    let whole = json(&models::guests(), &few);
     let names: Vec<_> = whole["guests"].as_array().unwrap().iter().map(|guest| guest["name"].clone()).collect();
     assert_eq!(names, ["b", "c"]);
-    assert_eq!(whole["saved_bytes"], json(&models::guests(), order("guest", "saved"))["saved_bytes"]);
+    assert_eq!(whole["saved_bytes"], json(&models::guests(), &order("guest", "saved"))["saved_bytes"]);
     let shown = text(&models::guests(), few);
     assert!(shown.contains("\n… and 1 more\n") && shown.contains("saved 0 B on this host"), "{shown}");
-    let groups = json(&models::guests(), GuestOrder { limit: Some(1), ..order("user", "saved") });
+    let groups = json(&models::guests(), &GuestOrder { limit: Some(1), ..order("user", "saved") });
     assert_eq!(groups["groups"].as_array().unwrap().len(), 1);
 }
 
@@ -129,17 +129,43 @@ fn a_filter_says_how_many_it_left() {
     let mut report = models::guests();
     report.guests.retain(|guest| guest.name == "a");
     let filtered = GuestOrder { filtered_from: Some(3), ..order("guest", "saved") };
-    assert!(text(&report, filtered).contains("\n1 of 3 guests fit the filter\n"), "{}", text(&report, filtered));
+    assert!(
+        text(&report, filtered.clone()).contains("\n1 of 3 guests fit the filter\n"),
+        "{}",
+        text(&report, filtered.clone())
+    );
     report.guests.clear();
     assert!(text(&report, filtered).starts_with("none of the 3 guests fits the filter\n"));
 }
 
 #[test]
 fn the_column_of_the_order_never_falls_away() {
-    let shown = guests::text(&models::guests(), order("guest", "zero"), Some(30)).to_string();
+    let shown = guests::text(&models::guests(), &order("guest", "zero"), Some(30)).to_string();
     assert!(
         shown.starts_with("guest  zero     saved    profit\n") || shown.starts_with("guest  zero     saved\n"),
         "{shown}"
     );
     assert!(shown.contains("(no room for kind, pid, rss,"), "{shown}");
+}
+
+#[test]
+fn labels_are_a_column_where_there_are_any_and_group_guests() {
+    let mut report = models::guests();
+    assert!(!text(&report, order("guest", "name")).contains("labels"));
+    report.guests[0].labels.insert("role".to_owned(), "store".to_owned());
+    let shown = text(&report, order("guest", "name"));
+    let headings: Vec<&str> = shown.lines().next().unwrap().split_whitespace().take(4).collect();
+    assert_eq!(headings, ["guest", "kind", "pid", "labels"]);
+    assert!(shown.contains(" role=store "), "{shown}");
+    let whole = json(&report, &order("guest", "name"));
+    assert_eq!(
+        (&whole["guests"][0]["labels"], &whole["guests"][1]["labels"]),
+        (&json!({}), &json!({"role": "store"}))
+    );
+    let by_role = GuestOrder { by: Some(GuestGroupProperty::Label("role".to_owned())), ..order("guest", "name") };
+    let whole = json(&report, &by_role);
+    let groups: Vec<_> =
+        whole["groups"].as_array().unwrap().iter().map(|row| (&row["name"], &row["guests"])).collect();
+    assert_eq!(groups, [(&json!("-"), &json!(2)), (&json!("store"), &json!(1))]);
+    assert!(text(&report, by_role).starts_with("role   guests "));
 }

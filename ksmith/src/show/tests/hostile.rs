@@ -77,8 +77,8 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
         let order = GuestOrder::new(find(GUEST, by), find(GUEST, "saved").unwrap());
         // Guests of different users are one group then.
         if by != "user" {
-            assert_harmless(&guests::text(&model, order, None), &guests::text(&plain, order, None));
+            assert_harmless(&guests::text(&model, &order, None), &guests::text(&plain, &order, None));
         }
-        assert_exact(&guests::json(&model, order));
+        assert_exact(&guests::json(&model, &order));
     }
 }

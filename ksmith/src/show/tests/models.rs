@@ -101,7 +101,7 @@ pub fn status() -> StatusReport {
     sample.ksm.general_profit = Reading::Value(-4096);
     sample.ksm.smart_scan = Reading::Denied;
     sample.ksm.full_scans = Reading::from(ksmith_core::kernel::number("many"));
-    sample.memory = Reading::Value(Meminfo { available: Some(MIB), ..Meminfo::default() });
+    sample.memory = Reading::Value(Meminfo { total: Some(1 << 30), available: Some(MIB), ..Meminfo::default() });
     sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
     sample.processes = vec![ProcessSample {
         rss_bytes: 8 * MIB,
@@ -128,6 +128,7 @@ pub fn status() -> StatusReport {
             uptime_seconds: 60.0,
             max_cpu: Some(0.2),
         }),
+        committed_bytes: Some(6 << 30),
         domains: Some(DomainsReport {
             mode: DomainMode::One,
             domains: vec![domain],

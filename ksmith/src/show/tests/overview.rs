@@ -30,6 +30,7 @@ fn controller(name: &str) -> FoundController {
         pids: vec![812],
         profile: None,
         states: Vec::new(),
+        files: Vec::new(),
         is_on: true,
     }
 }

@@ -6,7 +6,8 @@ use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sketch::MergeAdvice;
 use ksmith_core::trial::BalancingRecord;
-use ksmith_host::estimate::{EstimateReport, GuestReport, MatrixReport, SkippedReport};
+use ksmith_host::estimate::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
+use ksmith_host::job::{RankFigures, RankReport, RankedReport};
 use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
 use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
 use ksmith_service::config::parse_table;
@@ -73,7 +74,7 @@ fn guests_fit_their_schema_in_every_order() {
     for report in [models::guests(), empty, shared] {
         for sort in GUEST {
             for by in figures::labels().map(Some).chain([None]) {
-                assert_fits("guests", &guests::json(&report, GuestOrder::new(by, sort)));
+                assert_fits("guests", &guests::json(&report, &GuestOrder::new(by, sort)));
             }
         }
     }
@@ -157,6 +158,7 @@ fn an_estimate_fits_its_schema() {
     let whole = EstimateReport {
         mode: "sketch",
         rate: None,
+        huge_pages: Some(HugePagesReport { huge_bytes: 3, split_bytes: 2, saved_bytes: 1 }),
         guests: vec![guest.clone()],
         total: GuestReport { pid: None, changing_bytes: Some(1), ..guest },
         read_bytes: 4096,
@@ -170,7 +172,10 @@ fn an_estimate_fits_its_schema() {
         skipped: vec![SkippedReport { pid: 8, reason: "it has ended".to_owned() }],
     };
     assert_fits("estimate", &json!(whole));
-    assert_fits("estimate", &json!(EstimateReport { rate: Some(0.01), sketch_bytes: None, matrix: None, ..whole }));
+    assert_fits(
+        "estimate",
+        &json!(EstimateReport { rate: Some(0.01), sketch_bytes: None, huge_pages: None, matrix: None, ..whole }),
+    );
 }
 
 #[test]
@@ -202,6 +207,30 @@ fn results_of_the_lab_fit_their_schema() {
     let host = MeasuredHost { kernel: "6.18".to_owned(), cpus: 2 };
     let results = LabResults { ksmith: "0.1.0", host, form: "short", repeat: 1, scenarios: vec![scenario] };
     assert_fits("lab run", &json!(results));
+}
+
+#[test]
+fn the_report_of_a_jobs_ranks_fits_its_schema() {
+    let row = RankReport {
+        job: "12.0".to_owned(),
+        rank: 0,
+        ranks: 2,
+        host: "node1".to_owned(),
+        figures: RankFigures {
+            exit_code: 0,
+            wall_seconds: 1.5,
+            peak_pss_bytes: 4096,
+            mean_pss_bytes: 4096,
+            peak_saved_bytes: 0,
+            mean_saved_bytes: 0,
+            folded_bytes: 0,
+            ksmd_cpu_seconds: None,
+            copy_seconds: 0.0,
+        },
+    };
+    let mut other = RankReport { rank: 1, ..row.clone() };
+    other.figures.ksmd_cpu_seconds = Some(0.5);
+    assert_fits("job report", &json!(RankedReport::from_rows(vec![row, other])));
 }
 
 #[test]

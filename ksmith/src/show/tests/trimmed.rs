@@ -23,7 +23,7 @@ fn the_read_only_sockets_answers_show_all_that_json_shows_and_hide_the_rest() {
     let ControlReply::Guests(seen) = trimmed(ControlReply::Guests(Box::new(report.clone()))) else {
         panic!("another answer")
     };
-    assert_eq!(guests::json(&seen, order()), guests::json(&report, order()));
+    assert_eq!(guests::json(&seen, &order()), guests::json(&report, &order()));
     assert!(!serde_json::to_string(&seen).unwrap().contains("secret"));
     let plan = models::balance();
     let ControlReply::Balance(seen) = trimmed(ControlReply::Balance(Box::new(plan.clone()))) else {

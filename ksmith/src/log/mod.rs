@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "the log is on standard error")]
 
+mod line;
+
 use std::fmt::Debug;
 
 use ksmith_core::printable::OneLine;
@@ -11,12 +13,14 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts the log. `verbose` 1 also shows the figures behind a decision, and 2 everything. Without `verbose`, the
-/// variable RUST_LOG sets the level of each module, as in `warn,ksmith_service=debug`.
-pub fn start(verbose: u8, colours: bool) {
+/// variable RUST_LOG sets the level of each module, as in `warn,ksmith_service=debug`. A command that serves others may
+/// not wait until its log is read: then `may_wait` is false.
+pub fn start(verbose: u8, colours: bool, may_wait: bool) {
     let level = match verbose {
         0 => Level::INFO,
         1 => Level::DEBUG,
@@ -26,9 +30,10 @@ pub fn start(verbose: u8, colours: bool) {
     let targets: Option<Result<Targets, _>> = asked.as_deref().map(str::parse);
     let is_wrong = matches!(targets, Some(Err(_)));
     let targets = targets.and_then(Result::ok).unwrap_or_else(|| Targets::new().with_default(level));
+    let writer = if may_wait { BoxMakeWriter::new(std::io::stderr) } else { BoxMakeWriter::new(line::lock_stderr) };
     let builder = fmt()
         .with_max_level(Level::TRACE)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_target(false)
         // It would report a log that can't be written by panicking.
         .log_internal_errors(false)

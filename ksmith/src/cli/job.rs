@@ -1,0 +1,65 @@
+//! The commands `ksmith job …`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ksmith_host::job::{RankedReport, parts_directory};
+
+use super::run_report::slurm_directory;
+use super::{CommandFailure, GlobalArgs, print};
+
+/// Show what KSM did for jobs of batch systems.
+#[derive(Debug, Subcommand)]
+pub enum JobCommand {
+    Report(JobReportArgs),
+}
+
+/// Sum the reports of a job's ranks.
+///
+/// Each rank was started by `ksmith run --report FILE`, as in `mpirun -n 8 ksmith run --report FILE -- ./solver`, and the last
+/// one has written FILE. This also shows the ranks that have ended so far, or those of a job of which some were killed.
+#[derive(Debug, Args)]
+pub struct JobReportArgs {
+    /// The file that --report named, its directory FILE.d, or the ID of a Slurm job on this node
+    #[arg(value_name = "FILE|JOBID")]
+    job: PathBuf,
+    /// Print one line, as for the comment of a job
+    #[arg(long)]
+    line: bool,
+}
+
+impl JobCommand {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        let Self::Report(args) = self;
+        let report = args.read()?;
+        match () {
+            () if global.json => print::json(&report)?,
+            () if args.line => print::line(report.line())?,
+            () => print::page(&report.page())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl JobReportArgs {
+    fn read(&self) -> Result<RankedReport, CommandFailure> {
+        let directory = self.directory().ok_or_else(|| self.failure("there is no such report of ranks"))?;
+        let report = RankedReport::read(&directory).map_err(|why| self.failure(&why.to_string()))?;
+        report.ok_or_else(|| self.failure("no rank has reported yet"))
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        let id = self.job.to_str().filter(|job| job.parse::<u64>().is_ok());
+        let of_slurm = id.map(slurm_directory);
+        [Some(self.job.clone()), Some(parts_directory(&self.job)), of_slurm]
+            .into_iter()
+            .flatten()
+            .find(|path| path.is_dir())
+    }
+
+    fn failure(&self, why: &str) -> CommandFailure {
+        let job: &Path = &self.job;
+        CommandFailure::usage(format!("{}: {why}; ranks are started by `ksmith run --report FILE`", job.display()))
+    }
+}
