@@ -9,6 +9,7 @@
 mod circles;
 mod picture;
 mod tree;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

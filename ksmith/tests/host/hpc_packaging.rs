@@ -9,13 +9,23 @@ use std::process::Command;
 use crate::support::copy_program;
 use ksmith_service::config::Config;
 
-/// Runs each of these scripts for a job, and returns the calls of systemctl.
+/// Runs each of these scripts for a job, and returns the calls of systemctl, each with a line if it is made without the
+/// lock of prologs and epilogs.
 fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
     let log = tree.join("log");
     fs::write(&log, "").unwrap();
     for (name, text) in [
-        ("systemctl", format!("#!/bin/sh\necho \"$@\" >> {}\nexit {}\n", log.display(), i32::from(fails))),
-        ("logger", "#!/bin/sh\n".to_owned()),
+        (
+            "systemctl",
+            format!(
+                "#!/bin/sh\necho \"$@\" >> {log}\nflock -n {lock} true && echo without the lock >> {log}\nexit {}\n",
+                i32::from(fails),
+                log = log.display(),
+                lock = tree.join("jobs.lock").display(),
+            ),
+        ),
+        ("logger", format!("#!/bin/sh\necho \"$@\" >> {}\n", tree.join("said").display())),
+        ("ksmith", "#!/bin/sh\n[ -e \"$4/0.json\" ] && echo KSM saved much\n".to_owned()),
     ] {
         let source = tree.join(format!("{name}.text"));
         fs::write(&source, text).unwrap();
@@ -38,6 +48,38 @@ fn the_last_job_on_a_node_stops_the_service() {
     let start = "start ksmith.service";
     assert_eq!(asked(tree.path(), &[("prolog", "7"), ("prolog", "8"), ("epilog", "7")], false), [start, start]);
     assert_eq!(asked(tree.path(), &[("epilog", "8")], false), ["stop ksmith.service"]);
+}
+
+#[test]
+fn no_other_user_may_hold_the_lock_of_prologs_and_epilogs() {
+    for script in ["prolog", "epilog"] {
+        let tree = tempfile::tempdir().unwrap();
+        asked(tree.path(), &[(script, "7")], false);
+        let mode = fs::metadata(tree.path().join("jobs.lock")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{script}");
+    }
+}
+
+#[test]
+fn the_epilog_logs_what_ksm_did_and_removes_the_reports() {
+    let tree = tempfile::tempdir().unwrap();
+    let reports = tree.path().join("jobs.reports");
+    asked(tree.path(), &[("prolog", "7"), ("prolog", "8")], false);
+    let mode = fs::metadata(reports.join("7")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "only the job's user reports");
+    let mode = fs::metadata(&reports).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o711, "users reach their own");
+    fs::write(reports.join("7/0.json"), "").unwrap();
+    asked(tree.path(), &[("epilog", "7"), ("epilog", "8")], false);
+    assert_eq!(fs::read_to_string(tree.path().join("said")).unwrap(), "-t ksmith-epilog job 7: KSM saved much\n");
+    assert_eq!(fs::read_dir(&reports).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_that_takes_no_lock_drains_no_node() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir(tree.path().join("jobs.lock")).unwrap();
+    asked(tree.path(), &[("prolog", "7"), ("epilog", "7")], false);
 }
 
 #[test]

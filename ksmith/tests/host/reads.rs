@@ -6,12 +6,12 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::attack::RunningAttack;
-use crate::support::own::in_own_process;
+use crate::support::attack::{NEIGHBOUR, RunningAttack, USER};
+use crate::support::own::{in_own_process, on_own_host};
 use crate::support::program::{PROGRAM, config_file};
-use crate::support::{guest, hold_off_others, wait_until};
+use crate::support::{guest, hold_off_ksm, hold_off_others, skipped, wait_until};
 use ksmith_core::sample::Sample;
-use ksmith_host::observe::HostObserver;
+use ksmith_host::observe::{HostObserver, shows_mergeable};
 use ksmith_host::reader::{self, ProcessReader, ReadPatience, WantedFile, WantedPages};
 use ksmith_host::root::Root;
 use ksmith_lab::MemoryPart;
@@ -170,5 +170,39 @@ fn pages_that_never_come_keep_no_other_process_from_being_read() {
             other.read_all(&[want(std::process::id(), 0)], ReadPatience::new(minute, minute));
             reader::pids().len() == 4
         });
+    });
+}
+
+#[test]
+fn a_user_with_more_processes_than_are_read_of_one_user_hides_no_process_of_another() {
+    on_own_host(|| {
+        let _ksm_waits = hold_off_ksm();
+        if !shows_mergeable(&Root::host()) {
+            return skipped("this kernel does not show that memory is mergeable");
+        }
+        let Some(neighbours) = RunningAttack::many_processes(NEIGHBOUR, 50) else { return };
+        let Some(attack) = RunningAttack::many_processes(USER, 1500) else { return };
+        let mut observer = HostObserver::new(Root::host());
+        let of_attacker = |sample: &Sample| attack.pids.iter().filter(|pid| shows(sample, **pid)).count();
+        let is_as_alone = |sample: &Sample| neighbours.pids.iter().all(|pid| shows(sample, *pid));
+        let is_counted = |sample: &Sample| sample.given_up.count.min(sample.given_up.unknown) >= 476;
+        wait_until("each process is read or counted", || {
+            let sample = observer.sample();
+            assert!(of_attacker(&sample) <= 1024, "{}", of_attacker(&sample));
+            is_as_alone(&sample) && of_attacker(&sample) == 1024 && is_counted(&sample)
+        });
+        for _ in 0..20 {
+            observer.look_closely();
+            let sample = observer.sample();
+            assert!(is_as_alone(&sample) && is_counted(&sample), "{:?}", sample.given_up);
+        }
+        let named = &observer.sample().given_up.named[0];
+        assert!(attack.pids.contains(&named.pid) && named.why.contains("uid 65534"), "{named}");
+        drop(attack);
+        wait_until("they are forgotten", || {
+            observer.refresh();
+            observer.sample().given_up.count == 0
+        });
+        assert!(is_as_alone(&observer.sample()));
     });
 }

@@ -29,6 +29,10 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
     assert!(costs.merge > costs.checksum && costs.merge < 100_000, "{costs:?}");
     // No page is read for these.
     assert!(costs.merged < costs.checksum && costs.skip < costs.checksum && costs.walk < costs.merged, "{costs:?}");
+    for access in report["accesses"].as_array().unwrap() {
+        let ns = |pages: &str| access[pages]["median"].as_f64().unwrap();
+        assert!((0.5..2000.0).contains(&ns("huge_ns")) && (0.5..2000.0).contains(&ns("small_ns")), "{access}");
+    }
     assert!(costs.batch < 500_000 && costs.write > 100, "{costs:?}");
 
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/idle.toml");

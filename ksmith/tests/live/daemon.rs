@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::ksmtuned::KsmtunedProcess;
@@ -16,6 +16,7 @@ use crate::support::{
     A_HANDFUL, KernelLock, UNDO, copy_program, guest, ksm, number, wait_until, write, zero_pages,
 };
 use ksmith_lab::{MemoryGuest, MemoryPart};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -366,6 +367,23 @@ fn ksmtuned_is_respected_or_paused_on_request() {
 }
 
 #[test]
+fn what_a_boot_script_writes_over_the_daemon_is_said_and_taken_back() {
+    let Some(lock) = KernelLock::acquire() else { return };
+    let mut daemon = RunningProgram::daemon(HELD, &[]);
+    let held = || (number("run"), number("pages_to_scan")) == (0, 321);
+    wait_until("the settings are held", held);
+    // As the start of Ubuntu's qemu-kvm.service, or a line of rc.local, does.
+    write("pages_to_scan", "1250");
+    write("run", "1");
+    daemon.wait_for("another program changed a setting: pages_to_scan 321 -> 1250");
+    wait_until("they are taken back", held);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    // ksmd stood still before: the first value that the daemon had to change, and gives back, is the script's.
+    assert_eq!(lock.changed_settings(), [r#"run: 0 -> Some("1")"#]);
+}
+
+#[test]
 fn the_service_manager_is_told_and_sighup_reloads() {
     let Some(lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -406,10 +424,15 @@ fn the_service_manager_is_told_and_sighup_reloads() {
 
 #[test]
 fn a_log_that_can_not_be_written_ends_nothing() {
+    works_and_ends_with_log(OpenOptions::new().write(true).open("/dev/full").unwrap());
+}
+
+/// A daemon with this log takes a new configuration, and restores the settings at its end.
+fn works_and_ends_with_log(log: impl Into<Stdio>) {
     let Some(lock) = KernelLock::acquire() else { return };
     let (file, config) = config_file(HELD);
     let mut daemon = RunningProgram::start_with(&["daemon", "-v", "--config", &config], |command| {
-        command.stderr(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        command.stderr(log);
     });
     daemon.wait_ready();
     fs::write(file.path(), HELD.replace("321", "654")).unwrap();
@@ -417,6 +440,15 @@ fn a_log_that_can_not_be_written_ends_nothing() {
     wait_until("it still works", || number("pages_to_scan") == 654);
     daemon.end();
     assert_restored(&lock);
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_neither_a_turn_nor_the_end() {
+    let (_unread, full) = rustix::pipe::pipe().unwrap();
+    fcntl_setfl(&full, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&full, b"a line of the log\n").is_ok() {}
+    fcntl_setfl(&full, OFlags::empty()).unwrap();
+    works_and_ends_with_log(full);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const LONG: u32 = 90;
 const KSMITH: &str = env!("CARGO_BIN_EXE_ksmith");
 
 /// Returns the doctor's JSON report on a process.
-fn doctor(pid: u32, seconds: u32) -> Value {
+pub fn doctor(pid: u32, seconds: u32) -> Value {
     let output = Command::new(KSMITH)
         .args(["--json", "doctor", &pid.to_string(), "--seconds", &seconds.to_string()])
         .output();

@@ -322,6 +322,77 @@ fn mode_node_waits_for_merge_across_nodes_and_then_admits_bound_guests() {
     daemon.end();
 }
 
+/// A service's cgroup with two of its own making below. Removed on drop, when their processes have ended.
+struct ServiceCgroup {
+    hierarchy: &'static Path,
+    path: String,
+}
+
+impl ServiceCgroup {
+    /// `None`, said loudly, where no cgroup can be made.
+    fn make() -> Option<Self> {
+        let path = format!("system.slice/ksmith-test-{}.service", std::process::id());
+        for hierarchy in ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new) {
+            let makes = |name: &str| fs::create_dir_all(hierarchy.join(&path).join(name)).is_ok();
+            if hierarchy.join("cgroup.procs").exists() && makes("a") && makes("b") {
+                return Some(Self { hierarchy, path });
+            }
+        }
+        support::skipped("no cgroup can be made here");
+        None
+    }
+
+    fn take_in(&self, name: &str, pid: u32) {
+        // In hierarchies of version 1 it may be in the cgroup of a container with this test.
+        let others = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+        for other in others.filter(|other| other.join("tasks").exists() && other != self.hierarchy) {
+            let _ = fs::write(other.join("cgroup.procs"), pid.to_string());
+        }
+        let processes = self.hierarchy.join(&self.path).join(name).join("cgroup.procs");
+        fs::write(processes, pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for ServiceCgroup {
+    fn drop(&mut self) {
+        let service = self.hierarchy.join(&self.path);
+        for directory in
+            [service.join("a"), service.join("b"), service.clone(), self.hierarchy.join("system.slice")]
+        {
+            // The slice may have other services.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+#[test]
+fn processes_of_one_service_that_rules_tell_apart_share_no_page() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(service) = ServiceCgroup::make() else { return };
+    let [own, foreign] = ["a", "b"].map(|name| {
+        let guest = guest(&[MemoryPart::Equal { seed: 74, pages: 2048 }]);
+        service.take_in(name, guest.pid());
+        guest
+    });
+    let pids = [own.pid(), foreign.pid()];
+    let watch = MergeWatcher::over(pids.to_vec());
+    let rule = |domain: &str| {
+        format!("[[domains.rule]]\ndomain = \"{domain}\"\ncgroup = \"/{}/{domain}\"\n", service.path)
+    };
+    let rules = format!("[domains]\nmode = \"one\"\nadmit = \"a\"\ndefault = \"a\"\n{}{}", rule("a"), rule("b"));
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{rules}"), &[]);
+    let is_parked_for = |pid: u32| number("run") == 0 && state().1.contains(&format!("(pid {pid}) is of domain b"));
+    wait_until("ksmd is parked for the other domain's", || is_parked_for(pids[1]));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((watch.end().1, number("run")), (0, 0));
+    drop(foreign);
+    wait_until("ksmd scans", || number("run") == 1);
+    service.take_in("b", pids[0]);
+    wait_until("ksmd is parked for the one that was moved", || is_parked_for(pids[0]));
+    drop(own);
+    daemon.end();
+}
+
 /// Options with which nothing but the RAM is offered: there is no firmware that would stay mergeable.
 const RAM_ALONE: [&str; 4] =
     ["-machine", "pc,mem-merge=off,memory-backend=ram0", "-object", "memory-backend-ram,id=ram0,size=64M,merge=on"];

@@ -300,6 +300,32 @@ fn user_mode_linux_is_found_named_and_gone_again() {
 }
 
 #[test]
+fn a_shared_file_beside_the_ram_keeps_no_guest_from_merging() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let content = content(directory.path(), 6);
+    let file = directory.path().join("shared").display().to_string();
+    let object = format!("memory-backend-file,id=shared,share=on,size=1M,mem-path={file}");
+    let window = ["-object", &object, "-device", "ivshmem-plain,memdev=shared"];
+    let private =
+        ["-object", "memory-backend-memfd,id=ram0,size=64M,share=off", "-machine", "pc,memory-backend=ram0"];
+    let shared = ["-object", "memory-backend-memfd,id=ram0,size=64M", "-machine", "pc,memory-backend=ram0"];
+    let start = |name: &str, options: &[&str]| QemuProcess::start(directory.path(), name, Some(&content), options);
+    let merging = [start("window", &window), start("private", &private)];
+    let lone = start("lone", &shared);
+    let mut host = ObservedHost::new();
+    passes_until("the private memory is merged", || {
+        merging.iter().all(|guest| host.merged_pages(guest.pid()) >= FILLED_PAGES as u64)
+    });
+    let obstacles = ["window", "private", "lone"].map(|name| host.find(name).expect("the guest").obstacle);
+    assert_eq!(obstacles, [None, None, Some("shared".to_owned())]);
+    assert!(host.merged_pages(lone.pid()) < FILLED_PAGES as u64);
+}
+
+#[test]
 fn off_takes_one_of_three_equal_guests_out_and_on_brings_it_back() {
     if !has("qemu-system-x86_64") {
         return;

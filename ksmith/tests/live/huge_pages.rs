@@ -31,13 +31,13 @@ fn config(keep: bool, run: u64) -> String {
 }
 
 /// A field of `/proc/PID/smaps_rollup` in bytes.
-fn rollup(guest: &MemoryGuest, field: &str) -> u64 {
+pub fn rollup(guest: &MemoryGuest, field: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", guest.pid())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.and_then(|value| value.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-fn merged(guests: &[MemoryGuest; 2]) -> u64 {
+pub fn merged(guests: &[MemoryGuest; 2]) -> u64 {
     guests.iter().map(|guest| rollup(guest, "KSM")).sum()
 }
 
@@ -73,17 +73,17 @@ fn huge_memory(guest: &MemoryGuest) -> u64 {
     panic!("a guest without huge pages");
 }
 
-/// Two guests in huge pages with one equal page in four. `None` where the machine gives no huge pages.
-fn guests() -> Option<[MemoryGuest; 2]> {
-    let part = [MemoryPart::Huge { seed: 70, pages: PAGES }];
+/// Two guests in huge pages, with one equal page in so many. `None` where the machine gives no huge pages.
+pub fn scattered_guests(pages: usize, equal_one_in: usize) -> Option<[MemoryGuest; 2]> {
+    let part = [MemoryPart::Huge { seed: 70, pages }];
     let guests = [guest(&part), guest(&part)];
-    if guests.iter().any(|guest| rollup(guest, "AnonHugePages") < (PAGES * 4096) as u64) {
+    if guests.iter().any(|guest| rollup(guest, "AnonHugePages") < (pages * 4096) as u64) {
         skipped("this machine gave no transparent huge pages");
         return None;
     }
     let memory = File::options().write(true).open(format!("/proc/{}/mem", guests[1].pid())).unwrap();
     let first = huge_memory(&guests[1]);
-    for page in (0..PAGES).filter(|page| page % EQUAL_ONE_IN != 0) {
+    for page in (0..pages).filter(|page| page % equal_one_in != 0) {
         memory.write_all_at(&(page as u64 | 1 << 63).to_ne_bytes(), first + page as u64 * 4096).unwrap();
     }
     Some(guests)
@@ -94,7 +94,7 @@ type ConfigFile = (tempfile::NamedTempFile, String);
 
 /// Has a daemon merge two guests and park, and returns it with the guests once khugepaged may set to work.
 fn merge(keep: bool) -> Option<(RunningProgram, ConfigFile, [MemoryGuest; 2])> {
-    let guests = guests()?;
+    let guests = scattered_guests(PAGES, EQUAL_ONE_IN)?;
     let (file, path) = config_file(&config(keep, 1));
     let daemon = RunningProgram::start(&["daemon", "--config", &path]);
     wait_until("the equal pages are merged", || merged(&guests) >= MERGED / 100 * 99);

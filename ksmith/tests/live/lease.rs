@@ -209,8 +209,8 @@ fn each_command_that_scans_may_be_stopped_in_the_middle() {
     let _guests = [guest(&[MemoryPart::Unique { pages: 20_000 }])];
     // A scan takes seconds.
     let (_file, config) = config_file("[limits]\nmax_cpu = \"5%\"\n");
-    let scans: [&[&str]; 2] =
-        [&["scan", "--passes", "1000"], &["run", "--config", &config, "--scan", "0.1", "-q", "--", "sleep", "600"]];
+    let run = ["run", "--config", &config, "--scan", "0.1", "--scan-others", "-q", "--", "sleep", "600"];
+    let scans: [&[&str]; 2] = [&["scan", "--passes", "1000"], &run];
     for arguments in scans {
         // The terminal's stop is for groups that a shell waits for.
         let mut running = RunningProgram::start_with(arguments, |command| {

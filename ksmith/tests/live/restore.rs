@@ -48,6 +48,7 @@ fn a_guest_that_still_lacks_memory_is_named_with_what_to_do() {
         whole_bytes: 128 << 20,
         given_bytes: 64 << 20,
         libvirt: None,
+        device: None,
         cgroup: None,
     };
     ledger().record_entry(entry.clone()).unwrap();

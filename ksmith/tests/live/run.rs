@@ -10,9 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::program::{PROGRAM, RunningProgram, await_looks, ksmith};
-use crate::support::{A_HANDFUL, KernelLock, hold_off_others, ksm, number, skipped, wait_until};
+use crate::support::{A_HANDFUL, KernelLock, guest, hold_off_others, ksm, number, skipped, wait_until};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
+use ksmith_lab::MemoryPart;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -222,6 +223,7 @@ fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
         format!("{} | {one} >/dev/null & {} | {one} >/dev/null; wait", while_there(&hold), while_there(&hold));
     let mut running = RunningProgram::start(&[
         "run",
+        "-vv",
         "--scan",
         "0.5",
         "--report",
@@ -232,6 +234,8 @@ fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
         &format!("{fifo}; exit 9"),
     ]);
     wait_until("the guests are merged", || number("pages_sharing") >= 8192);
+    // A scan that the job's end cuts short does not count.
+    running.wait_for("scanned: ");
     await_looks(running.pid());
     fs::remove_file(&hold).unwrap();
     assert_eq!(running.wait().code(), Some(9), "{}", running.log());
@@ -250,6 +254,29 @@ fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
     assert!(figure(&json, "peak_pss_bytes") >= 8192 * page);
     assert!(figure(&json, "mean_pss_bytes") <= figure(&json, "peak_pss_bytes"));
     assert!(json["scans"].as_u64().unwrap() >= 1 && json["cow_breaks"].is_u64());
+}
+
+#[test]
+fn a_job_has_no_memory_of_others_scanned_where_ksm_is_off() {
+    let Some(lock) = KernelLock::acquire() else { return };
+    if !has_prctl() {
+        return;
+    }
+    let part = [MemoryPart::Equal { seed: 71, pages: 4096 }];
+    let _others = [guest(&part), guest(&part)];
+    let passes = number("full_scans");
+    for (ranges, refusal) in [("none", "the job has offered no memory"), ("all", "--scan-others allows it")] {
+        let line = ["run", "--ranges", ranges, "--scan", "0.1", "--", "sleep", "600"];
+        let library = preload_library::library();
+        let mut running = RunningProgram::start_with(&line, |command| {
+            command.env("KSMITH_PRELOAD", library);
+        });
+        running.wait_for(refusal);
+        running.signal(Signal::TERM);
+        running.wait();
+        assert_eq!((number("full_scans"), number("pages_sharing")), (passes, 0), "{}", running.log());
+        assert_eq!(lock.changed_settings(), Vec::<String>::new());
+    }
 }
 
 /// A copy that any user may run.

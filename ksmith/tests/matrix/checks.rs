@@ -40,7 +40,7 @@ pub fn all() -> Vec<GuestCheck> {
         check("demo", "ksmith demo --json"),
     ];
     checks.extend(POLICIES.iter().map(|policy| daemon(policy.name)));
-    checks.extend([domains(), run(), preload(), restore()]);
+    checks.extend([domains(), nodes(), run(), preload(), restore()]);
     checks.extend(REPRODUCERS.iter().map(|name| check(*name, format!("/repro/{name}"))));
     checks
 }
@@ -117,6 +117,66 @@ echo "no page of 5 new guests outside merged"
         PAGES * 9 / 10
     );
     check("domains one", script)
+}
+
+/// Two guests on each of two nodes, all with equal pages, first under the kernel alone, then under the guard of the domains with a
+/// fifth guest that may lie on both nodes. Each node's guests share with each other only.
+fn nodes() -> GuestCheck {
+    let script = format!(
+        r#"if [ ! -e $KSM ]; then exec ksmith daemon; fi
+if [ ! -e /sys/devices/system/node/node1 ]; then echo "no second node"; exit 93; fi
+cat > /tmp/config <<'EOF'
+[policy]
+kind = "fixed"
+[policy.fixed]
+settings = {{ pages_to_scan = 20000, sleep_millisecs = 10, run = 1 }}
+[domains]
+mode = "node"
+nodes = {{ a = 0, b = 1 }}
+[[domains.rule]]
+domain = "a"
+cgroup = "/a"
+[[domains.rule]]
+domain = "b"
+cgroup = "/b"
+EOF
+mkdir /tmp/cgroup
+mount -t cgroup2 own /tmp/cgroup
+echo +cpuset > /tmp/cgroup/cgroup.subtree_control || exit 92
+mkdir /tmp/cgroup/a /tmp/cgroup/b
+echo 0 > /tmp/cgroup/a/cpuset.mems
+echo 1 > /tmp/cgroup/b/cpuset.mems
+echo 2 > $KSM/run
+echo 0 > $KSM/merge_across_nodes
+for node in a b; do
+    for number in 1 2; do CGROUP=/tmp/cgroup/$node guest $node$number equal:1:{PAGES}; done
+done
+# Each node keeps one frame of each page, and saves one.
+are_apart() {{
+    within 600 merged {}
+    passes=$(($(cat $KSM/full_scans) + 3))
+    within 600 passed $passes
+    pages=$(cat $KSM/pages_sharing)
+    if [ "$pages" -gt {} ]; then echo "$pages pages are saved"; exit 97; fi
+}}
+echo 20000 > $KSM/pages_to_scan
+echo 1 > $KSM/run
+are_apart
+echo 2 > $KSM/run
+echo 0 > $KSM/run
+echo 100 > $KSM/pages_to_scan
+CGROUP=/tmp/cgroup guest wide equal:1:{PAGES}
+start_daemon --config /tmp/config
+are_apart
+pages=$(cat /proc/$wide/ksm_merging_pages)
+if [ "$pages" != 0 ]; then echo "$pages pages of a guest on both nodes merged"; exit 96; fi
+end_daemon
+echo "no page shared across nodes"
+"#,
+        PAGES * 19 / 10,
+        2 * PAGES
+    );
+    check("domains node", script)
 }
 
 /// A program that knows nothing of KSM, which has its memory marked.
@@ -202,7 +262,7 @@ pub fn judge(name: &str, ksm: Ksm, said: &CheckOutput) -> Result<String, String>
                 Err(wrong())
             }
         }
-        "domains one" if version < KernelVersion::new(6, 11) => {
+        "domains one" | "domains node" if version < KernelVersion::new(6, 11) => {
             let is_said = said.code == IMPOSSIBLE && text.contains(&format!("can't be kept on Linux {version}"));
             is_said.then(|| format!("refused (exit code {IMPOSSIBLE}): needs Linux 6.11")).ok_or_else(wrong)
         }

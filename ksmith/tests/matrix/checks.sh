@@ -4,12 +4,15 @@ started=
 trap 'kill -KILL $started 2> /dev/null' EXIT
 trap 'exit 143' TERM
 
-# guest NAME PART...: a process with known memory, once it holds it.
+# guest NAME PART...: a process with known memory, once it holds it; in the cgroup CGROUP, if that is set.
 guest() {
     guest_name=$1; shift
     mkfifo /tmp/$guest_name.in
     : > /tmp/$guest_name.out
-    ${GUEST:-ksmith} memory-guest --name $guest_name "$@" < /tmp/$guest_name.in > /tmp/$guest_name.out &
+    (
+        if [ -n "$CGROUP" ]; then echo 0 > $CGROUP/cgroup.procs; fi
+        exec ${GUEST:-ksmith} memory-guest --name $guest_name "$@"
+    ) < /tmp/$guest_name.in > /tmp/$guest_name.out &
     started="$started $!"
     eval "$guest_name=$!"
     sleep 1000000 > /tmp/$guest_name.in &
@@ -90,6 +93,11 @@ same_settings() {
 # merged PAGES: so many pages are saved.
 merged() {
     [ "$(cat $KSM/pages_sharing)" -ge "$1" ]
+}
+
+# passed COUNT: ksmd has made so many passes.
+passed() {
+    [ "$(cat $KSM/full_scans)" -ge "$1" ]
 }
 
 # Whether settings are not as they were before the daemon started.

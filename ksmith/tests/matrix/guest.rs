@@ -17,12 +17,16 @@ use crate::support::vm::UmlKit;
 use crate::support::vm::has;
 
 /// Programs that show facts about the kernel: `examples/kernel/NAME.c`.
-pub const REPRODUCERS: [&str; 5] = ["first_visit", "smart_scan", "unstable_tree", "zero_pages", "huge_pages"];
+pub const REPRODUCERS: [&str; 6] =
+    ["first_visit", "smart_scan", "unstable_tree", "zero_pages", "huge_pages", "khugepaged"];
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The programs that make the tree and boot it.
 const TOOLS: [&str; 7] = ["qemu-system-x86_64", "busybox", "cpio", "cc", "strip", "ldd", "setpriv"];
+
+/// Memory of a guest's second node, in MiB.
+const FAR_MIB: u32 = 128;
 
 /// A guest that has not ended by then hangs. An emulated guest on a busy host takes minutes.
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
@@ -166,6 +170,10 @@ impl BootTree {
                     .args(["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max,-cx16"])
                     .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"])
                     .args(["-machine", "pc,mem-merge=off", "-m", &mib.to_string()])
+                    // Two nodes, on which the check of a domain for each runs.
+                    .args(["-object", &format!("memory-backend-ram,id=near,merge=off,size={}M", mib - FAR_MIB)])
+                    .args(["-object", &format!("memory-backend-ram,id=far,merge=off,size={FAR_MIB}M")])
+                    .args(["-numa", "node,nodeid=0,cpus=0,memdev=near", "-numa", "node,nodeid=1,memdev=far"])
                     .arg("-kernel")
                     .arg(kernel)
                     .arg("-initrd")

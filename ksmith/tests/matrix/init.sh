@@ -23,6 +23,7 @@ for check in /checks/*; do
     if [ -e /sys/kernel/mm/ksm/run ]; then
         echo 2 > /sys/kernel/mm/ksm/run
         echo 0 > /sys/kernel/mm/ksm/run
+        if [ -e /sys/kernel/mm/ksm/merge_across_nodes ]; then echo 1 > /sys/kernel/mm/ksm/merge_across_nodes; fi
     fi
     rm -rf /run/ksmith /tmp/*
 done

@@ -30,8 +30,17 @@ const MIB: u32 = 1536;
 const AT_ONCE: usize = 2;
 
 /// The checks of the short form: a command of each kind, and a fact that differs between kernels.
-const SHORT: [&str; 8] =
-    ["status", "doctor", "scan", "daemon profit", "domains one", "restore", "first_visit", "unstable_tree"];
+const SHORT: [&str; 9] = [
+    "status",
+    "doctor",
+    "scan",
+    "daemon profit",
+    "domains one",
+    "domains node",
+    "restore",
+    "first_visit",
+    "unstable_tree",
+];
 
 /// The kernels of the long form, as `testdata/matrix-kernels` names them.
 const KERNELS: [&str; 6] = ["5.10", "6.1", "6.12", "6.16", "6.18", "newest"];

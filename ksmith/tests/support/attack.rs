@@ -14,6 +14,9 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 /// The user that attacks.
 pub const USER: &str = "65534";
 
+/// Another user, who has nothing to do with that one.
+pub const NEIGHBOUR: &str = "65533";
+
 /// The processes of an attack. They end when this is dropped.
 pub struct RunningAttack {
     child: Child,
@@ -58,6 +61,11 @@ impl RunningAttack {
         Self::start("spoof_names.py", &[count.to_string()], count, public_directory())
     }
 
+    /// Idle processes of `user` with mergeable memory.
+    pub fn many_processes(user: &str, count: usize) -> Option<Self> {
+        Self::start_as(user, "many_processes.py", &[count.to_string()], count, public_directory())
+    }
+
     /// Starts threads that send to a socket as fast as it takes, and read nothing.
     pub fn flood_socket(socket: &Path, threads: usize) -> Option<Self> {
         let arguments = [socket.display().to_string(), threads.to_string()];
@@ -65,12 +73,22 @@ impl RunningAttack {
     }
 
     fn start(script: &str, arguments: &[String], count: usize, place: tempfile::TempDir) -> Option<Self> {
+        Self::start_as(USER, script, arguments, count, place)
+    }
+
+    fn start_as(
+        user: &str,
+        script: &str,
+        arguments: &[String],
+        count: usize,
+        place: tempfile::TempDir,
+    ) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks").join(script);
         // Without compiled copies of what the scripts share, which would be root's files among the sources.
         let child = Command::new("python3")
             .arg("-B")
             .arg(script)
-            .arg(USER)
+            .arg(user)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -127,6 +127,7 @@ fn answer(request: &ControlRequest) -> ControlReply {
                 domains: None,
                 balance: None,
                 history: None,
+                committed_bytes: None,
             };
             ControlReply::Status(Box::new(status))
         }
