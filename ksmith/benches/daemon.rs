@@ -86,6 +86,13 @@ fn attacks(wanted: &str) {
     attacked(wanted, "200 processes hold their locks", |_| Some(vec![locks()?]));
     attacked(wanted, "300 processes call themselves others' guests", |_| Some(vec![names()?]));
     attacked(wanted, "16 threads flood the users' socket", |socket| Some(vec![flood(socket)?]));
+    for (name, count) in [("5,000 idle processes of one user", 5000), ("20,000 idle processes of one user", 20_000)]
+    {
+        attacked(wanted, name, |_| {
+            let neighbours = RunningAttack::many_processes(support::attack::NEIGHBOUR, 50)?;
+            Some(vec![neighbours, RunningAttack::many_processes(support::attack::USER, count)?])
+        });
+    }
     attacked(wanted, "all of them", |socket| Some(vec![arguments()?, locks()?, names()?, flood(socket)?]));
 }
 

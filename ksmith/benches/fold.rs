@@ -11,16 +11,16 @@
 #![allow(clippy::disallowed_methods, reason = "a bench prints its table itself")]
 #![allow(missing_docs, reason = "no other crate names these")]
 
+mod child;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::SmapsRollup;
+use child::BenchChild;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::measure::Spread;
@@ -145,7 +145,7 @@ fn zero_bytes(length: usize, run: usize) -> usize {
 fn fold(victims: &[&HugePageVictim], length: usize, threads: usize, run: usize) -> FoldThroughput {
     let (cpu, begin) = (children_seconds(), Instant::now());
     let start = |victim: &&HugePageVictim| {
-        let pid = victim.child.id().to_string();
+        let pid = victim.child.pid().to_string();
         let mut command = Command::new(PROGRAM);
         command.args(["fold", "--json", "--threads", &threads.to_string(), &pid]).stdout(Stdio::piped());
         command.spawn().unwrap()
@@ -171,7 +171,7 @@ fn merge_zero_pages(victim: &mut HugePageVictim, length: usize, run: usize) -> f
     {
         support::write(knob, value);
     }
-    victim.order("merge");
+    victim.child.order("merge");
     let cpu = ksmd::cpu_ns(&Root::host()).expect("a ksmd");
     support::write("run", "1");
     let begin = Instant::now();
@@ -181,7 +181,7 @@ fn merge_zero_pages(victim: &mut HugePageVictim, length: usize, run: usize) -> f
     }
     support::write("run", "0");
     let cpu = ksmd::cpu_ns(&Root::host()).expect("a ksmd") - cpu;
-    victim.order("unmerge");
+    victim.child.order("unmerge");
     cpu as f64 / 1e9
 }
 
@@ -198,46 +198,29 @@ fn usage_seconds(processes: libc::c_int) -> f64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6).sum()
 }
 
-/// A process with memory in huge pages. Ended on drop.
+/// A process with memory in huge pages.
 struct HugePageVictim {
-    child: Child,
-    replies: BufReader<ChildStdout>,
+    child: BenchChild,
     start: u64,
     length: usize,
 }
 
 impl HugePageVictim {
     fn start() -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut child = command.arg(VICTIM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let replies = BufReader::new(child.stdout.take().unwrap());
-        let mut victim = Self { child, replies, start: 0, length: 0 };
-        let reply = victim.order("where");
-        let mut words = reply.split(' ');
-        victim.start = words.next().unwrap().parse().unwrap();
-        victim.length = words.next().unwrap().parse().unwrap();
-        victim
-    }
-
-    /// Sends an order and waits for the reply.
-    fn order(&mut self, word: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{word}").unwrap();
-        let mut line = String::new();
-        self.replies.read_line(&mut line).unwrap();
-        line.trim().to_owned()
+        let mut child = BenchChild::start(&[VICTIM]);
+        let reply = child.order("where");
+        let (start, length) = reply.split_once(' ').unwrap();
+        Self { child, start: start.parse().unwrap(), length: length.parse().unwrap() }
     }
 
     /// Fills its memory anew. Returns how many bytes of it are in huge pages.
     fn fill(&mut self) -> u64 {
-        assert_eq!(self.order("fill"), "filled");
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap_or("0 kB");
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+        assert_eq!(self.child.order("fill"), "filled");
+        self.child.sums().anon_huge.unwrap()
     }
 
     fn resident_bytes(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
-        SmapsRollup::parse(&text).unwrap().pss.unwrap()
+        self.child.sums().pss.unwrap()
     }
 
     /// Reads all its memory by so many threads.
@@ -247,7 +230,7 @@ impl HugePageVictim {
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 scope.spawn(move || {
-                    let memory = File::open(format!("/proc/{}/mem", self.child.id())).unwrap();
+                    let memory = File::open(format!("/proc/{}/mem", self.child.pid())).unwrap();
                     let mut bytes = vec![0; HUGE];
                     for at in (thread * part..(thread + 1) * part).step_by(HUGE) {
                         memory.read_exact_at(&mut bytes, self.start + at as u64).unwrap();
@@ -261,13 +244,6 @@ impl HugePageVictim {
             bytes_per_second: self.length as f64 / seconds,
             cpu_seconds: usage_seconds(libc::RUSAGE_SELF) - cpu,
         }
-    }
-}
-
-impl Drop for HugePageVictim {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
     }
 }
 

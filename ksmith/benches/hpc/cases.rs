@@ -100,6 +100,8 @@ impl HpcCase {
 
     /// Puts its files there.
     pub(crate) fn prepare(&self, place: &Path) {
+        // Four pools of ESPRESSO create it at once, and one may fail.
+        fs::create_dir(place.join("out")).unwrap();
         for (name, text) in self.files {
             fs::write(place.join(name), text).unwrap();
         }

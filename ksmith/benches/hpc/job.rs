@@ -1,11 +1,8 @@
 //! One run of a job, with its time, memory and CPU.
 
-#![allow(unsafe_code, reason = "rustix has no PR_SET_MEMORY_MERGE")]
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +14,7 @@ use ksmith_host::root::Root;
 use serde::Serialize;
 
 use crate::contender::{ControlledKsm, HpcContender};
+use crate::opt_in::opt_in;
 
 /// Between two looks at a job's memory. Looking costs the kernel a walk over all its page tables.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -134,13 +132,7 @@ fn command(contender: HpcContender, control: &ControlledKsm, words: &[String], p
     let mut command = Command::new(program);
     command.args(rest);
     if contender.opts_in() {
-        // SAFETY: between fork and exec the closure makes one system call, which takes plain numbers.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(67 /* PR_SET_MEMORY_MERGE */, 1, 0, 0, 0) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
+        opt_in(&mut command);
     }
     command
 }

@@ -11,6 +11,8 @@
 mod cases;
 mod contender;
 mod job;
+#[path = "../opt_in/mod.rs"]
+mod opt_in;
 mod table;
 
 use std::fs::{self, File};
