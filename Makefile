@@ -16,7 +16,7 @@ FLEET        := target/fleet-venv
 
 .PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
-        fleet-test fleet-spark-test fleet-platforms-test deb rpm tarball image package package-test reproducible
+        fleet-test fleet-platforms-test slurm-test deb rpm tarball image package package-test reproducible
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -100,8 +100,10 @@ tutorial-test: deb ## Run the tutorial from start to end in a Debian guest with 
 # The fleet's package in Python.
 fleet-test: $(FLEET)/installed ## Check and test ksmith-fleet, the package in Python that plans over many hosts
 	@tools/fleet-test $(FLEET)
-fleet-spark-test: $(FLEET)/installed ## Compare Spark's answers with DuckDB's; needs Java and downloads Spark (456 MB)
-	@tools/fleet-test $(FLEET) spark java:default-jre-headless
+slurm-test: rust ## Run jobs under a Slurm of its own, and check their reports and comments and the settings of KSM; needs root
+	@tools/install slurmctld:slurmctld slurmd:slurmd munged:munge srun:slurm-client python3:python3
+	cargo build --release -p ksmith
+	@tools/slurm-test target/release/ksmith
 fleet-platforms-test: $(FLEET)/installed ## Check what fleet's apply runs by the parsers of OpenStack and KubeVirt; needs Go
 	@tools/fleet-test $(FLEET) platforms go:golang-go
 

@@ -260,9 +260,15 @@ impl OwnedDescriptor {
     }
 
     /// Connects a socket to a path.
+    ///
+    /// # Errors
+    /// The kernel's, or `ENAMETOOLONG` for a length beyond that of an address.
     pub fn connect(&self, address: &libc::sockaddr_un, length: usize) -> Result<(), Errno> {
+        if length > size_of_val(address) {
+            return Err(libc::ENAMETOOLONG);
+        }
         let address = core::ptr::from_ref(address).cast();
-        // SAFETY: the address is valid for `length` bytes, which the caller has from the path.
+        // SAFETY: the address is valid for all its bytes, and `length` is no more.
         quietly(|| outcome(c_long::from(unsafe { libc::connect(self.0, address, length as libc::socklen_t) })))
             .map(drop)
     }
