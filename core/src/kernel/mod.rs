@@ -29,7 +29,7 @@ pub use meminfo::Meminfo;
 pub use numa_maps::{MappingNodes, nodes, number_list, parse_numa_maps};
 pub use page_size::page_size;
 pub use pagemap::{FrameFlags, PageEntry};
-pub use pid_stat::{PidStat, is_asleep};
+pub use pid_stat::{PidStat, is_asleep, is_running};
 pub use proc_stat::CpuTimes;
 pub use psi::{Psi, StallTimes};
 pub use schedstat::cpu_ns;

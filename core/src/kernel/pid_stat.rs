@@ -35,6 +35,11 @@ pub fn is_asleep(text: &str) -> bool {
     text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
 }
 
+/// Returns true if the process of this `/proc/PID/stat` runs or waits for a CPU (state R).
+pub fn is_running(text: &str) -> bool {
+    text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
+}
+
 impl PidStat {
     /// Parses the file. The name may hold spaces and parentheses, so the fields begin after the last one.
     ///

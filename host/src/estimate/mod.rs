@@ -10,6 +10,7 @@ mod job;
 mod places;
 mod report;
 mod run;
+mod running;
 mod sample;
 mod sketch;
 mod sums;
@@ -19,5 +20,5 @@ pub use crate::memory::target::{GuestGrouping, TargetSelection};
 #[cfg(fuzzing)]
 pub use images::fuzzing as image_fuzzing;
 pub use images::{ImageError, ImageOptions, estimate_images};
-pub use report::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
+pub use report::{EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport};
 pub use run::{EstimateMode, EstimateOptions, estimate};

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::sums::GuestScanSums;
 
 /// The least foldable part of the memory for a message about folding.
-const WORTH_FOLDING: f64 = 0.05;
+pub(super) const WORTH_FOLDING: f64 = 0.05;
 
 /// The result of an estimate.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -46,6 +46,8 @@ pub struct EstimateReport {
     /// The effect of merging on huge pages. `null` without huge pages, without the right to see them, and under a limit of
     /// the rate.
     pub huge_pages: Option<HugePagesReport>,
+    /// The effect on processes that run all the time. `null` if fewer than two do.
+    pub running: Option<RunningReport>,
     /// The sharing of each pair of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MatrixReport")]
@@ -63,6 +65,35 @@ pub struct HugePagesReport {
     pub split_bytes: u64,
     /// Bytes in them that it would save.
     pub saved_bytes: u64,
+}
+
+/// The effect of merging on processes that run all the time, such as ranks that spin while they wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct RunningReport {
+    /// Their number.
+    pub processes: u64,
+    /// The number of CPUs that they may use.
+    pub cpus: u64,
+    /// The number of other CPUs, to which ksmd can be bound (`ksmd_cpus`).
+    pub spare_cpus: u64,
+    /// The most seconds by which merging would delay them: what ksmd takes from their CPUs. 0 if a CPU is idle.
+    pub delay_seconds: f64,
+    /// What to do with their memory.
+    pub advice: JobAdvice,
+}
+
+/// What to do with the memory of processes that run all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobAdvice {
+    /// Fold zeros, without ksmd.
+    Fold,
+    /// Merge equal pages.
+    Merge,
+    /// Fold zeros, and merge the rest.
+    FoldAndMerge,
+    /// Leave it alone.
+    Neither,
 }
 
 /// The figures of one guest, or of all.

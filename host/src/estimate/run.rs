@@ -9,6 +9,7 @@ use ksmith_core::sketch::{CostModel, MergeRules, SavingsOutcome};
 
 use super::job::EstimateJob;
 use super::report::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
+use super::running::RunningProcesses;
 use super::sums::GuestScanSums;
 use super::{exact, sample, sketch};
 use crate::memory::error::{EstimateError, UnreadableProcess};
@@ -20,6 +21,7 @@ use crate::memory::salt::FingerprintSalt;
 use crate::memory::scan::{ScanContext, ScanTally, cpu_seconds, page_size, unexpected};
 use crate::memory::target::{TargetSelection, TargetSet};
 use crate::merge_forecast::{ForecastReader, ForecastSpace};
+use crate::root::Root;
 
 /// The reading mode: how much to read and to remember.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,6 +121,8 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
         Some(salt) => salt.clone(),
         None => FingerprintSalt::new().map_err(unexpected("get random numbers"))?,
     };
+    // Before anything is read, which takes CPUs from them.
+    let running = RunningProcesses::observe(&Root::host(), found.targets.iter().map(|target| target.pid));
     let job = EstimateJob {
         context: ScanContext {
             salt,
@@ -196,6 +200,7 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
             _ => None,
         },
         huge_pages,
+        running: running.map(|running| running.judge(&total)),
         matrix: result.outcome.pairs.as_ref().map(|pairs| MatrixReport::new(names, pairs, size)),
         guests,
         total,

@@ -223,6 +223,18 @@ impl OpenProcess {
         Ok(stretches)
     }
 
+    /// Returns the marked memory of a process that offers a part of its memory. Reading it takes longer than
+    /// [`stretches`](Self::stretches).
+    ///
+    /// # Errors
+    /// As [`memory`](Self::memory).
+    pub fn marked_memory(&self) -> Result<MarkedMemory, UnreadableProcess> {
+        let mut marked = MarkedMemory::default();
+        self.each_mapping("smaps", |mapping| marked.add(&mapping))
+            .map_err(|error| UnreadableProcess::from_file_io("smaps", error))?;
+        Ok(marked)
+    }
+
     fn file(&self, name: &str) -> io::Result<File> {
         Ok(File::from(openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
@@ -326,6 +338,27 @@ fn heading(mapping: &ProcessMapping, is_locked: bool) -> Option<AddressRange> {
     is_taken.then_some(AddressRange { start: mapping.start, end: mapping.end })
 }
 
+/// The memory of a process that is marked mergeable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MarkedMemory {
+    /// Its address ranges.
+    pub stretches: Vec<AddressRange>,
+    /// Resident bytes of all other mappings.
+    pub unmarked_bytes: u64,
+}
+
+impl MarkedMemory {
+    fn add(&mut self, mapping: &ProcessMapping) {
+        // Where the kernel shows no flags, all may be marked.
+        if mapping.is_mergeable() == Some(false) {
+            let resident = mapping.figures.as_ref().map_or(0, |figures| figures.rss);
+            self.unmarked_bytes = self.unmarked_bytes.saturating_add(resident);
+        } else {
+            self.stretches.extend(heading(mapping, false));
+        }
+    }
+}
+
 /// State of sorting a process's mappings.
 #[derive(Debug)]
 struct MappingSorter {
@@ -387,6 +420,18 @@ mod tests {
         let marked = [RAM, HEAP].concat();
         assert_eq!(sorted(&marked, false), (vec![(IneligibleReason::NotMergeable, 4096)], 1, 8192));
         assert_eq!(sorted(RAM, true), (vec![(IneligibleReason::Vfio, 8192)], 0, 0));
+    }
+
+    #[test]
+    fn marked_memory_is_told_from_the_rest() {
+        let marked = |smaps: &str| {
+            let mut marked = MarkedMemory::default();
+            ProcessMapping::parse_all(smaps).unwrap().iter().for_each(|mapping| marked.add(mapping));
+            (marked.stretches.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>(), marked.unmarked_bytes)
+        };
+        assert_eq!(marked(&[RAM, HEAP, LIBRARY].concat()), (vec![(0x1000, 0x9000)], 12_288));
+        let without_flags = "a000-b000 rw-p 0 0:0 0 [heap]\nRss: 4 kB\nAnonymous: 4 kB\n";
+        assert_eq!(marked(without_flags), (vec![(0xa000, 0xb000)], 0));
     }
 
     #[test]

@@ -5,10 +5,10 @@ mod reader;
 use std::io;
 
 use ksmith_core::merge_forecast::{ForecastPlanner, ForecastRequest};
-use ksmith_core::sample::{MergeForecast, Sample};
+use ksmith_core::sample::{MergeForecast, ProcessSample, Sample};
 
 pub use self::reader::{ForecastReader, ForecastSpace};
-use crate::memory::process::OpenProcess;
+use crate::memory::process::{MarkedMemory, OpenProcess};
 use crate::worker_thread::WorkerThread;
 
 /// The part of the resident memory of guests that a forecast must have seen. Pages of files are resident too.
@@ -25,7 +25,8 @@ pub struct MergeForecaster {
 #[derive(Debug)]
 struct ForecastOrder {
     request: ForecastRequest,
-    pids: Vec<u32>,
+    /// PIDs, and true for those that offer all of their memory.
+    processes: Vec<(u32, bool)>,
     page_size: u64,
 }
 
@@ -54,8 +55,9 @@ impl MergeForecaster {
             self.planner.record(forecast);
         }
         if let Some(request) = self.planner.next_request(sample) {
-            let pids = sample.processes.iter().filter(|process| process.may_merge()).map(|process| process.id.pid);
-            let order = ForecastOrder { request, pids: pids.collect(), page_size: sample.page_size };
+            let processes = sample.processes.iter().filter(|process| process.may_merge());
+            let processes = processes.map(|process| (process.id.pid, offers_all(process))).collect();
+            let order = ForecastOrder { request, processes, page_size: sample.page_size };
             if self.worker.queue_request(order).is_err() {
                 self.planner.record(None);
             }
@@ -69,11 +71,22 @@ fn carry_out(reader: &mut ForecastReader, order: &ForecastOrder) -> Option<Merge
     if order.request.needs_huge_pages && !reader.tells_huge_pages() {
         return None;
     }
-    let space = |pid: u32| {
-        let stretches = OpenProcess::open(pid).and_then(|process| process.stretches()).ok()?;
-        Some(ForecastSpace { pid, stretches })
-    };
-    let spaces: Vec<ForecastSpace> = order.pids.iter().filter_map(|pid| space(*pid)).collect();
-    let forecast = reader.forecast(&spaces, order.request.rate, order.request.bytes, order.page_size);
-    (forecast.bytes as f64 >= order.request.bytes as f64 * SEEN).then_some(forecast)
+    let mut bytes = order.request.bytes;
+    let mut spaces = Vec::new();
+    for &(pid, offers_all) in &order.processes {
+        let Ok(process) = OpenProcess::open(pid) else { continue };
+        let all = |stretches| MarkedMemory { stretches, unmarked_bytes: 0 };
+        let offered = if offers_all { process.stretches().map(all) } else { process.marked_memory() };
+        let Ok(offered) = offered else { continue };
+        bytes = bytes.saturating_sub(offered.unmarked_bytes);
+        spaces.push(ForecastSpace { pid, stretches: offered.stretches });
+    }
+    let forecast = reader.forecast(&spaces, order.request.rate, bytes, order.page_size);
+    (forecast.bytes as f64 >= bytes as f64 * SEEN).then_some(forecast)
+}
+
+/// Returns true if all memory of the process counts as offered: a hypervisor's is nearly all its guest's, and before Linux 6.14
+/// the kernel does not say. What it has marked takes longer to read.
+fn offers_all(process: &ProcessSample) -> bool {
+    process.is_vm || process.ksm.merge_any != Some(false)
 }

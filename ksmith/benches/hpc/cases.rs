@@ -52,15 +52,21 @@ pub(crate) fn all() -> Vec<HpcCase> {
             files: &[("in.peptide", include_str!("in.peptide"))],
             shows: last_thermo,
         },
-        HpcCase {
-            name: "espresso-4",
-            about: "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks",
-            needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
-            command: mpirun(4, "-x OMP_NUM_THREADS=1 pw.x -nk 4 -in graphene.in"),
-            indirect: None,
-            files: &[("graphene.in", include_str!("graphene.in"))],
-            shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
-        },
+        espresso(
+            "espresso-4",
+            "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks, which spin while they wait",
+            mpirun(4, &format!("{SPIN} {ESPRESSO}")),
+        ),
+        espresso(
+            "espresso-4-yield",
+            "the same, and ranks that wait yield their CPU (mpi_yield_when_idle)",
+            mpirun(4, &format!("--mca mpi_yield_when_idle 1 {ESPRESSO}")),
+        ),
+        espresso(
+            "espresso-4-spare",
+            "the same on all CPUs but the first",
+            format!("taskset -c 1-{} {}", cpus() - 1, mpirun(4, &format!("--bind-to none {SPIN} {ESPRESSO}"))),
+        ),
         HpcCase {
             name: "python-6",
             about: "a Python service with 6 forked workers (examples/python-service)",
@@ -89,6 +95,27 @@ pub(crate) fn all() -> Vec<HpcCase> {
             shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
         },
     ]
+}
+
+/// Open MPI has ranks yield where there are more than CPUs, unless told.
+const SPIN: &str = "--mca mpi_yield_when_idle 0";
+const ESPRESSO: &str = "-x OMP_NUM_THREADS=1 pw.x -nk 4 -in graphene.in";
+
+fn espresso(name: &'static str, about: &'static str, command: String) -> HpcCase {
+    HpcCase {
+        name,
+        about,
+        needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
+        command,
+        indirect: None,
+        files: &[("graphene.in", include_str!("graphene.in"))],
+        shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
+    }
+}
+
+/// The number of CPUs, at least two.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).max(2)
 }
 
 impl HpcCase {

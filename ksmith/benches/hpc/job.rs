@@ -14,6 +14,7 @@ use ksmith_host::root::Root;
 use serde::Serialize;
 
 use crate::contender::{ControlledKsm, HpcContender};
+use crate::foretold::ForetoldScans;
 use crate::opt_in::opt_in;
 
 /// Between two looks at a job's memory. Looking costs the kernel a walk over all its page tables.
@@ -41,6 +42,8 @@ pub(crate) struct JobRun {
     pub(crate) breaks: u64,
     /// The results that the job printed: the same in all runs.
     pub(crate) shown: String,
+    /// The daemon's forecasts; of no daemon, none.
+    pub(crate) foretold: ForetoldScans,
     /// Seconds from the start, bytes.
     pub(crate) looks: Vec<(f64, u64)>,
 }
@@ -112,6 +115,7 @@ pub(crate) fn play(
         ksmd_seconds: ksmd(&after) - ksmd(&before),
         daemon_seconds: control.pid().map_or(0.0, cpu_seconds) - daemon_before,
         breaks: copied(&after) - copied(&before),
+        foretold: ForetoldScans::read(&fs::read_to_string(place.join("daemon.log")).unwrap_or_default()),
         shown: shows(&said).unwrap_or_else(|| panic!("{words:?} shows no result: {said}")),
         looks,
     }

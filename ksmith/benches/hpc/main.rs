@@ -10,6 +10,7 @@
 
 mod cases;
 mod contender;
+mod foretold;
 mod job;
 #[path = "../opt_in/mod.rs"]
 mod opt_in;

@@ -36,6 +36,7 @@ pub(crate) fn print(case: &HpcCase, runs: &[(HpcContender, Vec<JobRun>)]) {
             median(|run| run.breaks as f64),
         );
     }
+    print_foretold(plain, runs);
     let shown: Vec<&str> = runs.iter().flat_map(|(_, runs)| runs).map(|run| run.shown.as_str()).collect();
     let is_same = shown.windows(2).all(|pair| pair[0] == pair[1]);
     println!(
@@ -46,6 +47,34 @@ pub(crate) fn print(case: &HpcCase, runs: &[(HpcContender, Vec<JobRun>)]) {
             format!("NOT the same: {shown:?}")
         }
     );
+}
+
+/// Prints what the daemon foretold of its scans, and what came of them. ksmd delays a job by what it uses, at most.
+fn print_foretold(plain: Option<&[JobRun]>, runs: &[(HpcContender, Vec<JobRun>)]) {
+    let looked = |run: &JobRun| run.foretold.scans + run.foretold.left > 0;
+    let mut runs = runs.iter().filter(|(_, runs)| runs.iter().any(looked)).peekable();
+    if runs.peek().is_none() {
+        return;
+    }
+    println!(
+        "\n| | scans | not begun | saved, foretold | came | ksmd CPU and longest delay, foretold | ksmd CPU | delay |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (contender, runs) in runs {
+        let median = |of: fn(&JobRun) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
+        let pairs = plain.unwrap_or_default().iter().zip(runs);
+        let delay = Spread::from_values(pairs.map(|(plain, run)| Some(run.wall_seconds - plain.wall_seconds)));
+        println!(
+            "| {contender} | {:.0} | {:.0} | {:.0} MiB | {:.0} MiB | {:.2} s | {:.2} s | {:+.2} s |",
+            median(|run| f64::from(run.foretold.scans)),
+            median(|run| f64::from(run.foretold.left)),
+            median(|run| run.foretold.saved_mib[0]),
+            median(|run| run.foretold.saved_mib[1]),
+            median(|run| run.foretold.cpu_seconds[0]),
+            median(|run| run.ksmd_seconds),
+            delay.median.unwrap_or(f64::NAN),
+        );
+    }
 }
 
 /// The median of how much more a run took than the one without KSM in the same repeat: what changes on the host from one

@@ -201,7 +201,7 @@ mod tests {
         put(tree.path(), "proc/7/cmdline", "qemu\0-qmp\0unix:path=x,abstract=on\0");
         assert_eq!(names(&of(&plain, &[verified("qemu", 0)])), ["abstract-sockets.conf"]);
         let mut config = Config::default();
-        config.daemon.ksmd_cpus = Some("0".into());
+        config.daemon.ksmd_cpus = Some("0".to_owned().into());
         config.balance.cgroups = vec!["a.slice".into()];
         config.fold.mode = FoldMode::Guests;
         assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf", "fold.conf"]);

@@ -1,10 +1,12 @@
 //! `ksmith estimate` as text.
 
+use std::time::Duration;
+
 use ksmith_core::kernel::IneligibleReason;
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::sketch::MergeAdvice;
 use ksmith_core::units::{Bytes, TimeSpan};
-use ksmith_host::estimate::{EstimateReport, GuestReport, MatrixReport};
+use ksmith_host::estimate::{EstimateReport, GuestReport, JobAdvice, MatrixReport, RunningReport};
 
 use super::{ALWAYS, TableColumn, TextTable};
 
@@ -64,6 +66,9 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
             Bytes::from(huge.saved_bytes),
         ));
     }
+    if let Some(running) = &report.running {
+        page.line(running_words(running));
+    }
     if let Some(matrix) = &report.matrix {
         match matrix.guests.len() {
             0..=MOST_IN_TABLE => {
@@ -83,7 +88,7 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
     for skipped in &report.skipped {
         page.line(format_args!("Process {} is left out: {}.", skipped.pid, skipped.reason));
     }
-    let took = TimeSpan(std::time::Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
+    let took = TimeSpan(Duration::try_from_secs_f64(report.seconds).unwrap_or_default());
     let mode = match report.rate {
         Some(rate) => format!("sample of {} %; the interval is a bound, its middle no estimate", rate * 100.0),
         None => report.mode.to_owned(),
@@ -95,6 +100,23 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
         MergeAdvice::No => page.toned(TextTone::Warning, &report.verdict),
         _ => page.line(&report.verdict),
     }
+}
+
+/// Describes what merging does to processes that run all the time.
+fn running_words(running: &RunningReport) -> String {
+    let seconds = Duration::try_from_secs_f64(running.delay_seconds).unwrap_or_default();
+    let delay = match (running.spare_cpus, running.delay_seconds > 0.0) {
+        (0, true) => format!("merging would delay them by up to {}", TimeSpan(seconds)),
+        (0, false) => "they leave ksmd a CPU".to_owned(),
+        _ => "ksmd has CPUs of its own with ksmd_cpus = \"auto\"".to_owned(),
+    };
+    let advice = match running.advice {
+        JobAdvice::Fold => "Fold their zeros; do not merge.",
+        JobAdvice::Merge => "Merge them.",
+        JobAdvice::FoldAndMerge => "Fold their zeros, and merge the rest.",
+        JobAdvice::Neither => "Leave them alone.",
+    };
+    format!("{} of these processes run all the time, on {} CPUs: {delay}. {advice}", running.processes, running.cpus)
 }
 
 fn row(guest: &GuestReport) -> Vec<String> {

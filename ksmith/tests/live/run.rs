@@ -440,22 +440,55 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
     assert!(json["processes"].as_array().unwrap().len() >= 4);
 }
 
-#[test]
-fn ksmd_stays_on_its_cpus_and_is_let_go_also_after_a_kill() {
-    let Some(_lock) = KernelLock::acquire() else { return };
+/// Returns the CPUs that ksmd may use. `None`, told as a skip, if ksmd can't be seen or there is one CPU only.
+fn ksmd_cpus() -> Option<impl Fn() -> String> {
     let Some(pid) = ksmd::pid(&Root::host()) else {
         skipped("ksmd can't be seen");
-        return;
+        return None;
     };
-    let allowed = || {
+    let allowed = move || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
     };
-    let before = allowed();
-    if before == "0" {
+    if allowed() == "0" {
         skipped("there is only one CPU");
-        return;
+        return None;
     }
+    Some(allowed)
+}
+
+#[test]
+fn ksmd_scans_on_cpus_that_the_job_leaves_free() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(allowed) = ksmd_cpus() else { return };
+    let before = allowed();
+    let parts = [MemoryPart::Equal { seed: 73, pages: 16_384 }];
+    let guests = [guest(&parts), guest(&parts)];
+    let run = |cpus: &[usize]| {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu));
+        for guest in &guests {
+            let pid = rustix::process::Pid::from_raw(guest.pid().cast_signed());
+            rustix::thread::sched_setaffinity(pid, &set).unwrap();
+        }
+        let config = "[policy]\nkind = \"fixed\"\n[policy.fixed.settings]\nrun = 1\n[daemon]\nksmd_cpus = \"auto\"\n";
+        RunningProgram::daemon(config, &[])
+    };
+    let daemon = run(&[1]);
+    wait_until("ksmd leaves the guests' CPU", || !allowed().split(&[',', '-'][..]).any(|cpu| cpu == "1"));
+    assert!(daemon.end().contains(&format!("(before: {before})")));
+    assert_eq!(allowed(), before);
+    let daemon = run(&(0..rustix::thread::CpuSet::MAX_CPU).collect::<Vec<_>>());
+    wait_until("the guests are merged", || number("pages_sharing") >= 16_000);
+    assert_eq!(allowed(), before, "no CPU is free");
+    assert!(!daemon.end().contains("ksmd runs on CPUs"));
+}
+
+#[test]
+fn ksmd_stays_on_its_cpus_and_is_let_go_also_after_a_kill() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(allowed) = ksmd_cpus() else { return };
+    let before = allowed();
     let config = "[daemon]\nksmd_cpus = \"0\"\n";
     let daemon = RunningProgram::daemon(config, &[]);
     assert_eq!(allowed(), "0");

@@ -9,7 +9,7 @@ use ksmith_core::kernel::{nodes, number_list};
 use ksmith_host::root::Root;
 use ksmith_host::users::group_id;
 
-use super::Config;
+use super::{Config, KsmdCpus};
 use crate::user_socket::OptinConfig;
 use crate::view_socket::ViewConfig;
 
@@ -88,7 +88,7 @@ fn numa_nodes(config: &Config, root: &Root) -> Vec<Contradiction> {
 }
 
 fn cpus(config: &Config, root: &Root) -> Option<Contradiction> {
-    let wanted = config.daemon.ksmd_cpus.as_deref().and_then(nodes)?;
+    let wanted = config.daemon.ksmd_cpus.as_ref().and_then(KsmdCpus::listed).and_then(nodes)?;
     let online = online(root, "sys/devices/system/cpu/online")?;
     let missing: BTreeSet<_> = wanted.difference(&online).copied().collect();
     let message = format!("there is no CPU {} here: CPUs are {}", number_list(&missing), number_list(&online));

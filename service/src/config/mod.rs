@@ -151,10 +151,36 @@ impl GuestsConfig {
 pub struct DaemonConfig {
     /// The socket at which `ksmith status` asks a running daemon.
     pub control_socket: PathBuf,
-    /// The CPUs that ksmd may use, such as `0-1`. Without it, any.
-    pub ksmd_cpus: Option<String>,
+    /// The CPUs that ksmd may use. Without it, any.
+    pub ksmd_cpus: Option<KsmdCpus>,
     /// True to merge pages of different NUMA nodes; without it, the host's setting stays.
     pub merge_across_nodes: Option<bool>,
+}
+
+/// The CPUs that ksmd may use.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub enum KsmdCpus {
+    /// Those on which no process with mergeable memory may run, at each scan; any if there are none (`auto`).
+    Spare,
+    /// A list, such as `0-1`.
+    Listed(String),
+}
+
+impl From<String> for KsmdCpus {
+    fn from(text: String) -> Self {
+        if text == "auto" { Self::Spare } else { Self::Listed(text) }
+    }
+}
+
+impl KsmdCpus {
+    /// Returns the list, if it is one.
+    pub fn listed(&self) -> Option<&str> {
+        match self {
+            Self::Spare => None,
+            Self::Listed(cpus) => Some(cpus),
+        }
+    }
 }
 
 impl Default for DaemonConfig {
@@ -287,9 +313,9 @@ impl Config {
     /// Finds settings that contradict each other.
     fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        let no_list = |cpus: &&String| ksmith_core::kernel::nodes(cpus).is_none();
-        if let Some(cpus) = self.daemon.ksmd_cpus.as_ref().filter(no_list) {
-            let message = format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4");
+        let no_list = |cpus: &&str| ksmith_core::kernel::nodes(cpus).is_none();
+        if let Some(cpus) = self.daemon.ksmd_cpus.as_ref().and_then(KsmdCpus::listed).filter(no_list) {
+            let message = format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4, or auto");
             found.push(Contradiction::new(&[&["daemon", "ksmd_cpus"]], message));
         }
         if !(0.0..=3600.0).contains(&self.optin.cpu_seconds_per_hour) {

@@ -182,7 +182,7 @@ const BAD: &[(&str, &[&str])] = &[
     (
         "[daemon]\nksmd_cpus = \"all\"\nmerge_across_nodes = 1\n[view]\nsocket = 1\n[x]",
         &[
-            "ksmith.toml:2:13: [daemon] ksmd_cpus: \"all\" is no list of CPUs: write it as 0-1,4",
+            "ksmith.toml:2:13: [daemon] ksmd_cpus: \"all\" is no list of CPUs: write it as 0-1,4, or auto",
             "ksmith.toml:3:22: merge_across_nodes takes true or false, not 1",
             "ksmith.toml:5:10: socket takes a path in quotes, not 1",
             "ksmith.toml:6:2: there is no key \"x\" at the top of the file: `man ksmith.toml` lists all",

@@ -6,6 +6,7 @@
 //! [`ksmith_host::perform_step::ControlProtocol`] does so when dropped.
 
 mod alarms;
+mod cpus;
 mod end;
 mod environment;
 mod host;
@@ -28,6 +29,7 @@ pub use self::host::DaemonHost;
 pub use self::inbox::DaemonMessage;
 pub use self::source::ConfigSource;
 
+use self::cpus::KsmdBinding;
 use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
@@ -88,6 +90,7 @@ pub struct Daemon<H = LiveHost> {
     /// The newest status answer, and its time.
     answered: Option<(Instant, ControlReply)>,
     warned: BTreeMap<String, Instant>,
+    binding: KsmdBinding,
     /// Processes that were reported as given up, and the time of the report.
     given_up: (Option<Instant>, BTreeSet<GivenUp>),
     /// Start of a setting's wait for ksmd, and true once the wait was reported.
@@ -110,6 +113,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         controller.host_mut().set_folded(folded.of_folder());
         let tick = controller.tick_guarded(|sample, decision| guard.guard(sample, &known, decision));
+        self.follow_spare_cpus(&tick);
         self.log(&tick);
         let watchdog = self.environment.watchdog();
         if watchdog.is_some() {

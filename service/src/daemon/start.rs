@@ -14,9 +14,10 @@ use ksmith_host::observe::ProcessEvents;
 use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
+use super::cpus::KsmdBinding;
 use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, EndedDaemon};
 use crate::balance_service::BalanceService;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, KsmdCpus};
 use crate::control;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldMode, FoldedFigures, Folder};
@@ -75,6 +76,7 @@ impl<H: DaemonHost> Daemon<H> {
             breach: (None, None),
             answered: None,
             warned: BTreeMap::new(),
+            binding: KsmdBinding::default(),
             given_up: (None, BTreeSet::new()),
             waiting: None,
             told: None,
@@ -233,14 +235,10 @@ impl<H: DaemonHost> Daemon<H> {
     /// Applies the settings that are written once, before anything is scanned: ksmd's CPUs, and merging across NUMA
     /// nodes.
     fn prepare_ksmd(&mut self) {
-        let host = self.controller.host_mut();
-        if let Some(cpus) = &self.config.daemon.ksmd_cpus {
-            match host.bind_ksmd(cpus) {
-                Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
-                Ok(None) => {}
-                Err(why) => warn!("{why}"),
-            }
+        if let Some(KsmdCpus::Listed(cpus)) = self.config.daemon.ksmd_cpus.clone() {
+            self.bind_ksmd(&cpus);
         }
+        let host = self.controller.host_mut();
         let Some(across) = self.config.daemon.merge_across_nodes else { return };
         let applied = host.apply(&KnobSettings::none().with(Knob::MergeAcrossNodes, u64::from(across)));
         applied.changes.iter().for_each(|change| info!("{change} (configured)"));

@@ -69,7 +69,7 @@ impl MemoryLook {
             ForecastState::Known(forecast) => {
                 let scan = ScanForecast {
                     saved_bytes: forecast.saved_bytes.saturating_sub(now.ksmd.saved_bytes),
-                    cpu_seconds: cpu_seconds(reason, changes, now),
+                    cpu_seconds: cpu_seconds(forecast.bytes, reason, changes, now),
                 };
                 if (scan.saved_bytes as f64) < scan.cpu_seconds * now.price {
                     LookVerdict::Leave(scan)
@@ -83,9 +83,10 @@ impl MemoryLook {
     }
 }
 
-/// Returns ksmd's CPU-seconds for two visits of all pages that are not merged. A burst visits those that are old once.
-fn cpu_seconds(reason: ScanReason, changes: GuestChanges, now: &HostSituation) -> f64 {
-    let unmerged = now.held_bytes.saturating_sub(now.ksmd.saved_bytes);
+/// Returns ksmd's CPU-seconds for two visits of all pages that are not merged, of so many bytes that are mergeable. A burst
+/// visits those that are old once.
+fn cpu_seconds(mergeable_bytes: u64, reason: ScanReason, changes: GuestChanges, now: &HostSituation) -> f64 {
+    let unmerged = mergeable_bytes.min(now.held_bytes).saturating_sub(now.ksmd.saved_bytes);
     let new = changes.grown_bytes.min(unmerged);
     let old_visits = if reason == ScanReason::Burst { 0.5 } else { 1.0 };
     let bytes = new as f64 + (unmerged - new) as f64 * old_visits;

@@ -20,10 +20,17 @@ pub struct KsmdPlacement {
     pub guest_weight: Option<u64>,
 }
 
+impl KsmdPlacement {
+    /// Returns the CPUs that are free for ksmd: those on which no process with mergeable memory may run.
+    pub fn spare_cpus(&self) -> BTreeSet<u32> {
+        self.online.difference(&self.of_guests).copied().collect()
+    }
+}
+
 /// ksmd may run where the guests run, although there are CPUs that they leave free.
 pub(super) fn shared_cpus(circumstances: &HostCircumstances) -> Option<Finding> {
     let placement = circumstances.placement.as_ref()?;
-    let spare: BTreeSet<u32> = placement.online.difference(&placement.of_guests).copied().collect();
+    let spare = placement.spare_cpus();
     let is_apart = placement.of_ksmd.is_disjoint(&placement.of_guests);
     if placement.of_guests.is_empty() || spare.is_empty() || is_apart {
         return None;
@@ -42,6 +49,9 @@ pub(super) fn shared_cpus(circumstances: &HostCircumstances) -> Option<Finding> 
             number_list(&placement.of_guests),
             number_list(&placement.of_ksmd)
         ),
-        format!("ksmd_cpus = \"{}\" in [daemon] keeps it on CPUs that they leave free", number_list(&spare)),
+        format!(
+            "ksmd_cpus = \"auto\" in [daemon] keeps it on CPUs that they leave free, now {}",
+            number_list(&spare)
+        ),
     ))
 }

@@ -112,6 +112,7 @@ pub fn estimate_images(options: &ImageOptions) -> Result<EstimateReport, ImageEr
         ksmd_cpu_seconds_per_day: verdict.keep_cpu_seconds_per_day,
         verdict: verdict.to_string(),
         huge_pages: None,
+        running: None,
         skipped: Vec::new(),
     })
 }

@@ -6,7 +6,7 @@ use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sketch::MergeAdvice;
 use ksmith_core::trial::BalancingRecord;
-use ksmith_host::estimate::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
+use ksmith_host::estimate::{EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport};
 use ksmith_host::job::{RankFigures, RankReport, RankedReport};
 use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
 use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
@@ -159,6 +159,13 @@ fn an_estimate_fits_its_schema() {
         mode: "sketch",
         rate: None,
         huge_pages: Some(HugePagesReport { huge_bytes: 3, split_bytes: 2, saved_bytes: 1 }),
+        running: Some(RunningReport {
+            processes: 4,
+            cpus: 2,
+            spare_cpus: 0,
+            delay_seconds: 0.5,
+            advice: JobAdvice::FoldAndMerge,
+        }),
         guests: vec![guest.clone()],
         total: GuestReport { pid: None, changing_bytes: Some(1), ..guest },
         read_bytes: 4096,
@@ -174,7 +181,14 @@ fn an_estimate_fits_its_schema() {
     assert_fits("estimate", &json!(whole));
     assert_fits(
         "estimate",
-        &json!(EstimateReport { rate: Some(0.01), sketch_bytes: None, huge_pages: None, matrix: None, ..whole }),
+        &json!(EstimateReport {
+            rate: Some(0.01),
+            sketch_bytes: None,
+            huge_pages: None,
+            running: None,
+            matrix: None,
+            ..whole
+        }),
     );
 }
 

@@ -1,0 +1,53 @@
+//! The daemon's forecasts of its scans beside what came of them, from its log.
+
+use serde::Serialize;
+
+/// The scans of a run that were foretold (`look_first`), together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct ForetoldScans {
+    /// Scans that were begun.
+    pub(crate) scans: u32,
+    /// Scans that were not begun, as they would not pay.
+    pub(crate) left: u32,
+    /// Foretold and true savings of those that were begun, in MiB.
+    pub(crate) saved_mib: [f64; 2],
+    /// Foretold and true CPU-seconds of ksmd.
+    pub(crate) cpu_seconds: [f64; 2],
+}
+
+impl ForetoldScans {
+    /// Reads the log of `ksmith daemon -v`.
+    pub(crate) fn read(log: &str) -> Self {
+        let mut all = Self { left: log.matches("looked first: ").count() as u32, ..Self::default() };
+        for line in log.lines() {
+            let Some((before, foretold)) = line.split_once(", foretold ") else { continue };
+            let Some((_, came)) = before.split_once(" saved ") else { continue };
+            let (Some(foretold), Some(came)) = (amounts(foretold), amounts(came)) else {
+                panic!("a forecast in other words: {line}")
+            };
+            all.scans += 1;
+            for (place, (saved, seconds)) in [foretold, came].into_iter().enumerate() {
+                all.saved_mib[place] += saved;
+                all.cpu_seconds[place] += seconds;
+            }
+        }
+        all
+    }
+}
+
+/// Reads `12.5 MiB in 0.40 CPU-s`.
+fn amounts(text: &str) -> Option<(f64, f64)> {
+    let mut words = text.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit = match words.next()? {
+        "B" => 1.0 / f64::from(1 << 20),
+        "KiB" => 1.0 / 1024.0,
+        "MiB" => 1.0,
+        "GiB" => 1024.0,
+        _ => return None,
+    };
+    if words.next()? != "in" {
+        return None;
+    }
+    Some((number * unit, words.next()?.parse().ok()?))
+}
