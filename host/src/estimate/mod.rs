@@ -20,5 +20,7 @@ pub use crate::memory::target::{GuestGrouping, TargetSelection};
 #[cfg(fuzzing)]
 pub use images::fuzzing as image_fuzzing;
 pub use images::{ImageError, ImageOptions, estimate_images};
-pub use report::{EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport};
+pub use report::{
+    EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport,
+};
 pub use run::{EstimateMode, EstimateOptions, estimate};

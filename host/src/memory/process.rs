@@ -427,7 +427,10 @@ mod tests {
         let marked = |smaps: &str| {
             let mut marked = MarkedMemory::default();
             ProcessMapping::parse_all(smaps).unwrap().iter().for_each(|mapping| marked.add(mapping));
-            (marked.stretches.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>(), marked.unmarked_bytes)
+            (
+                marked.stretches.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>(),
+                marked.unmarked_bytes,
+            )
         };
         assert_eq!(marked(&[RAM, HEAP, LIBRARY].concat()), (vec![(0x1000, 0x9000)], 12_288));
         let without_flags = "a000-b000 rw-p 0 0:0 0 [heap]\nRss: 4 kB\nAnonymous: 4 kB\n";

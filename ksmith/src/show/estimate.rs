@@ -116,7 +116,10 @@ fn running_words(running: &RunningReport) -> String {
         JobAdvice::FoldAndMerge => "Fold their zeros, and merge the rest.",
         JobAdvice::Neither => "Leave them alone.",
     };
-    format!("{} of these processes run all the time, on {} CPUs: {delay}. {advice}", running.processes, running.cpus)
+    format!(
+        "{} of these processes run all the time, on {} CPUs: {delay}. {advice}",
+        running.processes, running.cpus
+    )
 }
 
 fn row(guest: &GuestReport) -> Vec<String> {

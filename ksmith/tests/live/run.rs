@@ -471,7 +471,8 @@ fn ksmd_scans_on_cpus_that_the_job_leaves_free() {
             let pid = rustix::process::Pid::from_raw(guest.pid().cast_signed());
             rustix::thread::sched_setaffinity(pid, &set).unwrap();
         }
-        let config = "[policy]\nkind = \"fixed\"\n[policy.fixed.settings]\nrun = 1\n[daemon]\nksmd_cpus = \"auto\"\n";
+        let config =
+            "[policy]\nkind = \"fixed\"\n[policy.fixed.settings]\nrun = 1\n[daemon]\nksmd_cpus = \"auto\"\n";
         RunningProgram::daemon(config, &[])
     };
     let daemon = run(&[1]);

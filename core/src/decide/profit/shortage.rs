@@ -1,7 +1,8 @@
 //! The shortage of memory for which `when = "short"` has ksmd wait.
 
 use super::config::{MergeTime, ProfitConfig};
-use super::constants::{FULL_STALL, RELIEVED};
+use super::constants::RELIEVED;
+use super::situation::{available_part, stalls};
 use super::wait::WaitReason;
 use crate::sample::Sample;
 
@@ -14,18 +15,17 @@ pub struct MemoryShortage {
 impl MemoryShortage {
     /// Records a sample. Returns the reason to wait while memory is plentiful.
     ///
-    /// Memory is short from less than `short_percent` available on, from half of [`FULL_STALL`] on, and while the pool of
-    /// the balance is. That ends at [`RELIEVED`] times `short_percent` and half of those stalls. Where memory can't be
+    /// Memory is short from less than `short_percent` available on, from half of the full [`stalls`] on, and while the pool
+    /// of the balance is. That ends at [`RELIEVED`] times `short_percent` and half of those stalls. Where memory can't be
     /// read, ksmd does not wait.
     pub fn follow(&mut self, sample: &Sample, config: &ProfitConfig) -> Option<WaitReason> {
         if config.when == MergeTime::Pays {
             *self = Self::default();
             return None;
         }
-        let memory = sample.memory.value()?;
-        let total = memory.total.filter(|&total| total > 0)?;
-        let available = memory.obtainable()? as f64 / total as f64 * 100.0;
-        let stalls = sample.memory_pressure.value().map_or(0.0, |psi| f64::from(psi.some.avg10) / FULL_STALL);
+        let part = available_part(sample)?;
+        let available = part * 100.0;
+        let stalls = stalls(sample, Some(part));
         let (least, most) =
             if self.is_short { (config.short_percent * RELIEVED, 0.25) } else { (config.short_percent, 0.5) };
         self.is_short = available < least || stalls >= most || sample.pool_shortness > 0.0;
@@ -63,8 +63,9 @@ mod tests {
     #[test]
     fn stalls_and_a_short_pool_are_a_shortage_too() {
         let mut shortage = MemoryShortage::default();
-        let mut waits = |avg10| shortage.follow(&sample(60, avg10), &config()).is_some();
+        let mut waits = |avg10| shortage.follow(&sample(40, avg10), &config()).is_some();
         assert_eq!([4.9, 5.0, 3.0, 2.4].map(&mut waits), [true, false, false, true]);
+        assert!(shortage.follow(&sample(60, 50.0), &config()).is_some(), "they are not for want of memory");
         let short = Sample { pool_shortness: 0.1, ..sample(60, 0.0) };
         assert_eq!(shortage.follow(&short, &config()), None);
         assert_eq!(

@@ -163,15 +163,24 @@ impl ProcessHolding {
 
 /// Returns the memory pressure of the host, 0 (none) to 1: the largest of scarcity, stalls and shortness of the pool.
 ///
-/// `scarcity = (PLENTY - available / total) / (PLENTY - SHORT)`, `stalls = some_avg10 / FULL_STALL`, both within 0 and
-/// 1. What cannot be read counts as 0.
+/// `scarcity = (PLENTY - available / total) / (PLENTY - SHORT)`, within 0 and 1. What cannot be read counts as 0.
 fn pressure(sample: &Sample) -> f64 {
-    let scarcity = sample.memory.value().and_then(|memory| {
-        let available = memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64;
-        Some(((PLENTY - available) / (PLENTY - SHORT)).clamp(0.0, 1.0))
-    });
-    let stalls = sample.memory_pressure.value().map(|psi| (f64::from(psi.some.avg10) / FULL_STALL).clamp(0.0, 1.0));
-    scarcity.unwrap_or(0.0).max(stalls.unwrap_or(0.0)).max(sample.pool_shortness.clamp(0.0, 1.0))
+    let available = available_part(sample);
+    let scarcity = available.map(|available| ((PLENTY - available) / (PLENTY - SHORT)).clamp(0.0, 1.0));
+    scarcity.unwrap_or(0.0).max(stalls(sample, available)).max(sample.pool_shortness.clamp(0.0, 1.0))
+}
+
+/// Returns the memory that can be had, as a part of all memory. `None` where the host does not say.
+pub(super) fn available_part(sample: &Sample) -> Option<f64> {
+    let memory = sample.memory.value()?;
+    Some(memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64)
+}
+
+/// Returns how much tasks stall for memory, 0 to 1 at [`FULL_STALL`]. 0 while [`PLENTY`] is available: then they stall for
+/// whole huge pages, or in a control group at its limit, and merging relieves neither.
+pub(super) fn stalls(sample: &Sample, available: Option<f64>) -> f64 {
+    let psi = sample.memory_pressure.value().filter(|_| available.is_none_or(|available| available < PLENTY));
+    psi.map_or(0.0, |psi| (f64::from(psi.some.avg10) / FULL_STALL).clamp(0.0, 1.0))
 }
 
 /// The price in bytes newly saved per CPU-second: `price + pressure * (pressed_price - price)`.
@@ -240,10 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn stalls_count_as_pressure_even_while_memory_seems_available() {
-        let mut sample = sample(80);
-        let some = StallTimes { avg10: 5.0, ..StallTimes::default() };
-        sample.memory_pressure = Reading::Value(Psi { some });
-        assert_eq!(pressure(&sample), 0.5);
+    fn stalls_count_as_pressure_where_memory_is_not_plentiful() {
+        let stalling = |sample, avg10| {
+            let memory_pressure = Reading::Value(Psi { some: StallTimes { avg10, ..StallTimes::default() } });
+            pressure(&Sample { memory_pressure, ..sample })
+        };
+        assert_eq!([80, 50].map(|available| stalling(sample(available), 5.0)), [0.0; 2]);
+        assert_eq!((stalling(sample(49), 5.0), stalling(Sample::default(), 20.0)), (0.5, 1.0));
     }
 }

@@ -6,7 +6,9 @@ use ksmith_core::model::{GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sketch::MergeAdvice;
 use ksmith_core::trial::BalancingRecord;
-use ksmith_host::estimate::{EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport};
+use ksmith_host::estimate::{
+    EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport,
+};
 use ksmith_host::job::{RankFigures, RankReport, RankedReport};
 use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
 use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
