@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from made import guest, problem, put, two_images
+from proxmox_cluster import Said
 
-from ksmith_fleet.apply.backend import ApplyError
+from ksmith_fleet.apply.backend import ApplyError, Backend
 from ksmith_fleet.apply.fresh import changes
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.apply.kubevirt import KubeVirt
@@ -65,6 +66,8 @@ class Virsh:
         host = argv[2].removeprefix("test://")
         if argv[3] == "list":
             return "".join(f"{identity} name\n" for identity, at in self.where.items() if at == host)
+        if argv[3] == "dumpxml":
+            return "<domain type='kvm'/>"
         if argv[3] == "nodememstats":
             return f"free   :  {1 << 30} KiB\n"
         identity, target = argv[argv.index("--domain") + 1], argv[argv.index("--desturi") + 1]
@@ -80,7 +83,7 @@ def attempt(plan: Plan, path: Path, virsh: Virsh, undo: bool = False) -> int:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("kill_at", range(1, 16))
+@pytest.mark.parametrize("kill_at", range(1, 18))
 def test_a_kill_at_each_command_is_carried_on_or_undone(plan: Plan, tmp_path: Path, kill_at: int, after: bool) -> None:
     for undo in (False, True):
         virsh, path = Virsh(kill_at, after), tmp_path / f"j-{undo}"
@@ -96,10 +99,10 @@ def test_a_kill_at_each_command_is_carried_on_or_undone(plan: Plan, tmp_path: Pa
 def test_the_whole_plan_takes_as_many_commands_as_are_killed(plan: Plan, tmp_path: Path) -> None:
     virsh = Virsh()
     assert attempt(plan, tmp_path / "j", virsh) == 3 and virsh.where == END
-    assert virsh.calls == 3 * 6, "two lists before, memory, the move, two lists after: kills above reach into the last move"
+    assert virsh.calls == 3 * 7, "two lists before, the domain, memory, the move, two lists after: kills above reach into the last move"
 
 
-@pytest.mark.parametrize("kill_at", range(1, 19))
+@pytest.mark.parametrize("kill_at", range(1, 22))
 def test_an_undo_that_is_killed_is_undone_again(plan: Plan, tmp_path: Path, kill_at: int) -> None:
     virsh, path = Virsh(), tmp_path / "j"
     attempt(plan, path, virsh)
@@ -135,7 +138,8 @@ def test_a_journal_without_its_first_line_belongs_to_no_plan(plan: Plan, tmp_pat
     path.write_bytes(first.replace(first[10:14], b"0000") + b"\n")
     with pytest.raises(ApplyError, match="another plan"):
         Journal(path, plan)
-    for line in ('{"step": 9, "state": "done"}', '{"step": 1, "state": "maybe"}', '{"step": "1", "state": "done"}'):
+    for change in ({"step": 9}, {"step": 0}, {"step": "1"}, {"state": "maybe"}, {"time": -1}, {"more": 1}):
+        line = json.dumps({"step": 1, "state": "done", "time": 0.0} | change)
         path.write_bytes(first + b"\n" + line.encode() + b"\n")
         with pytest.raises(ApplyError, match="damaged"):
             Journal(path, plan)
@@ -157,7 +161,7 @@ def test_an_old_plan_is_not_begun_and_is_carried_on(plan: Plan, tmp_path: Path) 
         run(late, Virsh())
     with pytest.raises(ApplyError, match=r"3601 s in the future"):
         run(plan.time_ms / 1000 - 3601, Virsh())
-    virsh = Virsh(kill_at=6)
+    virsh = Virsh(kill_at=7)
     with pytest.raises(KilledError):
         run(late - 10, virsh)
     run(late, virsh)
@@ -198,7 +202,8 @@ def test_the_command_moves_nothing_where_hosts_changed(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("name", ["--all", "Web", "a b", "ns_--all", "$(reboot)", "ns_", "a" * 300])
 def test_names_that_a_platform_cannot_have_are_refused(plan: Plan, name: str) -> None:
     step = replace(plan.steps[0], guest=name, guest_id=f"qemu/{name}")
-    for backend in (KubeVirt(), OpenStack(), Proxmox(), Proxmox({name: "1 2"}), Proxmox({name: "²"})):
+    numbered: list[Backend] = [Proxmox(Said(None), ids) for ids in ({}, {name: "1 2"}, {name: "²"})]
+    for backend in (KubeVirt(), OpenStack(), *numbered):
         with pytest.raises(ApplyError):
             backend.actions(step)
     assert LIBVIRT.actions(step)[0].argv[-4:] == ["--domain", name, "--desturi", "test://h3"]

@@ -25,6 +25,7 @@ class Cluster:
         self.objects: dict[str, dict[str, Any]] = {}
         self.node, self.made, self.asked, self.unreachable = "h1", 0, 0, 0
         self.guest: dict[str, Any] = {}
+        self.conditions: list[dict[str, Any]] = []
         self.phases = ["Scheduling", "Running", "Succeeded"]
         self.reason: str | None = None
         self.fails_in_guest_first = False
@@ -44,6 +45,8 @@ class Cluster:
             self.objects[name], self.asked = said, 0
         elif argv[1] == "get" and argv[-1] == "jsonpath={.status.nodeName}":
             return self.node
+        elif argv[1] == "get" and argv[-1] == "jsonpath={.status.conditions}":
+            return json.dumps(self.conditions) if self.conditions else ""
         elif argv[1] == "get" and argv[-1] == "json":
             return self.show(argv)
         else:
@@ -89,6 +92,16 @@ def go(plan: Plan, directory: Path, cluster: Cluster, do: Callable[[Runner], int
 def test_a_migration_is_waited_for(plan: Plan, tmp_path: Path) -> None:
     cluster = Cluster()
     assert go(plan, tmp_path, cluster) == [ASK_ENDED_S] * 2 and cluster.node == "h2"
+
+
+def test_a_guest_that_kubevirt_cannot_move_stays_with_its_reason(plan: Plan, tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.conditions = [{"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "PVC web is not shared"}]
+    with pytest.raises(ApplyError, match=r"1\. web: KubeVirt cannot move it: PVC web is not shared"):
+        go(plan, tmp_path, cluster)
+    assert cluster.made == 0
+    cluster.conditions = [{"type": "LiveMigratable", "status": "True"}]
+    assert go(plan, tmp_path, cluster) and cluster.node == "h2"
 
 
 def test_a_migration_is_made_again_after_a_failure_and_for_an_undo(plan: Plan, tmp_path: Path) -> None:

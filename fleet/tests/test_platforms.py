@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_openstack_takes_the_commands() -> None:
     assert room.hypervisor == "h2" and room.columns == ["free_ram_mb"] and room.formatter == "value"
     with pytest.raises(SystemExit):
         parser.parse_args(["--no-such-option", STEP.guest_id])
+
+
+@pytest.mark.platforms
+def test_the_placement_plugin_takes_the_commands() -> None:
+    from osc_placement.resources import allocation, inventory, resource_provider, usage
+
+    asked: list[list[str]] = []
+
+    def answer(argv: Sequence[str], stdin: str | None) -> str:
+        asked.append(list(argv))
+        return json.dumps([{"name": "h2", "uuid": "6695eb01-f6a4-8304-79aa-97f2502e193e"}] if "list" in argv and "--name" in argv else [])
+
+    assert OpenStack().obstacle(STEP, answer) is None
+    commands = (allocation.ShowAllocation, resource_provider.ListResourceProvider, usage.ShowUsage, inventory.ListInventory)
+    for words, command in zip(asked, commands, strict=True):
+        name = words[1:5] if words[3] != "list" else words[1:4]
+        said = command(None, None).get_parser("openstack " + " ".join(name)).parse_args(words[1 + len(name) :])
+        assert said.formatter == "json"
 
 
 @pytest.mark.platforms

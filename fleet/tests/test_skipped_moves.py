@@ -1,30 +1,28 @@
 """A guest that cannot be moved stays, and the rest of the plan goes on as far as it does not reckon with that guest's leaving."""
 
-import json
-import re
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made import problem, two_images
 
-from ksmith_fleet.apply.backend import ApplyError, Backend
+from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.apply.journal import Journal
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.lock import lock_directory, locked_hosts
 from ksmith_fleet.apply.openstack import OpenStack
-from ksmith_fleet.apply.proxmox import Proxmox
-from ksmith_fleet.apply.run import Runner, script
+from ksmith_fleet.apply.run import Runner
 from ksmith_fleet.cli.main import main
 from ksmith_fleet.plan_file import Plan, Step, make_plan, write_plan
 from ksmith_fleet.planner import plan_new
 
 BEGIN = {"id-a": "h1", "id-b": "h2", "id-c": "h3", "id-d": "h4"}
 LIBVIRT = Libvirt(template="test://{host}")
-UUID = "00000000-0000-4000-9000-00000000000"
 
 
 class Virsh:
@@ -37,6 +35,8 @@ class Virsh:
         host = argv[2].removeprefix("test://")
         if argv[3] == "list":
             return "".join(f"{identity} name\n" for identity, at in self.where.items() if at == host)
+        if argv[3] == "dumpxml":
+            return "<domain type='kvm'/>"
         if argv[3] == "nodememstats":
             return f"free   :  {self.free.get(host, 1 << 40) // 1024} KiB\n"
         identity = argv[argv.index("--domain") + 1]
@@ -131,89 +131,25 @@ def test_two_plans_that_share_a_host_are_not_applied_at_once(plan: Plan, tmp_pat
         pass
 
 
-class Cluster:
-    """A Proxmox cluster that answers pvesh and qm."""
-
-    def __init__(self) -> None:
-        self.models = {"h1": "EPYC 7302", "h2": "EPYC 7302"}
-        self.guests: dict[int, dict[str, Any]] = {
-            104: {"name": "web", "node": "h1", "uuid": UUID + "1"},
-            105: {"name": "web", "node": "h1", "uuid": UUID + "9"},
-            106: {"name": "db", "node": "h2", "uuid": UUID + "2"},
-            107: {"name": "mail", "node": "h1", "uuid": UUID + "8"},
-        }
-
-    def __call__(self, argv: Sequence[str], stdin: str | None) -> str:
-        words = list(argv[2:])
-        if words[:3] == ["pvesh", "get", "/cluster/resources"]:
-            shown = [{"vmid": number, "status": "running"} | {key: one[key] for key in ("name", "node")} for number, one in self.guests.items()]
-            return json.dumps(shown)
-        if words[:2] == ["pvesh", "get"] and words[2].endswith("/config"):
-            one = self.guests[int(words[2].split("/")[-2])]
-            return json.dumps({"smbios1": f"base64=1,uuid={one['uuid']}", "memory": "512", "cpu": one.get("cpu", "x86-64-v2-AES")})
-        if words[:2] == ["pvesh", "get"] and words[2].endswith("/migrate"):
-            assert words[3] == "--target"
-            return json.dumps({"running": 1, "local_disks": [], "local_resources": []} | self.guests[int(words[2].split("/")[-2])].get("checks", {}))
-        if words[:2] == ["pvesh", "get"]:
-            return json.dumps({"cpuinfo": {"model": self.models[words[2].split("/")[2]]}, "memory": {"total": 1 << 40, "used": 0}})
-        assert words[:2] == ["qm", "migrate"] and words[4:] == ["--online", "1"] and argv[1] == f"root@{self.guests[int(words[2])]['node']}"
-        self.guests[int(words[2])]["node"] = words[3]
-        return ""
-
-
-def test_the_numbers_of_proxmox_are_those_of_the_guest_with_its_uuid(plan: Plan, tmp_path: Path) -> None:
-    cluster = Cluster()
-    names = {"web": ("h1", "h2", UUID + "1"), "db": ("h2", "h1", UUID + "2"), "mail": ("h1", "h2", UUID + "3")}
-    steps = [replace(step(at, name, *two), guest_id=uuid) for at, (name, (*two, uuid)) in enumerate(names.items(), 1)]
-    plan = replace(plan, steps=steps)
-    backend: Backend = Proxmox().with_vmids(plan.steps, cluster)
-    lines = [line for move in script(plan.steps, backend) for line in move.lines()]
-    assert lines[1] == "ssh root@h1 qm migrate 104 h2 --online 1" and lines[3] == "ssh root@h2 qm migrate 106 h1 --online 1"
-    assert lines[5].startswith("# it stays: the VMID of mail is not known: give --id mail=VMID")
-    # Another guest is named mail, and it is not moved.
-    with closing(Journal(tmp_path / "j", plan)) as journal, pytest.raises(ApplyError, match=r"3\. mail: the VMID of mail is not known"):
-        Runner(plan, backend, journal, cluster, say=lambda _: None).apply()
-    assert [one["node"] for one in cluster.guests.values()] == ["h2", "h1", "h1", "h1"]
-
-    def refuse(argv: Sequence[str], stdin: str | None) -> str:
-        raise AssertionError("all numbers are given")
-
-    Proxmox({"web": "1", "db": "2", "mail": "3"}).with_vmids(plan.steps, refuse)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"checks": {"local_resources": ["hostpci0", "usb1"]}}, "it uses what h1 alone has: hostpci0, usb1"),
-        ({"checks": {"local_disks": [{"volid": "local-lvm:vm-104-disk-0", "cdrom": 0}]}}, "its disks are on h1 alone: local-lvm:vm-104-disk-0"),
-        (
-            {"checks": {"not_allowed_nodes": {"h2": {"unavailable_storages": ["fast"]}}}},
-            'Proxmox does not allow h2: {"unavailable_storages": ["fast"]}',
-        ),
-        ({"cpu": "host,flags=+aes"}, "it has the CPU of its host, and h2 has another (Xeon 6430)"),
-        ({"checks": {"local_disks": [{"volid": "local:iso/debian.iso", "cdrom": 1}]}}, None),
-        ({"checks": {"not_allowed_nodes": {"h3": {}}}, "cpu": "EPYC-Rome"}, None),
-    ],
-)
-def test_what_keeps_a_guest_of_proxmox_is_known_before_its_move(plan: Plan, tmp_path: Path, changes: dict[str, Any], said: str | None) -> None:
-    cluster = Cluster()
-    cluster.models["h2"] = "Xeon 6430"
-    cluster.guests[104] |= changes
-    plan = replace(plan, steps=[replace(step(1, "web", "h1", "h2"), guest_id=UUID + "1")])
-    with closing(Journal(tmp_path / "j", plan)) as journal:
-        runner = Runner(plan, Proxmox({"web": "104"}), journal, cluster, say=lambda _: None)
-        if said is None:
-            assert runner.apply() == 1 and cluster.guests[104]["node"] == "h2"
-        else:
-            with pytest.raises(ApplyError, match=re.escape(f"1. web: {said}")):
-                runner.apply()
-            assert cluster.guests[104]["node"] == "h1" and journal.states == {}
-
-
-def test_guests_with_the_cpu_of_their_host_move_between_equal_hosts() -> None:
-    cluster = Cluster()
-    cluster.guests[104]["cpu"] = "host"
-    move = replace(step(1, "web", "h1", "h2"), guest_id=UUID + "1")
-    assert Proxmox({"web": "104"}).obstacle(move, cluster) is None
-    with pytest.raises(ApplyError, match="pvesh does not say whether web can be moved"):
-        Proxmox({"web": "104"}).obstacle(move, lambda argv, _: "[]")
+def test_a_shared_directory_keeps_plans_of_other_users_and_machines_apart(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(plan, str(tmp_path / "plan.json"))
+    command, shared = ["apply", str(tmp_path / "plan.json"), "--run", "--locks", str(tmp_path / "locks")], tmp_path / "locks"
+    assert main(command) == 1
+    assert "locks is no directory: mount what all machines" in capsys.readouterr().err and not shared.exists()
+    shared.mkdir()
+    # Another user has locks of its own, which keep no one out, and shares these.
+    holder = (
+        "import sys; from ksmith_fleet.apply.lock import *\n"
+        "with locked_hosts(['h2'], lock_directory(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path / "other")}
+    words = [sys.executable, "-c", holder, str(shared)]
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        assert main(command) == 1
+        assert "another plan is being applied to h2: wait for its end" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert main(command) == 1
+    assert "virsh cannot be started" in capsys.readouterr().err

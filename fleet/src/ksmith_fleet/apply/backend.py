@@ -27,10 +27,14 @@ class Action:
     argv: Sequence[str]
     stdin: str | None = None
     ended: Callable[[Run], bool] | None = None
-    """For a command that only waits: asks whether the wait is over, and raises `ApplyError` if it never will be.
+    """For a wait: asks whether it is over, and raises `ApplyError` if it never will be.
 
     `apply --run` asks this again and again in the place of the command, which does not end early when a move fails.
     """
+    begin: Callable[[], None] | None = None
+    """Does what the command would, by a request. `ended` then waits for its end."""
+    stop: Callable[[], None] | None = None
+    """Breaks off what was begun."""
     most_s: float = 0.0
     """The longest wait."""
 

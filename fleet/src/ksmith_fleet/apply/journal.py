@@ -8,15 +8,43 @@ import os
 import re
 import stat
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import from_json
 
 from ksmith_fleet.apply.backend import ApplyError
+from ksmith_fleet.declared import CLOSED, LARGEST, Amount, parse_json
 from ksmith_fleet.plan_file import Plan
 
 _FIRST = re.compile(r"""|\{|\{"p?l?a?n?"?:?|\{"plan": ?|\{"plan": "[0-9a-f]*"?\}?""")
 """The first line of a journal, cut off anywhere before its end."""
-STATES = ("begun", "done", "undoing", "undone")
+State = Literal["begun", "done", "undoing", "undone"]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The first line."""
+
+    __pydantic_config__ = CLOSED
+
+    plan: str
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A line of a move."""
+
+    __pydantic_config__ = CLOSED
+
+    step: Annotated[int, Field(ge=1, le=LARGEST)]
+    state: State
+    time: Amount
+
+
+_HEAD, _NOTE = TypeAdapter(_Head), TypeAdapter(_Note)
 
 
 class Journal:
@@ -27,7 +55,7 @@ class Journal:
         self.path = path
         said = json.dumps([asdict(step) for step in plan.steps], sort_keys=True) + plan.key_id + str(plan.time_ms)
         self.plan = hashlib.sha256(said.encode()).hexdigest()
-        self.states: dict[int, str] = {}
+        self.states: dict[int, State] = {}
         try:
             # A pipe would make the command wait, and a link in a directory of all users may lead to any file.
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
@@ -56,7 +84,7 @@ class Journal:
     def _begin(self, steps: int) -> None:
         text = self.path.read_text(encoding="utf-8", errors="replace")
         lines = text.split("\n")
-        whole = [found for line in lines if (found := _line(line)) is not None]
+        whole = [line for line in lines if _is_object(line)]
         if _FIRST.fullmatch(text):
             # The file is new, or its first line was cut off before any move.
             os.ftruncate(self._file, 0)
@@ -65,15 +93,20 @@ class Journal:
             os.fsync(directory)
             os.close(directory)
             return
-        if not whole or "plan" not in whole[0]:
-            raise ApplyError(f"{self.path} is no journal, and stays as it is: name another file with --journal")
-        if whole[0]["plan"] != self.plan:
+        try:
+            plan = parse_json(_HEAD, whole[0] if whole else "").plan
+        except ValueError as error:
+            raise ApplyError(f"{self.path} is no journal, and stays as it is: name another file with --journal") from error
+        if plan != self.plan:
             raise ApplyError(f"{self.path} is the journal of another plan: name another file with --journal")
-        for found in whole[1:]:
-            step, state = found.get("step"), found.get("state")
-            if not isinstance(step, int) or not 1 <= step <= steps or state not in STATES:
-                raise ApplyError(f"{self.path} is damaged: it has the line {json.dumps(found)[:80]}")
-            self.states[step] = str(state)
+        for line in whole[1:]:
+            try:
+                note = parse_json(_NOTE, line)
+            except ValueError as error:
+                raise ApplyError(f"{self.path} is damaged: {error}") from error
+            if note.step > steps:
+                raise ApplyError(f"{self.path} is damaged: it has the move {note.step} of {steps}")
+            self.states[note.step] = note.state
         if lines[-1]:
             # The last line was cut off by a crash. Its move counts by the state before it.
             os.write(self._file, b"\n")
@@ -84,8 +117,8 @@ class Journal:
             data = data[os.write(self._file, data) :]
         os.fsync(self._file)
 
-    def note(self, step: int, state: str) -> None:
-        """Writes the state of a move: `begun`, `done`, `undoing` or `undone`."""
+    def note(self, step: int, state: State) -> None:
+        """Writes the state of a move."""
         self._write({"step": step, "state": state, "time": time.time()})
         self.states[step] = state
 
@@ -94,9 +127,9 @@ class Journal:
         return self.states.get(step, "new")
 
 
-def _line(line: str) -> dict[str, object] | None:
+def _is_object(line: str) -> bool:
+    """Says whether a line is whole: one that was cut off by a crash is no JSON."""
     try:
-        found = json.loads(line)
+        return isinstance(from_json(line), dict)
     except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        return False

@@ -74,8 +74,13 @@ class KubeVirt:
         return node if node in (step.source, step.target) else None
 
     def obstacle(self, step: Step, run: Run) -> str | None:
-        """KubeVirt says so by the migration itself."""
-        del step, run
+        """Asks for the guest's condition `LiveMigratable`: disks that are not shared and devices that are passed through make it false."""
+        space, name = self._place(step)
+        said = run(["kubectl", "get", "vmi", "-n", space, name, "-o", "jsonpath={.status.conditions}"], None)
+        conditions = json_of(said, "kubectl") if said.strip() else []
+        for one in conditions if isinstance(conditions, list) else []:
+            if isinstance(one, dict) and one.get("type") == "LiveMigratable" and one.get("status") == "False":
+                return f"KubeVirt cannot move it: {one.get('message') or one.get('reason')}"
         return None
 
     def free_bytes(self, host: str, run: Run) -> int | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ksmith_fleet.apply import libvirt_checks as checks
 from ksmith_fleet.apply.backend import Action, ApplyError, Run
 from ksmith_fleet.plan_file import Step
 
@@ -46,9 +47,19 @@ class Libvirt:
         return found[0] if found else None
 
     def obstacle(self, step: Step, run: Run) -> str | None:
-        """libvirt checks a guest when its migration begins, and then leaves it where it is."""
-        del step, run
-        return None
+        """Looks for devices that are passed through, and for storage pools, machine type and CPU that the target lacks.
+
+        libvirt checks more when the migration begins, and then leaves the guest where it is.
+        """
+        source, target = self._virsh(step.source, run), self._virsh(step.target, run)
+        domain = checks.parse_xml(source("dumpxml", "--domain", self._name(step)), step.guest)
+        copies_storage = any(option.startswith("--copy-storage") for option in self.options)
+        return (
+            checks.passed_through(domain)
+            or (None if copies_storage else checks.missing_pools(domain, step.target, target))
+            or checks.foreign_machine(domain, step.target, target)
+            or checks.foreign_cpu(domain, step.source, step.target, source, target)
+        )
 
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks libvirt for the memory of the host: free, buffers and the cache that can be dropped."""
@@ -58,6 +69,9 @@ class Libvirt:
             raise ApplyError(f"virsh does not say how much memory {host} has free: {said[:80]!r}")
         cached = max(0, kib.get("cached", 0) * 1024 - self.shmem_bytes.get(host, 0))
         return (kib["free"] + kib.get("buffers", 0)) * 1024 + cached
+
+    def _virsh(self, host: str, run: Run) -> checks.Virsh:
+        return lambda *words, stdin=None: run(["virsh", "-c", self.uri(host), *words], stdin)
 
     @staticmethod
     def _name(step: Step) -> str:

@@ -1,4 +1,7 @@
-"""Locks of hosts: two plans that share a host would each give its room away."""
+"""Locks of hosts: two plans that share a host would each give its room away.
+
+The kernel keeps them, and NFS from version 4 on and CephFS keep them across machines.
+"""
 
 import fcntl
 import os
@@ -9,8 +12,12 @@ from pathlib import Path
 from ksmith_fleet.apply.backend import ApplyError
 
 
-def lock_directory() -> Path:
-    """Gives the directory of this user's locks."""
+def lock_directory(shared: str | None = None) -> Path:
+    """Gives the directory of locks: a shared one that exists, or that of this user on this machine."""
+    if shared is not None:
+        if not Path(shared).is_dir():
+            raise ApplyError(f"{shared} is no directory: mount what all machines that apply plans have in common")
+        return Path(shared)
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "ksmith-fleet" / "hosts"
 
@@ -22,7 +29,10 @@ def locked_hosts(hosts: Iterable[str], directory: Path) -> Iterator[None]:
     held: list[int] = []
     try:
         for host in sorted({host.lower() for host in hosts}):
-            held.append(os.open(directory / host, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            held.append(os.open(directory / host, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660))
+            if os.fstat(held[-1]).st_uid == os.geteuid():
+                # Others of the group lock it too, whatever this user's mask is.
+                os.fchmod(held[-1], 0o660)
             try:
                 fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

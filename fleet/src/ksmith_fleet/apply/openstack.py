@@ -2,8 +2,9 @@
 
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Run
+from ksmith_fleet.apply.backend import Action, ApplyError, Run, json_of, part
 from ksmith_fleet.plan_file import Step
 
 API = "2.30"
@@ -17,6 +18,25 @@ def _check(step: Step) -> None:
         uuid.UUID(step.guest_id)
     except ValueError as error:
         raise ApplyError(f"{step.guest} has no UUID: OpenStack knows servers by theirs") from error
+
+
+def _placement(run: Run, *words: str) -> list[dict[str, Any]]:
+    """Asks the placement service, of which the client knows by its plugin `osc-placement`."""
+    try:
+        said = json_of(run(["openstack", "resource", "provider", *words, "-f", "json"], None), "openstack")
+    except ApplyError as error:
+        if "is not an openstack command" in str(error):
+            raise ApplyError("the client lacks the placement service: pip install osc-placement") from error
+        raise
+    if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
+        raise ApplyError(f"the placement service gave no list to {' '.join(words)}")
+    return said
+
+
+def _whole(said: object) -> int:
+    if not isinstance(said, int):
+        raise ApplyError(f"the placement service gave {said!r} for a number")
+    return said
 
 
 @dataclass(frozen=True)
@@ -36,8 +56,28 @@ class OpenStack:
         return host if host in (step.source, step.target) else None
 
     def obstacle(self, step: Step, run: Run) -> str | None:
-        """Nova checks CPU, disks and devices before a live migration, and then leaves the server where it is."""
-        del step, run
+        """Asks the placement service whether the target has what it has allocated to the server.
+
+        Nova checks CPU, disks and devices before a live migration, and then leaves the server where it is.
+        """
+        _check(step)
+        needed: dict[str, int] = {}
+        for one in _placement(run, "allocation", "show", step.guest_id):
+            for name, amount in part(one, "resources").items():
+                needed[name] = needed.get(name, 0) + _whole(amount)
+        target = next((one for one in _placement(run, "list", "--name", step.target) if one.get("name") == step.target), None)
+        if target is None:
+            return f"the placement service does not know {step.target}"
+        provider = str(target.get("uuid"))
+        usages = {one.get("resource_class"): one.get("usage") for one in _placement(run, "usage", "show", provider)}
+        inventory = {one.get("resource_class"): one for one in _placement(run, "inventory", "list", provider)}
+        for name, amount in sorted(needed.items()):
+            had = inventory.get(name)
+            if had is None:
+                return f"{step.target} has no {name}"
+            free = int((_whole(had.get("total")) - _whole(had.get("reserved"))) * float(had.get("allocation_ratio", 1.0))) - _whole(usages.get(name))
+            if amount > free:
+                return f"the placement service has {max(0, free)} {name} left on {step.target}, and it needs {amount}"
         return None
 
     def free_bytes(self, host: str, run: Run) -> int | None:

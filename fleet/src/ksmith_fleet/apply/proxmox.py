@@ -1,4 +1,4 @@
-"""Proxmox VE: `qm migrate VMID NODE` on the source."""
+"""Proxmox VE: `POST /nodes/NODE/qemu/VMID/migrate` of its API."""
 
 import json
 import re
@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ksmith_fleet.apply.backend import Action, ApplyError, Run, json_of, part
+from ksmith_fleet.apply.backend import Action, ApplyError, Run, part
+from ksmith_fleet.apply.proxmox_api import Api, RefusedError, path_of
 from ksmith_fleet.plan_file import Step
 
+MOST_S = 7200.0
+"""The longest time that a migration may take."""
 _UUID = re.compile(r"(?:^|,)uuid=([0-9a-fA-F-]{36})(?:,|$)")
 """The UUID in a guest's `smbios1`, which the hypervisor gives the guest and its sketch has."""
 
 
 @dataclass(frozen=True)
 class Proxmox:
-    """A Proxmox cluster, asked on one of its nodes."""
+    """A Proxmox cluster. Hosts of the plan are its nodes."""
 
+    api: Api
     vmids: Mapping[str, str] = field(default_factory=dict)
-    """The number of each guest by its name or id, for guests with names that are no numbers."""
+    """The number of each guest by its name or id."""
 
     def known_vmid(self, step: Step) -> str | None:
         """Gives the number of the guest, if it needs no question."""
@@ -32,86 +36,192 @@ class Proxmox:
             raise ApplyError(f"the VMID of {step.guest} is not known: give --id {step.guest}=VMID")
         return found
 
-    def with_vmids(self, steps: Sequence[Step], run: Run) -> "Proxmox":
+    def with_vmids(self, steps: Sequence[Step]) -> "Proxmox":
         """Asks the cluster for the numbers of guests that are named otherwise. A guest that it has not, or has twice, stays without one."""
         strange = [step for step in steps if self.known_vmid(step) is None]
         if not strange:
             return self
-        listed = _guests(strange[0].source, run)
+        listed = self._guests()
         found = dict(self.vmids)
         for step in strange:
             same = [guest for guest in listed if guest.get("name") == step.guest and guest.get("node") in (step.source, step.target)]
-            fits = [str(guest.get("vmid")) for guest in same if _is_guest(guest, step, run)]
+            fits = [str(guest["vmid"]) for guest in same if self._is_guest(guest, step)]
             if len(fits) == 1:
                 found[step.guest_id] = fits[0]
         return replace(self, vmids=found)
 
     def actions(self, step: Step) -> list[Action]:
-        """Gives the command of a move. `qm migrate` on the source waits until the move has ended."""
-        return [Action(["ssh", f"root@{step.source}", "qm", "migrate", self.vmid(step), step.target, "--online", "1"])]
+        """Gives the request of a move, written as `pvesh` on any node would make it."""
+        path = path_of("nodes", step.source, "qemu", self.vmid(step), "migrate")
+        move = _Migration(self, step, path)
+        words = ["pvesh", "create", path, "--target", step.target, "--online", "1"]
+        return [Action(words, begin=move.begin, ended=move.ended, stop=move.stop, most_s=MOST_S)]
 
     def where(self, step: Step, run: Run) -> str | None:
         """Asks the cluster for its resources. A guest without a known number is where the plan has it, and is not moved."""
+        del run
         number = self.known_vmid(step)
         if number is None:
             return step.source
-        for guest in _guests(step.source, run):
-            if str(guest.get("vmid")) == number and guest.get("status") == "running":
-                node = str(guest.get("node"))
-                return node if node in (step.source, step.target) else None
-        return None
+        guest = self.guest(number)
+        node = guest.get("node")
+        return str(node) if guest.get("status") == "running" and node in (step.source, step.target) else None
 
     def obstacle(self, step: Step, run: Run) -> str | None:
-        """Asks for the preconditions of a migration (`GET /nodes/NODE/qemu/VMID/migrate`), and compares CPUs where the guest has its host's."""
-        guest = f"/nodes/{step.source}/qemu/{self.vmid(step)}"
-        said = _get(step.source, f"{guest}/migrate", run, "--target", step.target)
-        if not isinstance(said, dict):
-            raise ApplyError(f"pvesh does not say whether {step.guest} can be moved")
-        if devices := said.get("local_resources"):
-            return f"it uses what {step.source} alone has: {_listed(devices)}"
-        disks = [disk for disk in said.get("local_disks") or [] if not (isinstance(disk, dict) and disk.get("cdrom"))]
-        if disks:
-            return f"its disks are on {step.source} alone: {_listed(disks)}; move them to shared storage first"
-        refused = part(said, "not_allowed_nodes")
-        if step.target in refused:
-            return f"Proxmox does not allow {step.target}: {json.dumps(refused[step.target])[:200]}"
-        config = _get(step.source, f"{guest}/config", run)
+        """Asks for the preconditions of a migration, for the rules of HA, and compares CPUs where the guest has its host's."""
+        del run
+        guest = path_of("nodes", step.source, "qemu", self.vmid(step))
+        try:
+            said = self.api.get(f"{guest}/migrate", target=step.target)
+            config = self.api.get(f"{guest}/config")
+        except RefusedError as error:
+            # Such as the lock of a backup, or of a migration that goes on.
+            return f"Proxmox does not let it go: {error}"
         cpu = str(config.get("cpu", "")) if isinstance(config, dict) else ""
-        if re.match(r"(cputype=)?host(,|$)", cpu):
-            models = [part(_get(step.source, f"/nodes/{node}/status", run), "cpuinfo").get("model") for node in (step.source, step.target)]
-            if models[0] != models[1]:
-                return f"it has the CPU of its host, and {step.target} has another ({models[1]}): give it a CPU model that both have"
-        return None
+        return _precondition(step, said) or self._foreign_cpu(step, cpu) or self._rule_against(step, f"vm:{self.vmid(step)}")
 
     def free_bytes(self, host: str, run: Run) -> int | None:
         """Asks the node for its memory."""
-        memory = part(_get(host, f"/nodes/{host}/status", run), "memory")
+        del run
+        memory = part(self.api.get(path_of("nodes", host, "status")), "memory")
         total, used = memory.get("total"), memory.get("used")
         if not isinstance(total, int) or not isinstance(used, int):
-            raise ApplyError(f"pvesh does not say how much memory {host} has free")
+            raise ApplyError(f"Proxmox does not say how much memory {host} has free")
         return total - used
 
+    def guest(self, number: str) -> dict[str, Any]:
+        """Gives the cluster's entry of a guest, or an empty one."""
+        return next((guest for guest in self._guests() if str(guest["vmid"]) == number), {})
 
-def _get(host: str, path: str, run: Run, *words: str) -> Any:
-    """Asks a node by the interface of the cluster."""
-    return json_of(run(["ssh", f"root@{host}", "pvesh", "get", path, *words, "--output-format", "json"], None), "pvesh")
+    def is_managed(self, number: str) -> dict[str, Any] | None:
+        """Gives the HA manager's entry of a guest, if it moves the guest."""
+        managed = _objects(self.api.get("/cluster/ha/resources", type="vm"))
+        return next((one for one in managed if one.get("sid") == f"vm:{number}" and one.get("state") != "ignored"), None)
+
+    def _guests(self) -> list[dict[str, Any]]:
+        # Numbers become parts of paths.
+        return [guest for guest in _objects(self.api.get("/cluster/resources", type="vm")) if isinstance(guest.get("vmid"), int)]
+
+    def _is_guest(self, guest: dict[str, Any], step: Step) -> bool:
+        """Says whether a guest of that name is the plan's: names are chosen by users, and two guests may have one."""
+        said = self.api.get(path_of("nodes", guest["node"], "qemu", guest["vmid"], "config"))
+        known = _UUID.search(str(said.get("smbios1", ""))) if isinstance(said, dict) else None
+        return known is not None and known.group(1).lower() == step.guest_id.lower()
+
+    def _foreign_cpu(self, step: Step, cpu: str) -> str | None:
+        if not re.match(r"(cputype=)?host(,|$)", cpu):
+            return None
+        models = [part(self.api.get(path_of("nodes", node, "status")), "cpuinfo").get("model") for node in (step.source, step.target)]
+        if models[0] == models[1]:
+            return None
+        return f"it has the CPU of its host, and {step.target} has another ({models[1]}): give it a CPU model that both have"
+
+    def _rule_against(self, step: Step, sid: str) -> str | None:
+        """Looks for a rule by which the HA manager keeps the guest from its target, or brings it back.
+
+        Rules are from Proxmox 9 on. Those on other guests are among the preconditions.
+        """
+        managed = self.is_managed(self.vmid(step))
+        if managed is None:
+            return None
+        try:
+            rules = _objects(self.api.get("/cluster/ha/rules", type="node-affinity", resource=sid))
+        except RefusedError as error:
+            if error.status == 501:
+                return None
+            raise
+        for rule in rules:
+            if rule.get("disable"):
+                continue
+            nodes = _priorities(str(rule.get("nodes", "")))
+            if rule.get("strict") and step.target not in nodes:
+                return f"the HA rule {rule.get('rule')} keeps it on {', '.join(sorted(nodes))}"
+            if managed.get("failback", 1) and nodes.get(step.target, -1) < nodes.get(step.source, -1):
+                return f"HA would bring it back to {step.source} by the rule {rule.get('rule')}"
+        return None
+
+
+@dataclass
+class _Migration:
+    """A migration that the API carries out as a task."""
+
+    cluster: Proxmox
+    step: Step
+    path: str
+    task: str = ""
+    """The task's UPID: `UPID:NODE:PID:PSTART:STARTTIME:TYPE:VMID:USER:`."""
+    is_under_way: bool = False
+    """True if the HA manager has been seen to migrate."""
+
+    def begin(self) -> None:
+        """Asks for the migration. The answer is the UPID of a task."""
+        said = self.cluster.api.post(self.path, target=self.step.target, online="1")
+        if not isinstance(said, str) or len(said.split(":")) < 8:
+            raise ApplyError(f"Proxmox gave no task to {self.path}: {json.dumps(said)[:80]}")
+        self.task = said
+
+    def ended(self, run: Run) -> bool:
+        """Asks whether the task has ended, and for a guest of the HA manager whether that has moved it."""
+        del run
+        said = self.cluster.api.get(f"{self._task_path()}/status")
+        status = said if isinstance(said, dict) else {}
+        if status.get("status") != "stopped":
+            return False
+        result = str(status.get("exitstatus"))
+        if result != "OK" and not result.startswith("WARNINGS"):
+            raise ApplyError(f"the migration of {self.step.guest} has failed: {result}; its log is that of the task {self.task}")
+        return self.task.split(":")[5] != "hamigrate" or self._has_arrived()
+
+    def stop(self) -> None:
+        """Stops the task. Proxmox then leaves the guest on its source."""
+        self.cluster.api.delete(self._task_path())
+
+    def _has_arrived(self) -> bool:
+        """Looks where the guest is: the task of a managed guest only asks the HA manager for the migration."""
+        guest = self.cluster.guest(self.cluster.vmid(self.step))
+        if guest.get("node") == self.step.target:
+            return True
+        state = guest.get("hastate")
+        if state == "error" or (self.is_under_way and state != "migrate"):
+            raise ApplyError(f"the HA manager has not moved {self.step.guest}: its state is {state}")
+        self.is_under_way |= state == "migrate"
+        return False
+
+    def _task_path(self) -> str:
+        return path_of("nodes", self.task.split(":")[1], "tasks", self.task)
+
+
+def _precondition(step: Step, said: Any) -> str | None:
+    """Reads the preconditions of a migration (`GET /nodes/NODE/qemu/VMID/migrate`)."""
+    if not isinstance(said, dict):
+        raise ApplyError(f"Proxmox does not say whether {step.guest} can be moved")
+    if devices := said.get("local_resources"):
+        return f"it uses what {step.source} alone has: {_listed(devices)}"
+    disks = [disk for disk in said.get("local_disks") or [] if not (isinstance(disk, dict) and disk.get("cdrom"))]
+    if disks:
+        return f"its disks are on {step.source} alone: {_listed(disks)}; move them to shared storage first"
+    refused = part(said, "not_allowed_nodes")
+    if step.target in refused:
+        return f"Proxmox does not allow {step.target}: {json.dumps(refused[step.target])[:200]}"
+    if others := said.get("dependent-ha-resources"):
+        return f"HA would move {_listed(others)} with it"
+    return None
+
+
+def _priorities(nodes: str) -> dict[str, int]:
+    """Reads the nodes of a rule: `NODE` or `NODE:PRIORITY`, with commas."""
+    found = {}
+    for one in nodes.split(","):
+        name, _, priority = one.strip().partition(":")
+        found[name] = int(priority) if priority.isdecimal() else 0
+    return found
+
+
+def _objects(said: Any) -> list[dict[str, Any]]:
+    return [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
 
 
 def _listed(found: Any) -> str:
-    """Writes the names of devices or disks."""
+    """Writes the names of devices, disks or guests."""
     names = [str(one.get("volid") if isinstance(one, dict) else one) for one in found] if isinstance(found, list) else [str(found)]
     return ", ".join(names)[:200]
-
-
-def _guests(host: str, run: Run) -> list[dict[str, Any]]:
-    said = _get(host, "/cluster/resources", run, "--type", "vm")
-    found = [guest for guest in said if isinstance(guest, dict)] if isinstance(said, list) else []
-    # Numbers become words of commands.
-    return [guest for guest in found if isinstance(guest.get("vmid"), int)]
-
-
-def _is_guest(guest: dict[str, Any], step: Step, run: Run) -> bool:
-    """Says whether a guest of that name is the plan's: names are chosen by users, and two guests may have one."""
-    said = _get(step.source, f"/nodes/{guest.get('node')}/qemu/{guest.get('vmid')}/config", run)
-    known = _UUID.search(str(said.get("smbios1", ""))) if isinstance(said, dict) else None
-    return known is not None and known.group(1).lower() == step.guest_id.lower()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ksmith_fleet.apply.backend import Action, ApplyError, Backend, Run, StaysError, reverse
-from ksmith_fleet.apply.journal import Journal
+from ksmith_fleet.apply.journal import Journal, State
 from ksmith_fleet.plan_file import Plan, Step
 
 Say = Callable[[str], None]
@@ -216,7 +216,7 @@ class Runner:
             self.journal.note(step.number, "undone")
         return made
 
-    def _move(self, step: Step, note: str | None) -> bool:
+    def _move(self, step: Step, note: State | None) -> bool:
         """Makes one move, unless the guest is there already. `note` goes into the journal before the first command."""
         where = self.backend.where(step, self._ask)
         if where == step.target:
@@ -259,8 +259,18 @@ class Runner:
         if action.ended is None:
             self.run(action.argv, action.stdin)
             return
+        if action.begin is not None:
+            action.begin()
+        try:
+            self._await_end(action, action.ended)
+        except KeyboardInterrupt:
+            if action.stop is not None:
+                action.stop()
+            raise
+
+    def _await_end(self, action: Action, ended: Callable[[Run], bool]) -> None:
         waited = 0.0
-        while not action.ended(self._ask):
+        while not ended(self._ask):
             if waited >= action.most_s:
                 raise ApplyError(f"after {waited:.0f} s this still waits: {' '.join(action.argv)}")
             self.sleep(ASK_ENDED_S)

@@ -1,6 +1,7 @@
 """`ksmith-fleet apply` carries out a plan."""
 
 import argparse
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.lock import lock_directory, locked_hosts
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.apply.proxmox_api import TOKEN_VARIABLE, URL_VARIABLE, ProxmoxApi, read_token
 from ksmith_fleet.apply.run import Runner, ask_command, script, show, to_undo
 from ksmith_fleet.cli.common import add_ages, add_json, print_json, read_named
 from ksmith_fleet.cli.messages import LOG
@@ -32,12 +34,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", action="store_true", help="run the commands; without it they are only printed")
     parser.add_argument("--undo", action="store_true", help="move all guests back that were moved, or print how")
     parser.add_argument("--journal", help="file that remembers what was done (default: PLAN.journal)")
+    parser.add_argument("--locks", metavar="DIR", help="locks of hosts in a file system that all who apply plans share (default: this user's)")
     parser.add_argument("--sketches", metavar="WHERE", help="newer sketches: nothing is moved if guests came to a target since the plan's")
     add_ages(parser)
     parser.add_argument("--settle", type=amount, default=60.0, metavar="S", help="seconds for KSM after each move (60)")
     parser.add_argument("--wait", type=amount, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
     parser.add_argument("--uri", action="append", default=[], metavar="HOST=URI", help="libvirt: URI of a host (qemu+ssh://HOST/system)")
     parser.add_argument("--option", action="append", default=[], metavar="OPTION", help="libvirt: one more option of virsh migrate")
+    parser.add_argument("--api", metavar="URL", default=os.environ.get(URL_VARIABLE), help=f"Proxmox: https://NODE:8006 ({URL_VARIABLE})")
+    parser.add_argument("--token-file", metavar="FILE", help=f"Proxmox: file with the API token ({TOKEN_VARIABLE} has it without one)")
+    parser.add_argument("--ca", metavar="FILE", help="Proxmox: certificates that sign the node's, such as /etc/pve/pve-root-ca.pem")
+    parser.add_argument("--fingerprint", metavar="SHA256", help="Proxmox: fingerprint of the node's certificate, instead of --ca")
     parser.add_argument(
         "--id",
         action="append",
@@ -81,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 def _carry_out(options: argparse.Namespace, plan: Plan, path: Path, backend: Backend) -> int:
     """Runs the moves, and gives their number. With `--json` one object says at the end what became of each."""
     hosts = {host for step in plan.steps for host in (step.source, step.target)}
-    with locked_hosts(hosts, lock_directory()), closing(Journal(path, plan)) as journal:
+    with locked_hosts(hosts, lock_directory(options.locks)), closing(Journal(path, plan)) as journal:
         say = LOG.info if options.json else show
         runner = Runner(plan, backend, journal, ask=ask_command, wait_s=options.wait, max_age_s=options.max_age, say=say)
         error = None
@@ -115,12 +122,18 @@ def _backend(options: argparse.Namespace, plan: Plan) -> Backend:
     shmem_bytes = {host.host: host.shmem_bytes for host in plan.hosts}
     backends: dict[str, Callable[[], Backend]] = {
         "libvirt": lambda: Libvirt(uris=_pairs(options.uri), options=options.option, shmem_bytes=shmem_bytes),
-        # The cluster is asked for numbers in a dry run too: commands name guests by them.
-        "proxmox": lambda: Proxmox(ids).with_vmids(plan.steps, ask_command),
+        # The cluster is asked for numbers in a dry run too: requests name guests by them.
+        "proxmox": lambda: Proxmox(_proxmox_api(options), ids).with_vmids(plan.steps),
         "kubevirt": lambda: KubeVirt(namespaces=ids),
         "openstack": OpenStack,
     }
     return backends[options.on]()
+
+
+def _proxmox_api(options: argparse.Namespace) -> ProxmoxApi:
+    if not options.api:
+        raise ApplyError(f"Proxmox is asked by its API: give --api https://NODE:8006, or set {URL_VARIABLE}")
+    return ProxmoxApi(options.api, read_token(options.token_file), options.ca, options.fingerprint)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:
