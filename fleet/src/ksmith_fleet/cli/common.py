@@ -99,16 +99,19 @@ def opened(options: argparse.Namespace, deadline: Deadline = ENDLESS) -> Iterato
 
 def read(options: argparse.Namespace, deadline: Deadline = ENDLESS) -> Read:
     """Reads all that planning needs."""
-    most_cells = share_memory(options.memory).cells
     with opened(options, deadline) as (fleet, _, engine):
-        mask = engine.settings.incidence_mask
-        incidence = from_answer(engine.ask("incidence"), len(fleet.guests), fleet.rate, mask)
-        # A placement has a number for each content and host.
-        kept = incidence.thinned(max(1, most_cells // len(fleet.hosts)))
-        LOG.info("planning with %d of %d fetched contents", kept.number, incidence.number)
-        result = Read(fleet, kept.for_planning(), alone(fleet.guests, engine.ask("alone"), fleet.rate, kept))
+        result = read_opened(options, fleet, engine)
     deadline.check()
     return result
+
+
+def read_opened(options: argparse.Namespace, fleet: Fleet, engine: Engine) -> Read:
+    """Asks an open engine for all that planning needs."""
+    incidence = from_answer(engine.ask("incidence"), len(fleet.guests), fleet.rate, engine.settings.incidence_mask)
+    # A placement has a number for each content and host.
+    kept = incidence.thinned(max(1, share_memory(options.memory).cells // len(fleet.hosts)))
+    LOG.info("planning with %d of %d fetched contents", kept.number, incidence.number)
+    return Read(fleet, kept.for_planning(), alone(fleet.guests, engine.ask("alone"), fleet.rate, kept))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -117,9 +117,10 @@ def share_memory(text: str | None) -> MemoryShares:
 def capped_memory(text: str | None) -> Iterator[None]:
     """Ends what is done with `RuntimeError` once this process has more memory than the option allows.
 
-    Limits of the kernel count what is reserved (`RLIMIT_AS`, `RLIMIT_DATA`), of which allocators keep much that holds nothing.
+    Limits of the kernel count what is reserved (`RLIMIT_AS`, `RLIMIT_DATA`), of which allocators keep much that holds nothing. Only the
+    main thread can be ended so: in the service, the parts alone are bounded.
     """
-    if text is None:
+    if text is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     most = memory_bytes(text)

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import duckdb
 
-from ksmith_fleet.cli import apply, check, overlap, plan, report, simulate
+from ksmith_fleet.cli import apply, check, overlap, plan, report, serve, simulate
 from ksmith_fleet.cli.limits import process_age
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError, add_messages, set_up_messages
 from ksmith_fleet.faults import BadSketchError
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "check": cast(Command, check),
     "simulate": cast(Command, simulate),
     "report": cast(Command, report),
+    "serve": cast(Command, serve),
 }
 
 

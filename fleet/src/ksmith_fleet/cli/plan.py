@@ -2,17 +2,17 @@
 
 import argparse
 import math
-from typing import Any, cast
+from typing import cast
 
 from ksmith_fleet.cli import common
+from ksmith_fleet.cli.admission import admission
 from ksmith_fleet.cli.limits import SEARCH_S, Deadline
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError
 from ksmith_fleet.cli.numbers import amount, count
 from ksmith_fleet.placement.build import build
 from ksmith_fleet.placement.goal import KINDS, PRICE, Budget, Goal, Kind
-from ksmith_fleet.placement.named import Names
 from ksmith_fleet.plan_file import Plan, make_plan, plan_json, write_plan
-from ksmith_fleet.planner import plan_admit, plan_goal
+from ksmith_fleet.planner import plan_goal
 from ksmith_fleet.rules import Rules, read_rules
 from ksmith_fleet.summary import summary
 
@@ -85,23 +85,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _admit(options: argparse.Namespace, rules: Rules, read: common.Read) -> int:
     """Prints the hosts for one more guest, the best first. The exit code is 1 if no host has room."""
-    fleet, like = read.fleet, options.like
+    like = options.like
     if like is None:
         raise ValueError("admit needs --like with the name of a guest that has a sketch")
-    built = build(fleet, read.incidence, read.alone, rules.for_admission(), is_admission=True)
-    places = plan_admit(built, built.items.index([Names(fleet).guest(like)]))
-    scale = fleet.page_size / max(built.problem.kept, 1e-9)
-    hosts: list[dict[str, Any]] = [
-        {
-            "host": fleet.hosts[built.bins[place.where].host].name,
-            "node": built.bins[place.where].node,
-            "shared_bytes": int(place.shared * scale),
-            "free_bytes": int(place.free * fleet.page_size),
-        }
-        for place in places
-    ]
+    found = admission(read, rules, like)
+    hosts = found["hosts"]
     if options.json:
-        common.print_json({"like": like, "hosts": hosts, "left_out": [str(left) for left in fleet.left_out]})
+        common.print_json(found)
         return ExitCode.DONE if hosts else ExitCode.FAULT
     for host in hosts:
         print(f"{host['host']}: shares {common.mib(host['shared_bytes'])}, {common.mib(host['free_bytes'])} stay free")

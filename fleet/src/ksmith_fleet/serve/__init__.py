@@ -1,0 +1,1 @@
+"""The service: admission and metrics over HTTP, and a plan each night."""
