@@ -202,8 +202,8 @@ def test_the_command_moves_nothing_where_hosts_changed(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("name", ["--all", "Web", "a b", "ns_--all", "$(reboot)", "ns_", "a" * 300])
 def test_names_that_a_platform_cannot_have_are_refused(plan: Plan, name: str) -> None:
     step = replace(plan.steps[0], guest=name, guest_id=f"qemu/{name}")
-    numbered: list[Backend] = [Proxmox(Said(None), ids) for ids in ({}, {name: "1 2"}, {name: "²"})]
-    for backend in (KubeVirt(), OpenStack(), *numbered):
+    backends: list[Backend] = [KubeVirt(), OpenStack(), *(Proxmox(Said(None), ids) for ids in ({}, {name: "1 2"}, {name: "²"}))]
+    for backend in backends:
         with pytest.raises(ApplyError):
             backend.actions(step)
     assert LIBVIRT.actions(step)[0].argv[-4:] == ["--domain", name, "--desturi", "test://h3"]

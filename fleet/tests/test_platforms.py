@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.apply.kubevirt import KubeVirt
 from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.openstack import OpenStack
+from ksmith_fleet.apply.run import run_command
 from ksmith_fleet.plan_file import Step
 
 STEP = Step(1, "shop_web-1", "6695eb01-f6a4-8304-79aa-97f2502e193f", "qemu", "h1", "h2", 1 << 30, 0, False)
@@ -29,6 +31,27 @@ def test_virsh_takes_the_options_of_a_move() -> None:
     # libvirt's driver for tests refuses before virsh begins to wait.
     assert ask() == "error: failed to get domain 'none'\n"
     assert "doesn't support option" in ask("--no-such-option")
+
+
+@pytest.mark.skipif(shutil.which("virsh") is None, reason="virsh is not here")
+def test_virsh_takes_the_questions_before_a_move() -> None:
+    asked: list[str] = []
+    devices = "<devices><disk><source pool='default-pool'/></disk></devices>"
+    domain = f"<domain type='kvm'><os><type arch='x86_64' machine='q35'/></os><cpu><model>qemu64</model></cpu>{devices}</domain>"
+
+    def ask(argv: Sequence[str], stdin: str | None) -> str:
+        asked.append(argv[3])
+        try:
+            said = run_command(argv, stdin)
+        except ApplyError as error:
+            # The driver for tests has neither answer. A wrong option would be refused before that is noticed.
+            assert "this function is not supported by the connection driver" in str(error)
+            raise
+        return domain if argv[3] == "dumpxml" else said
+
+    libvirt = Libvirt(template="test:///default")
+    assert libvirt.obstacle(STEP, ask) is None
+    assert asked == ["dumpxml", "pool-list", "domcapabilities", "hypervisor-cpu-compare"]
 
 
 @pytest.mark.platforms

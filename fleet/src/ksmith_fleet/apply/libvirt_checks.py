@@ -46,7 +46,7 @@ def foreign_machine(domain: Element, target: str, ask: Virsh) -> str | None:
     machine = _machine_words(domain)
     if "--machine" not in machine:
         return None
-    said = _complaint(ask, ["domcapabilities", *machine], None, ("is not supported by",))
+    said = _complaint(ask, ["domcapabilities", *machine], None, ("is not supported by emulator",))
     return f"{target} cannot run it: {said}" if said else None
 
 
