@@ -1,5 +1,8 @@
 //! The routes of the server and their responses.
 
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use axum::Router;
@@ -25,6 +28,9 @@ use crate::stream::EventStreams;
 /// Limit of concurrent history queries.
 const HISTORIES: usize = 2;
 
+/// Limit of a sketch in bytes, a quarter of the service's memory.
+const MOST_SKETCH: u64 = 32 << 20;
+
 /// State shared by all routes.
 #[derive(Clone)]
 pub struct RouteState {
@@ -40,6 +46,8 @@ pub struct RouteState {
     pub name: Arc<str>,
     /// Limit of guests with metrics of their own.
     pub most_guests: usize,
+    /// The sketch file of this host, if it is served.
+    pub sketch: Option<Arc<FilePath>>,
     histories: Arc<Semaphore>,
 }
 
@@ -54,7 +62,7 @@ impl RouteState {
         most_guests: usize,
     ) -> Self {
         let histories = Arc::new(Semaphore::new(HISTORIES));
-        Self { poller, streams, history, peers, name: name.into(), most_guests, histories }
+        Self { poller, streams, history, peers, name: name.into(), most_guests, sketch: None, histories }
     }
 }
 
@@ -79,6 +87,7 @@ pub fn router(shared: RouteState, rules: RequestGuard) -> Router {
         .route("/api/v1/schema/{command}", get(schema))
         .route("/api/v1/history", get(history))
         .route("/api/v1/hosts", get(hosts))
+        .route("/api/v1/sketch", get(sketch))
         .route("/api/v1/stream", get(stream))
         .route("/metrics", get(openmetrics))
         .fallback(|| async {
@@ -151,6 +160,32 @@ async fn hosts(State(shared): State<RouteState>) -> Response {
     };
     let all: Vec<PolledHost> = [own].into_iter().chain(shared.peers.hosts()).collect();
     json(json!(all).to_string())
+}
+
+/// Returns the sketch as it is. Its writer replaces the file as a whole.
+async fn sketch(State(shared): State<RouteState>) -> Response {
+    let Some(path) = shared.sketch else {
+        return error(
+            StatusCode::NOT_FOUND,
+            "no sketch is served here: start the server with --sketch and --token-file",
+        );
+    };
+    match tokio::task::spawn_blocking(move || read_sketch(&path)).await {
+        Ok(Ok(bytes)) => ([(CONTENT_TYPE, "application/vnd.apache.parquet")], bytes).into_response(),
+        Ok(Err(why)) => error(StatusCode::SERVICE_UNAVAILABLE, &format!("the sketch can't be read: {why}")),
+        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "reading the sketch failed: see ksmith's log"),
+    }
+}
+
+/// Reads a sketch of at most [`MOST_SKETCH`] bytes. A pipe in its place would keep a thread for ever.
+fn read_sketch(path: &FilePath) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > MOST_SKETCH {
+        return Err(io::Error::other(format!("it is no file of at most {} MiB", MOST_SKETCH >> 20)));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_SKETCH).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 async fn stream(State(shared): State<RouteState>, busy: Option<Extension<BusyGuard>>) -> Response {

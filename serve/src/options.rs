@@ -1,6 +1,7 @@
 //! Options of the server, and limits on its clients.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::peers::PeerUrl;
@@ -20,6 +21,8 @@ pub struct ServeOptions {
     pub peer_token: Option<String>,
     /// Limit of guests with metrics of their own.
     pub most_guests: usize,
+    /// The sketch file of this host, for holders of the token. None: the server has no sketch.
+    pub sketch: Option<PathBuf>,
     /// Limits on clients.
     pub limits: ClientLimits,
 }

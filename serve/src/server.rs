@@ -87,7 +87,8 @@ async fn serve(
     let poller = SourcePoller::new(source, render);
     let streams = EventStreams::new(poller.clone(), options.limits.streams);
     let peers = PeerHosts::start(&options.peers, options.peer_token.as_deref());
-    let shared = RouteState::new(poller, streams, history, peers, &host_name(), options.most_guests);
+    let mut shared = RouteState::new(poller, streams, history, peers, &host_name(), options.most_guests);
+    shared.sketch = options.token.as_ref().and(options.sketch.as_deref()).map(Arc::from);
     let routes = router(shared, RequestGuard::new(options.token.as_deref(), &options.allowed_hosts));
     let connections = ConnectionLimiter::new(options.limits.connections, options.limits.of_one_address);
     if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {

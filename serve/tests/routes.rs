@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -86,10 +88,19 @@ const TOKEN: &str = "0123456789abcdef";
 
 /// Builds the routes on a counting source. Must be called within a runtime.
 fn routes(token: Option<&str>, most_streams: usize) -> (Router, Arc<CountingSource>) {
+    routes_with_sketch(token, most_streams, None)
+}
+
+fn routes_with_sketch(
+    token: Option<&str>,
+    most_streams: usize,
+    sketch: Option<&Path>,
+) -> (Router, Arc<CountingSource>) {
     let fake = Arc::new(CountingSource::default());
     let poller = SourcePoller::new(Arc::clone(&fake) as Arc<dyn FigureSource>, render());
     let streams = EventStreams::new(poller.clone(), most_streams);
-    let shared = RouteState::new(poller, streams, Arc::new(EchoHistory), PeerHosts::default(), "here", 1000);
+    let mut shared = RouteState::new(poller, streams, Arc::new(EchoHistory), PeerHosts::default(), "here", 1000);
+    shared.sketch = sketch.map(Arc::from);
     (router(shared, RequestGuard::new(token, &["Ksmith.Example".to_owned()])), fake)
 }
 
@@ -334,4 +345,30 @@ async fn streams_are_bounded_and_begin_with_what_is_known() {
     }
     drop(body);
     assert_eq!(open().await.status(), StatusCode::OK, "the place is free again");
+}
+
+#[tokio::test]
+async fn a_sketch_goes_to_holders_of_the_token_as_it_is() {
+    let (none, _) = routes(Some(TOKEN), 1);
+    let with = |path: &str| {
+        Request::get(path).header("host", "localhost").header("authorization", format!("Bearer {TOKEN}"))
+    };
+    assert_eq!(send(&none, with("/api/v1/sketch")).await.status, StatusCode::NOT_FOUND, "off by default");
+    let path = std::env::temp_dir().join(format!("ksmith-served-sketch-{}", std::process::id()));
+    let (routes, _) = routes_with_sketch(Some(TOKEN), 1, Some(&path));
+    let missing = send(&routes, with("/api/v1/sketch")).await;
+    assert_eq!(missing.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        missing.json()["error"].as_str().unwrap().starts_with("the sketch can't be read: "),
+        "{}",
+        missing.body
+    );
+    fs::write(&path, "PAR1 as it is").unwrap();
+    assert_eq!(get(&routes, "/api/v1/sketch").await.status, StatusCode::UNAUTHORIZED);
+    let response = send(&routes, with("/api/v1/sketch")).await;
+    assert_eq!((response.status, response.body.as_str()), (StatusCode::OK, "PAR1 as it is"));
+    assert_eq!(response.headers["content-type"], "application/vnd.apache.parquet");
+    fs::File::create(&path).unwrap().set_len((32 << 20) + 1).unwrap();
+    assert_eq!(send(&routes, with("/api/v1/sketch")).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    fs::remove_file(&path).unwrap();
 }

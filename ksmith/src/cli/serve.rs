@@ -45,6 +45,9 @@ pub struct ServeArgs {
     /// Guests with metrics of their own at most, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
     max_guests: usize,
+    /// Give this sketch of the host to holders of the token, at /api/v1/sketch
+    #[arg(long, value_name = "FILE", requires = "token_file")]
+    sketch: Option<PathBuf>,
     /// Ask the daemon here, without a look into the configuration
     #[arg(long, value_name = "SOCKET")]
     view_socket: Option<PathBuf>,
@@ -73,6 +76,7 @@ impl ServeArgs {
             peers: self.peer.clone(),
             peer_token: self.peer_token_file.as_deref().map(token).transpose()?,
             most_guests: self.max_guests,
+            sketch: self.sketch.clone(),
             limits: ClientLimits::default(),
         };
         ksmith_serve::run(&options, Arc::new(daemon), RENDER, Arc::new(store))?;
