@@ -48,7 +48,7 @@ def test_the_wheel_has_all_that_it_needs_and_nothing_of_the_tests(installed: Pat
     assert have == want
 
 
-@pytest.mark.parametrize("command", ["", "overlap", "plan", "apply", "check", "simulate", "report", "serve"])
+@pytest.mark.parametrize("command", ["", "overlap", "plan", "apply", "check", "simulate", "report", "serve", "fetch"])
 def test_each_command_has_help(installed: Path, tmp_path: Path, command: str) -> None:
     done = run(installed, f"ksmith-fleet {command} --help", tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("usage: ksmith-fleet") and done.stderr == ""

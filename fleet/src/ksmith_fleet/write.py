@@ -9,6 +9,11 @@ DEVICES = Path("/dev")
 
 
 def replace_file(path: Path, text: str) -> None:
+    """Writes a text beside the old file, and puts it into its place, as `replace_bytes` does."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
     """Writes a file beside the old one, and puts it into its place.
 
     A device or a pipe, such as `/dev/stdout`, is written to: one that is replaced is gone for all programs. A link stays, and its file is
@@ -16,13 +21,13 @@ def replace_file(path: Path, text: str) -> None:
     """
     path = path.resolve() if path.is_symlink() and path.parent != DEVICES else path
     if path.parent == DEVICES or (path.exists() and not path.is_file()):
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("wb") as file:
+            file.write(data)
         return
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         mask = os.umask(0o077)

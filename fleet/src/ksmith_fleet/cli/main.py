@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import duckdb
 
-from ksmith_fleet.cli import apply, check, overlap, plan, report, serve, simulate
+from ksmith_fleet.cli import apply, check, fetch, overlap, plan, report, serve, simulate
 from ksmith_fleet.cli.limits import process_age
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError, add_messages, set_up_messages
 from ksmith_fleet.faults import BadSketchError
@@ -31,6 +31,7 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Command] = {
+    "fetch": cast(Command, fetch),
     "overlap": cast(Command, overlap),
     "plan": cast(Command, plan),
     "apply": cast(Command, apply),
