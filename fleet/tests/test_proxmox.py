@@ -76,6 +76,14 @@ def test_guests_move_by_the_api_and_another_of_the_same_name_does_not(pve: Serve
     assert nodes(pve) == ["h1", "h1", "h2", "h1"]
 
 
+def test_a_guest_that_is_named_like_the_number_of_another_is_not_taken_for_it(pve: Served, plan: Plan, tmp_path: Path) -> None:
+    pve.cluster.guests[104].name = "105"
+    go(pve, replace(plan, steps=[step(1, "105", "h1", "h2", "1")]), tmp_path)
+    assert nodes(pve) == ["h2", "h1", "h2", "h1"]
+    found = Proxmox(api(pve)).with_vmids([step(1, "106", "h2", "h1", "2"), step(2, "107", "h1", "h2", "3")])
+    assert found.vmids == {UUID + "2": "106"}, "a number with its UUID is the guest, and without it none"
+
+
 def write(pve: Served, plan: Plan, directory: Path) -> list[str]:
     (directory / "token").write_text(TOKEN + "\n")
     (directory / "token").chmod(0o600)

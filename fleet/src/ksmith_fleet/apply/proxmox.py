@@ -25,8 +25,8 @@ class Proxmox:
     """The number of each guest by its name or id."""
 
     def known_vmid(self, step: Step) -> str | None:
-        """Gives the number of the guest, if it needs no question."""
-        found = self.vmids.get(step.guest) or self.vmids.get(step.guest_id) or step.guest
+        """Gives the number of the guest, if it needs no question. A name of digits is none: users choose names."""
+        found = self.vmids.get(step.guest) or self.vmids.get(step.guest_id) or ""
         return found if found.isascii() and found.isdigit() else None
 
     def vmid(self, step: Step) -> str:
@@ -37,14 +37,15 @@ class Proxmox:
         return found
 
     def with_vmids(self, steps: Sequence[Step]) -> "Proxmox":
-        """Asks the cluster for the numbers of guests that are named otherwise. A guest that it has not, or has twice, stays without one."""
+        """Asks the cluster for the numbers of guests, by their names and UUIDs. A guest that it has not, or has twice, stays without one."""
         strange = [step for step in steps if self.known_vmid(step) is None]
         if not strange:
             return self
         listed = self._guests()
         found = dict(self.vmids)
         for step in strange:
-            same = [guest for guest in listed if guest.get("name") == step.guest and guest.get("node") in (step.source, step.target)]
+            near = [guest for guest in listed if guest.get("node") in (step.source, step.target)]
+            same = [guest for guest in near if step.guest in (guest.get("name"), str(guest["vmid"]))]
             fits = [str(guest["vmid"]) for guest in same if self._is_guest(guest, step)]
             if len(fits) == 1:
                 found[step.guest_id] = fits[0]
