@@ -26,7 +26,7 @@ pub mod times;
 pub use bounds::HistoryBounds;
 pub use fault::{StoreError, StoreFault};
 pub use moment::{
-    DecisionMade, EventKind, FOLD_POLICY, GuestFigures, GuestIdentity, HistoryEvent, HistorySnapshot,
+    DecisionMade, EventKind, FOLD_POLICY, GuestFigures, GuestIdentity, HistoryEvent, HistorySnapshot, PRUNE_POLICY,
 };
 pub use query::{ReportQuery, ReportResolution};
 pub use reader::{

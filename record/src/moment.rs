@@ -79,6 +79,14 @@ impl From<&Guest> for GuestFigures {
 /// The policy name under which fold decisions are recorded.
 pub const FOLD_POLICY: &str = "fold";
 
+/// The policy name under which the switches of pruning are recorded.
+pub const PRUNE_POLICY: &str = "prune";
+
+/// Returns true if decisions under this policy name go on beside the policy, and end no decision of it.
+pub fn is_beside_the_policy(policy: &str) -> bool {
+    [FOLD_POLICY, PRUNE_POLICY].contains(&policy)
+}
+
 /// A decision and the settings that it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionMade {

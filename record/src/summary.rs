@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::moment::FOLD_POLICY;
+use crate::moment::is_beside_the_policy;
 use crate::reader::{DecisionRow, HistoryReport};
 
 /// Savings and costs of merging over a time range.
@@ -154,8 +154,7 @@ pub fn episodes(report: &HistoryReport) -> Vec<DecisionEpisode> {
         // The first rows may come after the first decision.
         points.get(end.saturating_sub(1)).and_then(|point| point.saved)
     };
-    // Folding goes on beside the policy, and ends no decision of it.
-    let decisions = || report.decisions.iter().filter(|decision| decision.policy != FOLD_POLICY);
+    let decisions = || report.decisions.iter().filter(|decision| !is_beside_the_policy(&decision.policy));
     let ends = decisions().skip(1).map(|next| next.time).chain([report.until]);
     let mut episodes: Vec<DecisionEpisode> = Vec::new();
     for (decision, end) in decisions().zip(ends) {

@@ -15,6 +15,9 @@ const WINDOW: Duration = Duration::from_secs(300);
 /// CPU time that a step needs at least.
 const LEAST_CPU_SECONDS: f64 = 0.02;
 
+/// CPU time for which other work on huge pages waits: less does not pay for the start of a child.
+const OTHER_PASS_SECONDS: f64 = 0.2;
+
 /// The most CPU time of one pass: the rest is left to the next one.
 const LONGEST_PASS: Duration = Duration::from_secs(10);
 
@@ -174,9 +177,8 @@ impl FoldPolicy {
             if wait > Duration::ZERO {
                 return FoldStep::Wait(wait.min(LONGEST_WAIT));
             }
-            let cpu_limit = Duration::try_from_secs_f64(self.budget.tokens()).unwrap_or_default().min(LONGEST_PASS);
             self.note_fold(id);
-            return FoldStep::Fold { id, cpu_limit };
+            return FoldStep::Fold { id, cpu_limit: self.pass_cpu_limit() };
         }
         let next = self.beliefs.iter().min_by_key(|(_, belief)| belief.next_look);
         match next {
@@ -188,6 +190,17 @@ impl FoldPolicy {
             }
             None => FoldStep::Wait(LONGEST_WAIT),
         }
+    }
+
+    /// Returns the time until other work on huge pages may begin, zero if it may now.
+    pub fn time_until_pass(&mut self, at: Duration) -> Duration {
+        self.budget.refill(at);
+        self.wait_for(OTHER_PASS_SECONDS)
+    }
+
+    /// Returns the CPU time that a pass may take now.
+    pub fn pass_cpu_limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.budget.tokens()).unwrap_or_default().min(LONGEST_PASS)
     }
 
     /// The time until so many CPU-seconds may be used, or the budget is full.

@@ -10,6 +10,7 @@ mod identity;
 mod kind;
 mod label;
 mod pattern;
+mod switch_off;
 
 pub use efficiency::MergeEfficiency;
 pub use figures::{GuestMemoryFigures, RollupFigures};
@@ -20,6 +21,7 @@ pub use identity::ProcessIdentity;
 pub use kind::GuestKind;
 pub use label::{BadLabelRule, GuestLabelRule, assign_labels};
 pub use pattern::{BadGuestPattern, GuestPattern, WrittenPattern};
+pub use switch_off::SwitchOffReason;
 
 use std::collections::BTreeMap;
 
@@ -85,6 +87,9 @@ pub struct Guest {
     /// True if its RAM is not offered, but some of its memory is all the same: QEMU's firmware and devices.
     #[serde(default)]
     pub has_remaining_mergeable: bool,
+    /// The reason why ksmith has switched its merging off, or is switching it; `None` if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switched_off: Option<SwitchOffReason>,
     /// The reason on its command line why its memory can't merge, in a word: `vfio`, `shared`, `hugepages`.
     pub obstacle: Option<String>,
     /// The memory that it uses, saves and costs.
@@ -122,6 +127,7 @@ impl Guest {
             mergeable: None,
             offered: None,
             has_remaining_mergeable: false,
+            switched_off: None,
             obstacle: None,
             figures: GuestMemoryFigures::default(),
             folded_bytes: None,

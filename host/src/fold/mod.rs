@@ -6,8 +6,11 @@
 //! part of a huge page splits it in any process (`madvise_cold_or_pageout_pte_range`, mm/madvise.c). So nothing here
 //! moves or discards a page: the kernel compares and frees.
 //!
+//! `process_madvise(MADV_COLLAPSE)` puts them together again ([`CollapseTally`]).
+//!
 //! [`FoldTarget`] finds the huge pages of a process, [`look`] reads them as [`crate::memory`] reads, and [`split`] asks the kernel.
 
+mod collapse;
 mod error;
 mod hindrance;
 mod look;
@@ -19,6 +22,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use collapse::CollapseTally;
 pub use error::FoldError;
 pub use hindrance::{FoldHindrance, fold_hindrance, frees_zeros, may_split};
 pub use pass::FoldSettings;

@@ -22,7 +22,7 @@ const CHUNK: usize = 16;
 const BATCH: usize = 4;
 
 /// Consecutive failures to collapse small pages after which the pass ends: the kernel has no free huge page then.
-const MOST_FAILURES: u32 = 16;
+pub(super) const MOST_FAILURES: u32 = 16;
 
 /// The least zero part of small pages for them to be put together, in thousandths.
 const LEAST_ZERO_TO_COLLAPSE: u32 = 125;

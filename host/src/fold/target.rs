@@ -114,12 +114,17 @@ impl FoldTarget {
 
     /// Returns true if all pages of a range are mapped by this process alone.
     pub(super) fn are_exclusive(&self, start: u64, bytes: u64) -> io::Result<bool> {
-        let (mut are_exclusive, page) = (true, self.page_size as u64);
+        Ok(self.exclusive_bytes(start, bytes)? == bytes)
+    }
+
+    /// Returns the bytes in pages of a range that are mapped by this process alone.
+    pub(super) fn exclusive_bytes(&self, start: u64, bytes: u64) -> io::Result<u64> {
+        let (mut exclusive, page) = (0, self.page_size as u64);
         entries::each(&self.memory.pagemap, self.process.pid, [start, start + bytes, page], |_, entries| {
-            are_exclusive &= entries.iter().all(|entry| entry.is_exclusive());
+            exclusive += entries.iter().filter(|entry| entry.is_exclusive()).count() as u64 * page;
             Ok(())
         })?;
-        Ok(are_exclusive)
+        Ok(exclusive)
     }
 }
 

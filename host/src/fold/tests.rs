@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::*;
 use crate::memory::error::UnreadableProcess;
@@ -194,4 +195,63 @@ fn a_few_huge_pages_speak_for_all() {
 #[test]
 fn a_process_that_is_not_there_is_an_error() {
     assert_eq!(FoldTarget::open(u32::MAX).unwrap_err(), UnreadableProcess::NoSuchProcess);
+}
+
+/// Splits every huge page of the holder, whatever it holds. Returns false if this user may not.
+fn split_all(holder: &HugePageHolder) -> bool {
+    let addresses: Vec<u64> =
+        (0..(LENGTH / HUGE) as u64).map(|number| holder.address + number * HUGE as u64).collect();
+    match split::split(&holder.target().pidfd, &addresses, PAGE, |_| ()) {
+        Err(FoldError::Denied) => false,
+        outcome => {
+            outcome.unwrap();
+            assert_eq!(holder.huge_bytes(), 0, "all are split");
+            true
+        }
+    }
+}
+
+#[test]
+fn split_huge_pages_are_put_together_and_no_byte_differs() {
+    if !frees_zeros(&Root::host()) {
+        return skip("this kernel keeps the zeros of split huge pages");
+    }
+    // Of 512 pages 63 are zero: fewer than an eighth.
+    let Some(holder) = HugePageHolder::start("number % 512 < 63", "") else { return skip(NO_HUGE_PAGES) };
+    let before = holder.bytes();
+    if !split_all(&holder) {
+        return skip(NO_RIGHT);
+    }
+    let none = holder.target().collapse_small(125, Duration::ZERO).unwrap();
+    assert_eq!((none.collapsed_bytes, none.is_done, holder.huge_bytes()), (0, false, 0));
+    let tally = holder.target().collapse_small(125, Duration::from_secs(60)).unwrap();
+    if tally.refused_bytes > 0 && holder.huge_bytes() < LENGTH as u64 {
+        return skip(NO_HUGE_PAGES);
+    }
+    assert!(tally.is_done && tally.collapsed_bytes >= LENGTH as u64, "{tally:?}");
+    assert_eq!(holder.huge_bytes(), LENGTH as u64);
+    assert!(holder.bytes() == before);
+}
+
+#[test]
+fn folded_memory_and_memory_that_a_fork_shares_stay_in_small_pages() {
+    if !frees_zeros(&Root::host()) {
+        return skip("this kernel keeps the zeros of split huge pages");
+    }
+    for (zeros, then) in [("number % 512 < 64", ""), ("False", "os.fork() or sys.stdin.read()")] {
+        let holder = if then.is_empty() {
+            let Some(holder) = HugePageHolder::start(zeros, then) else { return skip(NO_HUGE_PAGES) };
+            if !split_all(&holder) {
+                return skip(NO_RIGHT);
+            }
+            holder
+        } else {
+            let Some(holder) = HugePageHolder::start_in(false, zeros, then) else { return skip(NO_HUGE_PAGES) };
+            holder
+        };
+        if let Err(FoldError::Denied) = holder.target().collapse_small(125, Duration::from_secs(60)) {
+            return skip(NO_RIGHT);
+        }
+        assert_eq!(holder.huge_bytes(), 0, "{zeros} {then}");
+    }
 }

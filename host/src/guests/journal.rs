@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ksmith_core::decide::domains::OnExit;
+use ksmith_core::guest::{Guest, SwitchOffReason};
 use ksmith_core::sample::ProcessId;
 use ksmith_core::units::TimeSpan;
 use serde::{Deserialize, Serialize};
@@ -14,16 +15,6 @@ use crate::pool::each_within;
 use crate::process::has_ended;
 use crate::root::Root;
 use crate::undo::{EntryKind, KeptEntries, StateDir, UndoEntry, UndoError};
-
-/// The reason why a guest was switched off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SwitchOffReason {
-    /// Its scanning costs more than its merging saves.
-    Prune,
-    /// It is outside the trust domain that may merge. It stays off as long as ksmd may scan.
-    Domain,
-}
 
 /// The deadline to switch all guests on: systemd kills the daemon if its stop takes too long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,12 +76,21 @@ impl OffList {
         self.guests().into_iter().filter(|guest| guest.why == why).collect()
     }
 
-    /// Records a guest before it is switched off because it costs more than it saves.
+    /// Fills in why each of these guests was switched off.
+    pub fn mark(&self, guests: &mut [Guest]) {
+        let listed: BTreeMap<ProcessId, SwitchOffReason> =
+            self.guests().into_iter().map(|guest| (guest.process, guest.why)).collect();
+        for guest in guests {
+            guest.switched_off = listed.get(&guest.id().process()).copied();
+        }
+    }
+
+    /// Records a guest before pruning switches it off, for this reason.
     ///
     /// # Errors
     /// The store can't be written. Then the guest must not be switched off: no ksmith would switch it on again.
-    pub fn note_pruned(&self, target: &GuestTarget) -> Result<(), UndoError> {
-        self.record_targets(std::slice::from_ref(target), SwitchOffReason::Prune, None)
+    pub fn note_pruned(&self, target: &GuestTarget, why: SwitchOffReason) -> Result<(), UndoError> {
+        self.record_targets(std::slice::from_ref(target), why, None)
     }
 
     /// Records guests before they are switched off as outside the domain that may merge. All go into one write, since
@@ -129,8 +129,8 @@ impl OffList {
     /// # Errors
     /// The store can't be written.
     pub fn claim(&self, processes: &[ProcessId], on_exit: OnExit) -> Result<Vec<ProcessId>, UndoError> {
-        let mut new: Vec<ProcessId> =
-            self.listed(SwitchOffReason::Prune).into_iter().map(|guest| guest.process).collect();
+        let pruned = self.guests().into_iter().filter(|guest| guest.why.is_of_pruning());
+        let mut new: Vec<ProcessId> = pruned.map(|guest| guest.process).collect();
         new.retain(|process| processes.contains(process));
         if !new.is_empty() {
             self.0.change(|guests| {
@@ -233,8 +233,11 @@ mod tests {
         assert!(list.guests().is_empty());
         assert_eq!(list.claim(&[id], OnExit::Keep).unwrap(), []);
         assert!(list.guests().is_empty(), "a guest that is not switched off is not claimed");
-        list.note_pruned(&target).unwrap();
-        list.note_pruned(&target).unwrap();
+        list.note_pruned(&target, SwitchOffReason::Splits).unwrap();
+        list.note_pruned(&target, SwitchOffReason::Prune).unwrap();
+        let mut guests = [Guest::plain("one", id), Guest::plain("other", ProcessId { pid: 1, start_ticks: 1 })];
+        list.mark(&mut guests);
+        assert_eq!(guests.map(|guest| guest.switched_off), [Some(SwitchOffReason::Prune), None]);
         let next = OffList::open(&directory).unwrap();
         let noted = SwitchedOff {
             process: id,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub use ksmith_core::guest::{FindGuestError, Guest, GuestId, GuestKind, find};
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 
-pub use self::journal::{OffList, SwitchOffReason, SwitchedOff};
+pub use self::journal::{OffList, SwitchedOff};
 pub use self::memory::{merged_now, read_memory};
 use self::prober::GuestProber;
 pub use self::snapshot::GuestSnapshot;

@@ -19,7 +19,7 @@ use ksmith_host::own_use::OwnUse;
 use ksmith_host::root::Root;
 use ksmith_service::folder::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
 
-/// Look at processes and fold them, as the requests on standard input say, until it ends.
+/// Look at processes, fold them and put their huge pages together, as the requests on standard input say, until it ends.
 #[derive(Debug, Args)]
 pub struct FoldWorkerArgs {}
 
@@ -32,8 +32,8 @@ impl FoldWorkerArgs {
         for line in std::io::stdin().lock().lines() {
             let request: FoldRequest = serde_json::from_str(&line?)?;
             let outcome = match fold_hindrance(&root) {
-                Some(why) => FoldOutcome::Hindered(why.to_string()),
-                None => serve(&root, &request).unwrap_or_else(|why| outcome_of(&why)),
+                Some(why) if request.action != FoldAction::Collapse => FoldOutcome::Hindered(why.to_string()),
+                _ => serve(&root, &request).unwrap_or_else(|why| outcome_of(&why)),
             };
             let reply = FoldReply { cpu_seconds: OwnUse::now().cpu.as_secs_f64(), outcome };
             let mut text = serde_json::to_string(&reply)?;
@@ -53,7 +53,7 @@ fn prepare() {
     let _ = fs::write("/proc/self/oom_score_adj", "500");
 }
 
-/// Samples a process, after folding it if the request says so.
+/// Carries out a request.
 fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
     let target = FoldTarget::open(request.pid)?;
     if target.id().start_ticks != request.start_ticks {
@@ -65,6 +65,10 @@ fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
         ..FoldSettings::default()
     };
     match request.action {
+        FoldAction::Collapse => {
+            let cpu_limit = settings.cpu_limit.unwrap_or_default();
+            Ok(FoldOutcome::Collapsed(target.collapse_small(request.least_zero_permille, cpu_limit)?))
+        }
         FoldAction::Look => Ok(FoldOutcome::Looked(sample_process(root, &target, request, &settings)?)),
         FoldAction::Fold => {
             let tally = target.fold(&settings)?;
@@ -109,7 +113,7 @@ fn outcome_of(why: &FoldError) -> FoldOutcome {
         FoldError::Unreadable(UnreadableProcess::NoSuchProcess | UnreadableProcess::Exited) => FoldOutcome::Gone,
         FoldError::Unreadable(UnreadableProcess::Unanswered(_)) => FoldOutcome::Silent,
         FoldError::Denied => FoldOutcome::Failed(
-            "its huge pages may not be split: this takes CAP_SYS_NICE and CAP_SYS_PTRACE, which the systemd unit gives with \
+            "its huge pages may not be split or put together: this takes CAP_SYS_NICE and CAP_SYS_PTRACE, which the systemd unit gives with \
              packaging/systemd/options/fold.conf as a drop-in"
                 .to_owned(),
         ),

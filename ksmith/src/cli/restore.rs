@@ -11,7 +11,7 @@ use ksmith_host::act::{
     KnobWriter, KsmJournal, KsmLock, LockError, RestoreError, RestoreOutcome, StateDir, UndoError, UnmergeOptions,
     restore_within,
 };
-use ksmith_host::guests::{OffList, SwitchOffReason};
+use ksmith_host::guests::OffList;
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoStore;
 use ksmith_service::balance::{GivenBack, MemoryLedger};
@@ -117,7 +117,7 @@ impl RestoreArgs {
         for why in of_switches.into_iter().chain(of_memory) {
             faults.push(format!("an entry of {} is not understood: {why}", state.undo().display()));
         }
-        let mut notes = off.restore(root, |guest| guest.why == SwitchOffReason::Prune, self.dry_run);
+        let mut notes = off.restore(root, |guest| guest.why.is_of_pruning(), self.dry_run);
         notes.extend(switch_on_again(root, &off, self.dry_run));
         let mut memory = ledger.restore(root, self.dry_run);
         faults.append(&mut memory.faults);

@@ -153,6 +153,8 @@ fn needed(root: &Root, config: &Config, guests: &[Guest], unvouched: &mut Option
     }
     if config.fold.mode != FoldMode::Off {
         needed.push((FOLD, "[fold] mode is configured".to_owned()));
+    } else if config.guests.prunes_for_splits() {
+        needed.push((FOLD, "[guests] prune is configured, for guests on huge pages".to_owned()));
     }
     needed
 }
@@ -203,7 +205,9 @@ mod tests {
         let mut config = Config::default();
         config.daemon.ksmd_cpus = Some("0".to_owned().into());
         config.balance.cgroups = vec!["a.slice".into()];
-        config.fold.mode = FoldMode::Guests;
+        config.guests.prune = true;
+        assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf", "fold.conf"]);
+        (config.guests.prune, config.fold.mode) = (false, FoldMode::Guests);
         assert_eq!(names(&of(&config, &[])), ["cgroups.conf", "ksmd-cpus.conf", "fold.conf"]);
         put(tree.path(), "etc/systemd/system/ksmith.service.d/cgroups.conf", "");
         assert_eq!(names(&of(&config, &[])), ["ksmd-cpus.conf", "fold.conf"]);

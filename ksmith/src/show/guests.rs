@@ -5,7 +5,7 @@ use ksmith_core::figures::{
     self, DOMAIN_SHARING, EFFICIENCY, GUEST, GuestGroupProperty, HOST_IN_GUESTS, ModelFigure, groups, insert,
     schema, sorted, summed,
 };
-use ksmith_core::guest::Guest;
+use ksmith_core::guest::{Guest, SwitchOffReason};
 use ksmith_core::model::GuestsReport;
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
@@ -75,6 +75,7 @@ fn guest_json(guest: &Guest) -> Value {
     let mut object = figures::object(GUEST, guest);
     object.insert("pids".to_owned(), json!(guest.processes.iter().map(|id| id.pid).collect::<Vec<_>>()));
     object.insert("labels".to_owned(), json!(guest.labels));
+    object.insert("switched_off".to_owned(), json!(guest.switched_off));
     object.insert("errors".to_owned(), json!(guest.errors));
     Value::Object(object)
 }
@@ -109,7 +110,10 @@ pub fn schema() -> Value {
     let host = HOST_IN_GUESTS.iter().chain(EFFICIENCY).map(ModelFigure::row);
     let pids = schema::list("PIDs of the guest, the first process first.", schema::plain("integer", "A PID."));
     let labels = schema::map("Labels that the configuration gives the guest.", schema::plain("string", "A value."));
-    let parts = [("pids", pids), ("labels", labels), ("errors", schema::errors())];
+    let why =
+        "Why ksmith has switched its merging off: prune, splits (of huge pages) or domain; null if it has not.";
+    let switched_off = schema::plain("string?", why);
+    let parts = [("pids", pids), ("labels", labels), ("switched_off", switched_off), ("errors", schema::errors())];
     let guest = schema::object(GUEST.iter().map(ModelFigure::row), parts);
     let across = "Merged memory that more than one domain maps, in bytes.";
     let group = schema::object(
@@ -206,7 +210,8 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
         .guests
         .iter()
         .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
-    for error in report.errors.iter().cloned().chain(of_guests).chain(remaining(&report.guests)) {
+    let notes = report.errors.iter().cloned().chain(of_guests);
+    for error in notes.chain(remaining(&report.guests)).chain(split_for_little(&report.guests)) {
         page.partly_toned("", TextTone::Warning, "note", format_args!("  {error}"));
     }
 }
@@ -276,6 +281,18 @@ fn in_words(sharing: &CrossDomainSharing) -> String {
             format!("across domains {} are shared now: {}", Bytes::from(sharing.across_bytes), pairs.join("; "))
         }
     }
+}
+
+/// Returns a note on the guests that are switched off since merging split their huge pages for little, if there are any.
+fn split_for_little(guests: &[Guest]) -> Option<String> {
+    let guests = guests.iter().filter(|guest| guest.switched_off == Some(SwitchOffReason::Splits));
+    let names: Vec<String> = guests.map(Guest::title).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "merging of {} is off: it splits their huge pages for little ([guests] prune has it on when memory is short)",
+            names.join(", ")
+        )
+    })
 }
 
 /// Returns a note on the guests that are switched off and still have mergeable memory, if there are any.

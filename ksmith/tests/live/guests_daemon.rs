@@ -1,11 +1,14 @@
 //! The daemon's view of guests: it lists hundreds, switches off those that only cost, and gives them back.
 
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::support::program::{RunningProgram, SOCKET, config_file, ksmith, status};
-use crate::support::vm::{PAGE, QemuProcess, content, has};
-use crate::support::{A_HANDFUL, KernelLock, UNDO, guest, lost_zero_pages, number, wait_until};
+use crate::support::vm::{FILLED_PAGES, PAGE, QemuProcess, content, has};
+use crate::support::{
+    A_HANDFUL, KernelLock, UNDO, guest, lost_zero_pages, number, skipped, wait_until, wait_within,
+};
+use ksmith_core::kernel::SmapsRollup;
 use ksmith_lab::MemoryPart;
 use ksmith_service::control::ControlClient;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +20,10 @@ const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
 const PARKED: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { run = 0 }\n";
 const APART: &str = "[domains]\nmode = \"one\"\nadmit = \"own\"\ndefault = \"own\"\n[[domains.rule]]\ndomain = \"other\"\n\
                      name = \"costly\"\n";
-const PRUNING: &str = "[guests]\nprune = true\nprune_after_passes = 2\n";
+const PRUNING: &str = "[guests]\nprune = true\n";
+
+/// Figures must stand for half a minute, and huge pages are put together only when no other program wants the CPU.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 fn guests() -> Value {
     let (code, out, err) = ksmith(&["guests", "--json"]);
@@ -92,7 +98,7 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     let qemu = QemuProcess::start(directory.path(), "costly", Some(&one), &options);
     // QEMU answers before its memory is laid out as it will stay.
     wait_until("its memory is offered", || is_offered(qemu.pid()));
-    let daemon = RunningProgram::daemon(&format!("{SCANNING}{PRUNING}"), &[]);
+    let daemon = RunningProgram::daemon(&format!("{SCANNING}{PRUNING}prune_after_passes = 2\n"), &[]);
     daemon.wait_for("merging off: it cost");
     wait_until("it is switched off", || !is_offered(qemu.pid()));
     assert!(std::fs::read_to_string(UNDO).unwrap().contains("costly"));
@@ -113,6 +119,71 @@ fn a_guest_that_only_costs_is_switched_off_and_comes_back_when_the_daemon_ends()
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("merging of costly") && is_offered(qemu.pid()), "{out}");
     assert!(!Path::new(UNDO).exists());
+}
+
+/// Huge pages' worths that a guest is filled with.
+const FILLED: usize = 48;
+
+/// The content of a guest of which merging saves one page in each huge page, and so splits all of them.
+fn content_for_splits(directory: &Path) -> PathBuf {
+    let path = directory.join("splits");
+    let mut bytes =
+        std::fs::read(content(directory, 31)).unwrap().repeat(FILLED * (2 << 20) / (FILLED_PAGES * PAGE));
+    for (number, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+        // No two pages are equal but the first ones of each huge page.
+        let own = if number % 512 == 0 { u64::MAX } else { number as u64 };
+        page[..8].copy_from_slice(&own.to_ne_bytes());
+        if number % 512 == 0 {
+            page[8..].fill(7);
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn huge_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    SmapsRollup::parse(&text).unwrap().anon_huge.unwrap()
+}
+
+#[test]
+fn a_guest_of_which_merging_splits_all_for_little_is_switched_off_and_put_together() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let filled = (FILLED * (2 << 20)) as u64;
+    let loader =
+        format!("loader,file={},addr=0x1000000,force-raw=on", content_for_splits(directory.path()).display());
+    let options = ["-m", "256", "-device", &loader, "-machine", "pc,acpi=off"];
+    let qemu = QemuProcess::start(directory.path(), "splits", None, &options);
+    let pid = qemu.pid();
+    wait_until("its memory is offered", || is_offered(pid));
+    let started = Instant::now();
+    while huge_bytes(pid) < filled {
+        if started.elapsed() > PATIENCE {
+            return skipped("the kernel gave QEMU no huge pages");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Else its metadata, which is more than what it saves, is a reason too.
+    let daemon = RunningProgram::daemon(&format!("{SCANNING}{PRUNING}prune_after_passes = 1000000\n"), &[]);
+    let mut least = u64::MAX;
+    let says = |text: &str| daemon.log().contains(text);
+    wait_within(PATIENCE, "it is switched off for its splits", || {
+        least = least.min(huge_bytes(pid));
+        says("merging off: merging saves") && !is_offered(pid)
+    });
+    assert!(least < filled / 2, "its huge pages were split: {least}");
+    let report = guests();
+    let row = report["guests"].as_array().unwrap().iter().find(|row| row["pids"][0] == pid).unwrap();
+    assert_eq!(row["switched_off"], "splits", "{report}");
+    wait_within(PATIENCE, "it is put together", || says("are in huge pages again") && huge_bytes(pid) >= filled);
+    assert!(std::fs::read_to_string(UNDO).unwrap().contains("splits"));
+    let log = daemon.end();
+    assert!(log.contains(&format!("merging of splits (pid {pid}) is on again")), "{log}");
+    assert!(is_offered(pid) && !Path::new(UNDO).exists());
 }
 
 /// Started, switched and ended by others: the daemon's list follows before its next look.

@@ -106,6 +106,8 @@ pub struct GuestsConfig {
     pub prune: bool,
     /// Full passes over which a guest must have been at a loss.
     pub prune_after_passes: NonZeroU64,
+    /// Per cent of the huge pages that merging has split in a guest that it must save while memory is not short. 0: not judged.
+    pub prune_split_saves_percent: f64,
     /// Seconds that such a guest stays off before it is tried again; doubles each time.
     pub prune_retry_seconds: u64,
     /// The labels of guests, by rules in their order.
@@ -118,6 +120,7 @@ impl Default for GuestsConfig {
             libvirt_uri: LibvirtUri::default(),
             prune: false,
             prune_after_passes: NonZeroU64::MIN.saturating_add(9),
+            prune_split_saves_percent: 5.0,
             prune_retry_seconds: 6 * 3600,
             label: Vec::new(),
         }
@@ -130,18 +133,29 @@ impl GuestsConfig {
         self.prune.then(|| PruneLimits {
             after_passes: self.prune_after_passes.get(),
             retry: Duration::from_secs(self.prune_retry_seconds),
+            split_saves_percent: self.prune_split_saves_percent,
         })
     }
 
-    /// Finds labels that are called as a figure of a guest: `ksmith guests --by` could not tell them apart.
+    /// Returns true if guests are switched off where merging splits huge pages for little.
+    pub fn prunes_for_splits(&self) -> bool {
+        self.prune && self.prune_split_saves_percent > 0.0
+    }
+
+    /// Finds a per cent out of bounds, and labels that are called as a figure of a guest: `ksmith guests --by` could not
+    /// tell them apart.
     fn contradictions(&self) -> Vec<Contradiction> {
+        let key: &[&str] = &["guests", "prune_split_saves_percent"];
+        let message = "[guests] prune_split_saves_percent: it must be 0 to 100".to_owned();
+        let is_wrong = !(0.0..=100.0).contains(&self.prune_split_saves_percent);
+        let out_of_bounds = is_wrong.then(|| Contradiction::new(&[key], message));
         let is_taken = |name: &str| name == "guest" || figures::find(GUEST, name).is_some();
         let taken = self.label.iter().map(GuestLabelRule::label).filter(|name| is_taken(name));
         let told = taken.map(|name| {
             let message = format!("[[guests.label]]: {name:?} is a figure of each guest: choose another label");
             Contradiction::new(&[&["guests", "label"]], message)
         });
-        told.collect()
+        told.chain(out_of_bounds).collect()
     }
 }
 

@@ -351,7 +351,10 @@ fn guests_are_pruned_only_when_told_to() {
     let config = parse("[guests]\nprune = true\nprune_after_passes = 2\nprune_retry_seconds = 60").unwrap();
     let limits = config.guests.prune_limits().unwrap();
     assert_eq!((limits.after_passes, limits.retry.as_secs()), (2, 60));
-    assert!(parse("[guests]\nprune_after_passes = 0").is_err());
+    assert!(limits.split_saves_percent > 0.0);
+    for wrong in ["prune_after_passes = 0", "prune_split_saves_percent = 101", "prune_split_saves_percent = -1"] {
+        assert!(parse(&format!("[guests]\n{wrong}")).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -151,11 +151,13 @@ impl<H: DaemonHost> Daemon<H> {
     fn record(&mut self, tick: &TickOutcome, notices: &[AlarmTransition]) {
         // Also without a recorder: notes are not collected for ever.
         let folds = self.folder.as_ref().map(Folder::drain_notes).unwrap_or_default();
+        let prunes = self.guests.as_ref().map(GuestRegistry::drain_notes).unwrap_or_default();
         let Some(recorder) = &mut self.recorder else { return };
         recorder.record_turn(&RecordedTurn {
             tick,
             notices,
             folds: &folds,
+            prunes: &prunes,
             policy: self.controller.policy_name(),
             ksmd_cpu_percent: self.controller.history().ksmd_share().map(|share| share * 100.0),
             day_clock: self.environment.day_clock(),

@@ -220,14 +220,23 @@ impl<H: DaemonHost> Daemon<H> {
         self
     }
 
-    /// Starts the folder, if the configuration wants one. Once started it stays, and watches folded memory.
+    /// Starts the folder, if the configuration wants one: for folding, or to put together the huge pages of pruned guests. Once
+    /// started it stays, and watches folded memory.
     pub(super) fn start_folder(&mut self) {
-        if self.folder.is_some() || self.config.fold.mode == FoldMode::Off {
+        let is_wanted = self.config.fold.mode != FoldMode::Off || self.config.guests.prunes_for_splits();
+        if self.folder.is_some() || !is_wanted {
             return;
         }
         let Some(command) = self.fold_command.clone() else { return };
         let published = self.guests.as_ref().map(GuestRegistry::published).unwrap_or_default();
-        let guests = move |sample: &Sample| published.newest().name(sample).guests;
+        let off = self.off.clone();
+        let guests = move |sample: &Sample| {
+            let mut guests = published.newest().name(sample).guests;
+            if let Some(off) = &off {
+                off.mark(&mut guests);
+            }
+            guests
+        };
         let started = Folder::start(command, self.config.fold.clone(), self.folded.clone(), guests);
         self.folder = started.inspect_err(|why| warn!("nothing is folded: {why}")).ok();
     }

@@ -21,7 +21,7 @@ use ksmith_core::decide::PolicyDecision;
 use ksmith_core::decide::domains::{
     DomainsConfig, GUARD_LOOK, GUARDED, GuardRuling, PassBudget, TrustDomainGuard, paced, parked,
 };
-use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::guest::{Guest, GuestId, SwitchOffReason};
 use ksmith_core::sample::{GivenUp, Sample};
 use ksmith_core::units::TimeSpan;
 use tracing::{debug, info, warn};
@@ -32,7 +32,7 @@ pub use self::switch_off::switch_on_again;
 use self::switcher::GuestSwitcher;
 use self::unknown::UnknownSearch;
 use self::view::GuestViews;
-use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList, SwitchOffReason};
+use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
 

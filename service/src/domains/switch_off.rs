@@ -3,8 +3,8 @@
 //! Called when the settings are restored: a guest that is switched on earlier might merge with other domains.
 
 use ksmith_core::decide::domains::OnExit;
-
-use ksmith_host::guests::{OffList, SwitchOffReason};
+use ksmith_core::guest::SwitchOffReason;
+use ksmith_host::guests::OffList;
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers::find;
 use ksmith_host::root::Root;

@@ -4,8 +4,11 @@
 //! own reads and splits memory: a process may hold up its readers for ever. The thread kills the child after a
 //! deadline, and backs off from the process for long. The CPU time of the child is charged to the budget.
 //! [`FoldPolicy`](ksmith_core::fold::FoldPolicy) decides.
+//!
+//! It also puts together the huge pages of guests that pruning has switched off for their splits, by the same child and budget.
 
 mod child;
+mod collapse;
 mod config;
 mod figures;
 pub mod protocol;

@@ -1,6 +1,7 @@
 //! The requests to a fold worker and its replies: one line of JSON each.
 
 use ksmith_core::fold::{FoldLook, FoldPass};
+use ksmith_host::fold::CollapseTally;
 use serde::{Deserialize, Serialize};
 
 /// The action that is requested.
@@ -11,6 +12,8 @@ pub enum FoldAction {
     Look,
     /// Fold a process, then look at it.
     Fold,
+    /// Put its split huge pages together.
+    Collapse,
 }
 
 /// A request to a fold worker.
@@ -24,7 +27,7 @@ pub struct FoldRequest {
     pub action: FoldAction,
     /// CPU time after which a pass ends, in seconds.
     pub cpu_limit_seconds: f64,
-    /// Least part of a huge page that must be zeros, in thousandths.
+    /// Least part of a huge page that must be zeros to fold it, and to leave it in small pages, in thousandths.
     pub least_zero_permille: u32,
     /// Huge pages that a look reads.
     pub samples: usize,
@@ -38,6 +41,8 @@ pub enum FoldOutcome {
     Looked(FoldLook),
     /// The process was folded, and looked at afterwards.
     Folded(FoldPass, FoldLook),
+    /// Its huge pages were put together, all or for as long as the CPU time lasted.
+    Collapsed(CollapseTally),
     /// The process has ended, or its PID is another's.
     Gone,
     /// The process does not let its memory be read.

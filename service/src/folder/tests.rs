@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use crossbeam_channel::unbounded;
-use ksmith_core::guest::{GuestKind, group};
+use ksmith_core::guest::{GuestKind, SwitchOffReason, group};
 use ksmith_core::kernel::Meminfo;
 use ksmith_core::sample::{ProcessId, ProcessSample};
 
@@ -141,10 +141,10 @@ fn the_mode_chooses_the_processes() {
         (guest.kind, guest.is_verified) = (GuestKind::new("qemu"), guest.id().pid() != 2);
     }
     let chosen = |mode| {
-        let (config, guests) = (FoldConfig { mode, ..FoldConfig::default() }, guests.clone());
-        let name_guests: NameGuests = Box::new(move |_| guests.clone());
+        let config = FoldConfig { mode, ..FoldConfig::default() };
+        let name_guests: NameGuests = Box::new(|_| Vec::new());
         let worker = FolderWorker::new(Vec::new(), config, FoldedFigures::default(), name_guests, Notes::default());
-        let pids = worker.candidates(&sample).into_iter().map(|candidate| candidate.id.pid);
+        let pids = worker.candidates(&sample, &guests).into_iter().map(|candidate| candidate.id.pid);
         pids.collect::<Vec<_>>()
     };
     assert_eq!(chosen(FoldMode::All), [1, 2, 3]);
@@ -155,6 +155,7 @@ fn the_mode_chooses_the_processes() {
 #[test]
 fn requests_and_replies_are_read_as_they_are_written() {
     use ksmith_core::fold::{FoldLook, FoldPass};
+    use ksmith_host::fold::CollapseTally;
     use protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
 
     let request = FoldRequest {
@@ -172,6 +173,7 @@ fn requests_and_replies_are_read_as_they_are_written() {
     for outcome in [
         FoldOutcome::Looked(look),
         FoldOutcome::Folded(pass, look),
+        FoldOutcome::Collapsed(CollapseTally { collapsed_bytes: 7, is_done: true, ..CollapseTally::default() }),
         FoldOutcome::Gone,
         FoldOutcome::Silent,
         FoldOutcome::Failed("a\nb".to_owned()),
@@ -182,4 +184,30 @@ fn requests_and_replies_are_read_as_they_are_written() {
         assert!(!text.contains('\n'));
         assert_eq!(serde_json::from_str::<FoldReply>(&text).unwrap(), reply);
     }
+}
+
+/// A worker that puts 64 MiB together in each pass, and needs two.
+const COLLAPSER: &str = r#"
+done=false
+while read -r line; do
+    case "$line" in
+    *'"action":"collapse"'*) echo '{"cpu_seconds":0.2,"outcome":{"collapsed":{"collapsed_bytes":67108864,"refused_bytes":0,
+"cpu_seconds":0.1,"is_done":'$done'}}}' | tr -d '\n'; echo; done=true;;
+    *) echo '{"cpu_seconds":0.2,"outcome":"gone"}';;
+    esac
+done
+"#;
+
+#[test]
+fn a_guest_that_is_off_for_its_splits_is_put_together_while_nothing_is_folded() {
+    let sample = sample(vec![process(7, true)]);
+    let (mut guests, _) = group(&sample, |_| None);
+    (guests[0].switched_off, guests[0].offered) = (Some(SwitchOffReason::Splits), Some(false));
+    let config = FoldConfig::default();
+    assert_eq!(config.mode, FoldMode::Off);
+    let mut folder =
+        Folder::start(shell(COLLAPSER), config, FoldedFigures::default(), move |_| guests.clone()).unwrap();
+    folder.offer_sample(&sample);
+    let note = wait_for_note(&folder.notes, "collapsed");
+    assert!(note.starts_with("128 MiB of ") && note.contains("in huge pages again, for 200 ms of CPU"), "{note}");
 }

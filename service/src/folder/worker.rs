@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, select};
 use ksmith_core::fold::{FoldCandidate, FoldLedger, FoldLook, FoldPolicy, FoldStep};
+use ksmith_core::guest::Guest;
 use ksmith_core::sample::{ProcessId, Sample};
 use ksmith_host::own_use::thread_cpu;
 use tracing::{debug, info};
 
 use super::child::{FoldChild, KilledFoldChildren};
+use super::collapse::CollapseQueue;
 use super::config::{FoldConfig, FoldMode};
 use super::figures::FoldedFigures;
 use super::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
@@ -56,6 +58,7 @@ pub(super) struct FolderWorker {
     notes: Notes,
     policy: FoldPolicy,
     ledger: FoldLedger,
+    collapses: CollapseQueue,
     host_bytes: u64,
     child: Option<FoldChild>,
     graves: KilledFoldChildren,
@@ -86,6 +89,7 @@ impl FolderWorker {
             name_guests,
             notes,
             ledger: FoldLedger::default(),
+            collapses: CollapseQueue::default(),
             host_bytes: 0,
             child: None,
             graves: KilledFoldChildren::default(),
@@ -144,16 +148,17 @@ impl FolderWorker {
             self.host_bytes = total;
             self.ledger.set_host_bytes(total);
         }
-        let candidates = self.candidates(sample);
+        let guests = (self.name_guests)(sample);
+        let candidates = self.candidates(sample, &guests);
         self.policy.set_candidates(sample.at, &candidates);
+        self.collapses.follow(&guests);
         let is_there = |id| sample.processes.iter().any(|process| process.id == id);
         self.ledger.retain(is_there);
     }
 
     /// Returns the processes that may be folded, and those with folded memory: these are looked at even while folding
     /// is off.
-    pub(super) fn candidates(&self, sample: &Sample) -> Vec<FoldCandidate> {
-        let guests = (self.name_guests)(sample);
+    pub(super) fn candidates(&self, sample: &Sample, guests: &[Guest]) -> Vec<FoldCandidate> {
         let is_chosen = |id: ProcessId, is_vm: bool, is_verified: bool| match self.config.mode {
             FoldMode::Off => self.ledger.folded_bytes(id).is_some_and(|bytes| bytes > 0),
             FoldMode::Guests => is_vm && is_verified,
@@ -187,10 +192,19 @@ impl FolderWorker {
             }
             self.hindered = None;
         }
-        let (id, action, cpu_limit) = match self.policy.next_step(self.now()) {
-            FoldStep::Wait(wait) => return Some(wait),
-            FoldStep::Look { id } => (id, FoldAction::Look, Duration::ZERO),
-            FoldStep::Fold { id, cpu_limit } => (id, FoldAction::Fold, cpu_limit),
+        let (id, action, cpu_limit) = match self.collapses.next() {
+            Some(id) => {
+                let wait = self.policy.time_until_pass(self.now());
+                if wait > Duration::ZERO {
+                    return Some(wait);
+                }
+                (id, FoldAction::Collapse, self.policy.pass_cpu_limit())
+            }
+            None => match self.policy.next_step(self.now()) {
+                FoldStep::Wait(wait) => return Some(wait),
+                FoldStep::Look { id } => (id, FoldAction::Look, Duration::ZERO),
+                FoldStep::Fold { id, cpu_limit } => (id, FoldAction::Fold, cpu_limit),
+            },
         };
         let request = FoldRequest {
             pid: id.pid,
@@ -202,8 +216,10 @@ impl FolderWorker {
         };
         let deadline = self.look_deadline + cpu_limit * PASS_SLOWNESS;
         match self.send_request(&request, deadline, inbox) {
+            RequestEnding::Reply(reply) if action == FoldAction::Collapse => self.take_collapsed(id, reply),
             RequestEnding::Reply(reply) => self.take_reply(id, reply),
             RequestEnding::Silent => {
+                self.collapses.finish(id);
                 self.record_silence(id);
                 self.end_child();
             }
@@ -283,6 +299,17 @@ impl FolderWorker {
             FoldOutcome::Silent => self.record_silence(id),
             FoldOutcome::Failed(why) => self.policy.record_failure(now, id, &why),
             FoldOutcome::Hindered(why) => self.hinder(why),
+            // It was not asked for.
+            FoldOutcome::Collapsed(_) => {}
+        }
+    }
+
+    /// Records the outcome of putting huge pages together.
+    fn take_collapsed(&mut self, id: ProcessId, reply: FoldReply) {
+        let cpu = self.child.as_mut().map(|child| child.uncharged_cpu(&reply)).unwrap_or_default();
+        self.policy.charge(cpu);
+        if let Some(note) = self.collapses.record(id, reply.outcome) {
+            self.policy.add_note(note.state, note.text);
         }
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::TrySendError;
 use ksmith_core::alarm::AlarmTransition;
 use ksmith_core::controller::TickOutcome;
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::fold::FoldNote;
 use ksmith_core::guest::{Guest, GuestLabelRule};
@@ -49,6 +50,8 @@ pub struct RecordedTurn<'a> {
     pub notices: &'a [AlarmTransition],
     /// Decisions to fold and their outcomes since the turn before.
     pub folds: &'a [FoldNote],
+    /// Guests that pruning has switched since then.
+    pub prunes: &'a [DecisionReason],
     /// The policy in charge.
     pub policy: &'a str,
     /// Per cent of one CPU that ksmd uses.

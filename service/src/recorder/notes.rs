@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::printable::OneLine;
-use ksmith_record::{DecisionMade, EventKind, FOLD_POLICY, HistoryEvent};
+use ksmith_record::{DecisionMade, EventKind, FOLD_POLICY, HistoryEvent, PRUNE_POLICY};
 
 use super::RecordedTurn;
 
@@ -52,12 +52,14 @@ impl TurnNotes {
                 settings: tick.applied.changes.join(", "),
             });
         }
-        for fold in seen.folds {
+        let folds = seen.folds.iter().map(|fold| (FOLD_POLICY, fold.state, &fold.text));
+        let prunes = seen.prunes.iter().map(|prune| (PRUNE_POLICY, prune.state, &prune.text));
+        for (policy, state, text) in folds.chain(prunes) {
             self.decisions.push(DecisionMade {
                 time,
-                policy: FOLD_POLICY.to_owned(),
-                state: fold.state.to_owned(),
-                reason: OneLine(&fold.text).to_string(),
+                policy: policy.to_owned(),
+                state: state.to_owned(),
+                reason: OneLine(text).to_string(),
                 settings: String::new(),
             });
         }

@@ -5,7 +5,9 @@ use ksmith_core::controller::ApplyOutcome;
 use ksmith_core::decide::{DecisionReason, PolicyDecision};
 use ksmith_core::fold::FoldNote;
 use ksmith_core::knobs::{Knob, KnobSettings};
-use ksmith_record::{FOLD_POLICY, HistoryReader, HistoryReport, HistoryTier, ReportQuery, ReportResolution};
+use ksmith_record::{
+    FOLD_POLICY, HistoryReader, HistoryReport, HistoryTier, PRUNE_POLICY, ReportQuery, ReportResolution,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -61,6 +63,7 @@ impl RecorderRig {
             tick,
             notices: &[],
             folds: &[],
+            prunes: &[],
             policy: "profit",
             ksmd_cpu_percent: Some(1.5),
             day_clock,
@@ -100,15 +103,17 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
 }
 
 #[test]
-fn decisions_to_fold_are_recorded_beside_those_of_the_policy() {
+fn decisions_to_fold_and_prune_are_recorded_beside_those_of_the_policy() {
     let mut rig = rig();
     rig.record_tick(&turn(1, "parked"));
     let tick = turn(2, "parked");
     let fold = FoldNote { state: "fold", text: "fold web1: 34 % of sampled\nhuge pages hold zeros".to_owned() };
+    let prune = DecisionReason::new("off", "web2 (pid 2): merging off: it cost 1 MiB");
     rig.recorder.record_turn(&RecordedTurn {
         tick: &tick,
         notices: &[],
         folds: &[fold],
+        prunes: &[prune],
         policy: "profit",
         ksmd_cpu_percent: None,
         day_clock: BEGIN + 2000,
@@ -116,8 +121,8 @@ fn decisions_to_fold_are_recorded_beside_those_of_the_policy() {
     });
     rig.recorder.flush();
     let report = rig.history();
-    assert_eq!(states(&report), ["parked", "fold"]);
-    assert_eq!(report.decisions[1].policy, FOLD_POLICY);
+    assert_eq!(states(&report), ["parked", "fold", "off"]);
+    assert_eq!([1, 2].map(|at| &report.decisions[at].policy), [FOLD_POLICY, PRUNE_POLICY]);
     assert!(
         report.decisions[1].reason.starts_with("fold web1: 34 % of sampled")
             && !report.decisions[1].reason.contains('\n')
@@ -155,6 +160,7 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
         tick: &tick,
         notices: &[],
         folds: &[],
+        prunes: &[],
         policy: "profit",
         ksmd_cpu_percent: None,
         day_clock,

@@ -4,7 +4,8 @@
 //! takes seconds delays a turn. The turn, the guard of the domains, balance and the answers read the newest snapshot
 //! and never wait. Each guest's files are read once, and its hypervisor is asked by this thread's helpers alone.
 //!
-//! With `[guests] prune` the thread also switches off guests that are not worth merging, each noted on disk before.
+//! With `[guests] prune` the thread also switches off guests that are not worth merging, each noted on disk before. The huge
+//! pages of those that merging has split for little are put together by the folder ([`crate::folder`]).
 //! When it ends they are switched on again. Guests that are off because of trust domains are left to the guard of the
 //! domains ([`crate::domains`]) as long as that is in force.
 
@@ -19,7 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::sample::{ProcessId, Sample};
 
@@ -42,12 +44,16 @@ const BETWEEN_IDLE_LOOKS: Duration = Duration::from_secs(10);
 /// The number of waiting orders from which samples and requests are refused.
 const INBOX: usize = 16;
 
+/// The most decisions that wait for the history. Later ones stand in the log alone.
+const MOST_NOTES: usize = 256;
+
 /// The daemon's handle of the registry. Dropping it switches pruned guests on again, and waits for that.
 #[derive(Debug)]
 pub struct GuestRegistry {
     orders: Sender<RegistryOrder>,
     thread: Option<JoinHandle<()>>,
     published: PublishedSnapshot,
+    notes: Receiver<DecisionReason>,
     prunes: bool,
     last_look: Option<Duration>,
     /// The processes of the last sample that was handed over.
@@ -89,9 +95,10 @@ impl GuestRegistry {
         let prunes = config.prune;
         let (root, published) = (root.clone(), PublishedSnapshot::default());
         let publisher = published.clone();
-        let work = move || RegistryWorker::new(root, publisher, off, config, guards_domains).work(&inbox);
+        let (writer, notes) = bounded(MOST_NOTES);
+        let work = move || RegistryWorker::new(root, publisher, off, config, guards_domains, writer).work(&inbox);
         let thread = std::thread::Builder::new().name("guests".to_owned()).spawn(work)?;
-        Ok(Self { orders, thread: Some(thread), published, prunes, last_look: None, seen: Vec::new() })
+        Ok(Self { orders, thread: Some(thread), published, notes, prunes, last_look: None, seen: Vec::new() })
     }
 
     /// Hands over a sample: at once if a process has started, ended or executed another program, else now and then.
@@ -118,6 +125,11 @@ impl GuestRegistry {
     /// Returns the cell in which other threads find the newest snapshot.
     pub fn published(&self) -> PublishedSnapshot {
         self.published.clone()
+    }
+
+    /// Returns the guests that pruning has switched since the last call, and why.
+    pub fn drain_notes(&self) -> Vec<DecisionReason> {
+        self.notes.try_iter().collect()
     }
 
     /// Requests a report on the guests of this sample, each with the trust domain that `domains` assigns it to.

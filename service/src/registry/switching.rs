@@ -1,10 +1,13 @@
 //! The guests that the registry switches: those that are not worth merging, and those with diverging pages.
 
-use ksmith_core::decide::{PrunableGuest, PruneOrder};
-use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::decide::{
+    DecisionReason, PrunableGuest, PruneCircumstances, PruneGround, PruneOrder, SHORT_PERCENT,
+};
+use ksmith_core::guest::{Guest, GuestId, SwitchOffReason};
+use ksmith_core::kernel::RunState;
 use ksmith_core::sample::Sample;
 use ksmith_host::act::UnmergeHeadroom;
-use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList, SwitchOffReason};
+use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
@@ -16,7 +19,11 @@ impl RegistryWorker {
         self.now = sample.at;
         let may_offer = self.may_offer();
         let (Some(prune), Some(off)) = (&mut self.prune, &self.off) else { return };
-        let full_scans = sample.ksm.full_scans.get().unwrap_or(0);
+        let host = PruneCircumstances {
+            full_scans: sample.ksm.full_scans.get().unwrap_or(0),
+            is_parked: sample.ksm.run_state() != Some(RunState::Running),
+            is_short: self.shortage.record_sample(sample, SHORT_PERCENT).is_none(),
+        };
         // A guest that is off because of its trust domain stays off, whatever merging it would save.
         let outside: Vec<GuestId> =
             off.listed(SwitchOffReason::Domain).iter().map(|guest| guest.process.into()).collect();
@@ -29,20 +36,25 @@ impl RegistryWorker {
             .filter(|(_, target)| target.check(false).is_ok())
             .collect();
         let candidates: Vec<PrunableGuest> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
-        self.obstacles = candidates.iter().filter(|it| it.obstacle.is_some()).map(|it| it.id).collect();
-        for PruneOrder { id, on, reason } in prune.decide(sample.at, full_scans, &candidates) {
+        for order in prune.decide(sample.at, host, &candidates) {
+            let PruneOrder { id, on, ground, .. } = order;
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
-            let word = if on { "on" } else { "off" };
             let ready = match on {
                 true if !may_offer => Err(SwitchOrderError::Exposed),
                 true => Ok(()),
-                false => prepare_to_unmerge(&self.root, guest, target, off),
+                false => prepare_to_unmerge(&self.root, guest, target, off, reason_of(ground)),
             };
             match ready.and_then(|()| self.switches.order(target.clone(), on)) {
-                Ok(()) => info!("{} (pid {}): merging {word}: {reason}", target.name, id.pid()),
+                Ok(()) => {
+                    let text = format!("{} (pid {}): {order}", target.name, id.pid());
+                    info!("{text}");
+                    let state = if on { "on" } else { "off" };
+                    // A history that is written too slowly lacks it; the log has it.
+                    let _ = self.notes.try_send(DecisionReason::new(state, text));
+                }
                 Err(why) => {
                     warn!("{} (pid {}): merging stays as it is: {why}", target.name, id.pid());
-                    prune.record_outcome(id, sample.at, false, false);
+                    prune.record_outcome(id, sample.at, false);
                 }
             }
         }
@@ -55,7 +67,8 @@ impl RegistryWorker {
         let target = found.and_then(|guest| Some((guest, snapshot.target(guest)?)));
         let (Some((guest, target)), Some(off)) = (target, &self.off) else { return };
         let ready = target.check(false).map_err(SwitchOrderError::from);
-        let ready = ready.and_then(|()| prepare_to_unmerge(&self.root, guest, &target, off));
+        let ready =
+            ready.and_then(|()| prepare_to_unmerge(&self.root, guest, &target, off, SwitchOffReason::Prune));
         match ready.and_then(|()| self.switches.order(target.clone(), false)) {
             Ok(()) => info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid()),
             Err(why) => warn!("{}: merging stays on: {why}", target.name),
@@ -68,9 +81,8 @@ impl RegistryWorker {
             warn!("{error}");
         }
         self.guests.ask_again(target.id);
-        let has_obstacle = self.obstacles.contains(&target.id);
         if let Some(prune) = &mut self.prune {
-            prune.record_outcome(target.id, self.now, outcome.is_ok(), has_obstacle);
+            prune.record_outcome(target.id, self.now, outcome.is_ok());
         }
         // A switch-off that failed half way stays on the list: some of its memory may be off.
         if on
@@ -87,6 +99,9 @@ fn prunable(guest: &Guest) -> PrunableGuest {
     PrunableGuest {
         id: guest.id(),
         profit_bytes: guest.figures.profit_bytes,
+        saved_bytes: guest.figures.saved_bytes,
+        rss_bytes: guest.figures.rss_bytes,
+        huge_bytes: guest.figures.known(guest.huge_bytes).flatten(),
         // A kernel that says no is right; one that says yes may mean the firmware.
         offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),
         obstacle: guest.lasting_obstacle().map(str::to_owned),
@@ -99,7 +114,15 @@ fn prepare_to_unmerge(
     guest: &Guest,
     target: &GuestTarget,
     off: &OffList,
+    why: SwitchOffReason,
 ) -> Result<(), SwitchOrderError> {
     UnmergeHeadroom::for_guest(root, guest.figures.counted_merged_bytes()).check()?;
-    Ok(off.note_pruned(target)?)
+    Ok(off.note_pruned(target, why)?)
+}
+
+fn reason_of(ground: PruneGround) -> SwitchOffReason {
+    match ground {
+        PruneGround::Splits => SwitchOffReason::Splits,
+        PruneGround::Loss | PruneGround::Obstacle => SwitchOffReason::Prune,
+    }
 }

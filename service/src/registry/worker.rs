@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, select};
-use ksmith_core::decide::GuestPruner;
-use ksmith_core::guest::{GuestId, assign_labels};
+use crossbeam_channel::{Receiver, Sender, select};
+use ksmith_core::decide::{DecisionReason, GuestPruner, MemoryShortage};
+use ksmith_core::guest::{SwitchOffReason, assign_labels};
 use ksmith_core::model::GuestsReport;
-use ksmith_host::guests::{GuestList, GuestSnapshot, GuestTracker, OffList, SwitchOffReason};
+use ksmith_host::guests::{GuestList, GuestSnapshot, GuestTracker, OffList};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
@@ -33,8 +33,9 @@ pub(super) struct RegistryWorker {
     pub(super) switches: PendingSwitches,
     /// The time of the last look.
     pub(super) now: Duration,
-    /// Guests with memory that can't merge.
-    pub(super) obstacles: Vec<GuestId>,
+    pub(super) shortage: MemoryShortage,
+    /// Decisions of pruning, for the history.
+    pub(super) notes: Sender<DecisionReason>,
 }
 
 impl RegistryWorker {
@@ -44,6 +45,7 @@ impl RegistryWorker {
         off: Option<OffList>,
         config: GuestsConfig,
         guards_domains: bool,
+        notes: Sender<DecisionReason>,
     ) -> Self {
         Self {
             guests: GuestTracker::new(root.clone(), config.libvirt_uri.clone()),
@@ -57,7 +59,8 @@ impl RegistryWorker {
             config,
             off,
             now: Duration::ZERO,
-            obstacles: Vec::new(),
+            shortage: MemoryShortage::default(),
+            notes,
         }
     }
 
@@ -94,7 +97,10 @@ impl RegistryWorker {
             }
             RegistryOrder::Report(asked, reply) => {
                 let (sample, domains) = *asked;
-                let GuestList { guests, unattributed_bytes } = self.guests.list(&sample);
+                let GuestList { mut guests, unattributed_bytes } = self.guests.list(&sample);
+                if let Some(off) = &self.off {
+                    off.mark(&mut guests);
+                }
                 let mut report = GuestsReport::new(&sample, guests, unattributed_bytes);
                 report.cow_ksm_per_second = self.churn.rate();
                 domains.assign(&mut report.guests);
@@ -153,11 +159,12 @@ impl RegistryWorker {
 
     fn switch_on_again(&mut self) {
         let Some(off) = &self.off else { return };
-        let whys = [Some(SwitchOffReason::Prune), (!self.guards_domains).then_some(SwitchOffReason::Domain)];
-        for why in whys.into_iter().flatten() {
-            for note in off.restore(&self.root, |guest| guest.why == why, false) {
-                info!("{note}");
-            }
+        let mut notes = off.restore(&self.root, |guest| guest.why.is_of_pruning(), false);
+        if !self.guards_domains {
+            notes.extend(off.restore(&self.root, |guest| guest.why == SwitchOffReason::Domain, false));
+        }
+        for note in notes {
+            info!("{note}");
         }
     }
 }

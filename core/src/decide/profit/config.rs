@@ -10,6 +10,9 @@ use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Policy, PolicySettings, ReadFile};
 
+/// The available per cent of memory below which it is short, unless configured otherwise.
+pub const SHORT_PERCENT: f64 = 20.0;
+
 /// The time at which ksmd merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,7 +128,7 @@ impl Default for ProfitConfig {
     fn default() -> Self {
         Self {
             when: MergeTime::Pays,
-            short_percent: 20.0,
+            short_percent: SHORT_PERCENT,
             split_saves_percent: 5.0,
             price_mib_per_cpu_second: 8.0,
             pressed_price_mib_per_cpu_second: 0.5,

@@ -52,8 +52,9 @@ mod wait;
 mod waiting;
 mod worth;
 
-pub use config::ProfitConfig;
+pub use config::{ProfitConfig, SHORT_PERCENT};
 pub use constants::Constants;
+pub use shortage::MemoryShortage;
 
 use self::allowance::DelayAllowance;
 use self::arrivals::ArrivalModel;
@@ -64,7 +65,6 @@ use self::look::{LookVerdict, MemoryLook, ScanForecast};
 use self::machine::{MachineAction, MachineEvent, Turn};
 use self::model::ProfitModel;
 use self::scan_reason::ScanReason;
-use self::shortage::MemoryShortage;
 use self::situation::HostSituation;
 use self::state::{ParkedPhase, ProfitState, RunningScan};
 use self::wait::WaitReason;

@@ -1,4 +1,5 @@
-//! The shortage of memory for which `when = "short"` has ksmd wait.
+//! The shortage of memory for which `when = "short"` has ksmd wait, and in which guests on huge pages are merged
+//! ([`GuestPruner`](crate::decide::GuestPruner)).
 
 use super::config::{MergeTime, ProfitConfig};
 use super::constants::RELIEVED;
@@ -14,22 +15,27 @@ pub struct MemoryShortage {
 
 impl MemoryShortage {
     /// Records a sample. Returns the reason to wait while memory is plentiful.
-    ///
-    /// Memory is short from less than `short_percent` available on, from half of the full [`stalls`] on, and while the pool
-    /// of the balance is. That ends at [`RELIEVED`] times `short_percent` and half of those stalls. Where memory can't be
-    /// read, ksmd does not wait.
-    pub fn follow(&mut self, sample: &Sample, config: &ProfitConfig) -> Option<WaitReason> {
+    pub(super) fn follow(&mut self, sample: &Sample, config: &ProfitConfig) -> Option<WaitReason> {
         if config.when == MergeTime::Pays {
             *self = Self::default();
             return None;
         }
+        let available_percent = self.record_sample(sample, config.short_percent)?;
+        Some(WaitReason::Plenty { available_percent })
+    }
+
+    /// Records a sample. Returns the available per cent of memory while it is plentiful; `None` while it is short, and
+    /// where it can't be read.
+    ///
+    /// Memory is short from less than `short_percent` available on, from half of the full [`stalls`] on, and while the pool
+    /// of the balance is. That ends at [`RELIEVED`] times `short_percent` and half of those stalls.
+    pub fn record_sample(&mut self, sample: &Sample, short_percent: f64) -> Option<f64> {
         let part = available_part(sample)?;
         let available = part * 100.0;
         let stalls = stalls(sample, Some(part));
-        let (least, most) =
-            if self.is_short { (config.short_percent * RELIEVED, 0.25) } else { (config.short_percent, 0.5) };
+        let (least, most) = if self.is_short { (short_percent * RELIEVED, 0.25) } else { (short_percent, 0.5) };
         self.is_short = available < least || stalls >= most || sample.pool_shortness > 0.0;
-        (!self.is_short).then_some(WaitReason::Plenty { available_percent: available })
+        (!self.is_short).then_some(available)
     }
 }
 

@@ -1,5 +1,6 @@
 use ksmith_core::decide::domains::{CrossDomainSharing, FrameMapping};
 use ksmith_core::figures::{GUEST, GuestGroupProperty, find};
+use ksmith_core::guest::SwitchOffReason;
 use ksmith_core::model::GuestsReport;
 use serde_json::json;
 
@@ -81,6 +82,17 @@ fn guests_with_firmware_that_stays_mergeable_are_named() {
     assert!(shown.contains("note  the RAM of a (pid 2) is not offered"), "{shown}");
     let json = json(&report, &order("guest", "name"));
     assert_eq!(json["guests"][0]["has_remaining_mergeable"], json!(true));
+}
+
+#[test]
+fn guests_that_are_off_for_their_splits_are_named() {
+    let mut report = models::guests();
+    assert_eq!(json(&report, &order("guest", "name"))["guests"][0]["switched_off"], json!(null));
+    let of_domain = Some(SwitchOffReason::Domain);
+    (report.guests[0].switched_off, report.guests[1].switched_off) = (of_domain, Some(SwitchOffReason::Splits));
+    let shown = text(&report, order("guest", "name"));
+    assert!(shown.contains("note  merging of a (pid 2) is off: it splits"), "{shown}");
+    assert_eq!(json(&report, &order("guest", "name"))["guests"][0]["switched_off"], json!("splits"));
 }
 
 #[test]
