@@ -10,16 +10,15 @@ mod host;
 mod huge_pages;
 mod intent;
 mod looks;
-mod memory_nodes;
 mod pages;
 mod patient;
 mod placement;
 mod report;
 mod splits;
 
+pub use crate::memory::nodes::memory_nodes;
 pub use examine::{ExaminationOptions, examine};
 pub use huge_pages::huge_page_circumstances;
-pub use memory_nodes::memory_nodes;
 pub use patient::{ExaminationError, ExaminedProcess, find};
 pub use placement::ksmd_placement;
 pub use report::DoctorReport;

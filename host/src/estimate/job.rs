@@ -17,6 +17,8 @@ pub(super) struct EstimateJob<'a> {
     pub threads: usize,
     pub again: Option<Duration>,
     pub wants_pairs: bool,
+    /// True if what merging within NUMA nodes saves is estimated too.
+    pub tells_nodes: bool,
     pub meter: Option<&'a dyn ProgressMeter>,
 }
 

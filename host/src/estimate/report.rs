@@ -48,6 +48,9 @@ pub struct EstimateReport {
     pub huge_pages: Option<HugePagesReport>,
     /// The effect on processes that run all the time. `null` if fewer than two do.
     pub running: Option<RunningReport>,
+    /// Expected savings if pages merged within NUMA nodes alone (`merge_across_nodes` 0). `null` on a host with one node, and
+    /// in other modes than `sketch`.
+    pub within_nodes_saved_bytes: Option<u64>,
     /// The sharing of each pair of guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MatrixReport")]

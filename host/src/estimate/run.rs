@@ -14,6 +14,7 @@ use super::sums::GuestScanSums;
 use super::{exact, sample, sketch};
 use crate::memory::error::{EstimateError, UnreadableProcess};
 use crate::memory::frames::FrameTable;
+use crate::memory::nodes::has_several_nodes;
 use crate::memory::pace::ReadPace;
 use crate::memory::pinned::PinningCheck;
 use crate::memory::progress::ProgressMeter;
@@ -58,6 +59,8 @@ pub struct EstimateOptions {
     pub threads: usize,
     /// Bytes per second, all threads together.
     pub max_rate: Option<u64>,
+    /// True to estimate also what merging within NUMA nodes saves, in sketch mode. Each page's node is asked for.
+    pub tells_nodes: bool,
     /// True to compare guests in pairs.
     pub wants_pairs: bool,
     /// The progress meter.
@@ -81,6 +84,7 @@ impl EstimateOptions {
             // Half of the cores, and no more than saturate the memory of most machines.
             threads: (cores / 2).clamp(1, 8),
             max_rate: None,
+            tells_nodes: has_several_nodes(),
             wants_pairs: false,
             meter: None,
             rules: MergeRules::default(),
@@ -97,6 +101,8 @@ struct ModeResult {
     changing: Vec<u64>,
     read: u64,
     sketch_bytes: Option<u64>,
+    /// The part of the savings that merging within NUMA nodes has, 0 to 1; `None` if it was not estimated.
+    within_nodes: Option<f64>,
 }
 
 /// Runs an estimate.
@@ -137,20 +143,22 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
         threads: options.threads.max(1),
         again: options.again,
         wants_pairs: options.wants_pairs,
+        tells_nodes: options.tells_nodes,
         meter: options.meter.as_deref(),
     };
     let mut result = match options.mode {
         EstimateMode::Exact => {
             let exact::ExactResult { outcome, tallies, changing, read } = exact::run(&job);
-            ModeResult { outcome, tallies, changing, read, sketch_bytes: None }
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: None, within_nodes: None }
         }
         EstimateMode::Sketch => {
-            let sketch::SketchResult { outcome, tallies, changing, read, sketch_bytes } = sketch::run(&job);
-            ModeResult { outcome, tallies, changing, read, sketch_bytes: Some(sketch_bytes) }
+            let sketch::SketchResult { outcome, tallies, changing, read, sketch_bytes, within_nodes } =
+                sketch::run(&job);
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: Some(sketch_bytes), within_nodes }
         }
         EstimateMode::Sample(rate) => {
             let sample::SampleResult { outcome, tallies, changing, read } = sample::run(&job, rate);
-            ModeResult { outcome, tallies, changing, read, sketch_bytes: None }
+            ModeResult { outcome, tallies, changing, read, sketch_bytes: None, within_nodes: None }
         }
     };
     let sums = guest_sums(&job, options, &mut result);
@@ -201,6 +209,9 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
         },
         huge_pages,
         running: running.map(|running| running.judge(&total)),
+        within_nodes_saved_bytes: result
+            .within_nodes
+            .map(|part| (total.expected_saved_bytes as f64 * part).round() as u64),
         matrix: result.outcome.pairs.as_ref().map(|pairs| MatrixReport::new(names, pairs, size)),
         guests,
         total,

@@ -6,6 +6,7 @@
 pub mod entries;
 pub mod error;
 pub mod frames;
+pub mod nodes;
 pub mod pace;
 pub mod page_ranges;
 pub mod pinned;

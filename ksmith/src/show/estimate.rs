@@ -69,6 +69,13 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
     if let Some(running) = &report.running {
         page.line(running_words(running));
     }
+    if let Some(within) = report.within_nodes_saved_bytes {
+        page.line(format_args!(
+            "Merging within NUMA nodes alone (merge_across_nodes=0) would save {} of the {}.",
+            Bytes::from(within),
+            Bytes::from(report.total.expected_saved_bytes),
+        ));
+    }
     if let Some(matrix) = &report.matrix {
         match matrix.guests.len() {
             0..=MOST_IN_TABLE => {

@@ -113,6 +113,7 @@ pub fn estimate_images(options: &ImageOptions) -> Result<EstimateReport, ImageEr
         verdict: verdict.to_string(),
         huge_pages: None,
         running: None,
+        within_nodes_saved_bytes: None,
         skipped: Vec::new(),
     })
 }

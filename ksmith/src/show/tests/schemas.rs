@@ -168,6 +168,7 @@ fn an_estimate_fits_its_schema() {
             delay_seconds: 0.5,
             advice: JobAdvice::FoldAndMerge,
         }),
+        within_nodes_saved_bytes: Some(1),
         guests: vec![guest.clone()],
         total: GuestReport { pid: None, changing_bytes: Some(1), ..guest },
         read_bytes: 4096,
@@ -188,6 +189,7 @@ fn an_estimate_fits_its_schema() {
             sketch_bytes: None,
             huge_pages: None,
             running: None,
+            within_nodes_saved_bytes: None,
             matrix: None,
             ..whole
         }),
