@@ -100,14 +100,14 @@ impl SavingParts {
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
         let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
         let mapped = shared.saturating_add(sharing);
-        let counted = apportion(sharing, &merging, hidden(sample, mapped, &merging));
+        let counted = bounded(apportion(sharing, &merging, hidden(sample, mapped, &merging)), &merging);
         let (merged, unverified_pages) = correct(sample, counted, shared, sharing);
         let zero_total = sample.ksm.zero_pages();
         let examined = folded.iter().copied().fold(0, u64::saturating_add);
         let folded_rest = sample.folded_bytes.unwrap_or(0).saturating_sub(examined);
         Self {
             merged,
-            zero: apportion(zero_total, &zero, hidden(sample, zero_total, &zero)),
+            zero: bounded(apportion(zero_total, &zero, hidden(sample, zero_total, &zero)), &zero),
             folded: (folded, folded_rest),
             unverified_pages,
         }
@@ -181,6 +181,17 @@ fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
         return 0;
     }
     mapped.saturating_sub(seen.iter().fold(0, |sum, &pages| sum.saturating_add(pages)))
+}
+
+/// Bounds each part by the pages that the process maps merged, and adds what is beyond to the rest: the counters keep
+/// what ended processes had merged until ksmd comes by.
+fn bounded((mut parts, mut rest): (Vec<u64>, u64), mapped: &[u64]) -> (Vec<u64>, u64) {
+    for (part, mapped) in parts.iter_mut().zip(mapped) {
+        let excess = part.saturating_sub(*mapped);
+        *part -= excess;
+        rest = rest.saturating_add(excess);
+    }
+    (parts, rest)
 }
 
 /// Splits `total` in proportion to `weights` and `rest`, to the unit, by largest remainders. Returns each
@@ -261,6 +272,15 @@ mod tests {
         sample.hidden_processes = 1;
         let (shares, rest) = shares(&sample);
         assert_eq!((shares[0].saved_bytes, rest), (50 * 4096, 50 * 4096));
+    }
+
+    #[test]
+    fn no_process_saves_more_than_it_has_merged() {
+        // Another process has ended, and ksmd has not come by since.
+        let sample = sample(100, 500, 70, vec![process(1, 100, 10), process(2, 100, 0)]);
+        let (shares, rest) = shares(&sample);
+        assert_eq!((shares[0].saved_bytes, shares[1].saved_bytes), (110 * 4096, 100 * 4096));
+        assert_eq!(rest, (300 + 60) * 4096);
     }
 
     #[test]

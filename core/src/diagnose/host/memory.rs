@@ -2,6 +2,7 @@
 
 use super::{DaemonPresence, Finding, HostCircumstances, Severity, finding};
 use crate::account::HostTotals;
+use crate::reading::Reading;
 use crate::sample::Sample;
 use crate::units::Bytes;
 
@@ -35,9 +36,29 @@ pub(super) fn impossible_lines(circumstances: &HostCircumstances) -> Option<Find
     })
 }
 
+/// Files of KSM that make no sense: what merging saves, or its cost, is unknown.
+pub(super) fn malformed_counters(sample: &Sample) -> Option<Finding> {
+    let faults: Vec<String> = sample
+        .ksm
+        .entries()
+        .filter_map(|(field, reading)| match reading {
+            Reading::Malformed(why) => Some(format!("{}: {why}", field.name)),
+            Reading::Value(_) | Reading::Absent | Reading::Denied => None,
+        })
+        .collect();
+    (!faults.is_empty()).then(|| {
+        finding(
+            "counters",
+            Severity::Warning,
+            format!("files of /sys/kernel/mm/ksm show impossible values: {}", faults.join("; ")),
+            "nothing: figures that need them are unknown; a reboot starts the kernel's counters anew",
+        )
+    })
+}
+
 pub(super) fn metadata(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let totals = HostTotals::from_sample(sample);
-    (totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
+    (!totals.is_unknown && totals.profit_bytes < 0 && sample.ksm.full_scans.get().unwrap_or(0) > 0).then(|| {
         finding(
             "loss",
             Severity::Warning,

@@ -105,6 +105,7 @@ pub fn diagnose(sample: &Sample, circumstances: &HostCircumstances) -> Vec<Findi
         placement::shared_cpus(circumstances),
         memory::exposure(sample),
         memory::impossible_lines(circumstances),
+        memory::malformed_counters(sample),
         memory::metadata(sample, circumstances),
         memory::chains(sample),
         memory::across_nodes(sample, circumstances),

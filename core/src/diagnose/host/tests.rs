@@ -180,6 +180,12 @@ fn each_fault_is_named_and_nothing_else() {
         s.ksm.full_scans = Reading::Value(3);
     });
     assert_eq!(loss, ["loss"]);
+    let unknown = found(|s, _| {
+        s.ksm.pages_sharing = Reading::Malformed(Malformed::new(1, "a number of pages", "18446744073709551615"));
+        s.ksm.pages_unshared = Reading::Value(100_000);
+        s.ksm.full_scans = Reading::Value(3);
+    });
+    assert_eq!(unknown, ["counters"], "what is not known is no loss");
 }
 
 #[test]
