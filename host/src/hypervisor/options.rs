@@ -52,6 +52,10 @@ pub(super) fn memory_in_mib(options: &str) -> Option<u64> {
 
 /// Parses a size with a suffix; a plain number counts in `unit`.
 pub(super) fn size(text: &str, unit: u64) -> Option<u64> {
+    // QEMU takes 0x200.
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return u64::from_str_radix(digits, 16).ok()?.checked_mul(unit);
+    }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let shift = match suffix.trim_end_matches(['B', 'b', 'i']) {
@@ -85,6 +89,9 @@ mod tests {
             ("1.5G", MIB, mib(1536)),
             ("1GiB", 1, mib(1024)),
             ("4B", MIB, Some(4)),
+            ("0x200", MIB, mib(512)),
+            ("0xg", MIB, None),
+            ("0xffffffffffffffff", MIB, None),
             ("many", MIB, None),
             ("", MIB, None),
             ("99999999999999T", MIB, None),

@@ -1,7 +1,7 @@
-//! The name of a guest that has none of its own, from the path of its API's socket.
+//! The name of a guest that has none of its own, from the path of its API's socket or of its configuration.
 
 /// Parts of paths that name a hypervisor, a manager or a kind of file, and no guest.
-const GENERIC: [&str; 24] = [
+const GENERIC: [&str; 29] = [
     "",
     "api",
     "ch",
@@ -9,11 +9,14 @@ const GENERIC: [&str; 24] = [
     "clh",
     "clh-api",
     "cloud-hypervisor",
+    "config",
     "control",
     "crosvm",
     "fc",
     "firecracker",
     "firecracker-api",
+    "fc-config",
+    "firecracker-config",
     "jailer",
     "kata",
     "lib",
@@ -25,12 +28,14 @@ const GENERIC: [&str; 24] = [
     "var",
     "vc",
     "vm",
+    "vm-config",
+    "vm_config",
     "vmm",
 ];
 
 /// Returns the stem of the file, or the innermost directory with a name of its own if the file is called by its
 /// purpose: a manager gives each guest a directory then.
-pub(super) fn name_from_socket(path: &str) -> Option<String> {
+pub(super) fn name_from_path(path: &str) -> Option<String> {
     let mut parts = path.rsplit('/');
     let file = parts.next()?;
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
@@ -57,9 +62,12 @@ mod tests {
             ("/tmp/ch-api.sock", Some("ch-api")),
             ("/run/firecracker.socket", Some("firecracker")),
             ("/run/web/", Some("web")),
+            ("/srv/vms/web.json", Some("web")),
+            ("/srv/vms/web/vm_config.json", Some("web")),
+            ("vm_config.json", Some("vm_config")),
             ("", None),
         ] {
-            assert_eq!(name_from_socket(path).as_deref(), expected, "{path}");
+            assert_eq!(name_from_path(path).as_deref(), expected, "{path}");
         }
     }
 }

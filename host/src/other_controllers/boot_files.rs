@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use ksmith_core::knobs::Knob;
 use ksmith_core::other_controllers::{BootState, OTHER_CONTROLLERS, OtherController, name};
 
 use crate::root::Root;
@@ -53,7 +54,8 @@ const UDEV: [&str; 5] = [
     "lib/udev/rules.d",
 ];
 
-/// KSM's directory, as these files name it.
+/// KSM's directory, as these files name it, and with the beginning of a file's name.
+const DIRECTORY: &str = "kernel/mm/ksm";
 const KSM: &str = "kernel/mm/ksm/";
 
 /// The longest script that a unit starts and that is read, in bytes.
@@ -73,7 +75,7 @@ pub(super) fn of(root: &Root, controller: &OtherController) -> Vec<String> {
         name::BOOT_SCRIPTS => {
             let started = by_name(root, &["etc/local.d"], ".start");
             let files = SCRIPTS.iter().map(PathBuf::from).chain(started);
-            let scripts = files.filter(|file| has(root, file, |line| line.contains(KSM)));
+            let scripts = files.filter(|file| has(root, file, |line| line.contains(DIRECTORY)));
             // Its defaults stand alone where a service has no unit.
             let is_default = |line: &str| line.contains('=');
             let defaults = PathBuf::from("etc/default/ksm");
@@ -81,7 +83,7 @@ pub(super) fn of(root: &Root, controller: &OtherController) -> Vec<String> {
             let in_directories = COMMAND_DIRECTORIES.iter().flat_map(|at| by_name(root, &[*at], ""));
             let commands = COMMANDS.iter().map(PathBuf::from).chain(in_directories);
             let commands = commands.chain(by_name(root, &UDEV, ".rules"));
-            let commands = commands.filter(|file| has(root, file, is_shell_write));
+            let commands = commands.filter(|file| writes(root, file));
             let found = scripts.chain(has_default.then_some(defaults)).chain(commands).chain(drop_ins(root));
             one_of_each(root, found)
         }
@@ -144,6 +146,24 @@ fn is_shell_write(line: &str) -> bool {
     })
 }
 
+/// Returns true for a file with a command that writes to a file of KSM. Its directory may stand in another line:
+/// `cd /sys/kernel/mm/ksm`, then `echo 1 > run`; or `KSM=/sys/kernel/mm/ksm`, then `echo 1 > $KSM/run`.
+fn writes(root: &Root, file: &Path) -> bool {
+    has(root, file, is_shell_write)
+        || has(root, file, |line| line.contains(DIRECTORY)) && has(root, file, is_relative_write)
+}
+
+/// Returns true for a command that writes to a file with the name of a setting of KSM.
+fn is_relative_write(line: &str) -> bool {
+    let spaced = line.replace('>', " > ");
+    let words: Vec<&str> = spaced.split([' ', '\t', ';', '&', '|']).filter(|word| !word.is_empty()).collect();
+    words.windows(2).any(|pair| {
+        let name = pair[1].trim_matches(['"', '\'']).rsplit('/').next().unwrap_or_default();
+        [">", "tee"].contains(&pair[0])
+            && Knob::ALL.iter().any(|knob| !knob.is_of_khugepaged() && knob.name() == name)
+    })
+}
+
 /// Returns true for a unit that starts at boot, or has started, with a command that writes to KSM. Units of the table
 /// and ksmith's own are no others.
 fn is_other_unit(root: &Root, file: &Path) -> bool {
@@ -177,7 +197,7 @@ fn is_writing_command(root: &Root, line: &str) -> bool {
     };
     let words = command.split_ascii_whitespace().map(|word| word.trim_start_matches(['-', '@', ':', '+', '!']));
     let mut paths = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix('/')).take(2);
-    !key.ends_with("Condition") && (command.contains(KSM) || paths.any(|path| is_writing_script(root, path)))
+    !key.ends_with("Condition") && (command.contains(DIRECTORY) || paths.any(|path| is_writing_script(root, path)))
 }
 
 /// Returns true for a short script with a line that writes to KSM. Programs are not read beyond their first bytes.
@@ -189,11 +209,35 @@ fn is_writing_script(root: &Root, path: &str) -> bool {
         let mut begin = [0; 2];
         fs::File::open(&file).and_then(|mut file| file.read_exact(&mut begin)).is_ok_and(|()| begin == *b"#!")
     };
-    is_short && begins() && has(root, Path::new(path), is_shell_write)
+    is_short && begins() && writes(root, Path::new(path))
 }
 
 /// Returns the files without those that another path has named: `/lib` may be a link to `/usr/lib`.
 fn one_of_each(root: &Root, files: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     files.filter(|file| fs::canonicalize(root.path(file)).map_or(true, |real| known.insert(real))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_writes_to_ksm_by_a_variable_or_in_its_directory_too() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        for (text, expected) in [
+            ("echo 1 > /sys/kernel/mm/ksm/run", true),
+            ("KSM=/sys/kernel/mm/ksm\necho 1 >$KSM/run", true),
+            ("KSM=/sys/kernel/mm/ksm\necho 1 >> \"${KSM}/sleep_millisecs\"", true),
+            ("cd /sys/kernel/mm/ksm && echo 1 >run", true),
+            ("cd /sys/kernel/mm/ksm; echo 1 | tee run", true),
+            ("KSM=/sys/kernel/mm/ksm\ncat $KSM/run > /tmp/run.txt", false),
+            ("KSM=/sys/kernel/mm/ksm\n# echo 1 > $KSM/run", false),
+            ("echo 1 > $KHUGEPAGED/run", false),
+        ] {
+            std::fs::write(tree.path().join("k.sh"), text).unwrap();
+            assert_eq!(writes(&root, Path::new("k.sh")), expected, "{text}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::{field, first, is_huge_path, size, uuid_text, values};
-use super::socket_name::name_from_socket;
+use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
@@ -28,7 +28,7 @@ impl Hypervisor for CloudHypervisor {
         let sizes: Vec<u64> =
             memories(line).map(|memory| size(field(memory, "size")?, 1)).collect::<Option<_>>()?;
         Some(ClaimedIdentity {
-            name: line.option("--api-socket").and_then(socket).and_then(name_from_socket),
+            name: line.option("--api-socket").and_then(socket).and_then(name_from_path),
             uuid: line.option("--platform").and_then(|options| field(options, "uuid")).and_then(uuid_text),
             memory_bytes: (!sizes.is_empty()).then(|| sizes.iter().sum()),
             obstacle: obstacle(line),

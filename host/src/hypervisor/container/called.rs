@@ -34,10 +34,14 @@ fn of_podman(root: &Root, id: &str) -> Option<String> {
     Some(entry["names"].get(0)?.as_str()?.to_owned())
 }
 
+/// Directories of Docker: the usual one, and that of its snap.
+const DOCKER: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docker"];
+
 /// Returns the name in Docker's file about the container. Source: moby, `daemon/container/container.go`.
 fn of_docker(root: &Root, id: &str) -> Option<String> {
-    let text = root.text(format!("var/lib/docker/containers/{id}/config.v2.json"));
-    let config: Value = serde_json::from_str(text.value()?).ok()?;
+    let text =
+        DOCKER.iter().find_map(|at| root.text(format!("{at}/containers/{id}/config.v2.json")).value().cloned())?;
+    let config: Value = serde_json::from_str(&text).ok()?;
     Some(config["Name"].as_str()?.trim_start_matches('/').to_owned())
 }
 
@@ -80,8 +84,11 @@ mod tests {
             assert_eq!(called_in(&podman, path), Some(("web".to_owned(), "podman", None)), "{path}");
         }
         let docker = [("var/lib/docker/containers/ID/config.v2.json", r#"{"ID":"ID","Name":"/web"}"#)];
+        let snap = [("var/snap/docker/common/var-lib-docker/containers/ID/config.v2.json", docker[0].1)];
         for path in ["/docker/ID", "/system.slice/docker-ID.scope"] {
-            assert_eq!(called_in(&docker, path), Some(("web".to_owned(), "docker", None)), "{path}");
+            for files in [docker, snap] {
+                assert_eq!(called_in(&files, path), Some(("web".to_owned(), "docker", None)), "{path}");
+            }
         }
         for (file, text) in [podman[0], docker[0]] {
             assert_eq!(

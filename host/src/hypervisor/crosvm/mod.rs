@@ -4,7 +4,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 use super::options::memory_in_mib;
-use super::socket_name::name_from_socket;
+use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
@@ -13,6 +13,9 @@ pub(super) const HYPERVISOR: Crosvm = Crosvm;
 /// crosvm.
 #[derive(Debug)]
 pub(super) struct Crosvm;
+
+/// Subcommands that start a guest.
+const RUN: [&str; 2] = ["run", "run-mp"];
 
 impl Hypervisor for Crosvm {
     fn kind(&self) -> GuestKind {
@@ -24,7 +27,9 @@ impl Hypervisor for Crosvm {
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
-        let socket = || line.option("--socket").or_else(|| line.option("-s")).and_then(name_from_socket);
+        // `crosvm device` serves a device of another process's guest, and other subcommands ask a running one.
+        line.arguments().iter().skip(1).find(|argument| RUN.contains(&argument.as_str()))?;
+        let socket = || line.option("--socket").or_else(|| line.option("-s")).and_then(name_from_path);
         let memory = line.option("--mem").or_else(|| line.option("-m"));
         Some(ClaimedIdentity {
             name: line.option("--name").map(str::to_owned).or_else(socket),
@@ -34,5 +39,21 @@ impl Hypervisor for Crosvm {
             includes_children: true,
             ..ClaimedIdentity::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_subcommand_that_starts_a_guest_is_one() {
+        let looks = |text: &str| Crosvm.recognise(&CommandLine::parse(text.replace(' ', "\0").as_bytes()));
+        let guest =
+            looks("/apex/com.android.virt/bin/crosvm --extended-status run --name vm1 --mem size=512").unwrap();
+        assert_eq!((guest.name.as_deref(), guest.memory_bytes), (Some("vm1"), Some(512 << 20)));
+        for other in ["crosvm device block --socket /run/s", "crosvm stop /run/vm.sock", "crosvm"] {
+            assert_eq!(looks(other), None, "{other}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
-use super::socket_name::name_from_socket;
+use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
 /// The entry of the registry.
@@ -23,9 +23,11 @@ impl Hypervisor for Firecracker {
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
-        let from_socket = || line.option("--api-sock").and_then(name_from_socket);
+        // Without an API the guest is that of its configuration.
+        let from_path = |option| line.option(option).and_then(name_from_path);
+        let names = || from_path("--api-sock").or_else(|| from_path("--config-file"));
         Some(ClaimedIdentity {
-            name: line.option("--id").map(str::to_owned).or_else(from_socket),
+            name: line.option("--id").map(str::to_owned).or_else(names),
             ..ClaimedIdentity::default()
         })
     }

@@ -104,8 +104,7 @@ pub(super) fn looks(line: &CommandLine) -> ClaimedIdentity {
     let last = |name: &str| values(line, &[name]).last();
     let smbios_uuid = || values(line, &["smbios"]).filter_map(smbios_uuid).last();
     ClaimedIdentity {
-        // Android's emulator has an option of its own.
-        name: last("name").and_then(name::name).or_else(|| last("avd").map(str::to_owned)),
+        name: last("name").and_then(name::name).or_else(|| android_device(line).map(str::to_owned)),
         uuid: last("uuid").and_then(uuid_text).or_else(smbios_uuid),
         number: None,
         memory_bytes: memory_bytes(line),
@@ -113,6 +112,12 @@ pub(super) fn looks(line: &CommandLine) -> ClaimedIdentity {
         obstacle: obstacle(line),
         includes_children: false,
     }
+}
+
+/// Returns the virtual device that Android's emulator runs: `-avd NAME`, or `@NAME`.
+fn android_device(line: &CommandLine) -> Option<&str> {
+    let short = || line.arguments().get(1)?.strip_prefix('@');
+    values(line, &["avd"]).last().or_else(short)
 }
 
 /// Returns the guest's memory at its start; `None` where the command line leaves it open. Source: QEMU,
@@ -131,8 +136,10 @@ fn memory_bytes(line: &CommandLine) -> Option<u64> {
             .and_then(|it| size(it.get("size")?, 1));
     }
     // The default is the machine's, and a file may have options: one of QEMU's, or that of a device of Android.
-    let is_in_file = values(line, &["readconfig", "avd"]).next().is_some();
-    let is_known = DEFAULT_PROGRAMS.contains(&line.program()) && !is_in_file;
+    let is_in_file = values(line, &["readconfig"]).next().is_some() || android_device(line).is_some();
+    // libvirt asks such a machine for what this QEMU can do.
+    let is_none = machine.get("type") == Some("none");
+    let is_known = DEFAULT_PROGRAMS.contains(&line.program()) && !is_in_file && !is_none;
     is_known.then_some(DEFAULT_MEMORY)
 }
 
