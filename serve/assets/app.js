@@ -8,6 +8,7 @@ import * as guest from "./guest.js";
 import * as guests from "./guests.js";
 import { setStale, showStatus } from "./headline.js";
 import * as hosts from "./hosts.js";
+import * as labels from "./labels.js";
 import * as timeline from "./timeline.js";
 
 /** Balance and hosts are asked for this often: they change slowly. */
@@ -58,6 +59,7 @@ const on = {
   guests(report) {
     seen();
     guests.showGuests(report);
+    labels.showGuests(report);
   },
   unavailable(error) {
     away(`The daemon does not answer: ${error}.`);
@@ -90,7 +92,11 @@ function startTheme() {
 startTheme();
 guests.start(guest.refresh);
 guest.start();
-timeline.start(guest.loadHistory);
+labels.start();
+timeline.start(() => {
+  guest.loadHistory();
+  labels.load();
+});
 get("status").then(on.status, (error) => away(`The daemon does not answer: ${error.message}.`));
 get("guests").then(on.guests, () => {});
 slow();

@@ -41,12 +41,9 @@ export class TimeChart {
    * the pointer or null. `stepped` holds each value until the next one.
    */
   constructor(place, reading, { series, window, onZoom = null, onBack = null, onMark = null, group = null, stepped = false }) {
-    Object.assign(this, { place, reading, series, window, onZoom, onBack, onMark, group, stepped });
-    this.data = [[], ...series.map(() => [])];
+    Object.assign(this, { place, reading, window, onZoom, onBack, onMark, group, stepped });
     this.time = element("span", {});
-    this.words = series.map(({ label }) => element("span", {}, label));
-    const swatch = ({ color }) => element("span", { class: `swatch ${color.slice(2)}` });
-    reading.replaceChildren(...this.words.map((words, each) => element("span", { class: "entry" }, swatch(series[each]), words)), this.time);
+    this.setSeries(series);
     this.marks = [];
     this.chosen = null;
     this.near = null;
@@ -54,6 +51,17 @@ export class TimeChart {
     this.observer.observe(place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.build());
     document.addEventListener("ksmith-theme", () => this.build());
+  }
+
+  /** Takes other lines. Their figures follow by `show`. */
+  setSeries(series) {
+    this.series = series;
+    this.data = [[], ...series.map(() => [])];
+    this.words = series.map(({ label }) => element("span", {}, label));
+    const swatch = ({ color }) => element("span", { class: `swatch ${color.slice(2)}` });
+    this.reading.replaceChildren(...this.words.map((words, each) => element("span", { class: "entry" }, swatch(series[each]), words)), this.time);
+    this.plot?.destroy();
+    this.plot = undefined;
   }
 
   /** Takes new figures: an object of columns, each an array. */

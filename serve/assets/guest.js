@@ -11,7 +11,7 @@ const LABELS = {
   uuid: "UUID", is_verified: "name is verified", kind: "kind", program: "program", user: "user", cgroup: "cgroup", domain: "trust domain",
   mergeable: "offers memory", memory_bytes: "memory it believes to have", rss_bytes: "resident", pss_bytes: "proportional (PSS)",
   private_bytes: "private", shared_bytes: "its part of shared pages", merged_bytes: "merged", zero_bytes: "merged zero pages",
-  folded_bytes: "folded", saved_bytes: "saved", metadata_bytes: "KSM's metadata", profit_bytes: "profit", pids: "PIDs",
+  folded_bytes: "folded", labels: "labels", saved_bytes: "saved", metadata_bytes: "KSM's metadata", profit_bytes: "profit", pids: "PIDs",
 };
 
 const HASH = /^#guest=(.+)$/;
@@ -45,7 +45,8 @@ export function refresh() {
   setText(byId("guest-why"), remarks(guest).join(" "));
   const list = byId("guest-figures");
   const shown = Object.entries(LABELS).filter(([name]) => guest[name] !== null && guest[name] !== undefined);
-  const value = (name) => (name === "pids" ? guest.pids.join(", ") : byKey(name, guest[name]));
+  const texts = { pids: () => guest.pids.join(", "), labels: () => Object.entries(guest.labels).map((pair) => pair.join(" ")).join(", ") || "none" };
+  const value = (name) => (texts[name] ?? (() => byKey(name, guest[name])))();
   const names = shown.map(([name]) => name).join(" ");
   if (list.dataset.shown !== names) {
     list.dataset.shown = names;

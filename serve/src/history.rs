@@ -28,7 +28,7 @@ pub enum HistoryError {
     /// The query is invalid.
     #[error("{0}")]
     Meaningless(String),
-    /// The query names an unknown guest.
+    /// The query names an unknown guest or label.
     #[error("{0}")]
     Unknown(String),
 }
@@ -43,6 +43,8 @@ pub struct HistoryQuery {
     pub until: String,
     /// The guest, by its id `PID.STARTTICKS`. `None` for the host.
     pub guest: Option<String>,
+    /// The label whose values the columns are. `None` for figures.
+    pub by: Option<String>,
     /// Limit of rows.
     #[serde(deserialize_with = "bounded")]
     pub points: usize,
@@ -50,7 +52,7 @@ pub struct HistoryQuery {
 
 impl Default for HistoryQuery {
     fn default() -> Self {
-        Self { since: "2h".to_owned(), until: "now".to_owned(), guest: None, points: POINTS }
+        Self { since: "2h".to_owned(), until: "now".to_owned(), guest: None, by: None, points: POINTS }
     }
 }
 

@@ -34,7 +34,8 @@ pub struct CheckArgs {
 /// Show the configuration in force: each key with its value, and which of them are defaults.
 ///
 /// What is printed is a configuration itself. It is that of the file as it is now: a running daemon has read it at its start, or
-/// at the last SIGHUP. A file with faults is refused, as by `ksmith config check`.
+/// at the last SIGHUP. What the daemon would refuse is refused here, with the same words: `systemctl reload ksmith` asks
+/// this command first.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     #[command(flatten)]
@@ -124,7 +125,9 @@ impl ShowArgs {
     fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let FoundConfig { path, text } = self.file.find(global)?;
         let (is_there, text) = (text.is_some(), text.unwrap_or_default());
-        Config::parse(&path, &text)?;
+        let config = Config::parse(&path, &text)?;
+        config.check_kernel(&global.root())?;
+        config.policy()?;
         let in_force = EffectiveConfig::new(&parse_table(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
         let path = path.display().to_string();
         if global.json {

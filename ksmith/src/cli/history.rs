@@ -25,6 +25,9 @@ pub struct HistoryArgs {
     /// Show one guest, by name, UUID, PID, kind:name or VMID
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
+    /// Show what the guests with each value of this label saved together, such as role
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["guest", "figures", "every"])]
+    by: Option<String>,
     /// The figures to show, by their columns: saved_bytes,full_scans
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     figures: Vec<String>,
@@ -62,9 +65,11 @@ impl HistoryArgs {
             columns: self.columns(),
             resolution: self.resolution(global.json || self.csv || self.plot),
         };
-        let report = HistoryReader::open(&file)
-            .and_then(|reader| reader.read_report(&query))
-            .map_err(CommandFailure::from)?;
+        let read = |reader: HistoryReader| match &self.by {
+            Some(label) => reader.read_by_label(&query, label),
+            None => reader.read_report(&query),
+        };
+        let report = HistoryReader::open(&file).and_then(read).map_err(CommandFailure::from)?;
         match () {
             () if global.json => print::json(&report)?,
             () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,

@@ -395,7 +395,7 @@ impl From<ReadError> for CommandFailure {
     fn from(error: ReadError) -> Self {
         let code = match error {
             ReadError::Absent { .. } => exit::IMPOSSIBLE,
-            ReadError::NoColumn { .. } => exit::USAGE,
+            ReadError::NoColumn { .. } | ReadError::NoLabel { .. } => exit::USAGE,
             ReadError::NoGuest(_) => exit::UNKNOWN_GUEST,
             ReadError::Foreign { .. } | ReadError::Damaged { .. } | ReadError::Sqlite { .. } => exit::FAILED,
         };

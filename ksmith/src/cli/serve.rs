@@ -112,6 +112,7 @@ impl HistoryBackend for ServedHistory {
         let now = LiveEnvironment.day_clock();
         let (since, until) = times::between(&query.since, &query.until, now)
             .map_err(|why| HistoryError::Meaningless(why.to_string()))?;
+        let label = query.by.as_deref();
         let query = ReportQuery {
             since,
             until,
@@ -119,13 +120,15 @@ impl HistoryBackend for ServedHistory {
             columns: Vec::new(),
             resolution: ReportResolution::Rows(query.points),
         };
-        let report = HistoryReader::open(&self.0).and_then(|reader| reader.read_report(&query)).map_err(
-            |error| match error {
-                ReadError::NoGuest(_) => HistoryError::Unknown(error.to_string()),
-                ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
-                error => HistoryError::Unavailable(error.to_string()),
-            },
-        )?;
+        let read = |reader: HistoryReader| match label {
+            Some(label) => reader.read_by_label(&query, label),
+            None => reader.read_report(&query),
+        };
+        let report = HistoryReader::open(&self.0).and_then(read).map_err(|error| match error {
+            ReadError::NoGuest(_) | ReadError::NoLabel { .. } => HistoryError::Unknown(error.to_string()),
+            ReadError::NoColumn { .. } => HistoryError::Meaningless(error.to_string()),
+            error => HistoryError::Unavailable(error.to_string()),
+        })?;
         serde_json::to_value(report).map_err(|why| HistoryError::Unavailable(why.to_string()))
     }
 }

@@ -1,7 +1,7 @@
 //! `ksmith history` as text, as CSV, and the schema of its JSON.
 
 use ksmith_core::figures::FigureScalar as Figure;
-use ksmith_core::figures::schema::{document, list, or_null, plain, plains};
+use ksmith_core::figures::schema::{document, list, map, or_null, plain, plains};
 use ksmith_core::printable::TextPage;
 use ksmith_record::{GuestLife, HistoryReport, columns, times};
 use serde_json::{Value, json};
@@ -16,6 +16,10 @@ pub fn text(report: &HistoryReport, width: Option<usize>) -> TextPage {
     let mut page = TextPage::new();
     if let Some(guest) = &report.guest {
         page.line(title(guest));
+        page.line("");
+    }
+    if let Some(label) = &report.label {
+        page.line(format_args!("saved by guests with each {label}"));
         page.line("");
     }
     if report.rows.is_empty() {
@@ -51,7 +55,8 @@ pub fn text(report: &HistoryReport, width: Option<usize>) -> TextPage {
 
 fn title(guest: &GuestLife) -> String {
     let end = guest.last.map_or("lives".to_owned(), |last| format!("until {}", moment(last)));
-    format!("{} ({}, {}), from {}, {end}", guest.name, guest.kind, guest.id, moment(guest.first))
+    let labels: String = guest.labels.iter().map(|(label, value)| format!(", {label} {value}")).collect();
+    format!("{} ({}, {}{labels}), from {}, {end}", guest.name, guest.kind, guest.id, moment(guest.first))
 }
 
 fn moment(seconds: f64) -> String {
@@ -66,8 +71,9 @@ fn table(report: &HistoryReport) -> TextTable {
         report.columns.iter().zip(importance).map(|(name, importance)| TableColumn::new(name, importance).whole());
     let mut table = TextTable::of_columns(columns.collect());
     for row in &report.rows {
-        let cells = report.columns.iter().zip(row).map(|(name, value)| {
-            match known.iter().find(|column| column.name == *name) {
+        let cells = report.columns.iter().enumerate().zip(row).map(|((at, name), value)| {
+            let figure_name = if report.label.is_some() { "saved_bytes" } else { name.as_str() };
+            match known.iter().find(|column| at > 0 && column.name == figure_name) {
                 Some(column) => cell(&column.field, &figure(value)),
                 None => value.as_f64().map_or("-".to_owned(), moment),
             }
@@ -123,6 +129,11 @@ pub fn schema() -> Value {
                 ("since", "number", "Beginning, in seconds since 1970."),
                 ("until", "number", "End, in seconds since 1970."),
                 ("resolution_seconds", "number", "Time between two rows, about."),
+                (
+                    "label",
+                    "string?",
+                    "Label whose values the columns are, each with the bytes that its guests saved.",
+                ),
             ],
             [
                 ("guest", or_null(life())),
@@ -154,6 +165,6 @@ fn life() -> Value {
             ("first", "number", "First record of the guest, in seconds since 1970."),
             ("last", "number?", "End of the guest; null while it lives."),
         ],
-        [],
+        [("labels", map("Labels of the guest, each with its value.", plain("string", "A value.")))],
     )
 }

@@ -28,7 +28,10 @@ pub fn plot(report: &HistoryReport, width: u16) -> TextPage {
         page.line(name);
         match points.is_empty() {
             true => page.line("  unknown in all that time"),
-            false => page.lines(picture(report, name, &points, width.max(LEAST))),
+            false => {
+                let figure = if report.label.is_some() { "saved_bytes" } else { name.as_str() };
+                page.lines(picture(report, figure, &points, width.max(LEAST)));
+            }
         }
         page.line("");
     }

@@ -3,8 +3,9 @@
 //! `make guest-unit` tries them on a booted system (packaging/tests/unit-checks).
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::support::skipped;
 use crate::support::units::{self, complaints};
@@ -78,5 +79,38 @@ fn the_units_exposure_is_one_and_a_half_of_ten() {
         assert!(UNIT.contains(line), "{line}");
         let open = UNIT.replace(line, "");
         assert!(!analyze(&threshold, &open, &[]).unwrap().status.success(), "without {line} it is more");
+    }
+}
+
+/// Runs the unit's `ExecReload=` with this configuration. Returns its exit code, and true if the daemon was told to read
+/// it. A program that waits stands in for the daemon, and SIGTERM for SIGHUP: a test may have been started to ignore that.
+fn reload(text: &str) -> (Option<i32>, bool) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, text).unwrap();
+    let command = UNIT.lines().find_map(|line| line.strip_prefix("ExecReload=/bin/sh -c '")).unwrap();
+    let program = format!("{} --config {}", env!("CARGO_BIN_EXE_ksmith"), file.path().display());
+    assert!(command.ends_with("kill -HUP $MAINPID'"), "{command}");
+    let command = command.trim_end_matches('\'').replace("/usr/bin/ksmith", &program).replace("-HUP", "-TERM");
+    let mut daemon = Command::new("sleep").arg("1000").spawn().unwrap();
+    let told =
+        Command::new("/bin/sh").args(["-c", &command]).env("MAINPID", daemon.id().to_string()).output().unwrap();
+    if !told.status.success() {
+        daemon.kill().unwrap();
+    }
+    let signal = daemon.wait().unwrap().signal();
+    (told.status.code(), signal == Some(15))
+}
+
+#[test]
+fn a_reload_of_what_the_daemon_would_refuse_fails_and_tells_it_nothing() {
+    assert_eq!(reload("[policy]\nkind = \"score\"\n"), (Some(0), true));
+    for text in [
+        "polcy = 1\n",
+        "[policy]\nkind = \"score\"\n[limits]\nmax_cpu = \"120%\"\n",
+        "[limits\n",
+        "[policy]\nkind = \"ksmtuned\"\n[policy.ksmtuned]\nfile = \"/proc\"\n",
+    ] {
+        let (code, is_told) = reload(text);
+        assert!(code.is_some_and(|code| code != 0) && !is_told, "{text}: {code:?}");
     }
 }

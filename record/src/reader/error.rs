@@ -40,6 +40,14 @@ pub enum ReadError {
         /// The names of all recorded figures.
         known: String,
     },
+    /// The query names a label that no guest had in that time.
+    #[error("no guest had a label {name} in that time; labels then: {known}")]
+    NoLabel {
+        /// The name.
+        name: String,
+        /// The names of the labels that guests had then.
+        known: String,
+    },
     /// The query names an unknown guest, or an ambiguous one.
     #[error("the history: {0}")]
     NoGuest(#[from] FindGuestError),

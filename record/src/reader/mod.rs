@@ -20,6 +20,7 @@ pub use self::labels::LabelSeries;
 pub use self::report::{DecisionRow, EventRow, GuestLife, HistoryReport, SavingGuest};
 use self::rows::recorded;
 use crate::query::{ReportQuery, ReportResolution};
+use crate::schema;
 use crate::tier::HistoryTier;
 
 /// Limit of decisions, events and guests in one report. The newest are kept.
@@ -73,6 +74,7 @@ impl HistoryReader {
             until: seconds(query.until),
             resolution_seconds: seconds(width),
             guest,
+            label: None,
             columns: ["time".to_owned()].into_iter().chain(columns.iter().map(|it| it.name.clone())).collect(),
             rows: rows.into_iter().map(named).collect(),
             recorded_seconds,
@@ -96,9 +98,10 @@ impl HistoryReader {
         });
         // The one max() of the inner SELECT chooses the row from which plain columns come: the last one.
         let sql = format!(
-            "SELECT guest.id, key, name, uuid, kind, domain, user, first, last, saved, profit, rss \
+            "SELECT guest.{life}, saved, profit, rss \
              FROM (SELECT guest, saved_bytes AS saved, profit_bytes AS profit, rss_bytes AS rss, max(time) FROM ({parts}) GROUP BY guest) AS found \
              JOIN guest ON guest.id = found.guest ORDER BY saved DESC LIMIT ?3",
+            life = self.life_columns()?,
             parts = parts.join(" UNION ALL ")
         );
         let read = || -> rusqlite::Result<Vec<SavingGuest>> {
@@ -107,9 +110,9 @@ impl HistoryReader {
             let saver = |row: &Row<'_>| {
                 Ok(SavingGuest {
                     life: life(row)?,
-                    saved_bytes: number(row, 9)?,
-                    profit_bytes: number(row, 10)?,
-                    rss_bytes: number(row, 11)?,
+                    saved_bytes: number(row, 10)?,
+                    profit_bytes: number(row, 11)?,
+                    rss_bytes: number(row, 12)?,
                 })
             };
             statement.query_map(params![query.since, query.until, most], saver)?.collect()
@@ -139,9 +142,11 @@ impl HistoryReader {
     }
 
     fn lives(&self, query: &ReportQuery) -> Result<Vec<GuestLife>> {
-        let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
-                   WHERE first <= ?2 AND (last IS NULL OR last >= ?1) ORDER BY first DESC, id DESC LIMIT ?3";
-        self.newest(sql, query, life)
+        let sql = format!(
+            "SELECT {} FROM guest WHERE first <= ?2 AND (last IS NULL OR last >= ?1) ORDER BY first DESC, id DESC LIMIT ?3",
+            self.life_columns()?
+        );
+        self.newest(&sql, query, life)
     }
 
     /// Returns the newest rows in the time range, in order of time.
@@ -161,16 +166,28 @@ impl HistoryReader {
         all().map_err(|error| fault(&self.path, error))
     }
 
+    /// Returns the columns that [`life`] reads. The first histories have no labels.
+    fn life_columns(&self) -> Result<String> {
+        let labels = if self.has_labels()? { schema::LABELS } else { "NULL" };
+        Ok(format!("id, key, name, uuid, kind, domain, user, first, last, {labels}"))
+    }
+
+    fn has_labels(&self) -> Result<bool> {
+        let names = schema::names(&self.connection, "guest").map_err(|error| fault(&self.path, error))?;
+        Ok(names.contains(schema::LABELS))
+    }
+
     /// Finds a guest by name, by the convention of [`ksmith_core::guest::find`]. Of several consecutive lives, returns
     /// the last one that began before the end of the range. Guests that lived at the same time are ambiguous.
     fn find(&self, name: &str, query: &ReportQuery) -> Result<GuestLife> {
-        let sql = "SELECT id, key, name, uuid, kind, domain, user, first, last FROM guest \
-                   WHERE first <= ?2 \
-                   AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR kind || ':' || name = ?1 \
-                        OR (key >= ?1 || ':' AND key < ?1 || ';')) \
-                   ORDER BY first DESC, id DESC";
+        let sql = format!(
+            "SELECT {} FROM guest WHERE first <= ?2 \
+             AND (key = ?1 OR uuid = lower(?1) OR name = ?1 OR kind || ':' || name = ?1 \
+             OR (key >= ?1 || ':' AND key < ?1 || ';')) ORDER BY first DESC, id DESC",
+            self.life_columns()?
+        );
         let lives = || {
-            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut statement = self.connection.prepare_cached(&sql)?;
             let lives = statement.query_map(params![name, query.until], life)?;
             lives.collect::<rusqlite::Result<Vec<GuestLife>>>()
         };
@@ -213,5 +230,6 @@ fn life(row: &Row<'_>) -> rusqlite::Result<GuestLife> {
         user: row.get(6)?,
         first: seconds(row.get(7)?),
         last: row.get::<_, Option<i64>>(8)?.map(seconds),
+        labels: labels::parse_labels(row.get(9)?),
     })
 }

@@ -1,5 +1,7 @@
 //! Reports: the results of history queries.
 
+use std::collections::BTreeMap;
+
 use ksmith_core::guest::NamedGuest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -15,6 +17,9 @@ pub struct HistoryReport {
     pub resolution_seconds: f64,
     /// The guest that the rows describe. `None` for the host.
     pub guest: Option<GuestLife>,
+    /// The label whose values the columns are, each with the bytes that its guests saved. `None` for other rows.
+    #[serde(default)]
+    pub label: Option<String>,
     /// The names of the columns; the first is `time`, in seconds since 1970.
     pub columns: Vec<String>,
     /// The rows, the oldest first. An unknown value is `null`.
@@ -73,6 +78,9 @@ pub struct GuestLife {
     pub kind: String,
     /// Its trust domain.
     pub domain: Option<String>,
+    /// The operator's labels, each with its value.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// The user of its first process.
     pub user: Option<String>,
     /// Time of its first record, in seconds since 1970.

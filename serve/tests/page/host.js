@@ -20,10 +20,12 @@ function wave(time, period, phase = 0) {
 
 /** A made-up host with as many guests as asked for. */
 export class Host {
-  constructor({ name = "vmhost-1", guests = 12, hostileName = null, peers = [], clock = () => Date.now() / 1000 } = {}) {
+  constructor({ name = "vmhost-1", guests = 12, hostileName = null, labels = {}, peers = [], clock = () => Date.now() / 1000 } = {}) {
     this.name = name;
     this.count = guests;
     this.hostileName = hostileName;
+    // Each label with the values that the guests have in turn.
+    this.labels = labels;
     this.peers = peers;
     this.clock = clock;
     this.startedAt = clock() - 3 * 3600;
@@ -152,6 +154,20 @@ export class Host {
     return { rss_bytes: 2 * GIB, merged_bytes: merged, saved_bytes: saved, profit_bytes: saved - metadata, metadata_bytes: metadata };
   }
 
+  labelsOf(index) {
+    return Object.fromEntries(Object.entries(this.labels).map(([name, values]) => [name, values[index % values.length]]));
+  }
+
+  /** What the guests with each value of a label saved, as the server answers `by=`. */
+  historyBy(since, until, points, label) {
+    const values = this.labels[label];
+    const times = Array.from({ length: points }, (_, index) => since + ((until - since) * index) / (points - 1));
+    const indices = Array.from({ length: this.count }, (_, index) => index);
+    const saved = (value, time) => indices.filter((index) => this.labelsOf(index)[label] === value).reduce((sum, index) => sum + this.guestAt(index, time).saved_bytes, 0);
+    const rows = times.map((time) => [time, ...values.map((value) => saved(value, time))]);
+    return { since, until, label, columns: ["time", ...values], rows, decisions: [], events: [], guests: [] };
+  }
+
   pidOf(index) {
     return 4000 + index;
   }
@@ -171,6 +187,7 @@ export class Host {
         user: kind === "qemu" ? "libvirt-qemu" : "root",
         cgroup: `machine.slice/machine-qemu-${index}.scope`,
         domain: ["acme", "lab", null][index % 3],
+        labels: this.labelsOf(index),
         obstacle: index % 13 === 12 ? "hugepages" : null,
         mergeable: index % 13 !== 12,
         has_remaining_mergeable: this.staysMergeable && index === 0,

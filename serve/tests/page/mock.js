@@ -109,6 +109,10 @@ export class Mock {
         const until = moment(searchParams.get("until"), now, now);
         const since = moment(searchParams.get("since"), now, now - 7200);
         const points = Number(searchParams.get("points") ?? 1000);
+        const label = searchParams.get("by");
+        if (label !== null) {
+          return this.host.labels[label] === undefined ? json({ error: `no guest had a label ${label}` }, 404) : json(this.host.historyBy(since, until, points, label));
+        }
         return json(this.host.history(since, until, points, searchParams.get("guest")));
       }
       case "/api/v1/stream":

@@ -189,6 +189,22 @@ tested("a start of the daemon is a mark, and a guest that appears is none", {}, 
   await says(page, "#decision", "daemon started");
 });
 
+tested("what guests save is drawn by the values of a label, which is chosen", { labels: { role: ["web", HOSTILE], tier: ["gold"] } }, async ({ url, mock, step }) => {
+  const { page, errors } = await open(browser, url);
+  await says(page, "#label-reading", "web ");
+  await says(page, "#label-reading", HOSTILE);
+  assert.match(await text(page, "#label-text"), /web: first .* GiB/);
+  assert.equal(await page.evaluate(() => document.querySelector("#label-chart canvas") !== null), true);
+  await page.selectOption("#label", "tier");
+  await says(page, "#label-reading", "gold ");
+  assert.ok(!(await text(page, "#label-reading")).includes("web "));
+  assert.ok(mock.requests.some((request) => request.includes("by=tier") && request.includes("points=240")));
+  mock.host.labels = {};
+  step(1);
+  await page.waitForFunction(() => document.querySelector("#by-label").hidden);
+  assert.deepEqual(errors, []);
+});
+
 tested("a history that records nothing is told", {}, async ({ url, mock }) => {
   const status = mock.host.status();
   mock.host.status = () => ({ ...status, history: { path: "/var/lib/ksmith/history.db", problem: "the disk is full" } });
@@ -291,7 +307,7 @@ for (const [name, settings] of [
   ["phone in the dark", { viewport: { width: 360, height: 740 }, colorScheme: "dark" }],
 ]) {
   const peers = [{ name: "vmhost-2", url: "http://10.0.0.2:9180/", ok: false, error: "connection refused", status: null }];
-  tested(`axe-core finds no fault: ${name}`, { peers, guests: 60 }, async ({ url, mock, context }) => {
+  tested(`axe-core finds no fault: ${name}`, { peers, guests: 60, labels: { role: ["web", "db"] } }, async ({ url, mock, context }) => {
     const { page, errors } = await open(browser, url, settings);
     mock.host.blindSource = "/proc/meminfo";
     mock.push();
@@ -300,6 +316,7 @@ for (const [name, settings] of [
     await page.waitForSelector("#as-table table");
     await page.waitForSelector("#hosts table");
     await page.waitForSelector("#balance table");
+    await page.waitForSelector("#label-chart canvas");
     const check = async (what) => {
       const { violations, passes } = await new AxeBuilder({ page }).analyze();
       const said = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`).join("\n")}`);

@@ -11,6 +11,20 @@ mod status;
 mod trimmed;
 
 #[test]
+fn a_history_by_label_has_the_bytes_of_each_value() {
+    let mut report = models::history();
+    report.label = Some("role".to_owned());
+    report.columns = ["time", "db", "web"].map(str::to_owned).to_vec();
+    report.rows = vec![vec![serde_json::json!(1_795_467_600.0), serde_json::json!(0), serde_json::json!(3 << 20)]];
+    let text = crate::show::history::text(&report, None).text().to_owned();
+    assert!(text.starts_with("saved by guests with each role\n") && text.contains("3.00 MiB"), "{text}");
+    assert!(crate::show::plot::plot(&report, 60).text().contains("3.00 MiB"));
+    report.guest = report.guests.pop();
+    report.guest.as_mut().unwrap().labels.insert("role".to_owned(), "web".to_owned());
+    assert!(crate::show::history::text(&report, None).text().contains("(qemu, 42:1, role web)"));
+}
+
+#[test]
 fn figures_of_the_history_are_drawn_with_their_axes() {
     let mut report = models::history();
     report.columns = vec!["time".to_owned(), "saved_bytes".to_owned()];
