@@ -73,6 +73,15 @@ pub fn accountable_uid(directory: &OwnedFd, user: u32) -> io::Result<u32> {
     })
 }
 
+/// Returns the user of this host that has `user` as a subordinate one by `/etc/subuid`, or `user` itself. It costs no
+/// look at a process, and [`accountable_uid`] may differ: a namespace tells more.
+///
+/// # Errors
+/// `/etc/subuid` or `/etc/passwd` can't be read.
+pub fn holder_of(user: u32) -> io::Result<u32> {
+    with_ranges(|ranges| ranges.holder(user))
+}
+
 /// The maker of a user namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NamespaceOwner {

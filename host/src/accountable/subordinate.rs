@@ -52,6 +52,13 @@ impl SubordinateRanges {
         range.map_or(user, |(_, owner)| *owner)
     }
 
+    /// Returns the user of this host that has `user` as a subordinate one, or `user` itself. Ranges of root's are no
+    /// user's: their containers have accounts of their own.
+    pub(super) fn holder(&self, user: u32) -> u32 {
+        let accountable = self.accountable(user);
+        if self.is_of_host(accountable) { accountable } else { user }
+    }
+
     /// Returns true if `/etc/passwd` names this user, who is not root.
     pub(super) fn is_of_host(&self, user: u32) -> bool {
         user != ROOT && self.named.contains(&user)
@@ -150,6 +157,8 @@ mod tests {
         for own in [0, 1, 1000, 99_999, 165_546, 300_100, u32::MAX] {
             assert_eq!(ranges.accountable(own), own);
         }
+        let holders = [100_000, 165_536, 300_007, 400_004, 1000, 0].map(|user| ranges.holder(user));
+        assert_eq!(holders, [1000, 165_536, 300_007, 400_004, 1000, 0], "of users that the host names");
         let none = SubordinateRanges::parse("", "");
         assert_eq!(none.accountable(100_000), 100_000);
         assert_eq!([0, 1000, 1001].map(|user| ranges.is_of_host(user)), [false, true, false]);

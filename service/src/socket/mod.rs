@@ -7,6 +7,7 @@
 
 mod accept;
 mod caller;
+mod credentials;
 mod group;
 mod lines;
 mod place;
@@ -14,5 +15,6 @@ mod serve;
 mod slots;
 
 pub use caller::{AwaitedAnswer, PeerGuard, PeerWatch, answer_or_hang_up, watch_peer};
+pub use credentials::PeerCredentials;
 pub use group::allow;
 pub use serve::{AdmittedPeer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol, serve};

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 use ksmith_core::job::{JobMoment, JobProcess, saved_bytes};
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
@@ -10,6 +9,7 @@ use ksmith_core::sample::ProcessId;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 
 use super::protocol::PeerSavings;
+use crate::socket::PeerCredentials;
 use ksmith_host::accountable::accountable_uid;
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::memory::rights::ProcessRights;
@@ -58,29 +58,6 @@ pub enum PeerFiguresError {
     /// It has ended, or the kernel does not say.
     #[error("your figures can't be read: {0}")]
     Unreadable(#[from] io::Error),
-}
-
-/// Credentials that the kernel recorded when a process connected. They cost no look at the process.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerCredentials {
-    /// PID of the process.
-    pub pid: u32,
-    /// Its user at that moment.
-    pub user: u32,
-    /// Its group at that moment.
-    pub group: u32,
-}
-
-impl PeerCredentials {
-    /// Reads the credentials of the connected process.
-    ///
-    /// # Errors
-    /// The process is in a PID namespace that can't be seen from here.
-    pub fn from_stream(stream: &UnixStream) -> io::Result<Self> {
-        let found = rustix::net::sockopt::socket_peercred(stream)?;
-        let pid = u32::try_from(found.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-        Ok(Self { pid, user: found.uid.as_raw(), group: found.gid.as_raw() })
-    }
 }
 
 impl UserPeer {
@@ -191,6 +168,8 @@ fn read(directory: &OwnedFd, pid: u32, name: &str) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::budget::UserBudgets;
 use super::config::OptinConfig;
-use super::peer::{PeerCredentials, PeerFiguresError, UserPeer};
+use super::peer::{PeerFiguresError, UserPeer};
 use super::protocol::{
     BadRequestError, LONGEST_REQUEST, MergedMemory, PeerSavings, RefusalKind, ScanResult, UserAnswer, UserRequest,
     VERSION,
@@ -17,7 +17,7 @@ use super::protocol::{
 use super::ranges::{RangesAdviser, RangesError};
 use super::scans::{Done, ScanQueue, UserScan};
 use crate::socket::{
-    self, AdmittedPeer, AwaitedAnswer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
+    self, AdmittedPeer, AwaitedAnswer, PeerCredentials, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
     answer_or_hang_up, watch_peer,
 };
 use ksmith_host::own_use::thread_cpu;
@@ -100,14 +100,14 @@ const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace
 /// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
 fn admit(budget: &UserBudgets, credentials: PeerCredentials) -> Result<AdmittedPeer<UserPeer>, String> {
     let count = |uid| budget.connection(uid).map_err(|why| error(RefusalKind::Busy, &why.to_string()));
-    let user = credentials.user;
-    count(user)?;
+    let holder = credentials.holder().map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
+    count(holder)?;
     let begin = thread_cpu();
     let peer = UserPeer::open(credentials);
-    let uid = peer.as_ref().map_or(user, |peer| peer.accountable_uid);
+    let uid = peer.as_ref().map_or(holder, |peer| peer.accountable_uid);
     budget.charge(uid, thread_cpu().saturating_sub(begin));
     let peer = peer.map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
-    if uid != user {
+    if uid != holder {
         count(uid)?;
     }
     Ok(AdmittedPeer { uid, peer })

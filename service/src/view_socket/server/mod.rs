@@ -12,10 +12,15 @@ use super::config::ViewConfig;
 use super::rate::ViewRate;
 use super::trimmed;
 use crate::control::{ControlRequest, PendingRequest, line, refusal};
-use crate::socket::{self, AdmittedPeer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol, watch_peer};
+use crate::socket::{
+    self, AdmittedPeer, PeerCredentials, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol, watch_peer,
+};
 
 /// The greatest age of an answer.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// Refusal of a process that has no account.
+const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, has ended, or is another user's";
 
 /// Error of a request that the daemon's end cuts short.
 const ENDING: &str = "the daemon is ending: try again";
@@ -71,7 +76,7 @@ struct ViewProtocol<T> {
 type Last = Mutex<Option<(Instant, Arc<str>)>>;
 
 impl<T: Send + 'static> SocketProtocol for ViewProtocol<T> {
-    /// The uid of the peer.
+    /// The accountable uid of the peer.
     type Peer = u32;
 
     const NAME: &'static str = "view";
@@ -81,9 +86,13 @@ impl<T: Send + 'static> SocketProtocol for ViewProtocol<T> {
         SocketLimits { connections: 16, of_one_user: 8, request: 256, patience: Duration::from_secs(5) };
 
     fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<u32>, String> {
-        let found = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?;
-        let uid = found.uid.as_raw();
-        self.rate.count(uid).map_err(refusal)?;
+        let credentials = PeerCredentials::from_stream(stream).map_err(|_| refusal(UNSEEN))?;
+        let holder = credentials.holder().map_err(|_| refusal(UNSEEN))?;
+        self.rate.count(holder).map_err(refusal)?;
+        let uid = credentials.accountable_uid().map_err(|_| refusal(UNSEEN))?;
+        if uid != holder {
+            self.rate.count(uid).map_err(refusal)?;
+        }
         Ok(AdmittedPeer { peer: uid, uid })
     }
 

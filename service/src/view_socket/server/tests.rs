@@ -156,3 +156,68 @@ print(count)
     let answered: u64 = ask(65534).lines().last().unwrap().parse().unwrap();
     assert!((30..5000).contains(&answered), "{answered}");
 }
+
+/// Becomes as many subordinate users as there are connections. Each asks, and keeps its connection.
+const CROWD: &str = r#"
+import ctypes, os, socket, sys
+if ctypes.CDLL(None).unshare(0x10000000): sys.exit("no user namespaces")
+print("in", flush=True)
+sys.stdin.readline()
+answered = 0
+for user in range(1, 21):
+    ours, theirs = socket.socketpair()
+    if not os.fork():
+        os.setuid(user)
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            s.connect(sys.argv[1])
+            s.sendall(b'{"request":"guests"}\n')
+            is_answered = '"answer":"guests"' in s.makefile().readline()
+        except OSError:
+            is_answered = False
+        theirs.send(b"y" if is_answered else b"n")
+        sys.stdin.readline()
+        os._exit(0)
+    theirs.close()
+    answered += ours.recv(1) == b"y"
+print(answered, flush=True)
+sys.stdin.readline()
+"#;
+
+/// Asks once, and prints True if it is answered.
+const ONCE: &str = "import socket, sys\n\
+                    s = socket.socket(socket.AF_UNIX)\n\
+                    s.connect(sys.argv[1])\n\
+                    s.sendall(b'{\"request\":\"guests\"}\\n')\n\
+                    print('\"answer\":\"guests\"' in s.makefile().readline())\n";
+
+#[test]
+fn a_members_subordinate_users_take_no_more_connections_than_the_member() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (_directory, path, _socket, _) = serving("65534");
+    let python = |script: &str, user: u32| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(&path).uid(user).gid(65534).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    };
+    let mut crowd = python(CROWD, 65533).spawn().unwrap();
+    let mut lines = BufReader::new(crowd.stdout.take().unwrap()).lines().map(Result::unwrap);
+    if lines.next().as_deref() != Some("in") {
+        eprintln!("users may make no namespaces here");
+        return;
+    }
+    fs::write(format!("/proc/{}/uid_map", crowd.id()), "0 65533 1\n1 200000 99\n").unwrap();
+    writeln!(crowd.stdin.as_mut().unwrap()).unwrap();
+    assert_eq!(lines.next().as_deref(), Some("8"), "as many as one user has");
+    let other = python(ONCE, 65532).output().unwrap();
+    assert_eq!(String::from_utf8(other.stdout).unwrap(), "True\n", "another member is answered");
+    drop(crowd.stdin.take());
+    crowd.wait().unwrap();
+}
