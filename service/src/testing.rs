@@ -59,6 +59,10 @@ pub struct SimulatedWorld {
     pub ksmd_cpus: Option<String>,
     /// Turns taken so far, each with its time.
     pub turns: Vec<Duration>,
+    /// The samples taken outside of turns.
+    pub other_samples: usize,
+    /// The time that each sample takes.
+    pub sample_takes: Duration,
     /// Messages to the service manager, one line each.
     pub told: Vec<String>,
     /// Added to every sample.
@@ -116,6 +120,25 @@ impl FakeDaemonHost {
     fn world(&self) -> MutexGuard<'_, SimulatedWorld> {
         self.world.lock().unwrap()
     }
+
+    fn take_sample(&self) -> Sample {
+        let mut world = self.world();
+        let takes = world.sample_takes;
+        world.machine.advance(takes);
+        let mut sample = world.machine.sample();
+        sample.at += world.suspended;
+        sample.hidden_processes = world.hidden_processes;
+        if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
+            sample.processes.clear();
+        }
+        sample.given_up = world.given_up.clone();
+        sample.pool_shortness = world.shortness;
+        sample.folded_bytes = world.folded_bytes;
+        if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
+            (memory.available, memory.swap_free) = (Some(bytes), Some(0));
+        }
+        sample
+    }
 }
 
 impl KsmHost for FakeDaemonHost {
@@ -124,7 +147,7 @@ impl KsmHost for FakeDaemonHost {
         let now = world.machine.now();
         world.turns.push(now);
         drop(world);
-        self.sample_now(false)
+        self.take_sample()
     }
 
     fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
@@ -161,20 +184,8 @@ impl DaemonHost for FakeDaemonHost {
     }
 
     fn sample_now(&mut self, _closely: bool) -> Sample {
-        let world = self.world();
-        let mut sample = world.machine.sample();
-        sample.at += world.suspended;
-        sample.hidden_processes = world.hidden_processes;
-        if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
-            sample.processes.clear();
-        }
-        sample.given_up = world.given_up.clone();
-        sample.pool_shortness = world.shortness;
-        sample.folded_bytes = world.folded_bytes;
-        if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
-            (memory.available, memory.swap_free) = (Some(bytes), Some(0));
-        }
-        sample
+        self.world().other_samples += 1;
+        self.take_sample()
     }
 
     fn notice(&mut self, events: Vec<ProcessEvent>) -> bool {
@@ -265,6 +276,18 @@ impl DaemonEnvironment for FakeEnvironment {
         }
     }
 
+    fn receive_waiting(&mut self, inbox: &Receiver<DaemonMessage>) -> Option<DaemonMessage> {
+        let mut world = self.world.lock().unwrap();
+        let now = world.machine.now();
+        while self.script.front().is_some_and(|(at, _)| *at <= now) {
+            let act = self.script.pop_front().map(|(_, act)| act).unwrap();
+            if let Some(message) = act(&mut world) {
+                return Some(message);
+            }
+        }
+        inbox.try_recv().ok()
+    }
+
     fn notify(&mut self, states: &[NotifyState<'_>]) {
         self.world.lock().unwrap().told.extend(states.iter().map(ToString::to_string));
     }
@@ -321,6 +344,8 @@ impl DaemonScene {
             is_urgent: false,
             ksmd_cpus: None,
             turns: Vec::new(),
+            other_samples: 0,
+            sample_takes: Duration::ZERO,
             told: Vec::new(),
             hidden_processes: 0,
             shows_mergeable: true,

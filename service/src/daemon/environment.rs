@@ -32,6 +32,11 @@ pub trait DaemonEnvironment: fmt::Debug {
         deadline: Instant,
     ) -> Result<DaemonMessage, RecvTimeoutError>;
 
+    /// Returns a message that has come already.
+    fn receive_waiting(&mut self, inbox: &Receiver<DaemonMessage>) -> Option<DaemonMessage> {
+        inbox.try_recv().ok()
+    }
+
     /// Notifies the service manager.
     fn notify(&mut self, states: &[NotifyState<'_>]);
 

@@ -56,8 +56,11 @@ use tracing::debug;
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The wait after a turn is at least so many times as long as the turn while ksmd stands: turns then take a tenth of a
-/// CPU at most, however many processes there are.
+/// CPU at most, however many processes there are, and however many of them start and end.
 const WAIT_PER_TURN: u32 = 9;
+
+/// The same for turns that events of processes bring forward while ksmd runs.
+const EVENT_WAIT_PER_TURN: u32 = 1;
 
 /// The daemon, in charge of one host.
 #[derive(Debug)]
@@ -69,6 +72,8 @@ pub struct Daemon<H = LiveHost> {
     config: Config,
     source: ConfigSource,
     started: Instant,
+    /// The time before which no event of processes brings a turn forward.
+    event_turn_from: Instant,
     last: Option<TickOutcome>,
     scan: Option<DemandScan>,
     /// Settings from before a scan that are not restored yet, since ksmd is busy.
@@ -144,6 +149,8 @@ impl<H: DaemonHost> Daemon<H> {
         let stands = has_stood && tick.decision.knobs.get(Knob::Run) != Some(1);
         self.last = Some(tick);
         debug!("a turn took {} us", took.as_micros());
+        let per_turn = if stands { WAIT_PER_TURN } else { EVENT_WAIT_PER_TURN };
+        self.event_turn_from = self.environment.now() + took.saturating_mul(per_turn).min(wait);
         if stands { stretch_wait(next, took, wait) } else { next }
     }
 

@@ -26,6 +26,10 @@ impl<H: DaemonHost> Daemon<H> {
         let (request, reply, peer) = asked.into_parts();
         // A peer that has hung up meanwhile loses its answer.
         let refuse = |message: &str| drop(reply.send(ControlReply::Error { message: message.to_owned() }));
+        if matches!(request, ControlRequest::Status | ControlRequest::Guests) && peer.has_gone() {
+            // It has waited for too long, and its answer would cost a sample.
+            return false;
+        }
         match request {
             ControlRequest::Status => {
                 let status = self.status();
@@ -95,7 +99,8 @@ impl<H: DaemonHost> Daemon<H> {
             return answer.clone();
         }
         let answer = self.status_now();
-        self.answered = Some((now, answer.clone()));
+        // The time after the sample: one that takes long is not taken again for each request that waits.
+        self.answered = Some((self.environment.now(), answer.clone()));
         answer
     }
 

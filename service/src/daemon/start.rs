@@ -15,6 +15,7 @@ use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
 use super::cpus::KsmdBinding;
+use super::inbox::INBOX;
 use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, EndedDaemon};
 use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError, KsmdCpus};
@@ -27,9 +28,6 @@ use crate::registry::GuestRegistry;
 use crate::sketcher::Sketcher;
 use crate::user_socket::{self, UserBudgets, UserScans};
 use crate::view_socket;
-
-/// The capacity of the inbox. Process events that do not fit become a scan; other senders wait.
-const INBOX: usize = 256;
 
 impl<H: DaemonHost> Daemon<H> {
     /// Creates a daemon for `host` with this configuration.
@@ -58,6 +56,7 @@ impl<H: DaemonHost> Daemon<H> {
             config,
             source,
             started: environment.now(),
+            event_turn_from: environment.now(),
             environment: Box::new(environment),
             last: None,
             scan: None,

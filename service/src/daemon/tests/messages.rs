@@ -88,3 +88,53 @@ fn balance_answers_through_the_daemon() {
     let ControlReply::NoGuest { message } = answers.recv().unwrap() else { panic!("another answer") };
     assert!(message.contains("there is no guest \"none\""), "{message}");
 }
+
+/// A host with so many processes that each sample takes 200 ms, where processes start and end all the time.
+fn busy_scene() -> DaemonScene {
+    let mut scene = DaemonScene::new(HELD);
+    scene.world().is_urgent = true;
+    scene.world().sample_takes = Duration::from_millis(200);
+    for second in 1..60 {
+        for _ in 0..16 {
+            scene.send_at(second, DaemonMessage::Processes(vec![ProcessEvent::Exited(9)]));
+        }
+    }
+    scene
+}
+
+#[test]
+fn processes_that_start_and_end_without_end_bring_no_more_turns_than_a_tenth_of_a_cpu() {
+    let mut scene = busy_scene();
+    scene.run().unwrap();
+    let world = scene.world();
+    assert!((20..=32).contains(&world.turns.len()), "{:?}", world.turns);
+    assert_eq!(world.noticed.len(), 59 * 16);
+}
+
+#[test]
+fn a_request_waits_for_one_turn_however_many_events_came_before_it() {
+    let mut scene = busy_scene();
+    let mut waiting = Vec::new();
+    for second in 1..60 {
+        waiting.extend((0..8).map(|_| (second, scene.ask_at(second, ControlRequest::Status))));
+    }
+    scene.run().unwrap();
+    for (second, (answers, _waits)) in waiting {
+        let Ok(ControlReply::Status(status)) = answers.try_recv() else { panic!("no answer") };
+        let answered = status.daemon.unwrap().uptime_seconds;
+        // A turn that was under way, and a sample for the answer.
+        assert!(answered - second as f64 <= 0.5, "asked at {second}, answered at {answered}");
+    }
+    let samples = scene.world().other_samples;
+    assert!(samples <= 2 * 59, "eight requests at a time share a sample: {samples}");
+}
+
+#[test]
+fn a_peer_that_has_hung_up_costs_no_sample() {
+    let mut scene = DaemonScene::new(HELD);
+    for request in [ControlRequest::Status, ControlRequest::Guests] {
+        drop(scene.ask_at(3, request));
+    }
+    scene.at(5, |world| assert_eq!(world.other_samples, 0));
+    scene.run().unwrap();
+}
