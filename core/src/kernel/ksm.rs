@@ -283,6 +283,12 @@ impl Ksm {
         self.tracked().into_iter().filter_map(Reading::get).fold(0, u64::saturating_add)
     }
 
+    /// Returns true if ksmd is known to track no more than so many pages: each counter that this kernel has is readable.
+    pub fn tracks_at_most(&self, pages: u64) -> bool {
+        let is_known = |reading: &Reading<u64>| matches!(reading, Reading::Value(_) | Reading::Absent);
+        self.tracked().into_iter().all(is_known) && self.tracked_pages() <= pages
+    }
+
     /// Returns the pages that ksmd has passed since boot: visited, or skipped by `smart_scan`. `None` before Linux 6.6,
     /// which counts no visits.
     pub fn passed_pages(&self) -> Option<u64> {
@@ -345,6 +351,14 @@ mod tests {
         let most = || Reading::Value(u64::MAX);
         let ksm = Ksm { pages_shared: most(), pages_sharing: most(), ..Ksm::default() };
         assert_eq!(ksm.tracked_pages(), u64::MAX);
+    }
+
+    #[test]
+    fn a_counter_that_can_not_be_read_is_no_proof_of_few_tracked_pages() {
+        let ksm = Ksm { pages_shared: Reading::Value(5), pages_sharing: Reading::Value(2), ..Ksm::default() };
+        assert!(ksm.tracks_at_most(7) && !ksm.tracks_at_most(6));
+        let denied = Ksm { pages_unshared: Reading::Denied, ..ksm };
+        assert!(!denied.tracks_at_most(u64::MAX));
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub enum UndoError {
         /// The I/O error.
         source: io::Error,
     },
+    /// The list of switched-off guests could not be opened when the daemon started.
+    #[error("the list of switched-off guests could not be read when the daemon started: restart it")]
+    NoList,
     /// The file is not a valid undo store. It stays until the operator has looked at it.
     #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
              it with /sys/kernel/mm/ksm and put right what differs; give guests the memory that they lack (restart them, \

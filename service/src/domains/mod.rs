@@ -242,7 +242,7 @@ impl DomainGuard {
     /// Notes guests that are about to be switched off.
     fn note_outside(&self, targets: &[GuestTarget]) -> Result<(), UndoError> {
         let on_exit = self.domains.config().on_exit;
-        self.off.as_ref().map_or(Ok(()), |off| off.note_outside(targets, on_exit))
+        self.off.as_ref().ok_or(UndoError::NoList)?.note_outside(targets, on_exit)
     }
 
     /// Applies a change to the list of switched-off guests, if there is one, and logs its error.

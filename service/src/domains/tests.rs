@@ -47,7 +47,11 @@ fn guard(root: &Root) -> DomainGuard {
         rule: vec![rule("web"), rule("db")],
         ..DomainsConfig::default()
     };
-    DomainGuard::new(root.clone(), config, None)
+    DomainGuard::new(root.clone(), config, off_list(root))
+}
+
+fn off_list(root: &Root) -> Option<OffList> {
+    OffList::open(&StateDir::from_root(root)).ok()
 }
 
 /// Returns true if the guard lets ksmd run.
@@ -68,13 +72,17 @@ fn a_guest_that_can_not_be_noted_is_not_switched_off() {
     let directory = StateDir::from_root(&root);
     directory.make().unwrap();
     std::fs::create_dir(directory.path().join("undo.json.new")).unwrap();
-    let mut guard = DomainGuard { off: Some(OffList::open(&directory).unwrap()), ..guard(&root) };
+    let list = OffList::open(&directory).unwrap();
     let both = sample(1, &[(10, "web"), (11, "db")]);
     let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&both);
-    let log = ThreadLog::default();
-    log.gather(|| assert!(!may_run(&mut guard, &both, &known)));
-    let said = "db is not switched off, because that could not be noted";
-    assert!(log.text().contains(said), "{}", log.text());
+    // Nor without the list, if it could not be read at the daemon's start.
+    for off in [Some(list), None] {
+        let mut guard = DomainGuard { off, ..guard(&root) };
+        let log = ThreadLog::default();
+        log.gather(|| assert!(!may_run(&mut guard, &both, &known)));
+        let said = "db is not switched off, because that could not be noted";
+        assert!(log.text().contains(said), "{}", log.text());
+    }
 }
 
 #[test]
@@ -133,7 +141,7 @@ fn what_may_stay_mergeable_is_the_firmware_of_a_verified_guest() {
             remaining_mergeable_mib: 4,
             ..DomainsConfig::default()
         };
-        let mut guard = DomainGuard::new(root.clone(), config, None);
+        let mut guard = DomainGuard::new(root.clone(), config, off_list(&root));
         let db = sample(1, &[(11, "db")]);
         let known = GuestTracker::new(root.clone(), LibvirtUri::default()).snapshot(&db);
         // Its own monitor says that it is off.

@@ -49,7 +49,7 @@ impl UnknownSearch {
     /// Returns the processes that may merge and are missing in the sample; `None` while that is not known.
     pub(super) fn find_unknown(&mut self, sample: &Sample) -> Option<Vec<u32>> {
         let known: u64 = sample.processes.iter().filter_map(|process| process.ksm.rmap_items).sum();
-        if sample.ksm.tracked_pages() <= known {
+        if sample.ksm.tracks_at_most(known) {
             return Some(Vec::new());
         }
         let known: BTreeSet<u32> = sample.processes.iter().map(|process| process.id.pid).collect();
@@ -114,6 +114,17 @@ fn may_merge(root: &Root, known: &BTreeSet<u32>) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_the_count_can_not_be_read_processes_are_asked() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = tree.path().join("proc/7");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("ksm_stat"), "ksm_rmap_items 5\nksm_mergeable: yes\n").unwrap();
+        let mut sample = Sample { page_size: 4096, ..Sample::default() };
+        sample.ksm.pages_unshared = Reading::Denied;
+        assert_eq!(UnknownSearch::new(&Root::at(tree.path())).find_unknown(&sample), Some(vec![7]));
+    }
 
     #[test]
     fn an_unknown_process_is_found_once_the_count_says_so() {

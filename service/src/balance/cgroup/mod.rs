@@ -60,8 +60,11 @@ impl CgroupActuator {
         let name = path.rsplit('/').next().unwrap_or(path);
         let host = root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text));
         let host = host.value().and_then(|memory| memory.total).unwrap_or(u64::MAX >> 1);
-        let limit = |file: &str| number(root, &directory, file).unwrap_or(None).unwrap_or(u64::MAX);
-        let whole = limit("memory.max").min(limit("memory.high")).min(host);
+        let limit = |file: &str| match number(root, &directory, file) {
+            Err(ActuatorError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(u64::MAX),
+            read => read.map(|limit| limit.unwrap_or(u64::MAX)),
+        };
+        let whole = limit("memory.max")?.min(limit("memory.high")?).min(host);
         let mut account = LedgerAccount::open(ledger, key, name, GuestKind::new("container"), no_process, whole);
         if account.cgroup().is_some_and(|was| was.inode != inode) {
             ledger.strike(key).map_err(|why| failed(&directory, io::Error::other(why)))?;
@@ -130,9 +133,10 @@ impl CgroupActuator {
         let was = match self.account.cgroup() {
             Some(was) => was.clone(),
             None => {
-                let high = self.root.text(self.directory.join("memory.high"));
-                let high = high.value().map_or("max", |text| text.trim()).to_owned();
-                OriginalCgroup { path: self.path.clone(), inode: self.inode, high }
+                // An unknown limit must not be given back as none.
+                let high = self.root.path(self.directory.join("memory.high"));
+                let text = fs::read_to_string(&high).map_err(|why| failed(&high, why))?;
+                OriginalCgroup { path: self.path.clone(), inode: self.inode, high: text.trim().to_owned() }
             }
         };
         self.account.record_cgroup(Some(was), to)?;

@@ -102,3 +102,16 @@ fn a_cgroup_that_can_not_be_resized_says_why() {
     fs::create_dir_all(tree.path().join("sys/fs/cgroup/memory/old")).unwrap();
     assert!(why("/old").contains("version 2"));
 }
+
+#[test]
+fn a_limit_that_can_not_be_read_is_not_taken_for_none() {
+    let tree = tree();
+    let ledger = ledger(tree.path());
+    let mut cgroup = open(tree.path(), &ledger).unwrap();
+    let high = tree.path().join("sys/fs/cgroup/machine.slice/web/memory.high");
+    fs::remove_file(&high).unwrap();
+    fs::create_dir(&high).unwrap();
+    assert!(cgroup.resize(70 * MIB).is_err(), "it would be given back as no limit");
+    assert!(ledger.entries().is_empty());
+    assert!(open(tree.path(), &ledger).is_err());
+}
