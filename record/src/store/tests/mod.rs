@@ -17,6 +17,7 @@ use crate::schema::VERSION;
 
 mod damage;
 mod labels;
+mod locks;
 mod sums;
 
 const MINUTE: i64 = 60_000;

@@ -317,3 +317,69 @@ fn a_ledger_to_read_says_so_and_no_guest_is_written_to() {
     assert!(MemoryLedger::open_to_read(&state).unwrap().is_to_read());
     assert!(!MemoryLedger::open(&state).unwrap().is_to_read());
 }
+
+/// A monitor that gives these answers one after the other, whatever is asked, and then none.
+#[derive(Debug)]
+struct LiarQemu {
+    answers: std::vec::IntoIter<Option<Value>>,
+    /// The most that it has said the guest has.
+    most: u64,
+    targets: Vec<u64>,
+}
+
+impl QmpMonitor for LiarQemu {
+    fn execute(&mut self, command: &str, arguments: Value, _patience: Duration) -> Result<Value, MonitorError> {
+        if command == "balloon" {
+            self.targets.push(arguments["value"].as_u64().unwrap());
+        }
+        let answer = self.answers.next().flatten().ok_or(MonitorError::NoMonitor)?;
+        self.most = self.most.max(answer["actual"].as_u64().unwrap_or(0));
+        Ok(answer)
+    }
+}
+
+mod lies {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_bytes() -> impl Strategy<Value = u64> {
+        prop_oneof![0..=200 * MIB, Just(100 * MIB), Just(0), Just(u64::MAX), any::<u64>()]
+    }
+
+    fn any_answer() -> impl Strategy<Value = Option<Value>> {
+        let now = clock().as_secs();
+        let time = prop_oneof![Just(now), Just(0), any::<u64>()];
+        let statistics =
+            (any_bytes(), any_bytes(), any_bytes(), time).prop_map(|(available, total, faults, at)| {
+                json!({ "last-update": at, "stats": {
+                "stat-available-memory": available, "stat-total-memory": total, "stat-major-faults": faults } })
+            });
+        prop_oneof![
+            4 => any_bytes().prop_map(|bytes| Some(json!({ "actual": bytes }))),
+            3 => statistics.prop_map(Some),
+            1 => Just(Some(json!({ "actual": -1 }))),
+            1 => Just(Some(json!([[]]))),
+            1 => Just(Some(json!("\u{1b}[2J"))),
+            1 => Just(None),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn whatever_a_balloon_says_its_whole_stays_as_noted_and_no_target_is_beyond_what_it_had(
+            answers in prop::collection::vec(any_answer(), 0..7),
+            to in any_bytes(),
+        ) {
+            let (_tree, _, mut balloon, ledger) = balloon(0, 0);
+            let mut liar = LiarQemu { answers: answers.into_iter(), most: 100 * MIB, targets: Vec::new() };
+            let _ = balloon.do_resize(&mut liar, to);
+            prop_assert!(liar.targets.iter().all(|target| *target <= liar.most), "{:?}", liar);
+            for entry in ledger.entries() {
+                prop_assert!(entry.whole_bytes == 100 * MIB && entry.given_bytes <= entry.whole_bytes, "{:?}", entry);
+            }
+        }
+    }
+}
