@@ -119,13 +119,15 @@ echo "no page of 5 new guests outside merged"
     check("domains one", script)
 }
 
-/// Two guests on each of two nodes, all with equal pages, first under the kernel alone, then under the guard of the domains with a
-/// fifth guest that may lie on both nodes. Each node's guests share with each other only.
+/// Two guests on each of two nodes, all with equal pages, under a daemon that sets `merge_across_nodes` itself: each node's guests
+/// share with each other only. A fifth guest that may lie on both nodes then parks ksmd as long as it runs, and merges no page.
 fn nodes() -> GuestCheck {
     let script = format!(
         r#"if [ ! -e $KSM ]; then exec ksmith daemon; fi
 if [ ! -e /sys/devices/system/node/node1 ]; then echo "no second node"; exit 93; fi
 cat > /tmp/config <<'EOF'
+[daemon]
+merge_across_nodes = false
 [policy]
 kind = "fixed"
 [policy.fixed]
@@ -147,34 +149,44 @@ mkdir /tmp/cgroup/a /tmp/cgroup/b
 echo 0 > /tmp/cgroup/a/cpuset.mems
 echo 1 > /tmp/cgroup/b/cpuset.mems
 echo 2 > $KSM/run
-echo 0 > $KSM/merge_across_nodes
+echo 0 > $KSM/run
 for node in a b; do
     for number in 1 2; do CGROUP=/tmp/cgroup/$node guest $node$number equal:1:{PAGES}; done
 done
-# Each node keeps one frame of each page, and saves one.
+# Each node keeps one frame of each page, and saves one. Across nodes one frame of all four would stay.
 are_apart() {{
-    within 600 merged {}
-    passes=$(($(cat $KSM/full_scans) + 3))
-    within 600 passed $passes
     pages=$(cat $KSM/pages_sharing)
     if [ "$pages" -gt {} ]; then echo "$pages pages are saved"; exit 97; fi
 }}
-echo 20000 > $KSM/pages_to_scan
-echo 1 > $KSM/run
-are_apart
-echo 2 > $KSM/run
-echo 0 > $KSM/run
-echo 100 > $KSM/pages_to_scan
-CGROUP=/tmp/cgroup guest wide equal:1:{PAGES}
+are_merged() {{
+    within 600 merged {}
+    passes=$(($(cat $KSM/full_scans) + 3))
+    within 600 passed $passes
+    are_apart
+}}
 start_daemon --config /tmp/config
-are_apart
-pages=$(cat /proc/$wide/ksm_merging_pages)
-if [ "$pages" != 0 ]; then echo "$pages pages of a guest on both nodes merged"; exit 96; fi
+if [ "$(cat $KSM/merge_across_nodes)" != 0 ]; then echo "ksmd merges across nodes"; exit 96; fi
+are_merged
+CGROUP=/tmp/cgroup guest wide equal:1:{PAGES}
+within 600 has_status '"state": *"guarded"'
+for look in 1 2 3; do
+    sleep 1
+    has_status '"state": *"guarded"' || exit 95
+    merging=$(cat /proc/$wide/ksm_merging_pages)
+    if [ "$merging" != 0 ]; then echo "$merging pages of a guest on both nodes merged"; exit 94; fi
+done
+kill -KILL $wide
+within 600 not_guarded
+are_merged
+# merge_across_nodes is put back once no page is merged.
+kill -KILL $a1 $a2 $b1 $b2
+within 600 eval '[ "$(cat $KSM/pages_shared)" = 0 ]'
 end_daemon
-echo "no page shared across nodes"
+echo "no page shared across nodes: $pages of {} saved"
 "#,
+        2 * PAGES,
         PAGES * 19 / 10,
-        2 * PAGES
+        3 * PAGES
     );
     check("domains node", script)
 }
