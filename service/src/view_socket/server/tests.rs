@@ -211,6 +211,8 @@ fn a_members_subordinate_users_take_no_more_connections_than_the_member() {
     let mut lines = BufReader::new(crowd.stdout.take().unwrap()).lines().map(Result::unwrap);
     if lines.next().as_deref() != Some("in") {
         eprintln!("users may make no namespaces here");
+        drop(crowd.stdin.take());
+        crowd.wait().unwrap();
         return;
     }
     fs::write(format!("/proc/{}/uid_map", crowd.id()), "0 65533 1\n1 200000 99\n").unwrap();
