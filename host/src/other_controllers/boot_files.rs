@@ -236,7 +236,7 @@ mod tests {
             ("KSM=/sys/kernel/mm/ksm\n# echo 1 > $KSM/run", false),
             ("echo 1 > $KHUGEPAGED/run", false),
         ] {
-            std::fs::write(tree.path().join("k.sh"), text).unwrap();
+            fs::write(tree.path().join("k.sh"), text).unwrap();
             assert_eq!(writes(&root, Path::new("k.sh")), expected, "{text}");
         }
     }
