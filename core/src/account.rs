@@ -184,7 +184,7 @@ fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
 }
 
 /// Bounds each part by the pages that the process maps merged, and adds what is beyond to the rest: the counters keep
-/// what ended processes had merged until ksmd comes by.
+/// what ended processes had merged until ksmd visits them.
 fn bounded((mut parts, mut rest): (Vec<u64>, u64), mapped: &[u64]) -> (Vec<u64>, u64) {
     for (part, mapped) in parts.iter_mut().zip(mapped) {
         let excess = part.saturating_sub(*mapped);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn no_process_saves_more_than_it_has_merged() {
-        // Another process has ended, and ksmd has not come by since.
+        // Another process has ended, and ksmd has visited nothing since.
         let sample = sample(100, 500, 70, vec![process(1, 100, 10), process(2, 100, 0)]);
         let (shares, rest) = shares(&sample);
         assert_eq!((shares[0].saved_bytes, shares[1].saved_bytes), (110 * 4096, 100 * 4096));

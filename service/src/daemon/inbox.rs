@@ -50,7 +50,7 @@ enum InboxStep {
 }
 
 impl<H: DaemonHost> Daemon<H> {
-    /// Handles messages until the deadline, and all that have come by then. Returns true if it is time to end.
+    /// Handles messages until the deadline, and all that are there by then. Returns true if it is time to end.
     pub(super) fn serve_until(&mut self, mut deadline: Instant, inbox: &Receiver<DaemonMessage>) -> bool {
         let mut next_glance = self.environment.now();
         loop {
