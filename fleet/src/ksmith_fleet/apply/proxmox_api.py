@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -16,6 +14,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from urllib3.util import Retry, Timeout
 
 from ksmith_fleet.apply.backend import ApplyError
+from ksmith_fleet.secret_file import read_secret
 
 TOKEN_VARIABLE = "PROXMOX_VE_API_TOKEN"
 """The environment variable that Terraform's provider for Proxmox reads, too."""
@@ -69,10 +68,10 @@ def read_token(path: str | None, environment: Mapping[str, str] = os.environ) ->
             raise ApplyError(f"Proxmox needs an API token: give --token-file FILE, or set {TOKEN_VARIABLE}")
     else:
         where = path
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise ApplyError(f"{path} can be read by other users: chmod 600 {path}")
-            token = file.read(4096).strip()
+        try:
+            token = read_secret(path)
+        except ValueError as error:
+            raise ApplyError(str(error)) from error
     if not _TOKEN.fullmatch(token):
         raise ApplyError(f"{where} has no API token of Proxmox: it is USER@REALM!NAME=SECRET")
     return token

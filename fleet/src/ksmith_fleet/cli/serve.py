@@ -1,9 +1,7 @@
 """`ksmith-fleet serve` answers over HTTP."""
 
 import argparse
-import os
 import re
-import stat
 import threading
 from datetime import time
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from ksmith_fleet.cli import common
 from ksmith_fleet.cli.messages import LOG, ExitCode
 from ksmith_fleet.cli.numbers import amount
+from ksmith_fleet.secret_file import read_secret
 
 HELP = "answer admission as JSON and metrics over HTTP, and make a plan each night"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
@@ -46,10 +45,7 @@ def time_of_day(text: str) -> time:
 
 def read_bearer_token(path: str) -> str:
     """Reads a token from a file of which others can read nothing."""
-    with Path(path).open(encoding="utf-8", errors="replace") as file:
-        if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ValueError(f"{path} can be read by other users: chmod 600 {path}")
-        token = file.read(4096).strip()
+    token = read_secret(path)
     if not _TOKEN.fullmatch(token):
         raise ValueError(f"{path} has no token: write 16 or more letters and digits, such as those of `openssl rand -hex 32`")
     return token

@@ -16,14 +16,8 @@ fn a_member_that_locks_what_it_may_read_holds_up_writes_as_a_passing_fault() {
                         fcntl.lockf(shm, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 120)\n\
                         print('held', flush=True)\n\
                         sys.stdin.readline()\n";
-    let directory = tempfile::tempdir().unwrap();
+    let Some((directory, inner)) = directory_of_group() else { return };
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    let inner = directory.path().join("history");
-    fs::create_dir(&inner).unwrap();
-    if std::os::unix::fs::chown(&inner, None, Some(54321)).is_err() {
-        return;
-    }
-    fs::set_permissions(&inner, Permissions::from_mode(0o2750)).unwrap();
     let path = inner.join("history.db");
     let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
     store.write(&[host(BEGIN, 1, 1)]).unwrap();

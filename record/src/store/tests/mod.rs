@@ -362,16 +362,20 @@ fn the_group_may_read_the_file_and_others_may_not() {
     }
 }
 
-#[test]
-fn files_get_the_group_of_their_directory_and_no_owner_is_changed() {
+/// Makes a directory, in another, whose files get a group of their own. `None` unless root does: only root may give a
+/// directory to a group that it is not in.
+fn directory_of_group() -> Option<(TempDir, PathBuf)> {
     let directory = tempfile::tempdir().unwrap();
     let inner = directory.path().join("history");
     fs::create_dir(&inner).unwrap();
-    // Only root may give a directory to a group that it is not in.
-    if std::os::unix::fs::chown(&inner, None, Some(54321)).is_err() {
-        return;
-    }
+    std::os::unix::fs::chown(&inner, None, Some(54321)).ok()?;
     fs::set_permissions(&inner, Permissions::from_mode(0o2750)).unwrap();
+    Some((directory, inner))
+}
+
+#[test]
+fn files_get_the_group_of_their_directory_and_no_owner_is_changed() {
+    let Some((_directory, inner)) = directory_of_group() else { return };
     let path = inner.join("history.db");
     let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
     store.write(&[host(BEGIN, 1, 1)]).unwrap();
