@@ -17,6 +17,8 @@ pub struct ProcessMapping {
     pub is_shared: bool,
     /// True if the process may read or write there. Address space may be reserved without either, in terabytes.
     pub is_accessible: bool,
+    /// True if the process may write there.
+    pub is_writable: bool,
     /// True if the process may execute what lies there.
     pub is_executable: bool,
     /// The mapped file's path, a name in brackets, or nothing.
@@ -127,9 +129,10 @@ impl ProcessMapping {
             return Err(malformed());
         }
         let is_accessible = permissions.contains(['r', 'w']);
+        let is_writable = permissions.contains('w');
         let is_executable = permissions.contains('x');
         let is_shared = permissions.ends_with('s');
-        Ok(Self { start, end, is_shared, is_accessible, is_executable, path, figures: None })
+        Ok(Self { start, end, is_shared, is_accessible, is_writable, is_executable, path, figures: None })
     }
 
     /// Returns the reason why none of its pages can be merged, whatever the process requests. Private mappings of files

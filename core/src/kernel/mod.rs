@@ -39,9 +39,9 @@ pub use vmstat::Vmstat;
 
 use crate::reading::Malformed;
 
-/// The most memory that a host can have, in bytes: no architecture addresses more. A counter that fell below zero shows a
-/// number near 2^64.
-const MOST_BYTES: u64 = 1 << 56;
+/// The most memory that a host has, or a process maps without 5-level page tables, in bytes. A counter that fell below zero
+/// shows a number near 2^64.
+const MOST_BYTES: u64 = 1 << 48;
 
 /// The most pages that a host can have.
 const MOST_PAGES: u64 = MOST_BYTES >> 12;

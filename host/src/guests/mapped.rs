@@ -63,8 +63,8 @@ struct MappedMemory {
 
 impl MappedMemory {
     fn new(memory_bytes: Option<u64>) -> Self {
-        // A little more than video memory of that size.
-        let large = memory_bytes.map_or(LARGE, |bytes| (bytes / PART).max(LEAST + 1));
+        // A little more than video memory of that size, and never more than the guest has.
+        let large = memory_bytes.map_or(LARGE, |bytes| (bytes / PART).max(LEAST + 1).min(bytes));
         Self { large, ..Self::default() }
     }
 
@@ -72,6 +72,10 @@ impl MappedMemory {
         let size = mapping.end - mapping.start;
         // QEMU without KVM keeps translated code in a mapping as large as a guest.
         if !mapping.is_accessible || mapping.is_executable || size < PIECE {
+            return;
+        }
+        // Firmware, or the image of Kata's guests: pages of the file.
+        if !mapping.is_shared && !mapping.is_writable && !mapping.path.is_empty() {
             return;
         }
         let is_below = |mount: &&str| mapping.path.strip_prefix(*mount).is_some_and(|rest| rest.starts_with('/'));
@@ -116,6 +120,11 @@ mod tests {
 
     /// The obstacle of a guest of 1 GiB with these mappings: permissions, size in MiB and path.
     fn seen(claims: Option<&'static str>, mappings: &[(&str, u64, &str)]) -> Option<&'static str> {
+        seen_of(1024, claims, mappings)
+    }
+
+    /// The same of a guest of so many MiB.
+    fn seen_of(mib: u64, claims: Option<&'static str>, mappings: &[(&str, u64, &str)]) -> Option<&'static str> {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("proc/7")).unwrap();
         std::fs::write(
@@ -129,7 +138,7 @@ mod tests {
             maps += &format!("{start:x}-{:x} {permissions} 00000000 00:00 0 {path}\n", start + (size << 20));
         }
         std::fs::write(tree.path().join("proc/7/maps"), maps).unwrap();
-        obstacle(&Root::at(tree.path()), 7, Some(1 << 30), claims)
+        obstacle(&Root::at(tree.path()), 7, Some(mib << 20), claims)
     }
 
     #[test]
@@ -150,9 +159,12 @@ mod tests {
             (None, vec![shared, ("rw-p", 100, ""), ("rw-p", 100, "")], None),
             (Some("shared"), vec![("rw-p", 16, "")], Some("shared")),
             (Some("vfio"), vec![private], Some("vfio")),
+            (Some("shared"), vec![shared, ("r--p", 512, "/opt/kata/image.img")], Some("shared")),
         ] {
             assert_eq!(seen(claims, &mappings), expected, "{claims:?} {mappings:?}");
         }
+        let small = [("rw-p", 64, ""), ("rw-s", 128, "/dev/shm/looking-glass")];
+        assert_eq!(seen_of(64, Some("shared"), &small), None, "all of its RAM can merge");
         assert_eq!(obstacle(&Root::at("/nonexistent"), 7, None, Some("shared")), Some("shared"));
     }
 }

@@ -82,8 +82,10 @@ pub(super) fn of(root: &Root, controller: &OtherController) -> Vec<String> {
             let has_default = !systemd::exists(root, "ksm.service") && has(root, &defaults, is_default);
             let in_directories = COMMAND_DIRECTORIES.iter().flat_map(|at| by_name(root, &[*at], ""));
             let commands = COMMANDS.iter().map(PathBuf::from).chain(in_directories);
-            let commands = commands.chain(by_name(root, &UDEV, ".rules"));
             let commands = commands.filter(|file| writes(root, file));
+            let rules = by_name(root, &UDEV, ".rules");
+            let rules = rules.filter(|file| writes(root, file) || has(root, file, is_udev_write));
+            let commands = commands.chain(rules);
             let found = scripts.chain(has_default.then_some(defaults)).chain(commands).chain(drop_ins(root));
             one_of_each(root, found)
         }
@@ -119,7 +121,9 @@ fn has(root: &Root, file: &Path, is_meant: impl Fn(&str) -> bool) -> bool {
         return false;
     }
     let text = root.text(file);
-    let mut lines = text.value().map(String::as_str).unwrap_or_default().lines().map(str::trim);
+    // Shells and systemd go on in the next line behind a backslash.
+    let text = text.value().map(|text| text.replace("\\\n", " ")).unwrap_or_default();
+    let mut lines = text.lines().map(str::trim);
     lines.any(|line| !line.starts_with(['#', ';']) && is_meant(line))
 }
 
@@ -143,6 +147,14 @@ fn is_shell_write(line: &str) -> bool {
         let before = before.trim_end_matches(|c: char| !c.is_ascii_whitespace() && c != '>').trim_end();
         let is_option = |word: &&str| !word.starts_with('-');
         before.ends_with('>') || before.split_ascii_whitespace().rfind(is_option).is_some_and(|word| word == "tee")
+    })
+}
+
+/// Returns true for a rule of udev that assigns to a file of KSM: `ATTR{/sys/kernel/mm/ksm/run}="1"`.
+fn is_udev_write(line: &str) -> bool {
+    let mut parts = line.split("ATTR{").skip(1).filter_map(|part| part.split_once('}'));
+    parts.any(|(file, rest)| {
+        file.contains(KSM) && rest.trim_start().starts_with('=') && !rest.trim_start().starts_with("==")
     })
 }
 
@@ -223,6 +235,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_rule_of_udev_may_assign_without_a_command() {
+        for (line, expected) in [
+            (r#"ACTION=="add", ATTR{/sys/kernel/mm/ksm/run}="1""#, true),
+            (r#"ATTR{/sys/kernel/mm/ksm/run}=="1", RUN+="/usr/bin/logger on""#, false),
+            (r#"ATTR{queue/scheduler}="none""#, false),
+        ] {
+            assert_eq!(is_udev_write(line), expected, "{line}");
+        }
+    }
+
+    #[test]
     fn a_script_writes_to_ksm_by_a_variable_or_in_its_directory_too() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
@@ -232,6 +255,7 @@ mod tests {
             ("KSM=/sys/kernel/mm/ksm\necho 1 >> \"${KSM}/sleep_millisecs\"", true),
             ("cd /sys/kernel/mm/ksm && echo 1 >run", true),
             ("cd /sys/kernel/mm/ksm; echo 1 | tee run", true),
+            ("echo 1 \\\n  > /sys/kernel/mm/ksm/run", true),
             ("KSM=/sys/kernel/mm/ksm\ncat $KSM/run > /tmp/run.txt", false),
             ("KSM=/sys/kernel/mm/ksm\n# echo 1 > $KSM/run", false),
             ("echo 1 > $KHUGEPAGED/run", false),

@@ -80,7 +80,7 @@ mod tests {
             "var/lib/containers/storage/overlay-containers/containers.json",
             r#"[{"id":"other","names":["db"]},{"id":"ID","names":["web"]}]"#,
         )];
-        for path in ["/machine.slice/libpod-ID.scope", "/libpod_parent/libpod-ID", "/libpod_parent/ID"] {
+        for path in ["/machine.slice/libpod-ID.scope", "/libpod_parent/libpod-ID", "/libpod_parent/ID/libpod-ID"] {
             assert_eq!(called_in(&podman, path), Some(("web".to_owned(), "podman", None)), "{path}");
         }
         let docker = [("var/lib/docker/containers/ID/config.v2.json", r#"{"ID":"ID","Name":"/web"}"#)];

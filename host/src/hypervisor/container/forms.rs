@@ -156,7 +156,9 @@ fn is_garden(part: &str, parents: &str) -> bool {
 /// Returns the name of the container that this part of a path is; `next` is the part right below, if any.
 pub(super) fn container_name(part: &str, parents: &str, next: &str) -> Option<String> {
     let is_of_kata = parents == KATA_OVERHEAD || parents.starts_with("/kata_overhead/");
-    if is_of_kata {
+    // Podman's pods are those without a prefix, when it manages cgroups itself.
+    let is_podmans_pod = parents.ends_with("/libpod_parent") && is_hex(part, ID);
+    if is_of_kata || is_podmans_pod {
         return None;
     }
     if let Some(machine) = part.strip_suffix(".scope").and_then(|scope| scope.strip_prefix("machine-")) {
@@ -248,6 +250,7 @@ mod tests {
             ("/machine.slice/libpod-ID.scope", "/container", short),
             ("/machine.slice/machine-libpod_pod_ID.slice/libpod-ID.scope", "/container", short),
             ("/libpod_parent/libpod-ID", "", short),
+            ("/libpod_parent/ID/libpod-ID", "", short),
             ("/system.slice/balena-ID.scope", "", short),
             ("/isulad/ID", "", short),
             ("/x.slice/x-y.slice/youki-ID.scope", "", short),
@@ -332,6 +335,7 @@ mod tests {
             "/kubepods/burstable/podUU/crio-conmon-ID",
             "/kubepods.slice/kubepods-podPOD.slice/crio-conmon-ID.scope",
             "/machine.slice/libpod-conmon-ID.scope",
+            "/libpod_parent/ID/conmon",
             "/kubepods/burstable/podUU/kata_ID",
             "/kata_overhead/ID",
             "/kata_overhead/kubepods/burstable/podUU/ID",
