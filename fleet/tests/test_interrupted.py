@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from made import guest, problem, put, two_images
 from proxmox_cluster import Said
+from virsh_hosts import VirshHosts
 
 from ksmith_fleet.apply.backend import ApplyError, Backend
 from ksmith_fleet.apply.fresh import changes
@@ -47,33 +48,21 @@ def plan(tmp_path: Path) -> Plan:
     return replace(made, steps=steps, placement=END)
 
 
-class Virsh:
-    """Hosts in memory, and a kill before or after the n-th command."""
+class Virsh(VirshHosts):
+    """A kill before or after the n-th command."""
 
     def __init__(self, kill_at: int = 10**9, after: bool = False) -> None:
-        self.where, self.calls, self.kill_at, self.after = dict(BEGIN), 0, kill_at, after
+        super().__init__(BEGIN)
+        self.calls, self.kill_at, self.after = 0, kill_at, after
 
     def __call__(self, argv: Sequence[str], stdin: str | None) -> str:
         self.calls += 1
         if self.calls == self.kill_at and not self.after:
             raise KilledError
-        said = self._do(argv)
+        said = super().__call__(argv, stdin)
         if self.calls == self.kill_at:
             raise KilledError
         return said
-
-    def _do(self, argv: Sequence[str]) -> str:
-        host = argv[2].removeprefix("test://")
-        if argv[3] == "list":
-            return "".join(f"{identity} name\n" for identity, at in self.where.items() if at == host)
-        if argv[3] == "dumpxml":
-            return "<domain type='kvm'/>"
-        if argv[3] == "nodememstats":
-            return f"free   :  {1 << 30} KiB\n"
-        identity, target = argv[argv.index("--domain") + 1], argv[argv.index("--desturi") + 1]
-        assert self.where[identity] == host, "a guest is moved from where it is"
-        self.where[identity] = target.removeprefix("test://")
-        return ""
 
 
 def attempt(plan: Plan, path: Path, virsh: Virsh, undo: bool = False) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from made import problem, two_images
+from virsh_hosts import VirshHosts, moved
 
 from ksmith_fleet.apply.backend import ApplyError
 from ksmith_fleet.apply.journal import Journal
@@ -25,25 +26,17 @@ BEGIN = {"id-a": "h1", "id-b": "h2", "id-c": "h3", "id-d": "h4"}
 LIBVIRT = Libvirt(template="test://{host}")
 
 
-class Virsh:
-    """Hosts in memory. Some guests cannot be moved, and each host says what it has free."""
+class Virsh(VirshHosts):
+    """Some guests cannot be moved, and each host says what it has free."""
 
     def __init__(self, stuck: Sequence[str] = (), free: dict[str, int] | None = None) -> None:
-        self.where, self.stuck, self.free = dict(BEGIN), stuck, free or {}
+        super().__init__(BEGIN, free)
+        self.stuck = stuck
 
     def __call__(self, argv: Sequence[str], stdin: str | None) -> str:
-        host = argv[2].removeprefix("test://")
-        if argv[3] == "list":
-            return "".join(f"{identity} name\n" for identity, at in self.where.items() if at == host)
-        if argv[3] == "dumpxml":
-            return "<domain type='kvm'/>"
-        if argv[3] == "nodememstats":
-            return f"free   :  {self.free.get(host, 1 << 40) // 1024} KiB\n"
-        identity = argv[argv.index("--domain") + 1]
-        if identity in self.stuck:
+        if (identity := moved(argv)) in self.stuck:
             raise ApplyError(f"{identity} has a device that is passed through")
-        self.where[identity] = argv[argv.index("--desturi") + 1].removeprefix("test://")
-        return ""
+        return super().__call__(argv, stdin)
 
 
 def step(number: int, name: str, source: str, target: str) -> Step:

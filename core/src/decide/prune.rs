@@ -120,7 +120,7 @@ enum PruneState {
     Losing(u64),
     /// An order was given; whether it was carried out is not known yet.
     Ordered { on: bool, ground: PruneGround },
-    /// Off since then.
+    /// Switched off at the time `since`, on that ground.
     Off { since: Duration, ground: PruneGround },
     /// The switch failed at that time.
     Failed(Duration),

@@ -81,11 +81,11 @@ pub struct RunningReport {
     pub spare_cpus: u64,
     /// The most seconds by which merging would delay them: what ksmd takes from their CPUs. 0 if a CPU is idle.
     pub delay_seconds: f64,
-    /// What to do with their memory.
+    /// The advice on their memory.
     pub advice: JobAdvice,
 }
 
-/// What to do with the memory of processes that run all the time.
+/// An advice on the memory of processes that run all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobAdvice {

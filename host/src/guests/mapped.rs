@@ -123,7 +123,7 @@ mod tests {
         seen_of(1024, claims, mappings)
     }
 
-    /// The same of a guest of so many MiB.
+    /// Returns the obstacle of a guest of so many MiB.
     fn seen_of(mib: u64, claims: Option<&'static str>, mappings: &[(&str, u64, &str)]) -> Option<&'static str> {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("proc/7")).unwrap();

@@ -59,7 +59,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// CPU at most, however many processes there are, and however many of them start and end.
 const WAIT_PER_TURN: u32 = 9;
 
-/// The same for turns that events of processes bring forward while ksmd runs.
+/// The least wait, in turns, before events of processes bring one forward while ksmd runs.
 const EVENT_WAIT_PER_TURN: u32 = 1;
 
 /// The daemon, in charge of one host.

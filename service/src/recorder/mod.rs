@@ -50,7 +50,7 @@ pub struct RecordedTurn<'a> {
     pub notices: &'a [AlarmTransition],
     /// Decisions to fold and their outcomes since the turn before.
     pub folds: &'a [FoldNote],
-    /// Guests that pruning has switched since then.
+    /// Guests that pruning switched, and why, since the turn before.
     pub prunes: &'a [DecisionReason],
     /// The policy in charge.
     pub policy: &'a str,
