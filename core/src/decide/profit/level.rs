@@ -1,4 +1,5 @@
-//! The level of a process's memory: the most that it held in the last while, and for how long it has not risen.
+//! The level of a process's memory: the most that it held in the last while, for how long it has not risen, and what it has
+//! held all the time.
 
 use std::time::Duration;
 
@@ -25,12 +26,22 @@ pub struct MemoryLevel {
     first_seen: Duration,
     /// The bytes when it last rose by much, and the time.
     risen: (u64, Duration),
+    held: HeldMemory,
+}
+
+/// The least bytes that a process held within the last one to two settling times.
+#[derive(Debug, Clone, Copy)]
+struct HeldMemory {
+    /// The least bytes in the part of the window under way, and in the one before.
+    parts: [u64; 2],
+    began: Duration,
 }
 
 impl MemoryLevel {
     /// The level of a process that is first seen.
     pub fn new(bytes: u64, at: Duration) -> Self {
-        Self { halves: [bytes; 2], began: at, first_seen: at, risen: (bytes, at) }
+        let held = HeldMemory { parts: [bytes; 2], began: at };
+        Self { halves: [bytes; 2], began: at, first_seen: at, risen: (bytes, at), held }
     }
 
     /// Records the bytes at the next sample.
@@ -38,6 +49,7 @@ impl MemoryLevel {
         if (self.risen.0 as f64) < bytes as f64 * KNOWN_PART {
             self.risen = (bytes, at);
         }
+        self.held.record(bytes, self.settling_time(at), at);
         let since = at.saturating_sub(self.began);
         if since >= LEVEL_HALF * 2 {
             (self.halves, self.began) = ([bytes; 2], at);
@@ -53,10 +65,30 @@ impl MemoryLevel {
         self.halves[0].max(self.halves[1])
     }
 
+    /// The bytes that the process has held all the time for a quarter of its age, and twice that at most. What a step of a
+    /// solver allocates and frees before ksmd could visit it twice is not in it.
+    pub fn held_bytes(self) -> u64 {
+        self.held.parts[0].min(self.held.parts[1])
+    }
+
     /// Returns true if the process has filled its memory: the level has not risen for a quarter of its age.
     pub fn has_settled(self, at: Duration) -> bool {
         let age = at.saturating_sub(self.first_seen);
+        age >= OLD || at.saturating_sub(self.risen.1) >= self.settling_time(at)
+    }
+
+    fn settling_time(self, at: Duration) -> Duration {
         let [least, most] = SETTLING;
-        age >= OLD || at.saturating_sub(self.risen.1) >= (age / SETTLING_PART).clamp(least, most)
+        (at.saturating_sub(self.first_seen) / SETTLING_PART).clamp(least, most)
+    }
+}
+
+impl HeldMemory {
+    fn record(&mut self, bytes: u64, part: Duration, at: Duration) {
+        if at.saturating_sub(self.began) >= part {
+            (self.parts, self.began) = ([bytes, self.parts[0]], at);
+        } else {
+            self.parts[0] = self.parts[0].min(bytes);
+        }
     }
 }
