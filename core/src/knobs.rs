@@ -106,7 +106,30 @@ impl IntoKnob for AdvisorMode {
     }
 }
 
+/// A change of one knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnobChange {
+    /// The knob that was changed.
+    pub knob: Knob,
+    /// The value before.
+    pub old: u64,
+    /// The value after.
+    pub new: u64,
+}
+
+/// `pages_to_scan 100 -> 1000`
+impl fmt::Display for KnobChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} -> {}", self.knob, self.knob.text(self.old), self.knob.text(self.new))
+    }
+}
+
 impl Knob {
+    /// Returns true for settings of the pace, which policies change many times a minute.
+    pub fn is_pace(self) -> bool {
+        matches!(self, Self::PagesToScan | Self::SleepMillisecs)
+    }
+
     /// Returns the text to write for `value`.
     pub fn text(self, value: u64) -> String {
         match self {

@@ -104,11 +104,7 @@ impl KsmHost for LiveHost {
         let (waiting, errors): (Vec<ActError>, Vec<ActError>) =
             errors.into_iter().partition(|error| matches!(error, ActError::Busy { .. }));
         let sentences = |errors: &[ActError]| errors.iter().map(ToString::to_string).collect();
-        ApplyOutcome {
-            changes: changes.iter().map(ToString::to_string).collect(),
-            errors: sentences(&errors),
-            waiting: sentences(&waiting),
-        }
+        ApplyOutcome { changes, errors: sentences(&errors), waiting: sentences(&waiting) }
     }
 
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::controller::{ApplyOutcome, KsmHost};
-use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::knobs::{Knob, KnobChange, KnobSettings};
 use ksmith_core::lease;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUpList, ProcessId, Sample};
@@ -170,7 +170,7 @@ impl KsmHost for FakeDaemonHost {
                 continue;
             }
             match world.machine.write(knob, value) {
-                Ok(()) => applied.changes.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value))),
+                Ok(()) => applied.changes.push(KnobChange { knob, old, new: value }),
                 Err(error) => applied.errors.push(error.to_string()),
             }
         }

@@ -8,7 +8,7 @@ pub use self::keeper::{KEEPS_MERGES, KeepTerms};
 
 use self::keeper::MergeKeeper;
 use crate::decide::{self, OnDemandPolicy, PassHistory, Policy, PolicyDecision, PolicyLimits, PolicyView};
-use crate::knobs::{Knob, KnobSettings};
+use crate::knobs::{Knob, KnobChange, KnobSettings};
 use crate::sample::{ProcessId, Sample};
 use crate::scan::ScanJob;
 
@@ -37,14 +37,14 @@ pub trait KsmHost {
     }
 }
 
-/// The outcome of writing settings, in sentences: `pages_to_scan 100 -> 1000`.
+/// The outcome of writing settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApplyOutcome {
     /// Changes that were made.
-    pub changes: Vec<String>,
-    /// Changes that failed, and why.
+    pub changes: Vec<KnobChange>,
+    /// Changes that failed and why, in sentences.
     pub errors: Vec<String>,
-    /// Changes that wait for ksmd. They are no errors, and a controller's next turn tries its own again.
+    /// Changes that wait for ksmd, in sentences. They are no errors, and a controller's next turn tries its own again.
     pub waiting: Vec<String>,
 }
 
@@ -88,8 +88,8 @@ pub struct TickOutcome {
     pub applied: ApplyOutcome,
     /// Errors from writing the settings that keep what is merged. They hold up nothing else, and each turn tries again.
     pub unkept: Vec<String>,
-    /// Settings that another program changed since the last turn: `pages_to_scan 500 -> 100`.
-    pub foreign: Vec<String>,
+    /// Settings that another program changed since the last turn, from ours to its own.
+    pub foreign: Vec<KnobChange>,
 }
 
 impl<H: KsmHost> PolicyController<H> {
@@ -159,14 +159,12 @@ impl<H: KsmHost> PolicyController<H> {
         TickOutcome { sample, decision, applied, unkept: keeping.errors, foreign }
     }
 
-    fn foreign_changes(&self, sample: &Sample) -> Vec<String> {
+    fn foreign_changes(&self, sample: &Sample) -> Vec<KnobChange> {
         let found = KnobSettings::current(&sample.ksm);
         let differing = self.in_force.differing_from(&sample.ksm);
-        let sentence = |(knob, ours): (Knob, u64)| {
-            let theirs = found.get(knob).unwrap_or(ours);
-            format!("{knob} {} -> {}", knob.text(ours), knob.text(theirs))
-        };
-        differing.iter().map(sentence).collect()
+        let change =
+            |(knob, ours): (Knob, u64)| KnobChange { knob, old: ours, new: found.get(knob).unwrap_or(ours) };
+        differing.iter().map(change).collect()
     }
 
     /// Records that a process has offered memory to KSM again, for the next turn.
@@ -326,11 +324,13 @@ mod tests {
                 return ApplyOutcome { waiting: vec![knobs.to_string()], ..ApplyOutcome::default() };
             }
             let ksm = &mut self.sample.ksm;
-            for (knob, value) in knobs.iter() {
+            let mut changes = Vec::new();
+            for (knob, new) in knobs.iter() {
+                changes.push(KnobChange { knob, old: knob.current(ksm).unwrap(), new });
                 match knob {
-                    Knob::Run => ksm.run = Reading::Value(value),
-                    Knob::PagesToScan => ksm.pages_to_scan = Reading::Value(value),
-                    Knob::SleepMillisecs => ksm.sleep_millisecs = Reading::Value(value),
+                    Knob::Run => ksm.run = Reading::Value(new),
+                    Knob::PagesToScan => ksm.pages_to_scan = Reading::Value(new),
+                    Knob::SleepMillisecs => ksm.sleep_millisecs = Reading::Value(new),
                     Knob::AdvisorMode => {
                         // As the kernel does: pages_to_scan is rewritten.
                         ksm.pages_to_scan = Reading::Value(100);
@@ -339,7 +339,7 @@ mod tests {
                     other => panic!("{other} is not part of this host"),
                 }
             }
-            ApplyOutcome { changes: vec![knobs.to_string()], ..ApplyOutcome::default() }
+            ApplyOutcome { changes, ..ApplyOutcome::default() }
         }
 
         fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
@@ -364,6 +364,11 @@ mod tests {
         }
     }
 
+    /// Returns the settings that a turn has written: `pages_to_scan=500 run=1`.
+    fn written(tick: &TickOutcome) -> String {
+        tick.applied.changes.iter().map(|change| (change.knob, change.new)).collect::<KnobSettings>().to_string()
+    }
+
     fn scanning(pages: u64) -> KnobSettings {
         KnobSettings::none().with(Knob::PagesToScan, pages).with(Knob::Run, 1)
     }
@@ -376,33 +381,37 @@ mod tests {
     #[test]
     fn only_what_differs_is_written() {
         let mut controller = controller([scanning(500)]);
-        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"]);
+        assert_eq!(written(&controller.tick()), "pages_to_scan=500 run=1");
         assert_eq!(controller.tick().applied, ApplyOutcome::default());
         controller.replace(Box::new(ScriptedPolicy([scanning(600)].into())), PolicyLimits::default());
-        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=600"]);
+        assert_eq!(written(&controller.tick()), "pages_to_scan=600");
         assert_eq!(controller.host_mut().asked_for.len(), 2, "a tick without a change asks for nothing");
     }
 
     #[test]
     fn what_another_program_changed_is_said_and_set_back() {
         let mut controller = controller([scanning(500)]);
-        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "earlier settings are not foreign changes");
+        assert_eq!(controller.tick().foreign, [], "earlier settings are not foreign changes");
         controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
         controller.host_mut().sample.ksm.sleep_millisecs = Reading::Value(0);
         let tick = controller.tick();
-        assert_eq!(tick.foreign, ["pages_to_scan 500 -> 7"], "a setting that we never made is not ours");
-        assert_eq!(tick.applied.changes, ["pages_to_scan=500"]);
-        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+        assert_eq!(
+            tick.foreign,
+            [KnobChange { knob: Knob::PagesToScan, old: 500, new: 7 }],
+            "a setting that we never made is not ours"
+        );
+        assert_eq!(written(&tick), "pages_to_scan=500");
+        assert_eq!(controller.tick().foreign, []);
     }
 
     #[test]
     fn our_own_change_of_mind_is_not_foreign() {
         let mut controller = controller([scanning(500), scanning(600), KnobSettings::none()]);
         controller.tick();
-        assert_eq!(controller.tick().foreign, Vec::<String>::new());
+        assert_eq!(controller.tick().foreign, []);
         controller.tick();
         controller.host_mut().sample.ksm.pages_to_scan = Reading::Value(7);
-        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "a decision that names nothing claims nothing");
+        assert_eq!(controller.tick().foreign, [], "a decision that names nothing claims nothing");
     }
 
     #[test]
@@ -412,10 +421,10 @@ mod tests {
         for _ in 0..2 {
             let tick = controller.tick();
             assert_eq!(tick.applied.errors, ["pages_to_scan: Device or resource busy"]);
-            assert_eq!(tick.foreign, Vec::<String>::new());
+            assert_eq!(tick.foreign, []);
         }
         controller.host_mut().refuses = None;
-        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500 run=1"], "it is tried again");
+        assert_eq!(written(&controller.tick()), "pages_to_scan=500 run=1", "it is tried again");
     }
 
     #[test]
@@ -430,8 +439,8 @@ mod tests {
         assert!(tick.decision.check_after <= RETRY);
         controller.host_mut().is_busy = false;
         let tick = controller.tick();
-        assert_eq!(tick.foreign, Vec::<String>::new());
-        assert_eq!(tick.applied.changes, ["pages_to_scan=500 run=1"]);
+        assert_eq!(tick.foreign, []);
+        assert_eq!(written(&tick), "pages_to_scan=500 run=1");
     }
 
     #[test]
@@ -478,11 +487,11 @@ mod tests {
         let policy = Box::new(ScriptedPolicy([scanning(500).with(Knob::MaxPageSharing, 9)].into()));
         let mut controller = PolicyController::new(InMemoryHost::new(), policy, limits);
         let tick = controller.tick();
-        assert_eq!(tick.applied.changes, ["pages_to_scan=300 run=1"]);
+        assert_eq!(written(&tick), "pages_to_scan=300 run=1");
         assert!(tick.decision.reason.text.contains("(limits: pages_to_scan=300)"), "{}", tick.decision.reason);
-        assert_eq!(controller.tick().foreign, Vec::<String>::new(), "what the limits hold back is not foreign");
+        assert_eq!(controller.tick().foreign, [], "what the limits hold back is not foreign");
         controller.replace(Box::new(ScriptedPolicy([scanning(500)].into())), PolicyLimits::default());
-        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=500"], "new limits hold at once");
+        assert_eq!(written(&controller.tick()), "pages_to_scan=500", "new limits hold at once");
     }
 
     #[test]
@@ -507,7 +516,7 @@ mod tests {
         assert_eq!((tick.foreign.len(), tick.sample.ksm.run_state()), (0, Some(RunState::Stopped)));
         controller.set_limits(PolicyLimits { max_pages_to_scan: 9, ..PolicyLimits::default() });
         controller.replace(Box::new(ScriptedPolicy([scanning(500)].into())), controller.limits.clone());
-        assert_eq!(controller.tick().applied.changes, ["pages_to_scan=9 run=1"]);
+        assert_eq!(written(&controller.tick()), "pages_to_scan=9 run=1");
     }
 
     #[test]

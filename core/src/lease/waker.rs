@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{LeaseTerms, ScanRate, is_leased, next_value};
 use crate::kernel::Ksm;
-use crate::knobs::{Knob, KnobSettings};
+use crate::knobs::{Knob, KnobChange, KnobSettings};
 use crate::reading::Reading;
 use crate::sample::BoundaryPause;
 
@@ -13,8 +13,6 @@ use crate::sample::BoundaryPause;
 ///
 /// Every write of a setting that [`ends_lease`] ends the lease in force.
 pub trait KsmdWaker {
-    /// A setting that was changed.
-    type Change;
     /// The reason why a setting can't be read or written, or why ksmd can't be woken.
     type Error;
 
@@ -31,10 +29,10 @@ pub trait KsmdWaker {
     ///
     /// # Errors
     /// It can't be written.
-    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<Self::Change>, Self::Error>;
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, Self::Error>;
 
     /// Brings settings about as they are, in the order of [`KnobSettings::writes`].
-    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<Self::Change>, Vec<Self::Error>);
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<Self::Error>);
 
     /// True if there is a ksmd that can be woken.
     fn can_wake(&mut self) -> bool;
@@ -58,7 +56,7 @@ pub trait KsmdWaker {
     ///
     /// At no moment in between is ksmd free to use more: a lease begins before a batch grows, and ends after it has
     /// shrunk.
-    fn apply_leased(&mut self, knobs: &KnobSettings) -> (Vec<Self::Change>, Vec<Self::Error>) {
+    fn apply_leased(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<Self::Error>) {
         let Some(rate) = rate_with(self, knobs) else { return self.apply(knobs) };
         let (mut changes, mut plain) = (Vec::new(), knobs.clone());
         if rate.needs_lease() {
@@ -160,7 +158,7 @@ fn rate_with<W: KsmdWaker + ?Sized>(waker: &mut W, knobs: &KnobSettings) -> Opti
 }
 
 /// Begins a lease unless one is in force, where ksmd can be woken.
-fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: ScanRate) -> Result<Option<W::Change>, W::Error> {
+fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: ScanRate) -> Result<Option<KnobChange>, W::Error> {
     let now = waker.get(Knob::SleepMillisecs)?.unwrap_or(0);
     let is_whole = waker.with_lease(|lease, _| !lease.is_broken()).unwrap_or(false);
     if is_whole && is_leased(now) || !waker.can_wake() {
@@ -173,7 +171,7 @@ fn ensure_lease<W: KsmdWaker + ?Sized>(waker: &mut W, rate: ScanRate) -> Result<
 }
 
 /// Stops ksmd: it is woken no more, and `run` is written once it sleeps.
-fn stop_ksmd<W: KsmdWaker + ?Sized>(waker: &mut W, run: u64) -> Result<Option<W::Change>, W::Error> {
+fn stop_ksmd<W: KsmdWaker + ?Sized>(waker: &mut W, run: u64) -> Result<Option<KnobChange>, W::Error> {
     waker.with_lease(LeaseTerms::suspend);
     waker.await_sleep(run)?;
     waker.set(Knob::Run, run)

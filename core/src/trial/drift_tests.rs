@@ -6,7 +6,7 @@ use super::*;
 use crate::controller::{ApplyOutcome, KeepTerms, KsmHost};
 use crate::decide::testing;
 use crate::decide::{DecisionReason, POLICIES, PolicyConfig, PolicyDecision, PolicyView};
-use crate::knobs::Knob;
+use crate::knobs::{Knob, KnobChange};
 use crate::sample::Sample;
 
 /// Pages that are kept as one.
@@ -40,7 +40,7 @@ impl KsmHost for RecordingHost {
         for (knob, value) in knobs.writes() {
             let Some(old) = knob.current(&kernel.sample.ksm).filter(|old| *old != value) else { continue };
             kernel.apply(&KnobSettings::none().with(knob, value));
-            changes.push(format!("{knob} {} -> {}", knob.text(old), knob.text(value)));
+            changes.push(KnobChange { knob, old, new: value });
         }
         ApplyOutcome { changes, ..ApplyOutcome::default() }
     }
@@ -165,7 +165,7 @@ proptest! {
                 let tick = trial.turn();
                 let other = RecordingHost::show(&mut live, tick.sample.clone());
                 prop_assert_eq!(&other.decision, &tick.decision);
-                prop_assert_eq!(&tick.foreign, &Vec::<String>::new());
+                prop_assert_eq!(&tick.foreign, &[]);
                 let shown = trial.host_mut().sample_kernel().ksm;
                 let left = tick.decision.knobs.differing_from(&shown);
                 prop_assert!(left.is_empty(), "{left} is still to be written: {:?}", tick.applied);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::controller::{ApplyOutcome, KsmHost};
-use crate::knobs::{Knob, KnobSettings};
+use crate::knobs::{Knob, KnobChange, KnobSettings};
 use crate::lease::{KsmdWaker, LeaseTerms, ScanRate, SleepingKsmd, ends_lease};
 use crate::merge_forecast::ForecastPlanner;
 use crate::page_sample::{PageSampleRequest, PageSampler};
@@ -179,7 +179,6 @@ impl KsmHost for SimHost {
 }
 
 impl KsmdWaker for SimHost {
-    type Change = String;
     type Error = String;
 
     fn may_lease(&self) -> bool {
@@ -190,17 +189,17 @@ impl KsmdWaker for SimHost {
         Ok(self.machine.knob(knob))
     }
 
-    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<String>, String> {
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, String> {
         if ends_lease(knob, value) {
             self.lease = None;
         }
         let Some(old) = self.machine.knob(knob).filter(|old| *old != value) else { return Ok(None) };
         self.machine.write(knob, value).map_err(|error| error.to_string())?;
-        Ok(Some(format!("{knob} {} -> {}", knob.text(old), knob.text(value))))
+        Ok(Some(KnobChange { knob, old, new: value }))
     }
 
     /// One that fails does not keep the others from being set, but ksmd is not started after a failure.
-    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<String>, Vec<String>) {
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<String>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         for (knob, value) in knobs.writes() {
             if (knob, value) == (Knob::Run, 1) && !errors.is_empty() {

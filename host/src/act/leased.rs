@@ -47,7 +47,6 @@ impl KnobWriter {
 }
 
 impl KsmdWaker for KnobWriter {
-    type Change = KnobChange;
     type Error = ActError;
 
     fn may_lease(&self) -> bool {

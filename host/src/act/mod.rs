@@ -5,7 +5,6 @@
 //! permanent changes. [`restore`] and [`unmerge`] are for one command each.
 
 mod affinity;
-mod change;
 mod control;
 mod error;
 #[cfg(test)]
@@ -30,11 +29,11 @@ mod writer;
 use crate::undo::identity;
 pub use crate::undo::{StateDir, UndoError};
 pub use affinity::AffinityError;
-pub use change::KnobChange;
 pub use control::{ControlError, ControlledByOthers, KsmControl, LostState};
 pub use error::{ActError, UnmergeError};
 pub use headroom::{NoHeadroom, UnmergeHeadroom};
 pub use journal::KsmJournal;
+pub use ksmith_core::knobs::KnobChange;
 pub use lasting::LastingControl;
 pub use lock::{KsmLock, LockError};
 pub use pause::{PauseError, PausedProcess};

@@ -120,7 +120,7 @@ impl ScanArgs {
                 if shows_mergeable(&Root::host()) && nothing_to_scan(&tick.sample) {
                     return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
                 }
-                ("this command", tick.applied.changes)
+                ("this command", tick.applied.changes.iter().map(ToString::to_string).collect())
             }
             Err(error) => return Err(error.into()),
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ksmith_core::controller::{KEEPS_MERGES, TickOutcome};
+use ksmith_core::knobs::KnobChange;
 use ksmith_core::printable::OneLine;
 use ksmith_core::sample::{GivenUp, GivenUpList};
 use ksmith_core::units::TimeSpan;
@@ -28,10 +29,9 @@ impl<H: DaemonHost> Daemon<H> {
         self.warn_of_given_up(&tick.sample.given_up);
         self.warn_of_waiting(&tick.applied.waiting);
         for change in &tick.applied.changes {
-            // These two move with the load, many times a minute.
-            if change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ") {
+            if change.knob.is_pace() {
                 debug!("{change} ({reason})");
-            } else if change.starts_with("max_ptes_") {
+            } else if change.knob.is_of_khugepaged() {
                 info!("{change} ({KEEPS_MERGES})");
             } else {
                 info!("{change} ({reason})");
@@ -98,24 +98,23 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     /// Warns that another program writes, and names the programs that may do so: once a minute for each setting.
-    fn warn_of_other_writers(&mut self, foreign: &[String]) {
+    fn warn_of_other_writers(&mut self, foreign: &[KnobChange]) {
         let now = self.environment.now();
         let warned = &mut self.warned;
-        let is_due = |sentence: &&String| {
-            let knob = sentence.split(' ').next().unwrap_or_default();
-            let is_due = warned.get(knob).is_none_or(|then| now.duration_since(*then) >= SAME_WARNING);
+        let is_due = |change: &&KnobChange| {
+            let is_due = warned.get(&change.knob).is_none_or(|then| now.duration_since(*then) >= SAME_WARNING);
             if is_due {
-                warned.insert(knob.to_owned(), now);
+                warned.insert(change.knob, now);
             }
             is_due
         };
-        let due: Vec<&String> = foreign.iter().filter(is_due).collect();
+        let due: Vec<&KnobChange> = foreign.iter().filter(is_due).collect();
         if due.is_empty() {
             return;
         }
         let suspects = suspects(&self.controller.host().holders());
-        for sentence in due {
-            warn!("another program changed a setting: {sentence}; setting it back; {suspects}");
+        for change in due {
+            warn!("another program changed a setting: {change}; setting it back; {suspects}");
         }
     }
 

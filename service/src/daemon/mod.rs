@@ -94,7 +94,7 @@ pub struct Daemon<H = LiveHost> {
     breach: (Option<Duration>, Option<String>),
     /// The newest status answer, and its time.
     answered: Option<(Instant, ControlReply)>,
-    warned: BTreeMap<String, Instant>,
+    warned: BTreeMap<Knob, Instant>,
     binding: KsmdBinding,
     /// Processes that were reported as given up, and the time of the report.
     given_up: (Option<Instant>, BTreeSet<GivenUp>),

@@ -38,10 +38,7 @@ impl TurnNotes {
         let RecordedTurn { tick, policy, day_clock: time, .. } = *seen;
         self.watch_clock(seen);
         let reason = &tick.decision.reason;
-        // The pace moves with the load, many times a minute.
-        let is_pace =
-            |change: &&String| change.starts_with("pages_to_scan ") || change.starts_with("sleep_millisecs ");
-        let has_set = tick.applied.changes.iter().any(|change| !is_pace(&change));
+        let has_set = tick.applied.changes.iter().any(|change| !change.knob.is_pace());
         if has_set || self.state != Some(reason.state) {
             self.state = Some(reason.state);
             self.decisions.push(DecisionMade {
@@ -49,7 +46,7 @@ impl TurnNotes {
                 policy: policy.to_owned(),
                 state: reason.state.to_owned(),
                 reason: OneLine(&reason.text).to_string(),
-                settings: tick.applied.changes.join(", "),
+                settings: tick.applied.changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             });
         }
         let folds = seen.folds.iter().map(|fold| (FOLD_POLICY, fold.state, &fold.text));
@@ -63,14 +60,9 @@ impl TurnNotes {
                 settings: String::new(),
             });
         }
-        for sentence in &tick.foreign {
-            let knob = sentence.split(' ').next().unwrap_or_default();
-            self.event(
-                time,
-                EventKind::SettingChangedByOthers,
-                knob,
-                format!("another program changed {sentence}"),
-            );
+        for change in &tick.foreign {
+            let text = format!("another program changed {change}");
+            self.event(time, EventKind::SettingChangedByOthers, change.knob.name(), text);
         }
         for notice in seen.notices {
             self.events.push(HistoryEvent { time, kind: EventKind::Alarm, text: OneLine(notice).to_string() });

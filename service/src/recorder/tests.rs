@@ -4,7 +4,7 @@ use std::path::Path;
 use ksmith_core::controller::ApplyOutcome;
 use ksmith_core::decide::{DecisionReason, PolicyDecision};
 use ksmith_core::fold::FoldNote;
-use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::knobs::{Knob, KnobChange, KnobSettings};
 use ksmith_record::{
     FOLD_POLICY, HistoryReader, HistoryReport, HistoryTier, PRUNE_POLICY, ReportQuery, ReportResolution,
 };
@@ -42,6 +42,10 @@ fn rig_in(directory: TempDir) -> RecorderRig {
     let recorder = Recorder::start(&root, &config, GuestRules::default(), |_| Vec::new(), BEGIN).unwrap();
     recorder.flush();
     RecorderRig { directory, recorder }
+}
+
+fn change(knob: Knob, old: u64, new: u64) -> KnobChange {
+    KnobChange { knob, old, new }
 }
 
 fn turn(at: u64, state: &'static str) -> TickOutcome {
@@ -88,9 +92,9 @@ fn kinds(report: &HistoryReport) -> Vec<&str> {
 fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
     let mut rig = rig();
     let mut slower = turn(3, "burst");
-    slower.applied.changes = vec!["pages_to_scan 100 -> 50".to_owned()];
+    slower.applied.changes = vec![change(Knob::PagesToScan, 100, 50)];
     let mut smart = turn(4, "burst");
-    smart.applied.changes = vec!["smart_scan 1 -> 0".to_owned(), "pages_to_scan 50 -> 70".to_owned()];
+    smart.applied.changes = vec![change(Knob::SmartScan, 1, 0), change(Knob::PagesToScan, 50, 70)];
     for tick in [turn(1, "parked"), turn(2, "burst"), slower, smart, turn(5, "burst"), turn(6, "parked")] {
         rig.record_tick(&tick);
     }
@@ -149,7 +153,7 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
     let mut rig = rig();
     for at in 1..30 {
         let mut tick = turn(at, "parked");
-        tick.foreign = vec![format!("pages_to_scan {at} -> 100")];
+        tick.foreign = vec![change(Knob::PagesToScan, at, 100)];
         tick.applied.errors = vec!["run: permission denied".to_owned()];
         rig.record_tick(&tick);
         rig.recorder.flush();
