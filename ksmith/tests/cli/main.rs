@@ -15,6 +15,7 @@ mod support;
 mod captured_trees;
 mod configuration;
 mod help;
+mod platform_hosts;
 mod platforms;
 mod rights;
 mod terminal;

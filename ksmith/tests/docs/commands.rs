@@ -1,7 +1,15 @@
 //! Every command in a page is marked as run or not, and names only what the program has.
 //!
-//! A block of commands has the word `sh,run`, `sh,run=CODE` or `sh,not-run=REASON`
-//! The blocks of the tutorial are run by `make tutorial-test`.behind its fence.
+//! A block of commands has one of these words behind its fence. The blocks of the tutorial are run by `make tutorial-test`.
+//!
+//! | word | |
+//! |---|---|
+//! | `sh,run`, `sh,run=CODE` | run over a captured tree |
+//! | `sh,run,host=NAME` | run over the tree of a platform, by its name in `cli/platform_hosts.rs` in small letters, joined by `-` |
+//! | `sh,run-by=FILE`, `sh,run-by=FILE+NAME` | run by a test in `ksmith/tests/FILE.rs`; NAME tells blocks apart |
+//! | `sh,not-run=REASON` | not run |
+
+use std::fs;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -9,18 +17,27 @@ use ksmith::cli::Cli;
 
 use crate::page::{self, DocBlock};
 
+/// The blocks outside of the tutorial that no test runs, at most. It only falls.
+const NOT_RUN: usize = 53;
+
+/// Pages of which each command is run.
+const WHOLLY_RUN: [&str; 4] = [
+    "docs/how-to/libvirt.md",
+    "docs/how-to/plain-qemu.md",
+    "docs/how-to/platforms.md",
+    "docs/how-to/user-mode-linux.md",
+];
+
 /// Reasons for not running a block of commands by a test.
-const REASONS: [&str; 14] = [
+const REASONS: [&str; 12] = [
     "the-tutorial",
     "changes-the-host",
     "needs-a-guest",
     "needs-root",
     "needs-systemd",
-    "needs-libvirt",
     "needs-proxmox",
     "needs-kubernetes",
     "needs-slurm",
-    "needs-a-container-engine",
     "needs-network",
     "needs-a-desktop",
     "needs-a-daemon",
@@ -33,8 +50,10 @@ const WRAPPERS: [&str; 8] = ["sudo", "exec", "time", "nice", "srun", "mpirun", "
 /// The treatment of a block of commands.
 #[derive(Debug, PartialEq)]
 pub enum BlockMark {
-    /// A test runs it and expects this exit code.
-    Run(i32),
+    /// This test runs it over a captured tree, or the tree of a platform, and expects this exit code.
+    Run { code: i32, host: Option<String> },
+    /// A test in this file below `ksmith/tests/` runs it.
+    RunBy(String),
     /// No test runs it.
     NotRun,
 }
@@ -51,13 +70,18 @@ pub fn mark(block: &DocBlock) -> Result<Option<BlockMark>, String> {
     if language != "sh" {
         return Ok(None);
     }
+    let run = |code, host: Option<&str>| Ok(Some(BlockMark::Run { code, host: host.map(str::to_owned) }));
     match mark.split_once('=') {
-        None if mark == "run" => Ok(Some(BlockMark::Run(0))),
+        None if mark == "run" => run(0, None),
         Some(("run", code)) => {
-            code.parse().map(|code| Some(BlockMark::Run(code))).map_err(|_| format!("no code: {code}"))
+            code.parse().map_or_else(|_| Err(format!("no code: {code}")), |code| run(code, None))
+        }
+        Some(("run,host", host)) => run(0, Some(host)),
+        Some(("run-by", file)) => {
+            Ok(Some(BlockMark::RunBy(file.split_once('+').map_or(file, |(file, _)| file).to_owned())))
         }
         Some(("not-run", reason)) if REASONS.contains(&reason) => Ok(Some(BlockMark::NotRun)),
-        _ => Err(format!("{info:?}: sh,run or sh,not-run=REASON, one of {REASONS:?}")),
+        _ => Err(format!("{info:?}: sh,run, sh,run-by=FILE or sh,not-run=REASON, one of {REASONS:?}")),
     }
 }
 
@@ -121,6 +145,40 @@ fn every_block_of_commands_is_run_or_says_why_not() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// A test that runs a block takes it by its word and page, so both stand in its file.
+#[test]
+fn each_test_that_is_said_to_run_a_block_takes_it() {
+    let mut faults = Vec::new();
+    for page in page::for_users() {
+        let name = page.path.rsplit('/').next().unwrap();
+        for block in page.blocks() {
+            let Ok(Some(BlockMark::RunBy(file))) = mark(&block) else { continue };
+            let path = page::workspace().join("ksmith/tests").join(format!("{file}.rs"));
+            let test = fs::read_to_string(&path).unwrap_or_default();
+            let word = block.info.unwrap();
+            for text in ["#[test]", &format!("\"{name}\""), &format!("\"{word}\"")] {
+                if !test.contains(text) {
+                    faults.push(format!("{}:{}: {} has no {text}", page.path, block.line, path.display()));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn blocks_that_no_test_runs_become_no_more() {
+    let mut not_run = Vec::new();
+    for page in page::for_users().into_iter().filter(|page| page.path != "docs/tutorial.md") {
+        let blocks = page.blocks();
+        let its = blocks.iter().filter(|block| mark(block) == Ok(Some(BlockMark::NotRun)));
+        not_run.extend(its.map(|block| format!("{}:{}", page.path, block.line)));
+    }
+    let forbidden = |place: &&String| WHOLLY_RUN.iter().any(|page| place.starts_with(page));
+    assert_eq!(not_run.iter().find(forbidden), None, "each command of this page is to be run");
+    assert_eq!(not_run.len(), NOT_RUN, "NOT_RUN is the number of these blocks, and only falls: {not_run:#?}");
+}
+
 /// A command in a sentence may be a part of one, but names no option and no command that is not there.
 #[test]
 fn commands_in_sentences_name_what_is_there() {
@@ -161,8 +219,13 @@ fn a_block_without_a_mark_is_a_fault() {
         let info = info.map(str::to_owned);
         mark(&DocBlock { info, code: String::new(), line: 1, start: 0, end: 0 })
     };
-    assert_eq!(marked(Some("sh,run")), Ok(Some(BlockMark::Run(0))));
-    assert_eq!(marked(Some("sh,run=3")), Ok(Some(BlockMark::Run(3))));
+    let run = |code, host: Option<&str>| Ok(Some(BlockMark::Run { code, host: host.map(str::to_owned) }));
+    assert_eq!(marked(Some("sh,run")), run(0, None));
+    assert_eq!(marked(Some("sh,run=3")), run(3, None));
+    assert_eq!(marked(Some("sh,run,host=nova")), run(0, Some("nova")));
+    for word in ["sh,run-by=live/guests", "sh,run-by=live/guests+libvirt"] {
+        assert_eq!(marked(Some(word)), Ok(Some(BlockMark::RunBy("live/guests".to_owned()))));
+    }
     assert_eq!(marked(Some("sh,not-run=needs-root")), Ok(Some(BlockMark::NotRun)));
     assert_eq!(marked(Some("toml")), Ok(None));
     for bad in [None, Some("sh"), Some("bash"), Some("sh,not-run"), Some("sh,not-run=laziness"), Some("sh,run=x")] {

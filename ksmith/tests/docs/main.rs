@@ -16,6 +16,8 @@ mod links;
 mod log_page;
 mod message_style;
 mod page;
+#[path = "../cli/platform_hosts.rs"]
+mod platform_hosts;
 mod running;
 mod settings_file;
 mod summary_page;

@@ -1,4 +1,5 @@
-//! Runs the blocks that are marked as run. `ksmith` reads the captured tree of Linux 6.18 there, and so changes nothing.
+//! Runs the blocks that are marked as run. `ksmith` reads the captured tree of Linux 6.18 there, or that of a platform's host,
+//! and so changes nothing.
 //!
 //! A block `text,output` behind such a block is its output: lines must be the same, but for their numbers. A line `…`
 //! stands for any number of lines.
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::commands::{BlockMark, mark};
 use crate::page::{self, DocBlock, DocPage};
+use crate::platform_hosts::HOSTS;
 
 /// A line without its numbers and its widths.
 fn shape(line: &str) -> String {
@@ -35,9 +37,8 @@ fn fits(expected: &[&str], lines: &[&str]) -> bool {
     }
 }
 
-/// A directory with a `ksmith` that reads the captured tree.
-fn programs(directory: &Path) {
-    let tree = page::workspace().join("testdata/linux-6.18").canonicalize().unwrap();
+/// Writes a `ksmith` that reads a tree into the directory.
+fn put_program(directory: &Path, tree: &Path) {
     let script = format!("#!/bin/sh\nexec {} --root {} \"$@\"\n", env!("CARGO_BIN_EXE_ksmith"), tree.display());
     let program = directory.join("ksmith");
     // A copy is renamed into place: a file that is open for writing can't be started.
@@ -56,14 +57,27 @@ fn expected<'a>(page: &DocPage, blocks: &'a [DocBlock], at: usize) -> Option<&'a
 #[test]
 fn every_block_that_is_marked_as_run_does_what_it_shows() {
     let directory = tempfile::tempdir().unwrap();
-    programs(directory.path());
-    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let captured = page::workspace().join("testdata/linux-6.18").canonicalize().unwrap();
+    put_program(directory.path(), &captured);
+    for host in HOSTS {
+        let its = directory.path().join(host.name.to_lowercase().replace(' ', "-"));
+        fs::create_dir_all(its.join("tree")).unwrap();
+        host.write(&its.join("tree"));
+        put_program(&its, &its.join("tree"));
+    }
     let (mut faults, mut ran) = (Vec::new(), 0);
     for page in page::for_users() {
         let blocks = page.blocks();
         for (at, block) in blocks.iter().enumerate() {
-            let Ok(Some(BlockMark::Run(code))) = mark(block) else { continue };
+            let Ok(Some(BlockMark::Run { code, host })) = mark(block) else { continue };
             ran += 1;
+            let place = format!("{}:{}", page.path, block.line);
+            let programs =
+                host.as_deref().map_or_else(|| directory.path().to_owned(), |name| directory.path().join(name));
+            if !programs.exists() {
+                faults.push(format!("{place}: no host {host:?}"));
+            }
+            let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
             let inside = tempfile::tempdir().unwrap();
             let output = Command::new("/bin/sh")
                 .args(["-eu", "-c", &block.code])
@@ -74,7 +88,6 @@ fn every_block_that_is_marked_as_run_does_what_it_shows() {
                 .output()
                 .unwrap();
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            let place = format!("{}:{}", page.path, block.line);
             if output.status.code() != Some(code) {
                 let why = String::from_utf8_lossy(&output.stderr);
                 faults.push(format!("{place}: {} instead of {code}: {why}", output.status));

@@ -1,7 +1,5 @@
 //! Memory of real QEMU guests, taken and given back by their balloons.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,10 +11,11 @@ use ksmith_service::balance_service::{BalanceRequest, BalanceService};
 use ksmith_service::control::{ControlReply, ResizeRequest};
 use ksmith_service::folder::FoldedFigures;
 use ksmith_service::registry::PublishedSnapshot;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::linux::{LinuxGuest, LinuxKit};
 use crate::support::own::on_own_host;
+use crate::support::qmp::QmpClient;
 use crate::support::vm::serves_qmp;
 use crate::support::{actuator_of, process_id, wait_until};
 use ksmith_host::act::StateDir;
@@ -131,18 +130,9 @@ fn without_a_balloon_it_says_what_to_do_and_an_ended_guest_is_gone() {
 
 /// The interval of the statistics of the guest's balloon, by its own monitor.
 fn statistics_interval(socket: &Path) -> u64 {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    let mut ask = |command: &str, arguments: Value| -> Value {
-        let line = json!({ "execute": command, "arguments": arguments });
-        stream.write_all(format!("{line}\n").as_bytes()).unwrap();
-        let told = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-        told.into_iter().find(|told| told.get("return").is_some()).unwrap()["return"].clone()
-    };
-    ask("qmp_capabilities", json!({}));
     let path = "/machine/peripheral/b";
-    ask("qom-get", json!({ "path": path, "property": "guest-stats-polling-interval" })).as_u64().unwrap()
+    let property = json!({ "path": path, "property": "guest-stats-polling-interval" });
+    QmpClient::connect(socket).execute("qom-get", property).as_u64().unwrap()
 }
 
 #[test]

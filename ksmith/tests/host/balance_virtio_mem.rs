@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use crate::support::linux::{LinuxKit, module};
 use crate::support::own::on_own_host;
+use crate::support::qmp::QmpClient;
 use crate::support::{actuator_of, wait_until};
 use ksmith_host::act::StateDir;
 use ksmith_host::root::Root;
 use ksmith_service::balance::MemoryLedger;
+use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
@@ -19,11 +21,11 @@ const DEVICE: [&str; 6] = [
     "-object",
     "memory-backend-ram,id=pluggable,size=256M",
     "-device",
-    "virtio-mem-pci,memdev=pluggable,requested-size=128M",
+    "virtio-mem-pci,memdev=pluggable,requested-size=128M,block-size=4M",
 ];
 
 #[test]
-fn a_virtio_mem_gives_whole_blocks_and_gets_all_of_them_back() {
+fn a_virtio_mem_gives_whole_blocks_unless_its_driver_refuses_and_gets_all_of_them_back() {
     on_own_host(|| {
         let directory = tempfile::tempdir().unwrap();
         let Some(driver) = module("virtio_mem") else { return };
@@ -36,7 +38,7 @@ fn a_virtio_mem_gives_whole_blocks_and_gets_all_of_them_back() {
         let ledger = state();
         let mut actuator = open(&ledger).unwrap();
         let (way, step) = (actuator.abilities().way, actuator.abilities().step_bytes);
-        assert_eq!(way, "virtio-mem");
+        assert_eq!((way, step), ("virtio-mem", 4 * MIB));
         let look = actuator.read_figures().unwrap();
         assert_eq!((look.given_bytes, look.whole_bytes), (96 * MIB, 224 * MIB), "its driver is not loaded yet");
 
@@ -47,6 +49,18 @@ fn a_virtio_mem_gives_whole_blocks_and_gets_all_of_them_back() {
         wait_until("the driver has plugged its blocks", || {
             actuator.read_figures().unwrap().given_bytes == 224 * MIB
         });
+        // A driver that refuses: nothing is taken, now or later, and nothing is owed.
+        let may_unplug = |may: &str| format!("echo {may} > /sys/module/virtio_mem/parameters/unplug_online");
+        assert!(guest.run(&may_unplug("N"), PATIENCE).is_some(), "{}", guest.console());
+        assert_eq!(actuator.resize(150 * MIB).unwrap(), 224 * MIB);
+        let devices = QmpClient::connect(&guest.socket).execute("query-memory-devices", json!({}));
+        assert_eq!(
+            (devices[0]["type"].as_str(), devices[0]["data"]["requested-size"].as_u64()),
+            (Some("virtio-mem"), Some(128 * MIB))
+        );
+        assert!(ledger.entries().is_empty());
+        assert!(guest.run(&may_unplug("Y"), PATIENCE).is_some(), "{}", guest.console());
+
         // The driver may not free all that it is asked for, and on a busy host nothing before a resize gives up.
         let mut given = 0;
         wait_until("the driver unplugs blocks", || {

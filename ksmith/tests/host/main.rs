@@ -22,6 +22,7 @@ mod observe_descriptors;
 mod optin_packaging;
 mod other_controllers;
 mod own_process;
+mod platform_pages;
 mod proxmox;
 mod reads;
 mod security_page;

@@ -8,7 +8,8 @@ use ksmith_core::kernel::Meminfo;
 
 use crate::support::linux::{LinuxGuest, LinuxKit, module};
 use crate::support::own::on_own_host;
-use crate::support::vm::has;
+use crate::support::page_commands::blocks;
+use crate::support::vm::{has, mapped_file};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const MIB: u64 = 1 << 20;
@@ -21,28 +22,16 @@ const READ: u64 = 16 * MIB;
 
 /// Returns the commands of the page: the one that makes the image, QEMU's, and the guest's.
 fn commands() -> [String; 3] {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/user-mode-linux.md");
-    let text = fs::read_to_string(page).unwrap().replace("\\\n", " ");
-    ["mke2fs ", "qemu-system-x86_64 ", "mount "].map(|program| {
-        let line = text.lines().find(|line| line.starts_with(program)).unwrap_or_else(|| panic!("no {program}"));
-        line.split(" #").next().unwrap().to_owned()
-    })
+    let [block] = blocks("user-mode-linux.md", "sh,run-by=host/shared_image").try_into().expect("one block");
+    let text = block.replace("\\\n", " ");
+    let lines: Vec<String> = text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect();
+    lines.try_into().expect("three commands")
 }
 
 /// Returns the page cache inside a guest, in bytes.
 fn page_cache(guest: &mut LinuxGuest) -> u64 {
     let text = guest.run("cat /proc/meminfo", PATIENCE).unwrap();
     Meminfo::parse(&text).unwrap().cached.unwrap()
-}
-
-/// Returns resident memory and PSS of a process's mappings of the image, in KiB.
-fn mapped_image(pid: u32) -> [u64; 2] {
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let its: Vec<&str> = smaps.lines().skip_while(|line| !line.ends_with("/base.img")).take(20).collect();
-    ["Rss:", "Pss:"].map(|key| {
-        let line = its.iter().find_map(|line| line.strip_prefix(key)).expect("the image is mapped");
-        line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
-    })
 }
 
 #[test]
@@ -81,7 +70,7 @@ fn guests_with_a_disk_by_virtio_pmem_have_one_page_cache_and_it_is_the_hosts() {
             assert!(more < READ / 4, "{more} bytes of page cache inside");
         }
         for guest in &guests {
-            let [resident, part] = mapped_image(guest.pid());
+            let [resident, part] = mapped_file(guest.pid(), "base.img", ["Rss", "Pss"]);
             assert!(resident << 10 >= READ, "{resident} KiB are mapped");
             assert!(part <= resident * 2 / 3, "{part} of {resident} KiB: both map the same pages");
         }

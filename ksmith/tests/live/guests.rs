@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::spoof::{OTHER_USER, SpoofedProcess};
 use crate::support::vm::{
-    FILLED_PAGES, LibvirtDaemons, PAGE, QemuProcess, RunningDomain, UmlKit, content, has, virsh,
+    FILLED_PAGES, LibvirtDaemons, PAGE, QemuProcess, RunningDomain, UmlKit, content, has, is_offered, mapped_file,
+    virsh,
 };
 use crate::support::{KernelLock, clean_passes, copy_program, guest, hold_off_others, passes_until, wait_until};
 use ksmith_core::account::HostTotals;
+use ksmith_core::kernel::ProcessMapping;
 use ksmith_core::sample::Sample;
 use ksmith_host::guests::{Guest, GuestKind, GuestTracker, LibvirtUri, find};
 use ksmith_host::observe::{HostObserver, ProcessEvent, ProcessEvents};
@@ -300,29 +302,48 @@ fn user_mode_linux_is_found_named_and_gone_again() {
 }
 
 #[test]
-fn a_shared_file_beside_the_ram_keeps_no_guest_from_merging() {
+fn a_file_that_two_guests_share_keeps_neither_from_merging() {
     if !has("qemu-system-x86_64") {
         return;
     }
     let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let content = content(directory.path(), 6);
-    let file = directory.path().join("shared").display().to_string();
-    let object = format!("memory-backend-file,id=shared,share=on,size=1M,mem-path={file}");
+    let [content, other] = [6, 7].map(|seed| content(directory.path(), seed));
+    let file = directory.path().join("window.mem");
+    let object = format!("memory-backend-file,id=shared,share=on,prealloc=on,size=1M,mem-path={}", file.display());
     let window = ["-object", &object, "-device", "ivshmem-plain,memdev=shared"];
-    let private =
-        ["-object", "memory-backend-memfd,id=ram0,size=64M,share=off", "-machine", "pc,memory-backend=ram0"];
-    let shared = ["-object", "memory-backend-memfd,id=ram0,size=64M", "-machine", "pc,memory-backend=ram0"];
-    let start = |name: &str, options: &[&str]| QemuProcess::start(directory.path(), name, Some(&content), options);
-    let merging = [start("window", &window), start("private", &private)];
-    let lone = start("lone", &shared);
+    let backend = |options: &str| format!("memory-backend-memfd,id=ram0,size=64M{options}");
+    let (private, shared) = (backend(",share=off"), backend(""));
+    let start = |name: &str, content: &Path, options: &[&str]| {
+        QemuProcess::start(directory.path(), name, Some(content), options)
+    };
+    let memfd = |object| ["-object", object, "-machine", "pc,memory-backend=ram0"];
+    // The windows have one content and the others another: each can merge only with its like.
+    let windows = ["one", "two"].map(|name| start(name, &content, &window));
+    let memfds = ["three", "four"].map(|name| start(name, &other, &memfd(&private)));
+    let lone = start("lone", &content, &memfd(&shared));
     let mut host = ObservedHost::new();
+    let filled = FILLED_PAGES as u64;
     passes_until("the private memory is merged", || {
-        merging.iter().all(|guest| host.merged_pages(guest.pid()) >= FILLED_PAGES as u64)
+        windows.iter().chain(&memfds).all(|guest| host.merged_pages(guest.pid()) >= filled)
     });
-    let obstacles = ["window", "private", "lone"].map(|name| host.find(name).expect("the guest").obstacle);
-    assert_eq!(obstacles, [None, None, Some("shared".to_owned())]);
-    assert!(host.merged_pages(lone.pid()) < FILLED_PAGES as u64);
+    let obstacles =
+        ["one", "two", "three", "four", "lone"].map(|name| host.find(name).expect("the guest").obstacle);
+    assert_eq!(obstacles, [None, None, None, None, Some("shared".to_owned())]);
+    assert!(host.merged_pages(lone.pid()) < filled);
+    // One page stands for two. Of the file, which both map, nothing is merged.
+    let saved: u64 =
+        ["one", "two"].map(|name| host.find(name).expect("the guest").figures.saved_bytes).iter().sum();
+    assert!(saved >= filled * PAGE as u64, "{saved}");
+    for guest in &windows {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps", guest.pid())).unwrap();
+        let mappings = ProcessMapping::parse_all(&text).unwrap();
+        let mapping = mappings.iter().find(|mapping| mapping.path.ends_with("window.mem")).expect("the window");
+        assert_eq!((mapping.is_shared, mapping.end - mapping.start), (true, 1 << 20));
+        assert_eq!(mapped_file(guest.pid(), "window.mem", ["Rss", "KSM"]), [1 << 10, 0]);
+        let said = ok(ksmith(directory.path(), &["doctor", &guest.pid().to_string()]));
+        assert!(said.contains("is in shared mappings, which KSM never merges"), "{said}");
+    }
 }
 
 #[test]
@@ -412,7 +433,7 @@ fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
     let name = format!("ksmith-{}-lasting", std::process::id());
     let mut domain = RunningDomain::define(directory.path(), &name, &content);
     let says_off = || virsh(&["dumpxml", "--inactive", &name]).unwrap().contains("nosharepages");
-    assert!(!says_off() && is_offered(domain.pid));
+    assert!(!says_off() && is_offered(domain.pid, 64 << 20));
     // A process of another user that claims to be this domain has neither it nor its definition changed.
     let spoof = SpoofedProcess::of_libvirt(OTHER_USER, &name, &domain.uuid());
     let report = json(directory.path(), &["guests", "--json"]);
@@ -422,28 +443,21 @@ fn libvirt_starts_a_guest_without_merging_once_it_is_off_for_good() {
     for arguments in [&["merge", "off", &pid][..], &["merge", "off", &pid, "--permanent"][..]] {
         let refused = ksmith(directory.path(), arguments);
         assert_eq!(refused.status.code(), Some(3), "{}", String::from_utf8_lossy(&refused.stderr));
-        assert!(!says_off() && is_offered(domain.pid));
+        assert!(!says_off() && is_offered(domain.pid, 64 << 20));
     }
     // Its claim does not stand in the way of the name either.
     let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent", "--dry-run"]));
-    assert!(said.contains("would be changed") && !says_off() && is_offered(domain.pid), "{said}");
+    assert!(said.contains("would be changed") && !says_off() && is_offered(domain.pid, 64 << 20), "{said}");
     let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent"]));
     assert!(said.contains("libvirt starts it with merging off from now on") && says_off(), "{said}");
-    assert!(!is_offered(domain.pid), "and it is off at once");
+    assert!(!is_offered(domain.pid, 64 << 20), "and it is off at once");
     let said = ok(ksmith(directory.path(), &["merge", "off", &name, "--permanent"]));
     assert!(said.contains("was off already") && said.contains("says so already"), "{said}");
     domain.start_again();
     let offers_anything = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap().contains(" mg");
     assert!(!offers_anything(domain.pid), "not even its firmware");
     let said = ok(ksmith(directory.path(), &["merge", "on", &name, "--permanent"]));
-    assert!(said.contains("from now on") && !says_off() && is_offered(domain.pid), "{said}");
-}
-
-/// Returns true if a guest's RAM, of 64 MiB, is offered to KSM.
-fn is_offered(pid: u32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mappings = ksmith_core::kernel::ProcessMapping::parse_all(&text).unwrap();
-    mappings.iter().any(|mapping| mapping.end - mapping.start == 64 << 20 && mapping.is_mergeable() == Some(true))
+    assert!(said.contains("from now on") && !says_off() && is_offered(domain.pid, 64 << 20), "{said}");
 }
 
 /// `KSM:` of a process: what is merged right now.

@@ -36,6 +36,11 @@ pub struct UmlImage {
 impl UmlImage {
     /// Makes an image of which `data_mib` are files to be read. `None`, said loudly, where a program is missing.
     pub fn make(directory: &Path, data_mib: usize) -> Option<Self> {
+        Self::make_with(directory, data_mib, INIT)
+    }
+
+    /// As [`UmlImage::make`], with another first program.
+    pub fn make_with(directory: &Path, data_mib: usize, init: &str) -> Option<Self> {
         let kit = UmlKit::make(directory)?;
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         if busybox.is_none() || !has("mke2fs") {
@@ -52,7 +57,7 @@ impl UmlImage {
         }
         fs::write(tree.join("etc/passwd"), "root::0:0:root:/root:/bin/sh\n").unwrap();
         fs::write(tree.join("etc/group"), "root:x:0:\n").unwrap();
-        fs::write(tree.join("etc/init"), INIT).unwrap();
+        fs::write(tree.join("etc/init"), init).unwrap();
         fs::set_permissions(tree.join("etc/init"), fs::Permissions::from_mode(0o755)).unwrap();
         let mut state = 1_u64;
         for number in 0..data_mib {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ksmith_core::kernel::ProcessMapping;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::{skipped, wait_until};
@@ -52,6 +53,27 @@ pub fn content(directory: &Path, seed: u64) -> PathBuf {
     // libvirt's QEMU runs as another user.
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     path
+}
+
+/// Returns figures of a process's mappings of a file, in KiB, by the keys of its smaps. The file must be mapped once.
+pub fn mapped_file<const N: usize>(pid: u32, file: &str, keys: [&str; N]) -> [u64; N] {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut its = smaps.lines().skip_while(|line| !line.ends_with(&format!("/{file}"))).skip(1);
+    let figures: Vec<&str> = its.by_ref().take_while(|line| !line.starts_with("VmFlags:")).collect();
+    assert!(!figures.is_empty(), "{file} is not mapped");
+    assert!(!its.any(|line| line.ends_with(&format!("/{file}"))), "{file} is mapped in parts");
+    keys.map(|key| {
+        let value = figures.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        let value = value.unwrap_or_else(|| panic!("no {key}")).trim().trim_end_matches(" kB");
+        value.parse().unwrap()
+    })
+}
+
+/// Returns true if a guest's RAM, of so many bytes in one mapping, is offered to KSM.
+pub fn is_offered(pid: u32, bytes: u64) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mappings = ProcessMapping::parse_all(&text).unwrap();
+    mappings.iter().any(|mapping| mapping.end - mapping.start == bytes && mapping.is_mergeable() == Some(true))
 }
 
 /// A QEMU that was started by the test. Ended on drop.
@@ -263,7 +285,14 @@ impl RunningDomain {
 
     /// Starts a defined domain, which libvirt keeps while it does not run.
     pub fn define(directory: &Path, name: &str, content: &Path) -> Self {
+        Self::define_with(directory, name, content, "")
+    }
+
+    /// Starts a defined domain with `more` at the end of its definition.
+    pub fn define_with(directory: &Path, name: &str, content: &Path, more: &str) -> Self {
         let xml = Self::describe(directory, name, content);
+        let text = fs::read_to_string(&xml).unwrap().replace("</domain>", &format!("{more}</domain>"));
+        fs::write(&xml, text).unwrap();
         virsh(&["define", &xml]).expect("the domain is defined");
         let mut domain = Self { name: name.to_owned(), pid: 0, is_defined: true };
         virsh(&["start", name, "--paused"]).expect("the domain starts");
