@@ -143,10 +143,13 @@ fn the_commands_for_user_mode_linux_start_a_guest_and_resize_it() {
             let figures = actuator_of(pid(&row), "box", &ledger).and_then(|mut actuator| actuator.read_figures());
             figures.is_ok_and(|figures| figures.inside.cache_bytes.is_some_and(|bytes| bytes > 90 * MIB))
         });
-        for line in resize.lines() {
-            let said = path.run_well(line, directory.path());
-            assert!(said.contains("box"), "{line}: {said}");
-        }
+        let said: Vec<String> = resize.lines().map(|line| path.run_well(line, directory.path())).collect();
+        let [plan, take, give] = said.try_into().expect("three commands");
+        assert!(plan.contains("box"), "{plan}");
+        assert!(
+            take.contains("box: 256 MiB -> 192 MiB") && give.contains("box: 192 MiB -> 256 MiB"),
+            "{take}{give}"
+        );
         assert!(directory.path().join("box.cow").exists() && guest.is_running());
     });
 }
