@@ -76,6 +76,8 @@ pub struct ProcessShare {
     pub profit_bytes: i64,
     /// True if KSM's counters can't be read; then the figures above are meaningless.
     pub is_unknown: bool,
+    /// True if the process does not show its metadata: `profit_bytes` is an upper bound.
+    pub is_metadata_unknown: bool,
 }
 
 /// The parts of what the host saves: one for each process, in the order of the sample, and one that can't be
@@ -168,6 +170,7 @@ pub fn shares(sample: &Sample) -> (Vec<ProcessShare>, u64) {
             saved_bytes,
             profit_bytes: difference(saved_bytes, overhead),
             is_unknown: !sample.ksm.shows_savings(),
+            is_metadata_unknown: process.ksm.rmap_items.is_none(),
         }
     });
     let rest = parts.merged.1.saturating_add(parts.zero.1).saturating_mul(page);

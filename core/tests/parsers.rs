@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use ksmith_core::field::KernelVersion;
+use ksmith_core::field::{FigureDescription, FigureKind, FigureUnit, KernelVersion};
 use ksmith_core::kernel::{
     self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Ksm, KsmFileSource, KsmStat, Meminfo, PidStat, Psi,
     SmapsRollup, Vmstat,
@@ -149,9 +149,15 @@ proptest! {
     #[test]
     fn every_number_of_ksm_comes_back(
         values in prop::collection::vec(0..=1_u64 << 36, FIELDS.len()),
-        profit: i64,
+        profit in -1_i64 << 48..=1 << 48,
         scan_time: bool,
     ) {
+        let possible = |(field, value): (&FigureDescription, u64)| match (field.kind, field.unit) {
+            (FigureKind::State, FigureUnit::Percent) => value % 101,
+            (FigureKind::State, _) => value & 0xffff_ffff,
+            _ => value,
+        };
+        let values: Vec<u64> = FIELDS.iter().zip(values).map(possible).collect();
         let mode = if scan_time { "none [scan-time]\n" } else { "[none] scan-time\n" };
         let table = FIELDS.iter().zip(&values).map(|(field, value)| match field.name {
             "advisor_mode" => (field.source, mode.to_owned()),
@@ -186,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn ksm_stat_comes_back(items in 0..=1_u64 << 36, zero in i64::MIN..=1 << 36, merging in 0..=1_u64 << 36, profit: i64, any: bool, mergeable: bool) {
+    fn ksm_stat_comes_back(items in 0..=1_u64 << 36, zero in -1_i64 << 36..=1 << 36, merging in 0..=1_u64 << 36, profit in -1_i64 << 48..=1 << 48, any: bool, mergeable: bool) {
         let word = |yes| if yes { "yes" } else { "no" };
         let text = format!(
             "ksm_rmap_items {items}\nksm_zero_pages {zero}\nksm_merging_pages {merging}\n\
@@ -272,7 +278,7 @@ proptest! {
         let line = |word: &str| format!("{word} avg10={avg10:.2} avg60={avg60:.2} avg300=0.00 total={total}\n");
         let text = if has_full { line("some") + &line("full") } else { line("some") };
         let psi = Psi::parse(&text).unwrap();
-        prop_assert!((psi.some.avg10 - avg10).abs() < 0.001);
+        prop_assert!((psi.some.avg10.unwrap() - avg10).abs() < 0.001);
         prop_assert_eq!(psi.some.total_us, Some(total).filter(|total| *total <= i64::MAX as u64));
     }
 
@@ -280,10 +286,10 @@ proptest! {
     fn any_name_leaves_the_fields_of_stat_in_place(
         comm in "\\PC{0,15}",
         parent: u32,
-        faults: u64,
+        faults in 0..=i64::MAX as u64,
         user in 0..1_u64 << 40,
         system in 0..1_u64 << 40,
-        start: u64,
+        start in 0..=i64::MAX as u64,
         rss in 0..=1_u64 << 36,
         kthread: bool,
     ) {
@@ -296,7 +302,7 @@ proptest! {
             minor_faults: faults,
             cpu_ticks: user + system,
             start_ticks: start,
-            rss_pages: rss,
+            rss_pages: Some(rss),
             mapped_bytes: (rss == 0).then_some(0),
             is_kernel_thread: kthread,
             is_zombie: false,
@@ -330,8 +336,8 @@ proptest! {
         prop_assert_eq!(kernel::number(&format!("{value}\n")), Ok(value));
         prop_assert!(kernel::number(&before).is_err());
         prop_assert!(kernel::number(&behind).is_err());
-        prop_assert_eq!(kernel::merging_pages(&format!("{value}\n")), Ok(value));
-        prop_assert_eq!(kernel::cpu_ns(&format!("{value} 3 4\n")), Ok(value));
+        prop_assert_eq!(kernel::merging_pages(&format!("{value}\n")).ok(), Some(value).filter(|it| *it <= 1 << 36));
+        prop_assert_eq!(kernel::cpu_ns(&format!("{value} 3 4\n")).ok(), Some(value).filter(|it| *it <= i64::MAX as u64));
     }
 }
 
@@ -343,5 +349,155 @@ fn a_megabyte_in_one_line_is_cut_to_a_log_line() {
             assert!(why.to_string().len() < 1000, "{filler}: {}", why.expected);
         }
         assert!(!faults(&text).is_empty());
+    }
+}
+
+/// Numbers that no kernel means: counters that fell below zero, and what is no number of its.
+const IMPOSSIBLE: [&str; 5] = ["18446744073709551615", "9223372036854775808", "-1", "1e30", ""];
+
+/// Checks that an impossible number in each of these lines is unknown, and that the other lines keep their meaning.
+/// `signed` keys may be below zero.
+fn check_lines(
+    kind: &str,
+    lines: &[(&str, &str)],
+    signed: &[&str],
+    unit: &str,
+    read: impl Fn(&str) -> Option<serde_json::Value>,
+) {
+    let text = |at: usize, value: &str| {
+        let line = |(index, (key, _)): (usize, &(&str, &str))| {
+            format!("{key} {}{unit}\n", if index == at { value } else { "1" })
+        };
+        lines.iter().enumerate().map(line).collect::<String>()
+    };
+    let sound = read(&text(usize::MAX, "")).unwrap();
+    for (at, (key, field)) in lines.iter().enumerate() {
+        for bad in IMPOSSIBLE.into_iter().filter(|bad| *bad != "-1" || !signed.contains(key)) {
+            let mut expected = sound.clone();
+            assert!(!expected[field].is_null(), "{kind} {field}");
+            expected[field] = serde_json::Value::Null;
+            assert_eq!(read(&text(at, bad)), Some(expected), "{kind} {key} {bad:?}");
+        }
+    }
+}
+
+#[test]
+fn an_impossible_number_in_lines_of_a_key_is_unknown_and_the_others_keep_their_meaning() {
+    let meminfo = [
+        ("MemTotal:", "total"),
+        ("MemFree:", "free"),
+        ("MemAvailable:", "available"),
+        ("Buffers:", "buffers"),
+        ("Cached:", "cached"),
+        ("AnonPages:", "anonymous"),
+        ("AnonHugePages:", "anonymous_huge"),
+        ("Shmem:", "shmem"),
+        ("SwapCached:", "swap_cached"),
+        ("Slab:", "slab"),
+        ("KernelStack:", "kernel_stack"),
+        ("PageTables:", "page_tables"),
+        ("SwapTotal:", "swap_total"),
+        ("SwapFree:", "swap_free"),
+    ];
+    check_lines("meminfo", &meminfo, &[], " kB", |text| Meminfo::parse(text).ok().map(to_json));
+    let vmstat = ["cow_ksm", "pswpout", "pswpin", "pgmajfault", "thp_split_page", "oom_kill"].map(|key| (key, key));
+    check_lines("vmstat", &vmstat, &[], "", |text| Vmstat::parse(text).ok().map(to_json));
+    let ksm_stat = [
+        ("ksm_rmap_items", "rmap_items"),
+        ("ksm_zero_pages", "zero_pages"),
+        ("ksm_merging_pages", "merging_pages"),
+        ("ksm_process_profit", "process_profit"),
+    ];
+    let signed = ["ksm_zero_pages", "ksm_process_profit"];
+    check_lines("ksm_stat", &ksm_stat, &signed, "", |text| KsmStat::parse(text).ok().map(to_json));
+    let rollup = [
+        ("Rss:", "rss"),
+        ("Pss:", "pss"),
+        ("Pss_Anon:", "pss_anon"),
+        ("Private_Clean:", "private"),
+        ("Anonymous:", "anonymous"),
+        ("KSM:", "ksm"),
+        ("AnonHugePages:", "anon_huge"),
+        ("Shared_Hugetlb:", "hugetlb"),
+        ("Swap:", "swap"),
+    ];
+    check_lines("smaps_rollup", &rollup, &[], " kB", |text| {
+        let sums = SmapsRollup::parse(text).ok()?;
+        let SmapsRollup { rss, pss, pss_anon, private, anonymous, ksm, anon_huge, hugetlb, swap } = sums;
+        Some(serde_json::json!({
+            "rss": rss, "pss": pss, "pss_anon": pss_anon, "private": private, "anonymous": anonymous, "ksm": ksm,
+            "anon_huge": anon_huge, "hugetlb": hugetlb, "swap": swap,
+        }))
+    });
+}
+
+fn to_json(value: impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap()
+}
+
+/// KSM's directory with a plausible number in each file but one.
+struct OneBadFile(&'static str, &'static str);
+
+impl KsmFileSource for OneBadFile {
+    fn text(&mut self, path: &'static str) -> Reading<&str> {
+        Reading::Value(match path.rsplit('/').next().unwrap() {
+            name if name == self.0 => self.1,
+            "advisor_mode" => "[none] scan-time\n",
+            _ => "1\n",
+        })
+    }
+}
+
+#[test]
+fn an_impossible_number_in_a_file_of_ksm_is_malformed_and_the_other_files_count() {
+    for field in FIELDS {
+        let is_signed = ["ksm_zero_pages", "general_profit"].contains(&field.name);
+        for bad in IMPOSSIBLE.into_iter().filter(|bad| *bad != "-1" || !is_signed) {
+            for (other, reading) in Ksm::read(&mut OneBadFile(field.name, bad)).entries() {
+                let is_known = reading.value().is_some();
+                assert_eq!(is_known, other.name != field.name, "{} with {bad:?} in {}", other.name, field.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_impossible_number_in_a_line_of_words_is_unknown() {
+    for bad in IMPOSSIBLE {
+        let psi = |avg10: &str, total: &str| {
+            Psi::parse(&format!("some avg10={avg10} avg60=0.00 avg300=0.00 total={total}\n")).map(|psi| psi.some)
+        };
+        let found = psi(bad, "7").unwrap();
+        assert_eq!((found.avg10, found.total_us), (None, Some(7)), "{bad:?}");
+        let found = psi("1.50", bad).unwrap();
+        assert_eq!((found.avg10, found.total_us), (Some(1.5), None), "{bad:?}");
+        assert!(psi(bad, bad).is_err());
+        assert!(kernel::cpu_ns(bad).is_err(), "{bad:?}");
+        assert!(CpuTimes::parse(&format!("cpu  1 2 {bad} 4\n")).is_err(), "{bad:?}");
+        assert!(kernel::byte_count(bad).is_err() && (kernel::merging_pages(bad).is_err() || bad.is_empty()));
+        // A missing word would shift the fields of stat.
+        let Some(bad) = Some(bad).filter(|bad| !bad.is_empty()) else { continue };
+        let stat = |field: usize| {
+            let mut words: Vec<String> = "7 (a) S 1 7 7 0 -1 64 8 0 0 0 5 6 0 0 20 0 1 0 900 999424 33 0"
+                .split(' ')
+                .map(str::to_owned)
+                .collect();
+            words[field - 1] = bad.to_owned();
+            PidStat::parse(&words.join(" "))
+        };
+        let sound = stat(18).unwrap();
+        assert_eq!((sound.rss_pages, sound.mapped_bytes), (Some(33), Some(999_424)));
+        for (field, expected) in [
+            (4, PidStat { parent: 0, ..sound.clone() }),
+            (9, sound.clone()),
+            (10, PidStat { minor_faults: 0, ..sound.clone() }),
+            (14, PidStat { cpu_ticks: 6, ..sound.clone() }),
+            (15, PidStat { cpu_ticks: 5, ..sound.clone() }),
+            (23, PidStat { mapped_bytes: None, ..sound.clone() }),
+            (24, PidStat { rss_pages: None, ..sound.clone() }),
+        ] {
+            assert_eq!(stat(field), Ok(expected), "field {field}: {bad}");
+        }
+        assert!(stat(22).is_err(), "without its start a process can't be told from another: {bad}");
     }
 }

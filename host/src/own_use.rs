@@ -27,7 +27,7 @@ impl OwnUse {
         let own: Duration = clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default();
         let cpu = own.saturating_add(reader::cpu());
         let stat = fs::read_to_string("/proc/self/stat").ok();
-        let pages = stat.and_then(|text| PidStat::parse(&text).ok()).map_or(0, |stat| stat.rss_pages);
+        let pages = stat.and_then(|text| PidStat::parse(&text).ok()).and_then(|stat| stat.rss_pages).unwrap_or(0);
         Self { cpu, rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64) }
     }
 }

@@ -45,7 +45,7 @@ fn readers_cpu(holders: &[HolderProcess]) -> f64 {
 fn guest(holder: &HolderProcess, mib: usize) -> Guest {
     let process = OpenProcess::open(holder.pid()).unwrap();
     let id = ProcessId { pid: process.pid, start_ticks: process.start_ticks };
-    let figures = GuestMemoryFigures { rss_bytes: (mib as u64) << 20, ..GuestMemoryFigures::default() };
+    let figures = GuestMemoryFigures { rss_bytes: Some((mib as u64) << 20), ..GuestMemoryFigures::default() };
     Guest { figures, ..Guest::plain(&format!("guest-{}", holder.pid()), id) }
 }
 

@@ -1,7 +1,7 @@
 //! A planner's facts about a host: its memory, its CPUs, and KSM's settings and figures.
 
 use ksmith_core::account::HostTotals;
-use ksmith_core::kernel::{Meminfo, nodes};
+use ksmith_core::kernel::{MOST_BYTES, Meminfo, nodes};
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
 use serde::Serialize;
@@ -149,7 +149,8 @@ fn numa(root: &Root) -> Vec<NodeFacts> {
 /// Returns a figure of a node's `meminfo`, where a line is `Node 0 MemTotal: 24689308 kB` (`drivers/base/node.c`).
 fn kilobytes(meminfo: &str, key: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.split_ascii_whitespace().nth(2) == Some(key))?;
-    line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok()?.checked_mul(1024)
+    let bytes = line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok()?.checked_mul(1024);
+    bytes.filter(|bytes| *bytes <= MOST_BYTES)
 }
 
 #[cfg(test)]

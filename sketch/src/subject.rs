@@ -68,7 +68,7 @@ impl SketchSubject {
             memory_bytes: guest.memory_bytes,
             vcpus: None,
             configured_bytes: None,
-            rss_bytes: guest.figures.rss_bytes,
+            rss_bytes: guest.figures.known_rss_bytes(),
             swap_bytes: None,
             saved_bytes: guest.figures.saved_bytes,
             zero_saved_bytes: guest.figures.zero_bytes.min(guest.figures.saved_bytes),

@@ -166,7 +166,7 @@ impl PolicyTestHost {
 
 fn process(pid: u32, rss_kib: u64, is_vm: bool) -> ProcessSample {
     ProcessSample {
-        rss_bytes: rss_kib * 1024,
+        rss_bytes: Some(rss_kib * 1024),
         ..ProcessSample::new(ProcessId { pid, start_ticks: u64::from(pid) * 10 }, "guest".into(), is_vm)
     }
 }

@@ -86,10 +86,10 @@ figures! {
             |guest| guest.figures.known(guest.figures.saved_bytes);
         "metadata_bytes" ["metadata" 20]: u64, Bytes Gauge (6 4), "64 * /proc/PID/ksm_stat: ksm_rmap_items",
             "KSM's reverse mappings for the guest's pages.",
-            |guest| guest.figures.known(guest.figures.metadata_bytes);
+            |guest| guest.figures.known_with_metadata(guest.figures.metadata_bytes);
         "profit_bytes" ["profit" 80]: i64, Bytes Gauge (5 19), "saved_bytes - metadata_bytes",
             "Memory saved less metadata; negative for a guest that only costs.",
-            |guest| guest.figures.known(guest.figures.profit_bytes);
+            |guest| guest.figures.known_with_metadata(guest.figures.profit_bytes);
     }
 }
 

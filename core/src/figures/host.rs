@@ -56,7 +56,7 @@ figures! {
             |status| status.most_sharers();
         "memory_pressure_percent": f64, Percent Gauge (4 20), "/proc/pressure/memory: some avg10",
             "Part of the last ten seconds in which some work waited for memory.",
-            |status| status.sample.memory_pressure.value().map(|pressure| f64::from(pressure.some.avg10));
+            |status| status.sample.memory_pressure.value().and_then(|pressure| pressure.some.avg10).map(f64::from);
         "ksmd_cpu_percent": f64, Percent Gauge (2 6), "/proc/PID/schedstat of ksmd",
             "CPU time that ksmd uses, in per cent of one CPU.",
             |status| status.ksmd_cpu_percent;

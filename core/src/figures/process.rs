@@ -23,6 +23,9 @@ figures! {
             |process| (!process.share.is_unknown).then_some(process.share.saved_bytes);
         "profit_bytes" ["profit" 80]: i64, Bytes Gauge (5 19), "saved_bytes - 64 * ksm_rmap_items",
             "Memory saved less KSM's metadata for the process; negative for one that only costs.",
-            |process| (!process.share.is_unknown).then_some(process.share.profit_bytes);
+            |process| {
+                let share = &process.share;
+                (!share.is_unknown && !share.is_metadata_unknown).then_some(share.profit_bytes)
+            };
     }
 }

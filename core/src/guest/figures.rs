@@ -9,8 +9,9 @@ use crate::sample::ProcessSample;
 /// A guest's figures in bytes, summed over its processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GuestMemoryFigures {
-    /// Resident; merged pages count in full, and what its processes share counts in each.
-    pub rss_bytes: u64,
+    /// Resident; merged pages count in full, and what its processes share counts in each. `None` if that of a process is
+    /// unknown, or there is none.
+    pub rss_bytes: Option<u64>,
     /// The sums of `smaps_rollup`, as in [`RollupFigures`]. `None`: not asked for, or not shown to us.
     #[serde(flatten)]
     pub memory: RollupFigures,
@@ -20,10 +21,14 @@ pub struct GuestMemoryFigures {
     pub zero_bytes: u64,
     /// Its part of the host's savings: over all guests they add up to the host's figure, to the page.
     pub saved_bytes: u64,
-    /// KSM's reverse mappings for its pages.
+    /// KSM's reverse mappings for its pages. Those of a process that does not show them count as none.
     pub metadata_bytes: u64,
     /// Saved less metadata.
     pub profit_bytes: i64,
+    /// True if a process does not show its reverse mappings: `metadata_bytes` is a lower bound, `profit_bytes` an upper
+    /// one.
+    #[serde(default)]
+    pub is_metadata_unknown: bool,
     /// True if KSM's counters can't be read; then the figures of merging are meaningless.
     #[serde(default)]
     pub is_unknown: bool,
@@ -80,6 +85,16 @@ impl GuestMemoryFigures {
         (!self.is_undercounted).then_some(self.merged_bytes)
     }
 
+    /// Returns a figure that depends on KSM's metadata, if all processes show theirs and KSM's counters can be read.
+    pub fn known_with_metadata<T>(&self, figure: T) -> Option<T> {
+        self.known(figure).filter(|_| !self.is_metadata_unknown)
+    }
+
+    /// Returns the resident bytes, 0 if they are unknown.
+    pub fn known_rss_bytes(&self) -> u64 {
+        self.rss_bytes.unwrap_or(0)
+    }
+
     /// Adds savings of a process with memory that was counted already.
     pub fn add_saved(&mut self, saved_bytes: u64) {
         self.saved_bytes = self.saved_bytes.saturating_add(saved_bytes);
@@ -89,13 +104,14 @@ impl GuestMemoryFigures {
     /// Adds a process with its share of the host's savings. Its [`RollupFigures`] is added apart.
     pub fn add(&mut self, process: &ProcessSample, share: &ProcessShare, page_size: u64) {
         let metadata = process.ksm.rmap_items.unwrap_or(0).saturating_mul(RMAP_ITEM_BYTES);
-        self.rss_bytes = self.rss_bytes.saturating_add(process.rss_bytes);
+        self.rss_bytes = self.rss_bytes.zip(process.rss_bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
         self.merged_bytes = self.merged_bytes.saturating_add(share.merged_bytes);
         self.zero_bytes = self.zero_bytes.saturating_add(process.zero_pages().saturating_mul(page_size));
         self.saved_bytes = self.saved_bytes.saturating_add(share.saved_bytes);
         self.metadata_bytes = self.metadata_bytes.saturating_add(metadata);
         self.profit_bytes = self.profit_bytes.saturating_add(share.profit_bytes);
         self.is_unknown |= share.is_unknown;
+        self.is_metadata_unknown |= share.is_metadata_unknown;
         self.is_undercounted |= process.ksm.merging_pages.is_none();
     }
 }

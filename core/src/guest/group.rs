@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Guest, ProcessIdentity, ProcessPlacement, RollupFigures};
+use super::{Guest, GuestMemoryFigures, ProcessIdentity, ProcessPlacement, RollupFigures};
 use crate::account::{self, ProcessShare};
 use crate::sample::{ProcessId, ProcessSample, Sample};
 use crate::units::Bytes;
@@ -154,6 +154,7 @@ fn of_first(process: &ProcessSample, known: Option<&ProcessIdentity>) -> Guest {
         user: known.user,
         uid: known.uid,
         obstacle: known.obstacle.map(str::to_owned),
+        figures: GuestMemoryFigures { rss_bytes: Some(0), ..GuestMemoryFigures::default() },
         ..Guest::plain(&known.name, process.id)
     }
 }
@@ -182,7 +183,7 @@ pub(super) mod tests {
 
     fn process(pid: u32, merging: u64) -> ProcessSample {
         ProcessSample {
-            rss_bytes: 4096,
+            rss_bytes: Some(4096),
             ksm: KsmStat { merging_pages: Some(merging), rmap_items: Some(merging), ..KsmStat::default() },
             ..ProcessSample::new(ProcessId { pid, start_ticks: 1 }, "p".into(), false)
         }
@@ -265,7 +266,10 @@ pub(super) mod tests {
         let twin = ProcessIdentity { is_twin: true, parent: 10, ..of_service("p", "a") };
         let (guests, rest) = group(&sample, |id| Some(if id.pid == 10 { &first } else { &twin }));
         let figures = guests[0].figures;
-        assert_eq!((figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes), (100 * 4096, 4096, 6400));
+        assert_eq!(
+            (figures.merged_bytes, figures.rss_bytes, figures.metadata_bytes),
+            (100 * 4096, Some(4096), 6400)
+        );
         assert_eq!((figures.saved_bytes, figures.profit_bytes, rest), (100 * 4096, 100 * 4096 - 6400, 0));
     }
 

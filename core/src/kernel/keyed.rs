@@ -26,9 +26,19 @@ impl KeyedLine<'_> {
         super::unsigned(self.rest).ok_or_else(|| self.malformed("an unsigned number"))
     }
 
-    /// Parses the value as a signed number.
-    pub(super) fn signed(&self) -> Result<i64, Malformed> {
-        super::signed(self.rest).ok_or_else(|| self.malformed("a signed number"))
+    /// Parses the value as a signed number of bytes. More than a host can have, either way, is malformed.
+    pub(super) fn signed_bytes(&self) -> Result<i64, Malformed> {
+        super::signed(self.rest)
+            .filter(|bytes| bytes.unsigned_abs() <= super::MOST_BYTES)
+            .ok_or_else(|| self.malformed("a signed number of bytes"))
+    }
+
+    /// Parses the value as a number of pages in a counter that may fall below zero, which is read as zero.
+    pub(super) fn pages_or_below(&self) -> Result<u64, Malformed> {
+        super::signed(self.rest)
+            .filter(|pages| pages.unsigned_abs() <= super::MOST_PAGES)
+            .map(|pages| u64::try_from(pages).unwrap_or(0))
+            .ok_or_else(|| self.malformed("a number of pages"))
     }
 
     /// Parses the value as bytes, from the kernel's `kB` (which are KiB). More than a host can have is malformed.
@@ -43,7 +53,7 @@ impl KeyedLine<'_> {
 
     /// Parses the value as a number of events. A sum over CPUs that fell below zero is malformed.
     pub(super) fn events(&self) -> Result<u64, Malformed> {
-        self.at_most(i64::MAX as u64, "a number of events")
+        self.at_most(super::MOST_EVENTS, "a number of events")
     }
 
     /// Parses the value as a number of pages. More than a host can have is malformed.

@@ -145,20 +145,23 @@ macro_rules! file_source {
     };
 }
 
-/// Parses the text of a file. A number of pages that no host has is malformed.
+/// Parses the text of a file. A number that the kernel can't have there is malformed: a counter that fell below zero, more
+/// pages than any host has, a setting beyond its type.
 fn parse_possible<T: KsmFileType + Copy>(text: &str, unit: FigureUnit, kind: FigureKind) -> Result<T, Malformed> {
     let value = T::parse(text)?;
-    let pages = match value.value() {
-        KsmValue::Unsigned(pages) => pages,
-        KsmValue::Signed(pages) => u64::try_from(pages).unwrap_or(0),
+    let size = match value.value() {
+        KsmValue::Unsigned(number) => number,
+        KsmValue::Signed(number) => number.unsigned_abs(),
         KsmValue::Advisor(_) => 0,
     };
-    match (unit, kind) {
-        (FigureUnit::Pages, FigureKind::Gauge) if pages > super::MOST_PAGES => {
-            Err(Malformed::new(1, "a number of pages", text))
-        }
-        _ => Ok(value),
-    }
+    let (most, expected) = match (kind, unit) {
+        (FigureKind::Counter, _) => (super::MOST_EVENTS, "a number of events"),
+        (FigureKind::Gauge, FigureUnit::Bytes) => (super::MOST_BYTES, "a number of bytes"),
+        (FigureKind::Gauge, _) => (super::MOST_PAGES, "a number of pages"),
+        (FigureKind::State, FigureUnit::Percent) => (100, "a percentage"),
+        (FigureKind::State, _) => (u64::from(u32::MAX), "a setting of 32 bits"),
+    };
+    if size > most { Err(Malformed::new(1, expected, text)) } else { Ok(value) }
 }
 
 macro_rules! ksm_files {

@@ -39,15 +39,9 @@ impl KsmStat {
             match line.key {
                 "ksm_rmap_items" => stat.rmap_items = line.pages().ok(),
                 // Below zero in a child that was forked: see `Ksm::zero_pages`.
-                "ksm_zero_pages" => {
-                    stat.zero_pages = line
-                        .signed()
-                        .ok()
-                        .map(|pages| u64::try_from(pages).unwrap_or(0))
-                        .filter(|pages| *pages <= super::MOST_PAGES)
-                }
+                "ksm_zero_pages" => stat.zero_pages = line.pages_or_below().ok(),
                 "ksm_merging_pages" => stat.merging_pages = line.pages().ok(),
-                "ksm_process_profit" => stat.process_profit = line.signed().ok(),
+                "ksm_process_profit" => stat.process_profit = line.signed_bytes().ok(),
                 "ksm_merge_any" => stat.merge_any = line.yes().ok(),
                 "ksm_mergeable" => stat.mergeable = line.yes().ok(),
                 _ => {}
@@ -71,9 +65,13 @@ impl KsmStat {
 /// empty for a task without memory of its own, which has no merged pages.
 ///
 /// # Errors
-/// Anything but one number.
+/// Anything but one number of pages that a host can have.
 pub fn merging_pages(text: &str) -> Result<u64, Malformed> {
-    if text.is_empty() { Ok(0) } else { super::number(text) }
+    match super::number(text) {
+        _ if text.is_empty() => Ok(0),
+        Ok(pages) if pages > super::MOST_PAGES => Err(Malformed::new(1, "a number of pages", text)),
+        read => read,
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +109,7 @@ mod tests {
         let stat = KsmStat::parse("ksm_rmap_items 1\nksm_merging_pages -1\nksm_mergeable: maybe\n").unwrap();
         assert_eq!(stat, KsmStat { rmap_items: Some(1), ..KsmStat::default() });
         assert!(KsmStat::parse("ksm_rmap_items 18446744073709551608\n").is_err());
+        assert!(merging_pages("18446744073709551608\n").is_err());
         assert_eq!(KsmStat::parse("ksm_rmap_items 1\nksm_zero_pages -1\n").unwrap().zero_pages, Some(0));
     }
 }

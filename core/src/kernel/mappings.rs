@@ -23,11 +23,13 @@ pub struct ProcessMapping {
     pub is_executable: bool,
     /// The mapped file's path, a name in brackets, or nothing.
     pub path: String,
-    /// Figures of `smaps`, if that file was read.
+    /// Figures of `smaps`, if that file was read and each of them is possible.
     pub figures: Option<SmapsFigures>,
+    /// Two-letter flags of `smaps` (3.8). Empty if that file was not read, or the kernel shows none: each mapping has some.
+    pub flags: Vec<[u8; 2]>,
 }
 
-/// The figures and flags that `smaps` adds.
+/// The figures that `smaps` adds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SmapsFigures {
     /// Number of resident bytes, without huge pages of hugetlbfs.
@@ -42,8 +44,6 @@ pub struct SmapsFigures {
     pub merged: Option<u64>,
     /// Bytes in swap.
     pub swap: u64,
-    /// The two-letter flags of the mapping (3.8). Empty where the kernel shows none: each mapping has some.
-    pub flags: Vec<[u8; 2]>,
 }
 
 /// The reason why KSM does not merge a mapping's pages, or those of a kind.
@@ -98,19 +98,29 @@ impl IneligibleReason {
 }
 
 impl ProcessMapping {
-    /// Parses either file.
+    /// Parses either file. An impossible figure makes the figures of its mapping unknown, and no others.
     ///
     /// # Errors
-    /// A line that is neither a mapping nor a figure, and figures that are not what they should be.
+    /// A line that is neither a mapping nor below one.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, Malformed> {
         let mut mappings: Vec<Self> = Vec::new();
+        let mut is_possible = true;
         for (index, line) in text.lines().enumerate() {
             if line.starts_with(|c: char| c.is_ascii_uppercase()) {
                 let malformed = || Malformed::new(index + 1, "a mapping before its figures", line);
                 let mapping = mappings.last_mut().ok_or_else(malformed)?;
-                mapping.figures.get_or_insert_default().read(index, line)?;
+                if let Some(flags) = line.strip_prefix("VmFlags:") {
+                    let flags = flags.split_ascii_whitespace();
+                    mapping.flags = flags.filter_map(|flag| <[u8; 2]>::try_from(flag.as_bytes()).ok()).collect();
+                }
+                let figures = mapping.figures.get_or_insert_default();
+                is_possible = is_possible && figures.read(line).is_ok();
+                if !is_possible {
+                    mapping.figures = None;
+                }
             } else if !line.is_empty() {
                 mappings.push(Self::parse_heading(index, line)?);
+                is_possible = true;
             }
         }
         Ok(mappings)
@@ -132,7 +142,7 @@ impl ProcessMapping {
         let is_writable = permissions.contains('w');
         let is_executable = permissions.contains('x');
         let is_shared = permissions.ends_with('s');
-        Ok(Self { start, end, is_shared, is_accessible, is_writable, is_executable, path, figures: None })
+        Ok(Self { start, end, is_shared, is_accessible, is_writable, is_executable, path, ..Self::default() })
     }
 
     /// Returns the reason why none of its pages can be merged, whatever the process requests. Private mappings of files
@@ -140,7 +150,7 @@ impl ProcessMapping {
     ///
     /// Source: `vma_ksm_compatible` in `mm/ksm.c`. Direct access (DAX) has no flag: its usual paths stand for it.
     pub fn ineligible(&self) -> Option<IneligibleReason> {
-        let has = |flag: &[u8; 2]| self.figures.as_ref().is_some_and(|figures| figures.flags.contains(flag));
+        let has = |flag: &[u8; 2]| self.flags.contains(flag);
         let is_named = |name: &str| self.path.starts_with(name);
         if has(b"ht") || is_named("/anon_hugepage") {
             Some(IneligibleReason::Hugetlb)
@@ -157,19 +167,17 @@ impl ProcessMapping {
 
     /// Returns true if it is marked mergeable; `None` if that is unknown, also where the kernel shows no flags.
     pub fn is_mergeable(&self) -> Option<bool> {
-        let flags = self.figures.as_ref().map(|figures| &figures.flags).filter(|flags| !flags.is_empty())?;
-        Some(flags.contains(b"mg"))
+        (!self.flags.is_empty()).then(|| self.flags.contains(b"mg"))
     }
 }
 
 impl SmapsFigures {
-    fn read(&mut self, index: usize, line: &str) -> Result<(), Malformed> {
+    fn read(&mut self, line: &str) -> Result<(), Malformed> {
         let add = |sum: &mut u64, line: &keyed::KeyedLine<'_>| -> Result<(), Malformed> {
             *sum = sum.saturating_add(line.kib()?);
             Ok(())
         };
-        for mut figure in keyed::lines(line) {
-            figure.number = index + 1;
+        for figure in keyed::lines(line) {
             match figure.key {
                 "Rss" => add(&mut self.rss, &figure)?,
                 "Anonymous" => add(&mut self.anonymous, &figure)?,
@@ -177,10 +185,6 @@ impl SmapsFigures {
                 "AnonHugePages" => add(&mut self.huge, &figure)?,
                 "KSM" => add(self.merged.get_or_insert_default(), &figure)?,
                 "Swap" => add(&mut self.swap, &figure)?,
-                "VmFlags" => {
-                    let flags = figure.rest.split_ascii_whitespace();
-                    self.flags = flags.filter_map(|flag| <[u8; 2]>::try_from(flag.as_bytes()).ok()).collect();
-                }
                 _ => {}
             }
         }
@@ -263,9 +267,20 @@ VmFlags: rd mr pf io de dd sd
     #[test]
     fn nonsense_is_malformed_at_its_line() {
         assert_eq!(ProcessMapping::parse_all("Rss: 4 kB\n").unwrap_err().line, 1);
-        assert_eq!(ProcessMapping::parse_all("1-2 rw-p 0 0:0 0\nRss: x kB\n").unwrap_err().line, 2);
         assert_eq!(ProcessMapping::parse_all("2-1 rw-p 0 0:0 0\n").unwrap_err().line, 1);
         assert_eq!(ProcessMapping::parse_all("").unwrap(), []);
+    }
+
+    #[test]
+    fn an_impossible_figure_makes_those_of_its_mapping_unknown_and_no_others() {
+        for bad in ["Rss: x kB", "Swap: 18446744073709551608 kB", "KSM:", "Anonymous: -1 kB"] {
+            let text = format!(
+                "1000-2000 rw-p 0 0:0 0\n{bad}\nAnonymous: 4 kB\nVmFlags: rd mg\n3000-4000 rw-p 0 0:0 0\nRss: 4 kB\n"
+            );
+            let mappings = ProcessMapping::parse_all(&text).unwrap();
+            assert_eq!((&mappings[0].figures, mappings[0].is_mergeable()), (&None, Some(true)), "{bad}");
+            assert_eq!(mappings[1].figures.as_ref().map(|figures| figures.rss), Some(4096), "{bad}");
+        }
     }
 
     proptest! {

@@ -41,10 +41,16 @@ use crate::reading::Malformed;
 
 /// The most memory that a host has, or a process maps without 5-level page tables, in bytes. A counter that fell below zero
 /// shows a number near 2^64.
-const MOST_BYTES: u64 = 1 << 48;
+pub const MOST_BYTES: u64 = 1 << 48;
 
 /// The most pages that a host can have.
 const MOST_PAGES: u64 = MOST_BYTES >> 12;
+
+/// The largest address space of a process, in bytes: user space with 5-level page tables.
+const MOST_MAPPED_BYTES: u64 = 1 << 56;
+
+/// The most events, nanoseconds or ticks that a counter shows. More is a sum over CPUs that fell below zero.
+const MOST_EVENTS: u64 = i64::MAX as u64;
 
 /// Parses a whole file that holds one unsigned number.
 ///
@@ -52,6 +58,17 @@ const MOST_PAGES: u64 = MOST_BYTES >> 12;
 /// Anything else in the file.
 pub fn number(text: &str) -> Result<u64, Malformed> {
     unsigned(text.trim()).ok_or_else(|| Malformed::new(1, "an unsigned number", text))
+}
+
+/// Parses a whole file that holds a number of bytes, such as a cgroup's `memory.current`.
+///
+/// # Errors
+/// Anything else in the file, or more than a host can have.
+pub fn byte_count(text: &str) -> Result<u64, Malformed> {
+    number(text).and_then(|bytes| match bytes {
+        0..=MOST_BYTES => Ok(bytes),
+        _ => Err(Malformed::new(1, "a number of bytes", text)),
+    })
 }
 
 /// Parses digits as the kernel prints them. Rust's own parser would also accept a plus sign.

@@ -7,18 +7,19 @@ use crate::reading::Malformed;
 pub struct PidStat {
     /// The command name, up to 15 bytes, as the process itself set it: any bytes, parentheses included.
     pub comm: String,
-    /// The parent's PID.
+    /// The parent's PID. 0 if there is none, or the number is impossible.
     pub parent: u32,
-    /// Minor faults: pages obtained without I/O. A guest that grows or changes merged pages has many.
+    /// Minor faults: pages obtained without I/O. A guest that grows or changes merged pages has many. 0 if the kernel
+    /// shows an impossible number.
     pub minor_faults: u64,
-    /// CPU time, user and system, in clock ticks.
+    /// CPU time, user and system, in clock ticks. An impossible number of one counts as 0.
     pub cpu_ticks: u64,
     /// The start of the process, in clock ticks since boot: with the PID this identifies a process for good.
     pub start_ticks: u64,
-    /// Number of resident pages. A merged page counts in full in every process that maps it. 0 if the kernel shows an
-    /// impossible number.
-    pub rss_pages: u64,
-    /// Bytes of its address space. `None` if that is less than what is resident, which can't be.
+    /// Number of resident pages. A merged page counts in full in every process that maps it. `None` if the kernel shows
+    /// an impossible number, such as that of a sum over CPUs that fell below zero.
+    pub rss_pages: Option<u64>,
+    /// Bytes of its address space. `None` if the number is impossible, or less than what is resident.
     pub mapped_bytes: Option<u64>,
     /// True for a kernel thread (`PF_KTHREAD`).
     pub is_kernel_thread: bool,
@@ -44,7 +45,7 @@ impl PidStat {
     /// Parses the file. The name may hold spaces and parentheses, so the fields begin after the last one.
     ///
     /// # Errors
-    /// Fields that are missing or not numbers.
+    /// Fields that are missing, or an impossible start. Any other field that is impossible is unknown by itself.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new(1, "pid (name) state and 21 numbers", text);
         let (_, rest) = text.split_once('(').ok_or_else(malformed)?;
@@ -58,26 +59,25 @@ impl PidStat {
             next = number + 1;
             word
         };
-        let mut field = |number| super::unsigned(word(number)?).ok_or_else(malformed);
-        let parent = u32::try_from(field(4)?).map_err(|_| malformed())?;
-        let flags = field(9)?;
-        let minor_faults = field(10)?;
-        let user = field(14)?;
-        let system = field(15)?;
-        let start_ticks = field(22)?;
-        // A sum over CPUs that fell below zero says nothing of the other fields.
-        let mapped_bytes = super::unsigned(word(23)?).unwrap_or(0);
-        let rss_pages = super::unsigned(word(24)?).filter(|pages| *pages <= super::MOST_PAGES).unwrap_or(0);
+        let mut at_most = |number, most| Ok(super::unsigned(word(number)?).filter(|value| *value <= most));
+        let parent = at_most(4, u64::from(u32::MAX))?.unwrap_or(0);
+        let flags = at_most(9, u64::from(u32::MAX))?.unwrap_or(0);
+        let minor_faults = at_most(10, super::MOST_EVENTS)?.unwrap_or(0);
+        let user = at_most(14, super::MOST_EVENTS)?.unwrap_or(0);
+        let system = at_most(15, super::MOST_EVENTS)?.unwrap_or(0);
+        let start_ticks = at_most(22, super::MOST_EVENTS)?.ok_or_else(malformed)?;
+        let mapped_bytes = at_most(23, super::MOST_MAPPED_BYTES)?;
+        let rss_pages = at_most(24, super::MOST_PAGES)?;
         // No page is smaller than 4 KiB.
-        let least_bytes = rss_pages.saturating_mul(4096);
+        let least_bytes = rss_pages.unwrap_or(0).saturating_mul(4096);
         Ok(Self {
             comm: comm.to_owned(),
-            parent,
+            parent: u32::try_from(parent).unwrap_or(0),
             minor_faults,
             cpu_ticks: user.saturating_add(system),
             start_ticks,
             rss_pages,
-            mapped_bytes: (mapped_bytes >= least_bytes).then_some(mapped_bytes),
+            mapped_bytes: mapped_bytes.filter(|bytes| *bytes >= least_bytes),
             is_kernel_thread: flags & PF_KTHREAD != 0,
             is_zombie,
         })
@@ -103,19 +103,19 @@ mod tests {
         let stat = PidStat::parse(text).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.parent, stat.minor_faults, stat.cpu_ticks), (1, 77, 11));
-        assert_eq!((stat.start_ticks, stat.rss_pages, stat.mapped_bytes), (900, 33, None));
+        assert_eq!((stat.start_ticks, stat.rss_pages, stat.mapped_bytes), (900, Some(33), None));
         let larger = PidStat::parse(&text.replace(" 1000 33 ", " 999424 33 ")).unwrap();
         assert_eq!(larger.mapped_bytes, Some(999_424));
         assert!(!stat.is_kernel_thread);
     }
 
     #[test]
-    fn impossible_resident_memory_counts_as_none_and_the_other_fields_keep_their_meaning() {
+    fn impossible_resident_memory_is_unknown_and_the_other_fields_keep_their_meaning() {
         for (size, resident) in [("1000", "-5"), ("-1", "18446744073709551615")] {
             let text = format!("42 (a) S 1 42 42 0 -1 0 77 0 0 0 5 6 0 0 20 0 1 0 900 {size} {resident} 0");
             assert_eq!(
                 PidStat::parse(&text).map(|stat| (stat.start_ticks, stat.rss_pages)),
-                Ok((900, 0)),
+                Ok((900, None)),
                 "{text}"
             );
         }

@@ -34,7 +34,7 @@ impl CpuTimes {
         let mut ticks = [0_u64; 8];
         let mut seen = 0;
         for (slot, word) in ticks.iter_mut().zip(words) {
-            *slot = super::unsigned(word).ok_or_else(malformed)?;
+            *slot = super::unsigned(word).filter(|ticks| *ticks <= super::MOST_EVENTS).ok_or_else(malformed)?;
             seen += 1;
         }
         if seen < 4 {

@@ -7,8 +7,8 @@ use crate::reading::Malformed;
 /// One line of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct StallTimes {
-    /// Per cent of the last 10 s in which work waited.
-    pub avg10: f32,
+    /// Per cent of the last 10 s in which work waited. `None`: the value is impossible.
+    pub avg10: Option<f32>,
     /// Microseconds waited since boot. `None`: the value is impossible, as that of a counter that fell below zero.
     pub total_us: Option<u64>,
 }
@@ -24,7 +24,7 @@ impl Psi {
     /// Parses the file.
     ///
     /// # Errors
-    /// No line `some avg10=… avg60=… avg300=… total=…`.
+    /// No line `some avg10=… avg60=… avg300=… total=…`, or neither figure is possible.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let some =
             text.lines().enumerate().find_map(|(index, line)| Some((index + 1, line.strip_prefix("some ")?)));
@@ -40,18 +40,16 @@ fn stall(line: usize, text: &str) -> Result<StallTimes, Malformed> {
         let (key, value) = word.split_once('=').ok_or_else(malformed)?;
         match key {
             "avg10" => {
-                let percent = value.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-                avg10 = Some(percent.ok_or_else(malformed)?);
+                avg10 = Some(value.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)));
             }
-            "total" => {
-                let total = super::unsigned(value).ok_or_else(malformed)?;
-                total_us = Some(Some(total).filter(|total| *total <= i64::MAX as u64));
-            }
+            "total" => total_us = Some(super::unsigned(value).filter(|total| *total <= super::MOST_EVENTS)),
             _ => {}
         }
     }
     match (avg10, total_us) {
-        (Some(avg10), Some(total_us)) => Ok(StallTimes { avg10, total_us }),
+        (Some(avg10), Some(total_us)) if avg10.is_some() || total_us.is_some() => {
+            Ok(StallTimes { avg10, total_us })
+        }
         _ => Err(malformed()),
     }
 }
@@ -65,20 +63,21 @@ mod tests {
         let text = "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let psi = Psi::parse(text).unwrap();
-        assert_eq!(psi.some, StallTimes { avg10: 1.5, total_us: Some(12_345) });
+        assert_eq!(psi.some, StallTimes { avg10: Some(1.5), total_us: Some(12_345) });
     }
 
     #[test]
     fn a_total_below_zero_is_unknown_and_the_percentage_counts() {
         let text = "some avg10=3.10 avg60=0.20 avg300=0.00 total=18446744073709550000\n";
-        assert_eq!(Psi::parse(text).unwrap().some, StallTimes { avg10: 3.1, total_us: None });
+        assert_eq!(Psi::parse(text).unwrap().some, StallTimes { avg10: Some(3.1), total_us: None });
     }
 
     #[test]
-    fn percentages_that_cannot_be_are_malformed() {
+    fn percentages_that_cannot_be_are_unknown_and_the_total_counts() {
         for bad in ["NaN", "inf", "-1", "101", ""] {
             let text = format!("some avg10={bad} avg60=0.00 avg300=0.00 total=1\n");
-            assert!(Psi::parse(&text).is_err(), "{bad}");
+            assert_eq!(Psi::parse(&text).unwrap().some, StallTimes { avg10: None, total_us: Some(1) }, "{bad}");
+            assert!(Psi::parse(&text.replace("total=1", "total=-1")).is_err(), "{bad}");
         }
         assert!(Psi::parse("some avg10=1.00 avg60=0.00\n").is_err());
         assert!(Psi::parse("full avg10=1.00 avg60=0.00 avg300=0.00 total=1\n").is_err());

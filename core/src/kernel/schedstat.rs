@@ -5,11 +5,12 @@ use crate::reading::Malformed;
 /// Parses the nanoseconds that the task ran: the first of the three numbers.
 ///
 /// # Errors
-/// Text that does not begin with a number.
+/// Text that does not begin with a possible number.
 pub fn cpu_ns(text: &str) -> Result<u64, Malformed> {
     text.split_ascii_whitespace()
         .next()
         .and_then(super::unsigned)
+        .filter(|time| *time <= super::MOST_EVENTS)
         .ok_or_else(|| Malformed::new(1, "nanoseconds, waiting time and slices", text))
 }
 

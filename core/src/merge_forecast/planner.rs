@@ -145,7 +145,8 @@ mod tests {
     fn sample(seconds: u64, mib: u64, huge_mib: u64) -> Sample {
         let ksm = KsmStat { mergeable: Some(true), ..KsmStat::default() };
         let id = ProcessId { pid: 1, start_ticks: 1 };
-        let process = ProcessSample { rss_bytes: mib << 20, ksm, ..ProcessSample::new(id, "guest".into(), true) };
+        let process =
+            ProcessSample { rss_bytes: Some(mib << 20), ksm, ..ProcessSample::new(id, "guest".into(), true) };
         let memory = Meminfo { anonymous_huge: Some(huge_mib << 20), ..Meminfo::default() };
         Sample {
             at: Duration::from_secs(seconds),

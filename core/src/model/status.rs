@@ -75,8 +75,8 @@ pub struct ProcessStatus {
     pub pid: u32,
     /// The guest's or the program's name.
     pub name: String,
-    /// Resident bytes; merged pages count in full.
-    pub rss_bytes: u64,
+    /// Resident bytes; merged pages count in full. `None` if the kernel shows an impossible number.
+    pub rss_bytes: Option<u64>,
     /// Its part of what the host saves.
     pub share: ProcessShare,
 }

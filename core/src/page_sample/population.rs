@@ -20,7 +20,7 @@ impl MergeablePopulation {
             // Pages that are merged with the zero page are not resident, but the guest's all the same.
             bytes: sum
                 .bytes
-                .saturating_add(process.rss_bytes)
+                .saturating_add(process.known_rss_bytes())
                 .saturating_add(process.zero_pages().saturating_mul(sample.page_size)),
         })
     }

@@ -10,7 +10,7 @@ fn sample(seconds: u64, run: u64, full_scans: u64) -> Sample {
     sample.ksm.full_scans = Reading::Value(full_scans);
     sample.ksm.smart_scan = Reading::Value(0);
     sample.processes.push(ProcessSample {
-        rss_bytes: 1 << 30,
+        rss_bytes: Some(1 << 30),
         ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
@@ -204,7 +204,7 @@ fn a_content_that_is_merged_when_pages_are_drawn_after_a_clean_pass_is_known() {
     // The guest has grown during the pass.
     let grown = |seconds, run| {
         let mut sample = sample(seconds, run, 1);
-        sample.processes[0].rss_bytes *= 2;
+        sample.processes[0].rss_bytes = Some(2 << 30);
         sample
     };
     assert_eq!(turn(&mut sampler, &grown(12, 1), [101, 2, 3, 4]), PageSampleRequest::Draw);
@@ -416,7 +416,7 @@ fn other_processes_have_other_samples() {
     let mut sampler = PageSampler::default();
     turn(&mut sampler, &sample(10, 0, 0), [1, 2, 3, 4]);
     let mut grown = sample(20, 0, 0);
-    grown.processes[0].rss_bytes = (1 << 30) + (1 << 28);
+    grown.processes[0].rss_bytes = Some((1 << 30) + (1 << 28));
     assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), PageSampleRequest::Draw);
     grown.at = Duration::from_secs(30);
     assert_eq!(turn(&mut sampler, &grown, [1, 2, 3, 4]), PageSampleRequest::Read);

@@ -182,8 +182,8 @@ pub struct ProcessSample {
     pub name: Arc<str>,
     /// True if the program is a hypervisor. All of its memory counts as a guest's.
     pub is_vm: bool,
-    /// Resident bytes; merged pages count in full.
-    pub rss_bytes: u64,
+    /// Resident bytes; merged pages count in full. `None` if the kernel shows an impossible number.
+    pub rss_bytes: Option<u64>,
     /// CPU time used since its start, in clock ticks.
     pub cpu_ticks: u64,
     /// Minor faults since its start: memory obtained or copied.
@@ -205,7 +205,7 @@ impl ProcessSample {
             id,
             name,
             is_vm,
-            rss_bytes: 0,
+            rss_bytes: None,
             cpu_ticks: 0,
             minor_faults: 0,
             ksm: KsmStat::default(),
@@ -217,6 +217,11 @@ impl ProcessSample {
     /// Returns the pages of this process that are merged, zero pages not included. 0 where the kernel does not say.
     pub fn merging_pages(&self) -> u64 {
         self.ksm.merging_pages.unwrap_or(0)
+    }
+
+    /// Returns the resident bytes, 0 if they are unknown: no evidence of memory that policies may count on.
+    pub fn known_rss_bytes(&self) -> u64 {
+        self.rss_bytes.unwrap_or(0)
     }
 
     /// Returns true if KSM is, or may be, involved with this process. A hypervisor is in the sample even where the

@@ -112,7 +112,8 @@ impl KsmdState {
             cpu_stall_percent: now
                 .cpu_pressure
                 .value()
-                .map(|psi| psi.some.avg10.min(history.recent_cpu_stall_percent())),
+                .and_then(|psi| psi.some.avg10)
+                .map(|percent| percent.min(history.recent_cpu_stall_percent())),
         }
     }
 }

@@ -53,7 +53,7 @@ mod tests {
         let (busy, idle, nice) = (cpu(100, 0, 0), cpu(100, 0, 100), cpu(200, 60, 100));
         assert_eq!(share(0.2, &of(&now, &busy)), 0.2);
         assert_eq!(share(0.2, &of(&now, &idle)), 0.8);
-        let some = StallTimes { avg10: 30.0, total_us: Some(0) };
+        let some = StallTimes { avg10: Some(30.0), total_us: Some(0) };
         now.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &of(&now, &idle)), 0.2);
         assert_eq!(share(0.2, &of(&now, &nice)), 0.8, "low-priority programs may be those that wait");

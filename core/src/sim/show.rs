@@ -194,7 +194,7 @@ impl SimMachine {
             name: guest.name.clone(),
             is_vm: true,
             // The zero page does not count as resident.
-            rss_bytes: ((guest.present() - guest.freed) * pages - zero) * PAGE_SIZE,
+            rss_bytes: Some(((guest.present() - guest.freed) * pages - zero) * PAGE_SIZE),
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
             minor_faults: guest.minor_faults * pages,
             ksm: KsmStat {

@@ -24,10 +24,10 @@ const TOGETHER: u64 = 128 << 20;
 pub fn read_memory(root: &Root, guests: &mut [Guest], budget: Option<Duration>) -> Vec<String> {
     let started = Instant::now();
     let mut order: Vec<&mut Guest> = guests.iter_mut().collect();
-    order.sort_by_key(|guest| guest.figures.rss_bytes);
-    let mut bytes = order.first().map_or(0, |guest| guest.figures.rss_bytes);
+    order.sort_by_key(|guest| guest.figures.known_rss_bytes());
+    let mut bytes = order.first().map_or(0, |guest| guest.figures.known_rss_bytes());
     let batches = order.chunk_by_mut(|_, next| {
-        let rss_bytes = next.figures.rss_bytes;
+        let rss_bytes = next.figures.known_rss_bytes();
         bytes = bytes.saturating_add(rss_bytes);
         let fits = bytes <= TOGETHER;
         bytes = if fits { bytes } else { rss_bytes };
@@ -131,7 +131,7 @@ mod tests {
             let id = ProcessId { pid, start_ticks: 9 };
             let ksm = KsmStat { mergeable: Some(true), ..KsmStat::default() };
             sample.processes.push(ProcessSample {
-                rss_bytes: rss(pid),
+                rss_bytes: Some(rss(pid)),
                 ksm,
                 ..ProcessSample::new(id, "p".into(), false)
             });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ksmith_core::kernel::{KsmStat, PidStat, SmapsRollup};
-use ksmith_core::reading::Reading;
+use ksmith_core::reading::{Malformed, Reading};
 use ksmith_core::sample::ProcessId;
 
 use crate::reader;
@@ -47,7 +47,7 @@ pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Job
         Some(JobMember {
             id: ProcessId { pid, start_ticks: stat.start_ticks },
             name: stat.comm.clone(),
-            rss_bytes: stat.rss_pages.saturating_mul(page_size),
+            rss_bytes: stat.rss_pages.unwrap_or(0).saturating_mul(page_size),
         })
     };
     found.into_iter().filter_map(member).collect()
@@ -62,7 +62,10 @@ pub(super) fn ksm(root: &Root, pid: u32) -> KsmStat {
 /// Reads PSS and swap of a process. The kernel walks its page tables for this.
 pub(super) fn held(root: &Root, pid: u32) -> Reading<u64> {
     let rollup = root.text(format!("proc/{pid}/smaps_rollup")).and_then(|text| SmapsRollup::parse(&text));
-    rollup.and_then(|sums| Ok(sums.pss.unwrap_or(0).saturating_add(sums.swap.unwrap_or(0))))
+    rollup.and_then(|sums| {
+        let pss = sums.pss.ok_or_else(|| Malformed::new(1, "Pss in kB", "none, or an impossible one"))?;
+        Ok(pss.saturating_add(sums.swap.unwrap_or(0)))
+    })
 }
 
 /// The largest address space, in bytes.

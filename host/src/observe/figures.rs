@@ -82,7 +82,8 @@ impl ProcessFigures {
             Reading::Value(text) if text.is_empty() => return Reading::Value(None),
             Reading::Value(text) => match merging_pages(&text) {
                 Ok(pages) => ksm.merging_pages = Some(pages),
-                Err(why) => return Reading::Malformed(why),
+                Err(why) if ksm == KsmStat::default() => return Reading::Malformed(why),
+                Err(_) => {}
             },
             Reading::Absent if self.merging_pages == FilePresence::Absent => {}
             other => return other.map(|_| None),
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(found(&[stat_of_6_1]), (Some(7), None));
         assert_eq!(found(&[merging]), (None, Some(3)));
         assert_eq!(found(&[]), (None, None));
+        assert_eq!(found(&[stat_of_6_1, ("ksm_merging_pages", "18446744073709551615\n")]), (Some(7), None));
     }
 
     #[test]

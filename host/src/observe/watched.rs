@@ -275,16 +275,16 @@ impl WatchedProcess {
             return WatchedReading::Uninvolved;
         }
         // The kernel also counts zero pages that were moved, again and again. They lie in the address space, and not in RSS.
-        let resident_bytes = stat.rss_pages.saturating_mul(page_size);
+        let rss_bytes = stat.rss_pages.map(|pages| pages.saturating_mul(page_size));
         if let Some(bytes) = stat.mapped_bytes {
-            let most = bytes.saturating_sub(resident_bytes) / page_size.max(1);
+            let most = bytes.saturating_sub(rss_bytes.unwrap_or(0)) / page_size.max(1);
             ksm.zero_pages = ksm.zero_pages.map(|pages| pages.min(most));
         }
         WatchedReading::Here(ProcessSample {
             id: self.id,
             name: Arc::clone(&self.name),
             is_vm: self.is_vm,
-            rss_bytes: resident_bytes,
+            rss_bytes,
             cpu_ticks: stat.cpu_ticks,
             minor_faults: stat.minor_faults,
             ksm,

@@ -122,7 +122,7 @@ impl LiveSampler {
     fn draw(&mut self, sample: &Sample) -> Vec<Option<PageFingerprint>> {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
         let bytes = |process: &ksmith_core::sample::ProcessSample| {
-            process.rss_bytes.saturating_add(process.zero_pages().saturating_mul(sample.page_size))
+            process.known_rss_bytes().saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
         let random = RandomState::new();
@@ -316,7 +316,7 @@ mod tests {
         let mut sample = Sample { at: Duration::from_secs(seconds), page_size, ..Sample::default() };
         sample.ksm.run = Reading::Value(0);
         sample.processes.push(ksmith_core::sample::ProcessSample {
-            rss_bytes: 1 << 26,
+            rss_bytes: Some(1 << 26),
             ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
             ..ksmith_core::sample::ProcessSample::new(
                 ProcessId { pid: std::process::id(), start_ticks },

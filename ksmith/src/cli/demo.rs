@@ -99,7 +99,7 @@ impl DemoArgs {
             )));
         }
         let others = sample.processes.iter().filter(|process| process.may_merge());
-        let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
+        let offered: u64 = others.clone().map(|process| process.known_rss_bytes()).sum();
         // Less memory than that of one guest hardly changes the figures.
         if offered > u64::from(self.size) << 20 {
             return Err(CommandFailure::impossible(format!(

@@ -172,7 +172,7 @@ const NAMED: usize = 3;
 /// Refuses a host where KSM is in use.
 pub(super) fn check_unused(sample: &Sample) -> Result<(), CommandFailure> {
     let others = sample.processes.iter().filter(|process| process.may_merge());
-    let offered: u64 = others.clone().map(|process| process.rss_bytes).sum();
+    let offered: u64 = others.clone().map(|process| process.known_rss_bytes()).sum();
     let counted = sample.ksm.saved_pages();
     // The gauges also count pages that no process has. A few of them are left for good where the kernel loses count: it does not take
     // off a merged empty page that UFFDIO_MOVE moves away (`examples/kernel/moved_zero_pages.c`).

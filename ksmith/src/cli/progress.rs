@@ -61,7 +61,7 @@ fn estimate(elapsed: Duration, first: u64, left: u64) -> Option<Duration> {
 pub fn pages_left(first: &Sample, now: &Sample, passes: u64) -> Option<u64> {
     let visited = now.ksm.pages_scanned.get()?.saturating_sub(first.ksm.pages_scanned.get()?);
     let offered: u64 =
-        now.processes.iter().filter(|process| process.may_merge()).map(|process| process.rss_bytes).sum();
+        now.processes.iter().filter(|process| process.may_merge()).map(|process| process.known_rss_bytes()).sum();
     let pages = now.ksm.tracked_pages().max(offered / now.page_size.max(1));
     Some(passes.saturating_mul(pages).saturating_sub(visited))
 }

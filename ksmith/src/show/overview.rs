@@ -105,7 +105,8 @@ impl HostOverview {
             .guests
             .iter()
             .partition(|guest| guest.mergeable != Some(false) && guest.lasting_obstacle().is_none());
-        let mergeable_bytes = can.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.figures.rss_bytes));
+        let mergeable_bytes =
+            can.iter().fold(0_u64, |sum, guest| sum.saturating_add(guest.figures.known_rss_bytes()));
         let mut overview = Self {
             state,
             saved_bytes,

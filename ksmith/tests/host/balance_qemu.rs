@@ -145,7 +145,7 @@ fn a_daemon_that_is_only_asked_leaves_a_guests_statistics_off() {
         let state = StateDir::at(directory.path().join("state"));
         let id = process_id(guest.pid());
         let process =
-            ProcessSample { rss_bytes: 96 * MIB, ..ProcessSample::new(id, "qemu-system-x86".into(), true) };
+            ProcessSample { rss_bytes: Some(96 * MIB), ..ProcessSample::new(id, "qemu-system-x86".into(), true) };
         let sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
         let guests = PublishedSnapshot::default();
         let config = BalanceConfig::default();

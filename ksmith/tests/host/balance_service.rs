@@ -175,7 +175,7 @@ struct BalanceFixture {
 impl BalanceFixture {
     fn from_guests(tree: tempfile::TempDir, guests: &[&FakeGuest]) -> Self {
         let process = |guest: &&FakeGuest| ProcessSample {
-            rss_bytes: WHOLE,
+            rss_bytes: Some(WHOLE),
             ..ProcessSample::new(guest.id, "linux".into(), true)
         };
         let processes = guests.iter().map(process).collect();

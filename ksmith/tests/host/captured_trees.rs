@@ -111,7 +111,7 @@ fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
         id: ProcessId { pid: guest.pid, start_ticks: guest.stat().start_ticks },
         name: guest.stat().comm.as_str().into(),
         is_vm: guest.command.program().starts_with("qemu-system"),
-        rss_bytes: guest.stat().rss_pages * PAGE,
+        rss_bytes: guest.stat().rss_pages.map(|pages| pages * PAGE),
         cpu_ticks: guest.stat().cpu_ticks,
         minor_faults: guest.stat().minor_faults,
         ksm: KsmStat { merging_pages: guest.merging_pages.get(), ..guest.ksm_stat.get().unwrap_or_default() },
@@ -149,7 +149,7 @@ fn assert_guests_merged(root: &Root, guests: &[ProcessFiles], threads: &[Process
         let smaps = guest.smaps.value().unwrap();
         assert!(smaps.rss > smaps.pss && smaps.swap == Some(0), "{smaps:?}");
         assert!(smaps.anonymous >= Some(160 * PAGE) || guest.pid != guests[0].pid, "{smaps:?}");
-        assert!(guest.cpu_ns.get() > Some(0) && guest.stat().rss_pages > 100);
+        assert!(guest.cpu_ns.get() > Some(0) && guest.stat().rss_pages > Some(100));
     }
 
     assert_eq!(threads.iter().map(|thread| thread.stat().comm.as_str()).collect::<Vec<_>>(), ["kthreadd", "ksmd"]);
@@ -229,7 +229,7 @@ fn both_kernels_say_how_the_host_fares() {
         assert!(cpu.cpus == cpus && cpu.busy_ticks > 0 && cpu.idle_ticks > 0, "{name}: {cpu:?}");
         for resource in ["memory", "cpu", "io"] {
             let psi = host(&root, &format!("proc/pressure/{resource}"), Psi::parse).get().unwrap();
-            assert!(psi.some.avg10 <= 100.0, "{name}: {psi:?}");
+            assert!(psi.some.avg10.is_some_and(|percent| percent <= 100.0), "{name}: {psi:?}");
         }
     }
 }
@@ -288,7 +288,7 @@ fn hostile_names_neither_shift_fields_nor_pass_for_ksmd() {
     let root = tree("hostile");
     let seen = ProcessFiles::read(&root, 66);
     assert_eq!(seen.stat().comm, ") R 1 2");
-    assert_eq!((seen.stat().cpu_ticks, seen.stat().start_ticks, seen.stat().rss_pages), (7, 900, 323));
+    assert_eq!((seen.stat().cpu_ticks, seen.stat().start_ticks, seen.stat().rss_pages), (7, 900, Some(323)));
     assert_eq!(seen.command.program(), "qemu-system-x86_64");
     assert_eq!(seen.command.option("-name"), Some("guest=\u{1b}]0;owned\u{7}\u{fffd}\nevil"));
     assert_eq!(seen.command.option("-m"), None);

@@ -97,7 +97,7 @@ fn ours(conf: &str, total: u64, looks: &[MemoryLook]) -> Vec<Written> {
 
 fn sample(at: Duration, total: u64, look: &MemoryLook) -> Sample {
     let guest = ProcessSample {
-        rss_bytes: look.committed * 1024,
+        rss_bytes: Some(look.committed * 1024),
         ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     };
     let memory = Meminfo {

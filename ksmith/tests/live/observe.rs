@@ -130,7 +130,7 @@ fn a_guest_is_seen_as_long_as_it_lives_and_its_figures_move_with_ksmd() {
     let process = find_process(&sample, guest.pid()).expect("the guest");
     assert_eq!(process.ksm.rmap_items, Some(0));
     assert_eq!(process.ksm.mergeable, Some(true));
-    assert!(process.rss_bytes >= 2 * 256 * 4096 && !process.is_vm);
+    assert!(process.rss_bytes >= Some(2 * 256 * 4096) && !process.is_vm);
     passes_until("all are merged", || {
         find_process(&observer.sample(), guest.pid()).is_some_and(|process| process.merging_pages() == 2 * 256)
     });

@@ -50,8 +50,8 @@ impl BalanceCandidate {
             user: guest.only_user().map(str::to_owned),
             uid: guest.uid,
             pid: Some(guest.id().pid()),
-            whole_bytes: guest.memory_bytes.unwrap_or(guest.figures.rss_bytes),
-            resident_bytes: guest.figures.rss_bytes,
+            whole_bytes: guest.memory_bytes.unwrap_or(guest.figures.known_rss_bytes()),
+            resident_bytes: guest.figures.known_rss_bytes(),
             merged_bytes: guest.figures.merged_bytes,
             folded_bytes: 0,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ksmith_core::balance::{PoolScope, PoolView};
-use ksmith_core::kernel::{Meminfo, Psi, Vmstat};
+use ksmith_core::kernel::{Meminfo, Psi, Vmstat, byte_count};
 use ksmith_core::reading::Reading;
 
 use super::rates::CounterRates;
@@ -24,9 +24,6 @@ pub enum PoolError {
     #[error("the pool {0} has no limit: set its memory.max, or use pool = \"host\"")]
     NoLimit(String),
 }
-
-/// Cgroup version 1 shows a number above this where there is no limit.
-const UNLIMITED: u64 = 1 << 60;
 
 /// Returns true if a process is in a pool, by its `/proc/PID/cgroup`.
 ///
@@ -122,10 +119,8 @@ impl PoolReader {
         let is_old = text("memory.max") == Reading::Absent && text("memory.limit_in_bytes").value().is_some();
         let name = |new: &'static str, old: &'static str| if is_old { old } else { new };
         let limit = text(name("memory.max", "memory.limit_in_bytes")).value().cloned().ok_or_else(no_cgroup)?;
-        let limit: u64 = limit.trim().parse().map_err(|_| PoolError::NoLimit(path.to_owned()))?;
-        if is_old && limit > UNLIMITED {
-            return Err(PoolError::NoLimit(path.to_owned()));
-        }
+        // Version 1 has a number near 2^63 for none, and a limit beyond any host is none in either.
+        let limit = byte_count(&limit).map_err(|_| PoolError::NoLimit(path.to_owned()))?;
         let current = number(&text(name("memory.current", "memory.usage_in_bytes"))).ok_or_else(no_cgroup)?;
         let stat = text("memory.stat");
         let of_stat = |key| field(stat.value().map(String::as_str).unwrap_or_default(), key);
@@ -153,15 +148,16 @@ impl PoolReader {
 }
 
 fn number(text: &Reading<String>) -> Option<u64> {
-    text.value()?.trim().parse().ok()
+    byte_count(text.value()?).ok()
 }
 
 fn field(text: &str, wanted: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.split_once(' ').filter(|(key, _)| *key == wanted)?.1.trim().parse().ok())
+    let line = text.lines().find_map(|line| line.split_once(' ').filter(|(key, _)| *key == wanted));
+    byte_count(line?.1).ok()
 }
 
 fn psi(text: &Reading<String>) -> Option<f64> {
-    Psi::parse(text.value()?).ok().map(|psi| f64::from(psi.some.avg10))
+    Psi::parse(text.value()?).ok()?.some.avg10.map(f64::from)
 }
 
 #[cfg(test)]
@@ -180,6 +176,7 @@ mod tests {
     fn host() -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         write(tree.path(), "proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapFree: 50 kB\n");
+        write(tree.path(), "proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
         write(tree.path(), "proc/vmstat", "pswpout 10\ncow_ksm 0\n");
         write(tree.path(), "proc/pressure/memory", "some avg10=2.50 avg60=0.00 avg300=0.00 total=1\n");
         write(tree.path(), "sys/kernel/mm/ksm/pages_sharing", "5\n");
@@ -246,6 +243,27 @@ mod tests {
         assert_eq!((view.size_bytes, view.available_bytes), (500_000, 90_000));
         file("memory.limit_in_bytes", "9223372036854771712\n");
         assert!(matches!(reader.read(Duration::from_secs(2)), Err(PoolError::NoLimit(_))));
+    }
+
+    #[test]
+    fn an_impossible_number_of_a_cgroup_is_unknown_by_itself() {
+        let tree = host();
+        let file = |name: &str, text: &str| write(tree.path(), &format!("sys/fs/cgroup/vms/{name}"), text);
+        let mut reader =
+            PoolReader::new(Root::at(tree.path()), PoolScope::Cgroup("vms".to_owned()), FoldedFigures::default());
+        for bad in ["18446744073709551615", "9223372036854775808", "-1", "1e30", ""] {
+            file("memory.max", "500000\n");
+            file("memory.current", "450000\n");
+            file("memory.stat", &format!("inactive_file {bad}\nactive_file 10000\npswpout {bad}\n"));
+            file("memory.swap.current", bad);
+            file("memory.swap.max", bad);
+            let view = reader.read(Duration::from_secs(1)).unwrap();
+            assert_eq!((view.available_bytes, view.swap_out_bytes_per_second), (60_000, None), "{bad}");
+            file("memory.current", bad);
+            assert!(matches!(reader.read(Duration::from_secs(2)), Err(PoolError::NoCgroup(_))), "{bad}");
+            file("memory.max", bad);
+            assert!(matches!(reader.read(Duration::from_secs(3)), Err(PoolError::NoLimit(_))), "{bad}");
+        }
     }
 
     #[test]

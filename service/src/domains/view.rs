@@ -107,7 +107,7 @@ impl GuestViews {
             mergeable,
             unswitchable,
             profit_bytes: guest.figures.profit_bytes,
-            rss_bytes: guest.figures.rss_bytes,
+            rss_bytes: guest.figures.known_rss_bytes(),
             nodes,
         }
     }

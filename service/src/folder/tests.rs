@@ -38,7 +38,7 @@ fn all() -> FoldConfig {
 
 fn process(pid: u32, is_vm: bool) -> ProcessSample {
     let id = ProcessId { pid, start_ticks: 5 };
-    ProcessSample { rss_bytes: 300 * MIB, ..ProcessSample::new(id, format!("web{pid}").into(), is_vm) }
+    ProcessSample { rss_bytes: Some(300 * MIB), ..ProcessSample::new(id, format!("web{pid}").into(), is_vm) }
 }
 
 fn sample(processes: Vec<ProcessSample>) -> Sample {

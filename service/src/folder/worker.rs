@@ -173,7 +173,7 @@ impl FolderWorker {
                         Some(guest) if guest.id().process() == process.id => guest.title(),
                         _ => format!("{} (pid {})", process.name, process.id.pid),
                     },
-                    rss_bytes: process.rss_bytes,
+                    rss_bytes: process.known_rss_bytes(),
                 }
             })
         });

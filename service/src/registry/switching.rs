@@ -100,7 +100,7 @@ fn prunable(guest: &Guest) -> PrunableGuest {
         id: guest.id(),
         profit_bytes: guest.figures.profit_bytes,
         saved_bytes: guest.figures.saved_bytes,
-        rss_bytes: guest.figures.rss_bytes,
+        rss_bytes: guest.figures.known_rss_bytes(),
         huge_bytes: guest.figures.known(guest.huge_bytes).flatten(),
         // A kernel that says no is right; one that says yes may mean the firmware.
         offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),

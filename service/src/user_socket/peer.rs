@@ -108,8 +108,10 @@ impl UserPeer {
 
     fn figures(&self, root: &Root) -> io::Result<PeerSavings> {
         let page_size = rustix::param::page_size() as u64;
-        let rss_pages =
-            PidStat::parse(&read(&self.directory, self.id.pid, "stat")?).map_or(0, |stat| stat.rss_pages);
+        let stat = PidStat::parse(&read(&self.directory, self.id.pid, "stat")?).ok();
+        let rss_pages = stat
+            .and_then(|stat| stat.rss_pages)
+            .ok_or_else(|| io::Error::other("the kernel shows an impossible resident size"))?;
         let ksm = KsmStat::parse(&read(&self.directory, self.id.pid, "ksm_stat")?)
             .map_err(|why| io::Error::other(why.to_string()))?;
         let seen = JobProcess { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };

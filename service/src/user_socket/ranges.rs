@@ -417,7 +417,7 @@ fn companions(peer: &RequestingProcess) -> Vec<(ProcessId, u64)> {
         .filter(|pid| *pid != peer.id.pid)
         .filter_map(|pid| {
             let stat = stat(pid)?;
-            let rss = stat.rss_pages.saturating_mul(page_size());
+            let rss = stat.rss_pages?.saturating_mul(page_size());
             if stat.is_kernel_thread || stat.is_zombie || rss < SMALLEST {
                 return None;
             }
@@ -441,7 +441,9 @@ fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 fn rss_bytes(id: ProcessId) -> Option<u64> {
-    stat(id.pid).filter(|stat| stat.start_ticks == id.start_ticks).map(|stat| stat.rss_pages * page_size())
+    stat(id.pid)
+        .filter(|stat| stat.start_ticks == id.start_ticks)
+        .and_then(|stat| Some(stat.rss_pages? * page_size()))
 }
 
 #[cfg(test)]

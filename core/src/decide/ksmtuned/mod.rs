@@ -105,7 +105,8 @@ impl MemoryFigures {
         let kib = |bytes: u64| i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
         let total = kib(memory.total?);
         let caches = kib(memory.buffers.unwrap_or(0)).saturating_add(kib(memory.cached.unwrap_or(0)));
-        let rss = sample.processes.iter().filter(|process| process.is_vm).map(|process| kib(process.rss_bytes));
+        let rss =
+            sample.processes.iter().filter(|process| process.is_vm).map(|process| kib(process.known_rss_bytes()));
         let committed = rss.fold(0_i64, i64::saturating_add);
         (total > 0).then_some(Self { total, free: kib(memory.free?).saturating_add(caches), committed })
     }

@@ -47,7 +47,7 @@ mod tests {
 
     fn sample(available: u64, avg10: f32) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
-        let some = StallTimes { avg10, ..StallTimes::default() };
+        let some = StallTimes { avg10: Some(avg10), ..StallTimes::default() };
         let memory_pressure = Reading::Value(Psi { some });
         Sample { memory: Reading::Value(memory), memory_pressure, ..Sample::default() }
     }

@@ -153,7 +153,7 @@ impl ProcessHolding {
         let zero_pages = process.zero_pages();
         Self {
             id: process.id,
-            bytes: process.rss_bytes.saturating_add(zero_pages.saturating_mul(page_size)),
+            bytes: process.known_rss_bytes().saturating_add(zero_pages.saturating_mul(page_size)),
             cpu_ticks: process.cpu_ticks,
             minor_faults: process.minor_faults,
             merged_pages: process.merging_pages().saturating_add(zero_pages),
@@ -180,7 +180,7 @@ pub(super) fn available_part(sample: &Sample) -> Option<f64> {
 /// whole huge pages, or in a control group at its limit, and merging relieves neither.
 pub(super) fn stalls(sample: &Sample, available: Option<f64>) -> f64 {
     let psi = sample.memory_pressure.value().filter(|_| available.is_none_or(|available| available < PLENTY));
-    psi.map_or(0.0, |psi| (f64::from(psi.some.avg10) / FULL_STALL).clamp(0.0, 1.0))
+    psi.and_then(|psi| psi.some.avg10).map_or(0.0, |percent| (f64::from(percent) / FULL_STALL).clamp(0.0, 1.0))
 }
 
 /// The price in bytes newly saved per CPU-second: `price + pressure * (pressed_price - price)`.
@@ -213,7 +213,7 @@ mod tests {
             let id = ProcessId { pid: 1, start_ticks: 1 };
             let name = "guest".into();
             ProcessHolding::from_process(
-                &ProcessSample { rss_bytes, ksm, ..ProcessSample::new(id, name, true) },
+                &ProcessSample { rss_bytes: Some(rss_bytes), ksm, ..ProcessSample::new(id, name, true) },
                 10,
             )
             .bytes
@@ -251,7 +251,8 @@ mod tests {
     #[test]
     fn stalls_count_as_pressure_where_memory_is_not_plentiful() {
         let stalling = |sample, avg10| {
-            let memory_pressure = Reading::Value(Psi { some: StallTimes { avg10, ..StallTimes::default() } });
+            let memory_pressure =
+                Reading::Value(Psi { some: StallTimes { avg10: Some(avg10), ..StallTimes::default() } });
             pressure(&Sample { memory_pressure, ..sample })
         };
         assert_eq!([80, 50].map(|available| stalling(sample(available), 5.0)), [0.0; 2]);

@@ -96,7 +96,7 @@ pub(super) fn pace(sample: &Sample, circumstances: &HostCircumstances) -> Option
              `ksmith set sleep_millisecs=20`",
         ));
     }
-    let mergeable: u64 = sample.processes.iter().map(|process| process.rss_bytes).sum();
+    let mergeable: u64 = sample.processes.iter().map(ProcessSample::known_rss_bytes).sum();
     let tracked = ksm.tracked_pages().max(mergeable / sample.page_size.max(1));
     let batches = tracked.div_ceil(pages);
     let pass = Duration::from_millis(batches.saturating_mul(sleep));

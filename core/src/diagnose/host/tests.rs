@@ -17,7 +17,7 @@ fn healthy() -> Sample {
     sample.memory =
         Reading::Value(Meminfo { total: Some(4 << 30), available: Some(1 << 30), ..Meminfo::default() });
     sample.processes.push(ProcessSample {
-        rss_bytes: 1 << 20,
+        rss_bytes: Some(1 << 20),
         ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
     });
     sample
@@ -133,7 +133,7 @@ fn each_fault_is_named_and_nothing_else() {
     assert_eq!(found(|s, _| s.ksm.run = Reading::Value(0)), ["switched-off"]);
     assert_eq!(found(|s, _| s.ksm.run = Reading::Value(2)), ["unmerged"]);
     assert_eq!(found(|s, _| s.ksm.pages_to_scan = Reading::Value(0)), ["paused"]);
-    assert_eq!(found(|s, _| s.processes[0].rss_bytes = 64 << 30), ["slow"]);
+    assert_eq!(found(|s, _| s.processes[0].rss_bytes = Some(64 << 30)), ["slow"]);
     assert_eq!(found(|s, _| s.ksm.sleep_millisecs = Reading::Value(lease::next_value(20))), ["asleep"]);
     assert_eq!(found(|_, c| c.others = vec![controller(ADVISOR, true)]), ["advisor"]);
     assert_eq!(found(|s, _| s.ksm.pages_sharing = Reading::Value(1 << 20)), ["exposure"]);

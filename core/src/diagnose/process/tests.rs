@@ -10,9 +10,8 @@ const PAGE: u64 = 4096;
 /// 1,000 marked pages none of them merged and four sampled, on a host where ksmd has made many passes.
 fn patient(look: WatchedPage) -> ProcessExamination {
     let flags = vec![*b"rd", *b"wr", *b"mg"];
-    let figures = SmapsFigures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, flags, ..SmapsFigures::default() };
-    let mapping =
-        ProcessMapping { start: 0x1000, end: 0x40_0000, figures: Some(figures), ..ProcessMapping::default() };
+    let figures = Some(SmapsFigures { rss: 1000 * PAGE, anonymous: 1000 * PAGE, ..SmapsFigures::default() });
+    let mapping = ProcessMapping { start: 0x1000, end: 0x40_0000, figures, flags, ..ProcessMapping::default() };
     let pages = Some(AnonymousPages { unmerged: 1000, ..AnonymousPages::default() });
     ProcessExamination {
         page_size: PAGE,
@@ -59,6 +58,10 @@ fn figures(seen: &mut ProcessExamination) -> &mut SmapsFigures {
     seen.mappings[0].mapping.figures.as_mut().unwrap()
 }
 
+fn flags(seen: &mut ProcessExamination) -> &mut Vec<[u8; 2]> {
+    &mut seen.mappings[0].mapping.flags
+}
+
 #[test]
 fn each_cause_is_told_from_the_others() {
     assert_eq!(cause(EQUAL, |_| ()), Cause::Held);
@@ -70,22 +73,23 @@ fn each_cause_is_told_from_the_others() {
     assert_eq!(cause(WatchedPage { then: LaterState::Merged, ..EQUAL }, |_| ()), Cause::Merged);
     assert_eq!(cause(WatchedPage { equals: None, ..EQUAL }, |_| ()), Cause::Unseen);
     assert_eq!(cause(EQUAL, |seen| seen.drives_device = Some(true)), Cause::Vfio);
-    assert_eq!(cause(EQUAL, |seen| figures(seen).flags = vec![*b"rd"]), Cause::NotMarked);
+    assert_eq!(cause(EQUAL, |seen| *flags(seen) = vec![*b"rd"]), Cause::NotMarked);
     assert_eq!(cause(EQUAL, |seen| seen.mappings[0].mapping.is_shared = true), Cause::Shared);
     for (mergeable, expected) in
         [(None, Cause::Unseen), (Some(true), Cause::Unseen), (Some(false), Cause::NotMarked)]
     {
         let without_flags = |seen: &mut ProcessExamination| {
-            figures(seen).flags.clear();
+            flags(seen).clear();
             seen.ksm.mergeable = mergeable;
         };
         assert_eq!(cause(EQUAL, without_flags), expected, "ksm_mergeable {mergeable:?}");
     }
     let hugetlb = |seen: &mut ProcessExamination| {
-        *figures(seen) = SmapsFigures { hugetlb: 1000 * PAGE, flags: vec![*b"ht"], ..SmapsFigures::default() };
+        *figures(seen) = SmapsFigures { hugetlb: 1000 * PAGE, ..SmapsFigures::default() };
+        *flags(seen) = vec![*b"ht"];
     };
     assert_eq!(cause(EQUAL, hugetlb), Cause::Hugetlb);
-    assert_eq!(cause(EQUAL, |seen| figures(seen).flags.push(*b"pf")), Cause::Device);
+    assert_eq!(cause(EQUAL, |seen| flags(seen).push(*b"pf")), Cause::Device);
     let of_file = |seen: &mut ProcessExamination| {
         figures(seen).anonymous = 0;
         seen.mappings[0].pages = Some(AnonymousPages::default());
@@ -97,7 +101,7 @@ fn each_cause_is_told_from_the_others() {
     };
     assert_eq!(cause(EQUAL, zero), Cause::ZeroPage);
     let swapped = |seen: &mut ProcessExamination| {
-        *figures(seen) = SmapsFigures { swap: 1000 * PAGE, flags: vec![*b"mg"], ..SmapsFigures::default() };
+        *figures(seen) = SmapsFigures { swap: 1000 * PAGE, ..SmapsFigures::default() };
         seen.mappings[0].pages = Some(AnonymousPages::default());
     };
     assert_eq!(cause(EQUAL, swapped), Cause::Swapped);
@@ -146,7 +150,7 @@ fn the_remedy_is_one_that_helps_this_process() {
     let unmarked = |is_qemu| {
         remedy(EQUAL, &move |seen| {
             seen.is_qemu = is_qemu;
-            figures(seen).flags = vec![*b"rd"];
+            *flags(seen) = vec![*b"rd"];
         })
     };
     assert!(unmarked(true).starts_with("`ksmith merge on GUEST`"), "{}", unmarked(true));
@@ -155,9 +159,8 @@ fn the_remedy_is_one_that_helps_this_process() {
     let mut seen = ProcessExamination { is_qemu: true, ..patient(alone()) };
     let mut heap = seen.mappings[0].clone();
     heap.looks.clear();
-    let of_heap =
-        SmapsFigures { rss: 10 * PAGE, anonymous: 10 * PAGE, flags: vec![*b"rd"], ..SmapsFigures::default() };
-    heap.mapping.figures = Some(of_heap);
+    heap.mapping.figures = Some(SmapsFigures { rss: 10 * PAGE, anonymous: 10 * PAGE, ..SmapsFigures::default() });
+    heap.mapping.flags = vec![*b"rd"];
     heap.pages = Some(AnonymousPages { unmerged: 10, ..AnonymousPages::default() });
     seen.mappings.push(heap);
     let causes = judge(&seen).causes;
@@ -168,7 +171,7 @@ fn the_remedy_is_one_that_helps_this_process() {
 #[test]
 fn an_opt_in_is_lost_only_if_there_was_one() {
     let lost = |seen: &mut ProcessExamination| {
-        figures(seen).flags = vec![*b"rd"];
+        *flags(seen) = vec![*b"rd"];
         seen.ksm.merge_any = Some(false);
         seen.meant_to_opt_in = Some("its service has MemoryKSM=yes".to_owned());
     };
@@ -236,10 +239,10 @@ proptest! {
         let mut seen = patient(EQUAL);
         seen.mappings[0].looks = looks;
         seen.mappings[0].pages = Some(AnonymousPages { merged, zero, unmerged });
-        let flags = marked.map_or(Vec::new(), |marked| vec![if marked { *b"mg" } else { *b"rd" }]);
+        *flags(&mut seen) = marked.map_or(Vec::new(), |marked| vec![if marked { *b"mg" } else { *b"rd" }]);
         let rss = (merged + unmerged + of_file) * PAGE;
         let anonymous = (merged + unmerged) * PAGE;
-        *figures(&mut seen) = SmapsFigures { rss, anonymous, swap: swap * PAGE, flags, ..SmapsFigures::default() };
+        *figures(&mut seen) = SmapsFigures { rss, anonymous, swap: swap * PAGE, ..SmapsFigures::default() };
         seen.drives_device = Some(vfio);
         seen.host.is_scanning = scanning;
         seen.host.smart_scan = smart;

@@ -91,7 +91,7 @@ fn pages_on_the_zero_page_keep_their_metadata_until_the_next_pass_and_are_not_vi
     passes(&mut machine, 2);
     assert_eq!((gauges(&machine), machine.ksmd.scanned), ([0, 0, 0, 0], visited));
     // It is no resident memory, and all of it is saved.
-    assert_eq!(machine.sample().processes[0].rss_bytes, 0);
+    assert_eq!(machine.sample().processes[0].rss_bytes, Some(0));
     assert!(machine.write_page(guest, 0, 9));
     let sample = machine.sample();
     assert_eq!((sample.ksm.ksm_zero_pages.get(), cow(&sample)), (Some(9), 0));

@@ -24,7 +24,7 @@ fn tree(processes: &[(u32, &str, &str)]) -> tempfile::TempDir {
 
 fn sample(processes: &[(u32, &str)]) -> Sample {
     let process = |&(pid, name): &(u32, &str)| ProcessSample {
-        rss_bytes: 1 << 20,
+        rss_bytes: Some(1 << 20),
         ..ProcessSample::new(ProcessId { pid, start_ticks: 7 }, name.into(), false)
     };
     Sample { page_size: 4096, processes: processes.iter().map(process).collect(), ..Sample::default() }

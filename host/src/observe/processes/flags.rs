@@ -36,7 +36,8 @@ impl ProcessTable {
             plain.flags_due = now + FLAG_ROUND;
             self.flag_schedule.push(plain.flags_due, pid);
             let stat = proc.read(pid, "stat", scratch).and_then(PidStat::parse);
-            let resident = stat.value().map(|stat| stat.rss_pages.saturating_mul(self.page_size));
+            let resident =
+                stat.value().and_then(|stat| stat.rss_pages).map(|pages| pages.saturating_mul(self.page_size));
             let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
             walked += resident;
             let mut flags = MergeableFlags::default();

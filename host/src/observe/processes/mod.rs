@@ -423,7 +423,7 @@ impl ProcessTable {
         // One that does not tell may.
         let (mut may_merge, mut bytes) = (true, 0);
         match watched.read(proc, self.page_size, told, &mut self.asked, scratch) {
-            WatchedReading::Here(process) => (may_merge, bytes) = (process.may_merge(), process.rss_bytes),
+            WatchedReading::Here(process) => (may_merge, bytes) = (process.may_merge(), process.known_rss_bytes()),
             WatchedReading::Silent(_, unanswered) => return WatchStart::Silent(unanswered),
             WatchedReading::Late(_) => return WatchStart::Late,
             _ if watched.is_vm() => {}
@@ -508,7 +508,7 @@ impl ProcessTable {
             }
             match seen {
                 WatchedReading::Here(process) => {
-                    self.budget.update(id, process.rss_bytes);
+                    self.budget.update(id, process.known_rss_bytes());
                     sample.processes.push(process);
                 }
                 WatchedReading::Denied => sample.hidden_processes += 1,

@@ -30,6 +30,7 @@ impl HostTree {
     fn new() -> Self {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir(tree.path().join("proc")).unwrap();
+        fs::write(tree.path().join("proc/cpuinfo"), "vendor_id\t: AuthenticAMD\n").unwrap();
         let observer = HostObserver::new(Root::at(tree.path()));
         Self { tree, observer }
     }
@@ -97,7 +98,7 @@ fn the_first_sample_has_all_processes_with_mergeable_memory_in_order() {
     let pids: Vec<_> = sample.processes.iter().map(|process| process.id.pid).collect();
     assert_eq!(pids, [4, 30]);
     let process = &sample.processes[1];
-    assert_eq!((process.rss_bytes, process.cpu_ticks, process.minor_faults), (10 * 4096, 7, 7));
+    assert_eq!((process.rss_bytes, process.cpu_ticks, process.minor_faults), (Some(10 * 4096), 7, 7));
     assert_eq!((process.merging_pages(), process.zero_pages()), (5, 1));
     assert_eq!((&*process.name, process.is_vm), ("work", false));
     assert_eq!(sample.hidden_processes, 0);

@@ -24,7 +24,7 @@ fn guest(name: &str, pid: u32, user: &str, saved_mib: u64, profit_mib: i64) -> G
         uid: Some(1000),
         mergeable: Some(true),
         figures: GuestMemoryFigures {
-            rss_bytes: MIB,
+            rss_bytes: Some(MIB),
             saved_bytes: saved_mib << 20,
             profit_bytes: profit_mib << 20,
             ..GuestMemoryFigures::default()
@@ -104,7 +104,7 @@ pub fn status() -> StatusReport {
     sample.memory = Reading::Value(Meminfo { total: Some(1 << 30), available: Some(MIB), ..Meminfo::default() });
     sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
     sample.processes = vec![ProcessSample {
-        rss_bytes: 8 * MIB,
+        rss_bytes: Some(8 * MIB),
         ksm: KsmStat { merging_pages: Some(522), rmap_items: Some(522), ..KsmStat::default() },
         ..ProcessSample::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)
     }];

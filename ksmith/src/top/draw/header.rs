@@ -153,7 +153,8 @@ fn chart(
 fn use_line(sight: &HostSnapshot, columns: usize) -> String {
     let ksmd = sight.status.ksmd_cpu_percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let pressure = sight.status.sample.memory_pressure.value();
-    let pressure = pressure.map_or("-".to_owned(), |psi| format!("{:.1} %", psi.some.avg10));
+    let pressure =
+        pressure.and_then(|psi| psi.some.avg10).map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let daemon = sight.status.daemon.as_ref().map_or(String::new(), |daemon| {
         let share = 100.0 * daemon.cpu_seconds / daemon.uptime_seconds.max(1.0);
         format!("  daemon CPU {share:.2} %, {}", Bytes::from(daemon.rss_bytes))

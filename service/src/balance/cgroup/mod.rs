@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use ksmith_core::balance::ReportedFigures;
 use ksmith_core::guest::GuestKind;
-use ksmith_core::kernel::{Meminfo, Psi};
+use ksmith_core::kernel::{Meminfo, Psi, byte_count};
 use ksmith_core::sample::ProcessId;
 
 use super::account::LedgerAccount;
@@ -170,7 +170,7 @@ impl MemoryActuator for CgroupActuator {
         };
         let pressure = self.root.text(self.directory.join("memory.pressure"));
         inside.psi_some_percent =
-            pressure.and_then(|text| Psi::parse(&text)).value().map(|psi| f64::from(psi.some.avg10));
+            pressure.and_then(|text| Psi::parse(&text)).value().and_then(|psi| psi.some.avg10).map(f64::from);
         self.rates.fill(self.started.elapsed(), stat.counts, &mut inside);
         Ok(ActuatorFigures {
             given_bytes: self.account.given(),
@@ -233,7 +233,7 @@ fn number(root: &Root, directory: &std::path::Path, file: &str) -> Result<Option
     let text = fs::read_to_string(&path).map_err(|why| failed(&path, why))?;
     match text.trim() {
         "max" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| ActuatorError::Nonsense(format!("{file} is {text:?}"))),
+        text => byte_count(text).map(Some).map_err(|_| ActuatorError::Nonsense(format!("{file} is {text:?}"))),
     }
 }
 
@@ -257,7 +257,7 @@ impl CgroupStat {
     fn parse(text: &str) -> Self {
         let number = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
-            line.trim().parse::<u64>().ok()
+            byte_count(line).ok()
         };
         let idle_cache = number("inactive_file").unwrap_or(0);
         let pages = |key: &str| number(key).and_then(|pages| pages.checked_mul(PAGE));

@@ -159,7 +159,7 @@ impl UmlActuator {
             Err(MconsoleError::Socket { .. }) => return None,
         };
         self.has_psi = Some(psi.is_some());
-        psi.map(|psi| f64::from(psi.some.avg10))
+        psi?.some.avg10.map(f64::from)
     }
 
     /// Takes one step, and returns its yield.
