@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use ksmith_core::kernel;
+use ksmith_core::kernel::{self, PageSizeEvidence};
 use ksmith_core::reading::{Malformed, Reading};
 
 use crate::proc_file::{self, is_given_up, lossy};
@@ -16,8 +16,24 @@ use crate::reader;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root(PathBuf);
 
-/// The page size of a captured tree that does not show one, in bytes.
-const CAPTURED_PAGE_SIZE: u64 = 4096;
+/// The most processes of a captured tree that are searched for a page size.
+const PROCESSES_SEARCHED: usize = 64;
+
+/// The reason why the page size of a captured tree is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PageSizeError {
+    /// No file of the tree shows it.
+    #[error(
+        "{missing}, so that no figure in pages can be told in bytes: capture both files, or proc/cpuinfo of x86"
+    )]
+    Unknown {
+        /// The part of the tree that would show it.
+        missing: &'static str,
+    },
+    /// Its files show different sizes.
+    #[error("proc/meminfo and proc/vmstat do not agree on a page size: capture both at the same time")]
+    Contradiction,
+}
 
 /// The longest file that is read. Files of processes have budgets of their own: see [`proc_file::budget`].
 const LONGEST_FILE: u64 = 16 << 20;
@@ -38,17 +54,56 @@ impl Root {
         self.0 == Path::new("/")
     }
 
-    /// Returns the base page size in bytes: the kernel's own, or the one that a captured tree shows. A tree without the
-    /// lines that show it is taken for one of 4 KiB pages.
+    /// Returns the base page size in bytes: the kernel's own, or the one that a captured tree shows by its memory in kB
+    /// and in pages, by a process, or by its processor.
     ///
     /// # Errors
-    /// The files of a tree show memory in pages of no known size.
-    pub fn page_size(&self) -> Result<u64, Malformed> {
+    /// The tree does not show it, or shows several.
+    pub fn page_size(&self) -> Result<u64, PageSizeError> {
         if self.is_host() {
             return Ok(rustix::param::page_size() as u64);
         }
-        let text = |file| self.text(file).value().cloned().unwrap_or_default();
-        Ok(kernel::page_size(&text("proc/meminfo"), &text("proc/vmstat"))?.unwrap_or(CAPTURED_PAGE_SIZE))
+        let text = |file: &str| self.text(file).value().cloned();
+        let (meminfo, vmstat) = (text("proc/meminfo"), text("proc/vmstat"));
+        let mut of_host = PageSizeEvidence::default();
+        of_host.add_host(meminfo.as_deref().unwrap_or_default(), vmstat.as_deref().unwrap_or_default());
+        let shown = of_host.size();
+        if let Ok(Some(size)) = shown {
+            return Ok(size);
+        }
+        let of_cpu = || kernel::page_size_of_cpuinfo(&text("proc/cpuinfo")?);
+        if let Some(size) = self.page_size_of_processes().or_else(of_cpu) {
+            return Ok(size);
+        }
+        let missing = match (&meminfo, &vmstat) {
+            _ if shown.is_err() => return Err(PageSizeError::Contradiction),
+            (None, None) => "proc/meminfo and proc/vmstat are missing",
+            (None, Some(_)) => "proc/meminfo is missing",
+            (Some(_), None) => "proc/vmstat is missing",
+            (Some(_), Some(_)) => {
+                "proc/meminfo and proc/vmstat have no line in common, such as MemFree and nr_free_pages"
+            }
+        };
+        Err(PageSizeError::Unknown { missing })
+    }
+
+    /// Returns the page size that processes of a captured tree show.
+    fn page_size_of_processes(&self) -> Option<u64> {
+        let entries = std::fs::read_dir(self.path("proc")).ok()?.flatten();
+        let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        pids.sort_unstable();
+        let mut evidence = PageSizeEvidence::default();
+        for pid in pids.into_iter().take(PROCESSES_SEARCHED) {
+            let text = |file: &str| self.text(format!("proc/{pid}/{file}")).value().cloned();
+            let auxv =
+                open(&self.path(format!("proc/{pid}/auxv"))).and_then(|file| proc_file::read_within(file, 4096));
+            let of_auxv = auxv.ok().flatten().and_then(|bytes| kernel::page_size_of_auxv(&bytes));
+            if let Some(size) = of_auxv.or_else(|| kernel::page_size_of_smaps(&text("smaps")?)) {
+                return Some(size);
+            }
+            evidence.add_process(&text("status").unwrap_or_default(), &text("statm").unwrap_or_default());
+        }
+        evidence.size().ok().flatten()
     }
 
     /// Returns the path of `relative`, such as `proc/meminfo`.
@@ -164,13 +219,35 @@ mod tests {
     fn the_page_size_is_that_of_the_tree() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
-        assert_eq!(root.page_size(), Ok(4096));
+        let missing = |root: &Root| root.page_size().unwrap_err().to_string();
+        assert!(missing(&root).starts_with("proc/meminfo and proc/vmstat are missing"), "{}", missing(&root));
         put_file(tree.path(), "proc/meminfo", "MemTotal: 66895104 kB\nMemFree: 33447552 kB\n");
+        assert!(missing(&root).starts_with("proc/vmstat is missing"), "{}", missing(&root));
+        put_file(tree.path(), "proc/vmstat", "pgfault 7\n");
+        assert!(missing(&root).contains("no line in common"), "{}", missing(&root));
         put_file(tree.path(), "proc/vmstat", "nr_free_pages 522618\n");
         assert_eq!(root.page_size(), Ok(65_536));
         put_file(tree.path(), "proc/vmstat", "nr_free_pages 5\n");
-        assert!(root.page_size().is_err());
+        assert_eq!(root.page_size(), Err(PageSizeError::Contradiction));
         assert_eq!(Root::host().page_size(), Ok(rustix::param::page_size() as u64));
+    }
+
+    #[test]
+    fn a_tree_without_vmstat_has_the_page_size_of_its_processes_or_its_processor() {
+        let auxv: Vec<u8> = [6_u64, 16_384].into_iter().flat_map(u64::to_le_bytes).collect();
+        for (file, bytes, expected) in [
+            ("proc/7/auxv", auxv.as_slice(), 16_384),
+            ("proc/7/smaps", b"1000-2000 rw-p 0 0:0 0\nKernelPageSize: 64 kB\n", 65_536),
+            ("proc/7/status", b"VmSize: 6400 kB\nVmRSS: 640 kB\n", 65_536),
+            ("proc/cpuinfo", b"vendor_id : GenuineIntel\n", 4096),
+        ] {
+            let tree = tempfile::tempdir().unwrap();
+            put_file(tree.path(), "proc/meminfo", "MemTotal: 100 kB\nMemFree: 40 kB\n");
+            put_file(tree.path(), "proc/7/statm", "100 10 3 1 0 5 0\n");
+            put_file(tree.path(), file, "");
+            std::fs::write(tree.path().join(file), bytes).unwrap();
+            assert_eq!(Root::at(tree.path()).page_size(), Ok(expected), "{file}");
+        }
     }
 
     #[test]

@@ -221,11 +221,35 @@ fn a_name_of_two_guests_is_asked_back_with_kind_and_pid() {
 }
 
 #[test]
+fn a_tree_that_shows_no_page_size_is_refused_with_the_missing_file() {
+    let copy = tempfile::tempdir().unwrap();
+    let to = copy.path().join("tree");
+    copy_tree(&to);
+    for path in fs::read_dir(to.join("proc")).unwrap().map(|entry| entry.unwrap().path()) {
+        for file in ["auxv", "smaps", "status", "statm"].map(|file| path.join(file)).iter().filter(|it| it.exists())
+        {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let _ = fs::remove_file(to.join("proc/cpuinfo"));
+    let status = || ksmith(&["status", "--root", &to.display().to_string()]);
+    assert_eq!(status().status.code(), Some(0));
+    fs::remove_file(to.join("proc/vmstat")).unwrap();
+    let refused = status();
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("proc/vmstat is missing"), "{said}");
+    fs::write(to.join("proc/cpuinfo"), "vendor_id\t: AuthenticAMD\n").unwrap();
+    assert_eq!(status().status.code(), Some(0));
+}
+
+#[test]
 fn a_process_without_its_files_in_a_tree_has_not_ended() {
     let copy = tempfile::tempdir().unwrap();
     let process = copy.path().join("proc/4242");
     fs::create_dir_all(&process).unwrap();
     fs::write(process.join("stat"), format!("4242 (gpu) S {}", "1 ".repeat(49))).unwrap();
+    fs::write(copy.path().join("proc/cpuinfo"), "vendor_id\t: AuthenticAMD\n").unwrap();
     let output = ksmith(&["doctor", "4242", "--root", &copy.path().display().to_string()]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");

@@ -227,6 +227,7 @@ pub(super) mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::root::put_file;
 
     /// Creates a tree with a KSM directory of plain files, and those of khugepaged that are named.
     pub(in super::super) fn tree(files: &[(&str, &str)]) -> TempDir {
@@ -238,6 +239,7 @@ pub(super) mod tests {
     fn put(tree: &Path, files: &[(&str, &str)]) {
         let ksm = tree.join("sys/kernel/mm/ksm");
         fs::create_dir_all(&ksm).unwrap();
+        put_file(tree, "proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
         for (name, text) in files {
             let knob = name.parse::<Knob>().map(|knob| tree.join(knob.path().trim_start_matches('/')));
             let path = knob.unwrap_or_else(|_| ksm.join(name));

@@ -128,7 +128,7 @@ impl GlobalArgs {
             }
             Ok(_) => match self.root().page_size() {
                 Ok(_) => Ok(()),
-                Err(_) => refuse("MemFree and nr_free_pages show no page size".to_owned()),
+                Err(why) => refuse(why.to_string()),
             },
         }
     }

@@ -24,6 +24,7 @@ impl SetupHost {
         let host = Self { tree: tempfile::tempdir().unwrap(), calls: calls.path().join("calls"), _calls: calls };
         host.put("sys/kernel/mm/ksm/run", "0\n");
         host.put("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 500 kB\n");
+        host.put("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
         host.put("etc/group", "root:x:0:\n");
         host.put("run/systemd/system/.keep", "");
         host.put("var/lib/.keep", "");

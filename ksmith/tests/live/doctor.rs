@@ -338,7 +338,7 @@ fn a_guest_with_a_vfio_device_is_told_from_its_files() {
     fs::create_dir_all(process.join("fd")).unwrap();
     fs::write(process.join("stat"), format!("4242 (qemu-system-x86) S 1{}\n", " 0".repeat(48))).unwrap();
     fs::write(process.join("cmdline"), "qemu-system-x86_64\0-name\0guest=gpu\0").unwrap();
-    let smaps = "7f0000000000-7f0040000000 rw-p 00000000 00:00 0 \nRss: 1048576 kB\nAnonymous: 1048576 kB\n\
+    let smaps = "7f0000000000-7f0040000000 rw-p 00000000 00:00 0 \nKernelPageSize: 4 kB\nRss: 1048576 kB\nAnonymous: 1048576 kB\n\
                  AnonHugePages: 0 kB\nKSM: 0 kB\nVmFlags: rd wr mr mw me ac sd mg\n";
     fs::write(process.join("smaps"), smaps).unwrap();
     fs::write(process.join("ksm_stat"), "ksm_rmap_items 262144\nksm_merge_any: no\nksm_mergeable: yes\n").unwrap();
