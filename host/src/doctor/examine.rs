@@ -75,7 +75,7 @@ pub fn examine(
         ksm: ksm(patient.text("ksm_stat")).unwrap_or_default(),
         drives_device: patient.drives_device(root),
         meant_to_opt_in: meant_to_opt_in(root, patient),
-        kept_out: kept_out(patient),
+        kept_out: kept_out(root, patient),
         is_qemu: is_qemu(patient),
         daemon_runs: options.daemon_runs,
         mappings,

@@ -20,10 +20,12 @@ pub fn meant_to_opt_in(root: &Root, patient: &ExaminedProcess) -> Option<String>
     by_preload(patient).or_else(|| by_unit(root, patient))
 }
 
-/// Returns the evidence on the command line that the process keeps its memory from KSM.
-pub fn kept_out(patient: &ExaminedProcess) -> Option<String> {
+/// Returns the evidence on the command line, or in a file that it names, that the process keeps its memory from KSM.
+pub fn kept_out(root: &Root, patient: &ExaminedProcess) -> Option<String> {
     let (comm, line) = (patient.text("comm"), patient.text("cmdline"));
-    hypervisor::kept_out(comm.value()?.trim_end(), &CommandLine::parse(line.value()?.as_bytes()))
+    let line = CommandLine::parse(line.value()?.as_bytes());
+    let line = hypervisor::qemu::with_config_files(root, &line).unwrap_or(line);
+    hypervisor::kept_out(comm.value()?.trim_end(), &line)
 }
 
 /// Returns true if the process is a QEMU, by its command line. Distributions call it `qemu-kvm` or `kvm` too.

@@ -4,7 +4,7 @@ use ksmith_core::kernel::{CommandLine, PidStat};
 use ksmith_core::sample::ProcessId;
 
 use super::{mapped, twins};
-use crate::hypervisor::{CgroupPath, RecognisedProcess, container, printable, recognise};
+use crate::hypervisor::{CgroupPath, RecognisedProcess, container, printable, qemu, recognise};
 use crate::owner::{OwnershipSnapshot, ProcessOwner};
 use crate::root::Root;
 use crate::users::UserNames;
@@ -15,6 +15,7 @@ pub(super) fn read(root: &Root, id: ProcessId, users: &UserNames) -> Option<Reco
     let before = OwnershipSnapshot::at(root, id.pid);
     let owner = before.owner();
     let line = text("cmdline").value().map(|text| CommandLine::parse(text.as_bytes())).unwrap_or_default();
+    let line = qemu::with_config_files(root, &line).unwrap_or(line);
     let cgroup = text("cgroup").value().and_then(|text| CgroupPath::parse(text));
     let user = owner.map(|owner| users.name(owner.effective()));
     // Last: what was read before belongs to this process only if it is still there.

@@ -8,7 +8,8 @@ use crate::root::Root;
 /// Size from which a mapping is the guest's memory, unless its size is known: video memory is smaller.
 const LARGE: u64 = 256 << 20;
 
-/// Part of the guest's memory from which a mapping counts, and the least size.
+/// Part of the guest's memory from which a mapping counts, and the least size. Of a guest of unknown size a private
+/// mapping counts from that size: it can merge, whatever shared memory lies beside it.
 const PART: u64 = 8;
 const LEAST: u64 = 64 << 20;
 
@@ -51,7 +52,9 @@ fn huge_mount(line: &str) -> Option<&str> {
 struct MappedMemory {
     /// Least size of a mapping that is the guest's memory.
     large: u64,
-    /// True if a large mapping can merge.
+    /// Least size of a private mapping that is.
+    large_private: u64,
+    /// True if a large private mapping can merge.
     has_mergeable: bool,
     /// True if a large mapping may be one of huge pages or not.
     is_open: bool,
@@ -64,8 +67,8 @@ struct MappedMemory {
 impl MappedMemory {
     fn new(memory_bytes: Option<u64>) -> Self {
         // A little more than video memory of that size, and never more than the guest has.
-        let large = memory_bytes.map_or(LARGE, |bytes| (bytes / PART).max(LEAST + 1).min(bytes));
-        Self { large, ..Self::default() }
+        let known = memory_bytes.map(|bytes| (bytes / PART).max(LEAST + 1).min(bytes));
+        Self { large: known.unwrap_or(LARGE), large_private: known.unwrap_or(LEAST + 1), ..Self::default() }
     }
 
     fn count(&mut self, mapping: &ProcessMapping, huge_mounts: &[&str]) {
@@ -94,7 +97,7 @@ impl MappedMemory {
             // A memfd of huge pages looks like one of small pages.
             None if mapping.path.starts_with("/memfd:") => self.is_open |= size >= self.large,
             None => {
-                self.has_mergeable |= size >= self.large;
+                self.has_mergeable |= size >= self.large_private;
                 self.pieces = self.pieces.saturating_add(size);
             }
         }
@@ -120,11 +123,15 @@ mod tests {
 
     /// The obstacle of a guest of 1 GiB with these mappings: permissions, size in MiB and path.
     fn seen(claims: Option<&'static str>, mappings: &[(&str, u64, &str)]) -> Option<&'static str> {
-        seen_of(1024, claims, mappings)
+        seen_of(Some(1024), claims, mappings)
     }
 
     /// Returns the obstacle of a guest of so many MiB.
-    fn seen_of(mib: u64, claims: Option<&'static str>, mappings: &[(&str, u64, &str)]) -> Option<&'static str> {
+    fn seen_of(
+        mib: Option<u64>,
+        claims: Option<&'static str>,
+        mappings: &[(&str, u64, &str)],
+    ) -> Option<&'static str> {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(tree.path().join("proc/7")).unwrap();
         std::fs::write(
@@ -138,7 +145,7 @@ mod tests {
             maps += &format!("{start:x}-{:x} {permissions} 00000000 00:00 0 {path}\n", start + (size << 20));
         }
         std::fs::write(tree.path().join("proc/7/maps"), maps).unwrap();
-        obstacle(&Root::at(tree.path()), 7, Some(mib << 20), claims)
+        obstacle(&Root::at(tree.path()), 7, mib.map(|mib| mib << 20), claims)
     }
 
     #[test]
@@ -164,7 +171,13 @@ mod tests {
             assert_eq!(seen(claims, &mappings), expected, "{claims:?} {mappings:?}");
         }
         let small = [("rw-p", 64, ""), ("rw-s", 128, "/dev/shm/looking-glass")];
-        assert_eq!(seen_of(64, Some("shared"), &small), None, "all of its RAM can merge");
+        assert_eq!(seen_of(Some(64), Some("shared"), &small), None, "all of its RAM can merge");
+        let ivshmem = ("rw-s", 1024, "/dev/shm/ivshmem");
+        for claims in [None, Some("shared")] {
+            assert_eq!(seen_of(None, claims, &[("rw-p", 128, ""), ivshmem]), None, "its size is in a file");
+        }
+        let with_video = [ivshmem, ("rw-p", 64, ""), ("rw-p", 64, "")];
+        assert_eq!(seen_of(None, None, &with_video), Some("shared"), "video memory is private too");
         assert_eq!(obstacle(&Root::at("/nonexistent"), 7, None, Some("shared")), Some("shared"));
     }
 }

@@ -1,5 +1,6 @@
 //! QEMU, also as `kvm` (Proxmox) and `qemu-kvm` (RHEL).
 
+mod config_file;
 mod monitors;
 mod name;
 mod obstacle;
@@ -9,6 +10,7 @@ mod smp;
 use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
+pub(crate) use self::config_file::with_config_files;
 pub(super) use self::monitors::monitors;
 use self::obstacle::has_merge_off;
 pub(super) use self::obstacle::obstacle;
@@ -123,11 +125,15 @@ fn android_device(line: &CommandLine) -> Option<&str> {
 /// Returns the guest's memory at its start; `None` where the command line leaves it open. Source: QEMU,
 /// `system/vl.c` (`parse_memory_options`) and `hw/core/machine.c`.
 fn memory_bytes(line: &CommandLine) -> Option<u64> {
-    // Each `-m` sets what it has: the size may be in an earlier one than the slots.
-    if let Some(text) = QemuOptions::merged(line, &["m"], "size").get("size") {
-        return size(text, MIB);
-    }
+    // Each `-m` sets what it has: the size may be in an earlier one than the slots. It goes before the machine's, and
+    // a size of 0 is none.
+    let of_option = QemuOptions::merged(line, &["m"], "size");
     let machine = QemuOptions::merged(line, &["machine", "M"], "type");
+    let written = [(of_option.get("size"), MIB), (machine.get("memory.size"), 1)];
+    let mut sizes = written.into_iter().filter_map(|(text, unit)| Some(size(text?, unit)));
+    if let Some(bytes) = sizes.find(|bytes| *bytes != Some(0)) {
+        return bytes;
+    }
     if let Some(id) = machine.get("memory-backend") {
         let objects = values(line, &["object"]).map(|text| QemuOptions::parse(text, "qom-type"));
         return objects

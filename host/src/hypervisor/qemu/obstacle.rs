@@ -63,7 +63,8 @@ impl MemoryOptions {
         ids.filter(|id| id.ends_with(".ram") && !is_devices(id)).collect()
     }
 
-    /// Returns the ids of the objects that memory devices bring.
+    /// Returns the ids of the objects that memory devices bring. A file that can't be written to, such as the image of
+    /// Kata's guests, stays one of the page cache.
     fn plugged(&self) -> impl Iterator<Item = &str> {
         let is_memory = |device: &&QemuOptions| {
             let driver = device.get("driver").unwrap_or_default();
@@ -71,7 +72,8 @@ impl MemoryOptions {
                 |kind: &&str| driver.strip_prefix(*kind).is_some_and(|end| ["", "-pci", "-ccw"].contains(&end));
             MEMORY_DEVICES.iter().any(is_kind)
         };
-        self.devices.iter().filter(is_memory).filter_map(|device| device.get("memdev"))
+        let is_written = |id: &&str| self.object(id).is_none_or(|object| object.switch("readonly") != Some(true));
+        self.devices.iter().filter(is_memory).filter_map(|device| device.get("memdev")).filter(is_written)
     }
 }
 
@@ -200,6 +202,13 @@ mod tests {
             (format!("{huge} {shared} -numa node,memdev=h -numa node,memdev=s"), Some("hugepages")),
             (format!("{shared} {private} -machine memory-backend=s -device virtio-mem-pci,memdev=p"), None),
             (format!("{shared} -machine memory-backend=unknown"), None),
+            (
+                format!(
+                    "{shared} -numa node,memdev=s -device nvdimm,id=nv0,memdev=i,unarmed=on -object \
+                     memory-backend-file,id=i,mem-path=/opt/kata.img,size=128M,readonly=on"
+                ),
+                Some("shared"),
+            ),
             ("-object memory-backend-memfd,id=pc.ram,size=1G".to_owned(), Some("shared")),
             ("-object memory-backend-memfd,id=x.ram,size=1G -device ivshmem-plain,memdev=x.ram".to_owned(), None),
             ("-mem-path /dev/hugepages".to_owned(), Some("hugepages")),

@@ -12,7 +12,9 @@ impl QemuOptions {
     /// is on.
     pub(super) fn parse(text: &str, implied: &str) -> Self {
         if let Ok(object) = serde_json::from_str::<Map<String, Value>>(text) {
-            return Self(object.into_iter().filter_map(|(key, value)| Some((key, scalar(&value)?))).collect());
+            let mut pairs = Vec::new();
+            flatten("", object, &mut pairs);
+            return Self(pairs);
         }
         let pairs = split(text).into_iter().enumerate().map(|(index, part)| match part.split_once('=') {
             Some((key, value)) => (key.to_owned(), value.to_owned()),
@@ -68,6 +70,17 @@ pub(super) fn split(text: &str) -> Vec<String> {
     parts
 }
 
+/// Appends the keys of an object as the other form writes them: `memory.size` for `{"memory":{"size":…}}`.
+fn flatten(prefix: &str, object: Map<String, Value>, pairs: &mut Vec<(String, String)>) {
+    for (key, value) in object {
+        let key = format!("{prefix}{key}");
+        match value {
+            Value::Object(inner) => flatten(&format!("{key}."), inner, pairs),
+            value => pairs.extend(scalar(&value).map(|text| (key, text))),
+        }
+    }
+}
+
 /// Returns a value of JSON as the other form writes it; `None` for an object or a list.
 fn scalar(value: &Value) -> Option<String> {
     match value {
@@ -97,6 +110,17 @@ mod tests {
             let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
             QemuOptions(vec![pair("first", "a,b"), pair("k", "1,2"), pair("k", "3,")])
         });
+    }
+
+    #[test]
+    fn keys_within_keys_have_dots() {
+        for text in ["q35,memory.size=2G,memory.slots=2", r#"{"type":"q35","memory":{"size":"2G","slots":2}}"#] {
+            let options = QemuOptions::parse(text, "type");
+            assert_eq!(
+                ["type", "memory.size", "memory.slots", "size"].map(|key| options.get(key)),
+                [Some("q35"), Some("2G"), Some("2"), None]
+            );
+        }
     }
 
     #[test]

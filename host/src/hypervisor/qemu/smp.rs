@@ -18,7 +18,8 @@ pub(super) fn vcpus(line: &CommandLine) -> Option<u32> {
         return None;
     }
     let options = QemuOptions::merged(line, &["smp"], "cpus");
-    let number = |key: &str| options.get(key).map(str::parse::<u32>);
+    let machine = QemuOptions::merged(line, &["machine", "M"], "type");
+    let number = |key: &str| options.get(key).or(machine.get(&format!("smp.{key}"))).map(str::parse::<u32>);
     // Of a number that QEMU would refuse nothing is known.
     let count = match ["cpus", "maxcpus"].into_iter().find_map(number) {
         Some(count) => count.ok()?,
@@ -38,6 +39,8 @@ mod tests {
         for (arguments, expected) in [
             ("", Some(1)),
             ("-smp 4", Some(4)),
+            ("-machine q35,smp.cpus=4", Some(4)),
+            ("-M smp.sockets=2,smp.cores=3 -smp cores=4", Some(8)),
             ("--smp=cpus=4,maxcpus=8", Some(4)),
             ("-smp 2,sockets=1,cores=2", Some(2)),
             ("-smp maxcpus=8", Some(8)),
