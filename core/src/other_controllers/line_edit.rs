@@ -13,7 +13,13 @@ impl LineEdit {
     /// Returns the script of sed.
     pub const fn script(self) -> &'static str {
         match self {
-            Self::CommentOut => r"/^[[:space:]]*[#;]/!s|^.*kernel/mm/ksm.*$|#ksmith# &|",
+            // A path of systemd-tmpfiles may be a pattern.
+            Self::CommentOut => {
+                concat!(
+                    r"/^[[:space:]]*[#;]/!s@^.*\(kernel/mm/ksm\|/sys/[^[:space:]]*[*?[][^[:space:]]*",
+                    r#"/[a-z_*?]*\(run\|scan\|millisecs\|nodes\|pages\|sharing\|[*?]\)["[:space:]]\).*$@#ksmith# &@"#
+                )
+            }
             Self::CommentBack => "s|^#ksmith# ||",
         }
     }

@@ -85,6 +85,10 @@ pub mod name {
     pub const TUNED: &str = "tuned";
     /// The kernel's own advisor.
     pub const ADVISOR: &str = "the kernel's advisor";
+    /// Ubuntu's service of QEMU.
+    pub const QEMU_KVM: &str = "qemu-kvm.service";
+    /// Ubuntu's service of QEMU where its file has `KSM_ENABLED=0`.
+    pub const QEMU_KVM_OFF: &str = "qemu-kvm.service with KSM_ENABLED=0";
     /// Files of systemd-tmpfiles.
     pub const TMPFILES: &str = "systemd-tmpfiles";
     /// Files of the package sysfsutils.

@@ -51,7 +51,19 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
         hand_over: HandOver::Services,
     },
     OtherController {
-        name: "qemu-kvm.service",
+        name: name::QEMU_KVM_OFF,
+        does: "Ubuntu's QEMU switches KSM off at boot and when it is upgraded, as /etc/default/qemu-kvm says \
+               (KSM_ENABLED=0)",
+        settings: &["run"],
+        programs: &[],
+        services: &["qemu-kvm.service"],
+        package: None,
+        conflict: ControllerConflict::AtStart,
+        can_be_paused: false,
+        hand_over: HandOver::Services,
+    },
+    OtherController {
+        name: name::QEMU_KVM,
         does: "Ubuntu's QEMU switches KSM on at boot and when it is upgraded, unless the host is a guest itself, as \
                /etc/default/qemu-kvm says (KSM_ENABLED=AUTO)",
         settings: &["run", "sleep_millisecs"],
@@ -91,7 +103,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
     },
     OtherController {
         name: name::BOOT_SCRIPTS,
-        does: "a script, a table of cron, a rule of udev or a drop-in of a unit writes to KSM at boot, or when its event comes",
+        does: "a script, a table of cron, a rule of udev, a command of modprobe or cloud-init, or a drop-in of a unit writes to KSM at boot, or when its event comes",
         hand_over: HandOver::Commands {
             over: &["editor FILE"],
             back: &["editor FILE"],
@@ -101,7 +113,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
     },
     OtherController {
         name: name::OTHER_UNITS,
-        does: "a unit of systemd that is enabled here, or started by a timer, has a command or a script that writes to KSM",
+        does: "a unit of systemd that is enabled here, or started by a timer, a path or a socket, has a command or a script that writes to KSM",
         hand_over: HandOver::Commands {
             over: &["systemctl disable --now UNIT"],
             back: &["systemctl enable --now UNIT"],

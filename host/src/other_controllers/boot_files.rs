@@ -1,5 +1,5 @@
 //! Files that are read at boot, or at a later event, and write to KSM: those of systemd-tmpfiles and sysfsutils, scripts,
-//! cron's tables, udev's rules, and units.
+//! cron's tables, udev's rules, modprobe's commands, cloud-init's, and units.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ksmith_core::knobs::Knob;
 use ksmith_core::other_controllers::{BootState, OTHER_CONTROLLERS, OtherController, name};
+use wildmatch::WildMatch;
 
 use crate::root::Root;
 use crate::systemd;
@@ -54,6 +55,17 @@ const UDEV: [&str; 5] = [
     "lib/udev/rules.d",
 ];
 
+/// Directories of modprobe, whose `install` lines are commands, in its order of precedence.
+const MODPROBE: [&str; 5] =
+    ["etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"];
+
+/// Files of cloud-init: the host's own, and those of its instance. `bootcmd` runs at each boot, `runcmd` at an
+/// instance's first, `write_files` then too.
+const CLOUD: [&str; 1] = ["etc/cloud/cloud.cfg"];
+const CLOUD_INSTANCE: [&str; 3] = ["user-data.txt", "vendor-data.txt", "cloud-config.txt"];
+const CLOUD_SCRIPTS: [&str; 3] =
+    ["var/lib/cloud/scripts/per-boot", "var/lib/cloud/scripts/per-instance", "var/lib/cloud/scripts/per-once"];
+
 /// KSM's directory, as these files name it, and with the beginning of a file's name.
 const DIRECTORY: &str = "kernel/mm/ksm";
 const KSM: &str = "kernel/mm/ksm/";
@@ -85,7 +97,7 @@ pub(super) fn of(root: &Root, controller: &OtherController) -> Vec<String> {
             let commands = commands.filter(|file| writes(root, file));
             let rules = by_name(root, &UDEV, ".rules");
             let rules = rules.filter(|file| writes(root, file) || has(root, file, is_udev_write));
-            let commands = commands.chain(rules);
+            let commands = commands.chain(rules).chain(modprobe_files(root)).chain(cloud_files(root));
             let found = scripts.chain(has_default.then_some(defaults)).chain(commands).chain(drop_ins(root));
             one_of_each(root, found)
         }
@@ -127,11 +139,69 @@ fn has(root: &Root, file: &Path, is_meant: impl Fn(&str) -> bool) -> bool {
     lines.any(|line| !line.starts_with(['#', ';']) && is_meant(line))
 }
 
-/// Returns true for a line such as `w /sys/kernel/mm/ksm/run - - - - 1`.
+/// Returns the files of modprobe with a command that writes to KSM.
+fn modprobe_files(root: &Root) -> impl Iterator<Item = PathBuf> + '_ {
+    by_name(root, &MODPROBE, ".conf").filter(|file| {
+        let command = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            ["install", "remove"].contains(&words.next()?).then(|| words.skip(1).collect::<Vec<_>>().join(" "))
+        };
+        has(root, file, |line| {
+            command(line).is_some_and(|command| {
+                is_shell_write(&command)
+                    || command.contains(DIRECTORY) && is_relative_write(&command)
+                    || starts_writing_script(root, &command)
+            })
+        })
+    })
+}
+
+/// Returns the files of cloud-init with a command that writes to KSM, or a file of KSM among those that it writes.
+fn cloud_files(root: &Root) -> impl Iterator<Item = PathBuf> + '_ {
+    let instance = Path::new("var/lib/cloud/instance");
+    // The link is absolute: its target lies in the same tree.
+    let target = fs::read_link(root.path(instance)).ok();
+    let target = target.as_deref().and_then(|target| target.strip_prefix("/").ok()).unwrap_or(instance).to_owned();
+    let of_instance = CLOUD_INSTANCE.map(|name| target.join(name));
+    let scripts = CLOUD_SCRIPTS.iter().flat_map(|at| by_name(root, &[*at], ""));
+    let files = CLOUD.iter().map(PathBuf::from).chain(by_name(root, &["etc/cloud/cloud.cfg.d"], ".cfg"));
+    files.chain(of_instance).chain(scripts).filter(|file| writes(root, file) || has(root, file, is_cloud_write))
+}
+
+/// Returns true for an entry of `write_files` that is a file of KSM: `- path: /sys/kernel/mm/ksm/run`.
+fn is_cloud_write(line: &str) -> bool {
+    let path = line.trim_start_matches(['-', ' ', '{']).strip_prefix("path:");
+    path.is_some_and(|path| path.trim_start_matches([' ', '"', '\'']).starts_with("/sys/kernel/mm/ksm/"))
+}
+
+/// Returns true for a line such as `w /sys/kernel/mm/ksm/run - - - - 1`. A path may be a pattern (tmpfiles.d(5)).
 fn is_tmpfiles_write(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     let is_write = words.next().is_some_and(|word| word.starts_with(['w', 'f', 'F']));
-    is_write && words.next().is_some_and(|path| path.trim_matches('"').starts_with("/sys/kernel/mm/ksm"))
+    let path = words.next().map(|path| path.trim_matches('"'));
+    is_write && path.is_some_and(|path| path.starts_with("/sys/kernel/mm/ksm") || is_pattern_of_ksm(path))
+}
+
+/// Returns true for a pattern that matches a setting of KSM: `/sys/kernel/mm/*/run`. A set in brackets counts as any
+/// character.
+fn is_pattern_of_ksm(pattern: &str) -> bool {
+    let Some(pattern) = pattern.strip_prefix('/').filter(|pattern| pattern.contains(['*', '?', '['])) else {
+        return false;
+    };
+    let mut text = String::new();
+    let mut rest = pattern;
+    while let Some((before, (_, after))) = rest.split_once('[').and_then(|(a, b)| Some((a, b.split_once(']')?))) {
+        text.push_str(before);
+        text.push('?');
+        rest = after;
+    }
+    text.push_str(rest);
+    let parts: Vec<WildMatch> = text.split('/').map(WildMatch::new).collect();
+    let matches = |path: &str| {
+        path.split('/').count() == parts.len() && path.split('/').zip(&parts).all(|(name, part)| part.matches(name))
+    };
+    let mut knobs = Knob::ALL.iter().filter(|knob| !knob.is_of_khugepaged());
+    knobs.any(|knob| matches(knob.path().trim_start_matches('/')))
 }
 
 /// Returns true for a line such as `kernel/mm/ksm/run = 1`. Lines with a mode or an owner set no value.
@@ -184,11 +254,14 @@ fn is_other_unit(root: &Root, file: &Path) -> bool {
     !is_known && starts(root, unit) && has(root, file, |line| is_writing_command(root, line))
 }
 
-/// Returns true for a unit that starts at boot, by itself or by a timer, or has started.
+/// Returns true for a unit that starts at boot, by itself, as an instance, or by a timer, a path or a socket, or has
+/// started.
 fn starts(root: &Root, unit: &str) -> bool {
     let is_at_boot = |unit: &str| systemd::at_boot(root, unit) == BootState::Enabled;
-    let timer = unit.strip_suffix(".service").map(|name| format!("{name}.timer"));
-    is_at_boot(unit) || timer.is_some_and(|timer| is_at_boot(&timer)) || systemd::is_active(root, unit)
+    let is_meant = |unit: &str| is_at_boot(unit) || systemd::is_active(root, unit);
+    is_meant(unit)
+        || systemd::instances(root, unit).iter().any(|unit| is_meant(unit))
+        || systemd::triggers(root, unit).iter().any(|unit| is_meant(unit))
 }
 
 /// Returns the drop-ins of units that start here, with a command that writes to KSM.
@@ -207,9 +280,14 @@ fn is_writing_command(root: &Root, line: &str) -> bool {
     let Some((key, command)) = line.split_once('=').filter(|(key, _)| key.starts_with("Exec")) else {
         return false;
     };
+    !key.ends_with("Condition") && (command.contains(DIRECTORY) || starts_writing_script(root, command))
+}
+
+/// Returns true for a command whose program, or the first file that it is given, is a script that writes to KSM.
+fn starts_writing_script(root: &Root, command: &str) -> bool {
     let words = command.split_ascii_whitespace().map(|word| word.trim_start_matches(['-', '@', ':', '+', '!']));
-    let mut paths = words.filter_map(|word| word.trim_matches(['"', '\'']).strip_prefix('/')).take(2);
-    !key.ends_with("Condition") && (command.contains(DIRECTORY) || paths.any(|path| is_writing_script(root, path)))
+    let mut paths = words.filter_map(|word| word.trim_matches(['"', '\'', ';']).strip_prefix('/')).take(2);
+    paths.any(|path| is_writing_script(root, path))
 }
 
 /// Returns true for a short script with a line that writes to KSM. Programs are not read beyond their first bytes.
@@ -242,6 +320,21 @@ mod tests {
             (r#"ATTR{queue/scheduler}="none""#, false),
         ] {
             assert_eq!(is_udev_write(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_tmpfiles_may_match_a_setting_of_ksm() {
+        for (line, expected) in [
+            ("w /sys/kernel/mm/*/run - - - - 1", true),
+            ("w- /sys/*/mm/ks[lm]/pages_to_scan - - - - 1000", true),
+            ("w /sys/kernel/mm/ks?/* - - - - 1", true),
+            ("w /sys/kernel/mm/*/enabled - - - - never", false),
+            ("w /sys/*/run - - - - 1", false),
+            ("w /sys/kernel/mm/[/run - - - - 1", false),
+            ("z /sys/kernel/mm/*/run 0600 root root", false),
+        ] {
+            assert_eq!(is_tmpfiles_write(line), expected, "{line}");
         }
     }
 

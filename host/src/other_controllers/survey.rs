@@ -186,6 +186,69 @@ mod tests {
     }
 
     #[test]
+    fn units_that_others_start_and_commands_of_modprobe_and_cloud_init_are_found() {
+        let tree = tempfile::tempdir().unwrap();
+        let tree = tree.path();
+        let wants = "etc/systemd/system/multi-user.target.wants";
+        let unit = "[Service]\nExecStart=sh -c 'echo 1 >/sys/kernel/mm/ksm/run'\n";
+        for (path, text) in [
+            ("etc/systemd/system/watch.path", "[Path]\nPathExists=/run/x\nUnit=by-path.service\n"),
+            ("etc/systemd/system/by-path.service", unit),
+            ("etc/systemd/system/by-socket.socket", "[Socket]\nListenStream=/run/s\n"),
+            ("etc/systemd/system/by-socket.service", unit),
+            ("etc/systemd/system/idle.path", "[Path]\nPathExists=/run/x\nUnit=idle.service\n"),
+            ("etc/systemd/system/idle.service", unit),
+            ("etc/systemd/system/k@.service", "[Service]\nExecStart=sh -c 'echo 1 >/sys/kernel/mm/ksm/%i'\n"),
+            ("etc/systemd/system/never@.service", unit),
+            ("etc/modprobe.d/kvm.conf", "install kvm modprobe -i kvm; echo 1 > /sys/kernel/mm/ksm/run\n"),
+            ("etc/modprobe.d/script.conf", "install kvm_amd /usr/local/sbin/ksm-on\n"),
+            ("etc/modprobe.d/options.conf", "options kvm nested=1 # > /sys/kernel/mm/ksm/run\n"),
+            ("usr/local/sbin/ksm-on", "#!/bin/sh\necho 1 > /sys/kernel/mm/ksm/run\n"),
+            ("etc/cloud/cloud.cfg.d/50.cfg", "bootcmd:\n - [ sh, -c, \"echo 1 > /sys/kernel/mm/ksm/run\" ]\n"),
+            ("etc/cloud/cloud.cfg.d/60.cfg", "runcmd:\n - cat /sys/kernel/mm/ksm/run > /root/ksm\n"),
+            ("var/lib/cloud/instances/i-1/user-data.txt", "runcmd:\n - echo 1 | tee /sys/kernel/mm/ksm/run\n"),
+            ("var/lib/cloud/instances/i-0/user-data.txt", "runcmd:\n - echo 1 | tee /sys/kernel/mm/ksm/run\n"),
+            (
+                "var/lib/cloud/instances/i-1/cloud-config.txt",
+                "write_files:\n - path: /sys/kernel/mm/ksm/run\n   content: 1\n",
+            ),
+        ] {
+            put(tree, path, text);
+        }
+        link(tree, "var/lib/cloud/instance", "/var/lib/cloud/instances/i-1");
+        for unit in ["watch.path", "by-socket.socket", "k@run.service"] {
+            link(tree, &format!("{wants}/{unit}"), &format!("../{unit}"));
+        }
+        let found = survey(&Root::at(tree));
+        let seen: Vec<_> = found.iter().map(|found| (found.controller.name, found.files.join(" "))).collect();
+        let scripts = "/etc/modprobe.d/kvm.conf /etc/modprobe.d/script.conf /etc/cloud/cloud.cfg.d/50.cfg \
+                       /var/lib/cloud/instances/i-1/user-data.txt /var/lib/cloud/instances/i-1/cloud-config.txt";
+        let units = "/etc/systemd/system/by-path.service /etc/systemd/system/by-socket.service \
+                     /etc/systemd/system/k@.service";
+        assert_eq!(seen, [(name::BOOT_SCRIPTS, scripts.to_owned()), (name::OTHER_UNITS, units.to_owned())]);
+    }
+
+    #[test]
+    fn ubuntus_service_switches_ksm_off_if_its_file_says_so() {
+        let tree = tempfile::tempdir().unwrap();
+        put(tree.path(), "usr/lib/systemd/system/qemu-kvm.service", "[Service]\n");
+        let target = "/usr/lib/systemd/system/qemu-kvm.service";
+        link(tree.path(), "etc/systemd/system/multi-user.target.wants/qemu-kvm.service", target);
+        for (text, expected) in [
+            ("KSM_ENABLED=AUTO\n", name::QEMU_KVM),
+            ("KSM_ENABLED=1\n#KSM_ENABLED=0\n", name::QEMU_KVM),
+            ("KSM_ENABLED=0\n", name::QEMU_KVM_OFF),
+            ("KSM_ENABLED=1\n export KSM_ENABLED='0' # off\n", name::QEMU_KVM_OFF),
+        ] {
+            put(tree.path(), "etc/default/qemu-kvm", text);
+            let found = survey(&Root::at(tree.path()));
+            let seen: Vec<_> = found.iter().map(|found| found.controller.name).collect();
+            assert_eq!(seen, [expected], "{text}");
+            assert_eq!(found[0].controller.does.contains("switches KSM off"), expected == name::QEMU_KVM_OFF);
+        }
+    }
+
+    #[test]
     fn a_file_of_tmpfiles_that_is_overridden_does_not_count() {
         let tree = tempfile::tempdir().unwrap();
         let line = "w! /sys/kernel/mm/ksm/run - - - - 1\n";

@@ -2,6 +2,7 @@
 //! reads and writes files; the administrator makes systemd read them.
 
 mod state;
+mod triggers;
 
 use std::fs;
 use std::io;
@@ -11,6 +12,7 @@ use ksmith_core::field::KernelVersion;
 
 use crate::root::Root;
 pub use state::{at_boot, enabling_links, exists, is_active, is_running};
+pub use triggers::{instances, triggers};
 
 /// The first systemd with a working `MemoryKSM=`. Older ones call the prctl with arguments that the kernel
 /// refuses, so that the service never starts (systemd pull request 31683).

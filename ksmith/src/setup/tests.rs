@@ -511,14 +511,16 @@ proptest! {
 fn lines_that_write_to_ksm_become_comments_and_lines_again() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("it's KSM.conf");
-    let text = "# w /sys/kernel/mm/ksm/run - - - - 0\nw /sys/kernel/mm/ksm/run - - - - 1\nd /run/x 0755\n";
+    let text = "# w /sys/kernel/mm/ksm/run - - - - 0\nw /sys/kernel/mm/ksm/run - - - - 1\n\
+                w /sys/kernel/mm/*/run - - - - 1\nw \"/sys/*/mm/ks?/pages_to_scan\" - - - - 1\nd /run/x 0755\n\
+                W /sys/class/net/*/queues/rx-0/rps_cpus - - - - f\n";
     std::fs::write(&file, text).unwrap();
     let edit = |edit: LineEdit| {
         let status = std::process::Command::new("sh").args(["-c", &edit.command(&file.to_string_lossy())]).status();
         assert!(status.unwrap().success());
         std::fs::read_to_string(&file).unwrap()
     };
-    let commented = text.replace("\nw /sys", "\n#ksmith# w /sys");
+    let commented = text.replace("\nw ", "\n#ksmith# w ");
     assert_eq!([LineEdit::CommentOut, LineEdit::CommentOut].map(edit), [commented.clone(), commented]);
     assert_eq!([LineEdit::CommentBack, LineEdit::CommentBack].map(edit), [text, text]);
 }
