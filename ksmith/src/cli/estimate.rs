@@ -186,7 +186,7 @@ fn merge_rules(root: &Root) -> MergeRules {
 
 fn image_failure(error: &ImageError) -> CommandFailure {
     let code = match error {
-        ImageError::NoImage { .. } | ImageError::Unreadable { .. } => exit::USAGE,
+        ImageError::NoImage { .. } | ImageError::Unreadable { .. } | ImageError::NamedTwice { .. } => exit::USAGE,
         ImageError::NoRandomNumbers(_) => exit::FAILED,
     };
     CommandFailure::with_code(code, error.to_string())

@@ -22,6 +22,14 @@ pub enum ImageError {
         /// The reason, with the remedy.
         why: String,
     },
+    /// A file is named twice, and would count as two guests with the same memory.
+    #[error("{path} and {other} are one file: name the memory of each guest once")]
+    NamedTwice {
+        /// The path.
+        path: String,
+        /// The path under which it was named before.
+        other: String,
+    },
     /// The kernel has no random numbers.
     #[error("can't get random numbers: {0}")]
     NoRandomNumbers(String),

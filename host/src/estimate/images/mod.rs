@@ -15,7 +15,7 @@ mod tests;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -73,16 +73,19 @@ struct OpenImage<'a> {
     file: File,
     format: ImageFormat,
     bytes: u64,
+    /// Device and inode of a file, or the device itself with 0.
+    identity: (u64, u64),
 }
 
 /// Estimates what KSM would save if the guests of these images ran together. Page sizes other than 4 KiB are not known.
 ///
 /// # Errors
-/// A file can't be read, or is no memory image.
+/// A file can't be read, is no memory image, or is named twice.
 pub fn estimate_images(options: &ImageOptions) -> Result<EstimateReport, ImageError> {
     let (started, cpu_before) = (Instant::now(), cpu_seconds());
     let images = options.paths.iter().map(|path| open_image(path).map_err(|fault| fault.of_file(path)));
     let images: Vec<OpenImage<'_>> = images.collect::<Result<_, _>>()?;
+    check_each_is_another(&images)?;
     let salt = FingerprintSalt::new().map_err(|why| ImageError::NoRandomNumbers(why.to_string()))?;
     let pages = read_images(&images, &salt, options)?;
     let guests: Vec<GuestPages<'_>> =
@@ -127,6 +130,17 @@ impl OpenImage<'_> {
     }
 }
 
+/// Refuses a file that is named twice, also by another link to it.
+fn check_each_is_another(images: &[OpenImage<'_>]) -> Result<(), ImageError> {
+    for (index, image) in images.iter().enumerate() {
+        if let Some(other) = images[..index].iter().find(|other| other.identity == image.identity) {
+            let [path, other] = [image.path, other.path].map(|path| path.display().to_string());
+            return Err(ImageError::NamedTwice { path, other });
+        }
+    }
+    Ok(())
+}
+
 fn open_image(path: &Path) -> Result<OpenImage<'_>, ImageFault> {
     // Opening a pipe would wait for its other end.
     let kind = std::fs::metadata(path)?.file_type();
@@ -134,6 +148,8 @@ fn open_image(path: &Path) -> Result<OpenImage<'_>, ImageFault> {
         return Err(ImageFault::Other("is neither a file nor a block device"));
     }
     let mut file = File::open(path)?;
+    let found = file.metadata()?;
+    let identity = if kind.is_file() { (found.dev(), found.ino()) } else { (found.rdev(), 0) };
     // The length of a block device is not among its metadata.
     let bytes = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
@@ -141,7 +157,7 @@ fn open_image(path: &Path) -> Result<OpenImage<'_>, ImageFault> {
     (&mut file).take(PAGE as u64).read_to_end(&mut head)?;
     file.rewind()?;
     let format = ImageFormat::from_head(&head, bytes)?;
-    Ok(OpenImage { path, file, format, bytes })
+    Ok(OpenImage { path, file, format, bytes, identity })
 }
 
 /// Returns the fingerprints of each image, in pieces.

@@ -26,6 +26,19 @@ fn estimate(files: &[(&str, Vec<u8>)]) -> Result<EstimateReport, String> {
     estimate_images(&options).map_err(|error| error.to_string().replace(&place, ""))
 }
 
+#[test]
+fn a_file_that_is_named_twice_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let [first, link, hard] = ["a.vmem", "b.vmem", "c.vmem"].map(|name| directory.path().join(name));
+    std::fs::write(&first, pages(&[1, 2])).unwrap();
+    std::os::unix::fs::symlink(&first, &link).unwrap();
+    std::fs::hard_link(&first, &hard).unwrap();
+    for other in [first.clone(), link, hard] {
+        let error = estimate_images(&ImageOptions::new(vec![first.clone(), other])).unwrap_err();
+        assert!(matches!(error, ImageError::NamedTwice { .. }), "{error}");
+    }
+}
+
 /// Returns pages of zeros, equal within, equal across, and all, of each image.
 fn counted(files: &[(&str, Vec<u8>)]) -> Vec<[u64; 4]> {
     let of = |guest: &GuestReport| {
