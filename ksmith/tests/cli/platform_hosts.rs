@@ -46,14 +46,18 @@ pub const HOSTS: &[PlatformHost] = &[
         name: "Incus and LXD",
         config: "[[domains.rule]]\ndomain = \"blue\"\nname = \"blue_*\"\n[[guests.label]]\nlabel = \"role\"\n\
                  value = \"web\"\nname = \"web*\"\n",
-        files: &[],
+        files: &[(
+            "run/incus/web/qemu.conf",
+            "# Memory\n[memory]\nsize = \"2048M\"\n\n[object \"mem0\"]\nqom-type = \"memory-backend-memfd\"\n\
+             size = \"2048M\"\nshare = \"on\"\n\n[numa]\ntype = \"node\"\nnodeid = \"0\"\nmemdev = \"mem0\"\n",
+        )],
         guests: &[
             PlatformGuest {
                 line: "/opt/incus/bin/qemu-system-x86_64 -S -name web -uuid 0e44be5a-ff12-52fb-9413-07b52f3593c3 -daemonize \
                        -nodefaults -no-user-config -readconfig /run/incus/web/qemu.conf -pidfile /run/incus/web/qemu.pid",
                 cgroup: "/system.slice/incus.service",
                 mapping: ("rw-s", 2048, "/memfd:memory-backend-memfd (deleted)"),
-                golden: "web qemu - - shared - role=web true",
+                golden: "web qemu - 2048 shared - role=web true",
                 ..PLAIN
             },
             PlatformGuest {
@@ -176,6 +180,17 @@ pub const HOSTS: &[PlatformHost] = &[
                 golden: "sandbox-SANDBOX qemu - 2048 shared - - true",
                 ..PLAIN
             },
+            // Its image is an nvdimm of a file that can't be written to; its maps can't be read.
+            PlatformGuest {
+                line: "/opt/kata/bin/qemu-system-x86_64 -name sandbox-CONTAINER,debug-threads=on -machine q35,accel=kvm,nvdimm=on \
+                       -m 1024M -device nvdimm,id=nv0,memdev=mem0,unarmed=on -object \
+                       memory-backend-file,id=mem0,mem-path=/opt/kata/share/kata.img,size=134217728,readonly=on -object \
+                       memory-backend-file,id=dimm1,size=1024M,mem-path=/dev/shm,share=on -numa node,memdev=dimm1",
+                cgroup: "/kata_overhead/CONTAINER",
+                mapping: ("r--p", 128, "/opt/kata/share/kata.img"),
+                golden: "sandbox-CONTAINER qemu - 1024 shared - - true",
+                ..PLAIN
+            },
             PlatformGuest {
                 line: "/opt/kata/bin/cloud-hypervisor --api-socket /run/vc/vm/SANDBOX/clh-api.sock",
                 cgroup: "/kata_overhead/SANDBOX",
@@ -189,6 +204,29 @@ pub const HOSTS: &[PlatformHost] = &[
                 cgroup: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1d8f3d1e_3c4b_4c1e_9a52_6a1d0e5b7f10.slice/cri-containerd-SANDBOX.scope",
                 uid: 107,
                 golden: "shop/db qemu kubevirt 1024 - shop - true",
+                ..PLAIN
+            },
+        ],
+    },
+    PlatformHost {
+        name: "Podman, with a pod",
+        config: "[[domains.rule]]\ndomain = \"pods\"\ncgroup = \"/machine.slice/machine-libpod_pod_*\"\n",
+        files: &[(
+            "var/lib/containers/storage/overlay-containers/containers.json",
+            "[{\"id\":\"CONTAINER\",\"names\":[\"web\"]},{\"id\":\"SANDBOX\",\"names\":[\"pod-infra\"]}]",
+        )],
+        guests: &[
+            PlatformGuest {
+                line: "nginx",
+                cgroup: "/machine.slice/machine-libpod_pod_SANDBOX.slice/libpod-CONTAINER.scope",
+                golden: "web container podman - - pods - true",
+                ..PLAIN
+            },
+            // Without systemd a pod is a cgroup with its ID alone.
+            PlatformGuest {
+                line: "/catatonit -P",
+                cgroup: "/libpod_parent/CONTAINER/libpod-SANDBOX",
+                golden: "pod-infra container podman - - - - true",
                 ..PLAIN
             },
         ],
@@ -302,7 +340,7 @@ fn put_guest(tree: &Path, pid: usize, guest: &PlatformGuest) {
             "ksm_rmap_items 160\nksm_merging_pages 112\nksm_merge_any: no\nksm_mergeable: yes\n".to_owned(),
         ),
         ("ksm_merging_pages", "112\n".to_owned()),
-        ("maps", format!("{start:x}-{end:x} {permissions} 00000000 00:00 0 {path}\n")),
+        ("maps", format!("{start:x}-{end:x} {permissions} 00000000 00:00 0 {}\n", filled(path))),
     ] {
         put(tree, &format!("proc/{pid}/{file}"), &text);
     }
@@ -327,11 +365,12 @@ impl PlatformHost {
         let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/linux-6.18/sys/kernel");
         let copied = Command::new("cp").arg("-r").arg(captured).arg(root.join("sys")).status();
         assert!(copied.unwrap().success());
+        put(root, "proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
         put(root, "proc/mounts", "hugetlbfs /dev/hugepages hugetlbfs rw 0 0\n");
         put(root, "etc/passwd", "root:x:0:0::/root:/bin/sh\n");
         put(root, "etc/ksmith.toml", self.config);
         for (file, text) in self.files {
-            put(root, &filled(file), text);
+            put(root, &filled(file), &filled(text));
         }
         for (pid, guest) in (100..).zip(self.guests) {
             put_guest(root, pid, guest);
