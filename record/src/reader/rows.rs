@@ -110,7 +110,7 @@ impl HistoryReader {
             finest = coarser;
             let mut before = read(coarser, query.since, begin)?;
             match guest {
-                None => drop_twice_recorded(&mut before, &rows, coarser),
+                None => drop_twice_recorded(&mut before, &rows, coarser, columns),
                 // A guest's rows are its changes.
                 Some(_) => before.retain(|row| time_of(Some(row)) < Some(begin)),
             }
@@ -362,8 +362,9 @@ fn clip_first_sample(rows: &mut Rows, tier: HistoryTier, since: i64) {
     set_recorded(first, clipped);
 }
 
-/// Takes from coarser rows the recorded time that finer rows behind them stand for. One that has none left is dropped.
-fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier) {
+/// Takes from coarser rows what finer rows behind them stand for: their recorded time, and their part of each mean. A row
+/// that has no time left is dropped.
+fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier, columns: &[RequestedColumn]) {
     let Some(first) = time_of(finer.first()) else { return };
     let length = tier.milliseconds();
     coarser.retain_mut(|row| {
@@ -372,11 +373,26 @@ fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier) {
         if end <= first {
             return true;
         }
-        let is_within = |row: &&Vec<Option<f64>>| time_of(Some(row)) < Some(end);
-        let again: f64 = finer.iter().take_while(is_within).map(|row| recorded(row)).sum();
-        let left = recorded(row) - again;
+        let within = || finer.iter().take_while(|finer| time_of(Some(finer)) < Some(end));
+        let whole = recorded(row);
+        let left = whole - within().map(|finer| recorded(finer)).sum::<f64>();
         set_recorded(row, left);
-        left > 0.0
+        if left <= 0.0 {
+            return false;
+        }
+        for (at, _) in (1..).zip(columns).filter(|(_, column)| column.is_averaged) {
+            let Some(mean) = row.get(at).copied().flatten() else { continue };
+            // Where a finer row lacks the figure, the mean of the whole stands for the rest.
+            let again = within().map(|finer| Some(finer.get(at).copied().flatten()? * recorded(finer)));
+            let Some(again) = again.sum::<Option<f64>>() else { continue };
+            let rest = (mean * whole - again) / left;
+            // Means of whole numbers are rounded.
+            let rest = if mean >= 0.0 { rest.max(0.0) } else { rest };
+            if let Some(value) = row.get_mut(at) {
+                *value = Some(rest);
+            }
+        }
+        true
     });
 }
 

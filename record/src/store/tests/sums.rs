@@ -1,6 +1,7 @@
 //! Sums over the history: those of its samples, whatever the window and the tiers that have it.
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 
@@ -12,27 +13,98 @@ const NOW: i64 = BEGIN + 37 * MINUTE + 23_000;
 
 const DAY: i64 = 24 * HOUR;
 
-/// Returns samples up to [`NOW`] with ksmd in bursts, in which they are frequent.
-fn samples(length: i64, parked_seconds: i64) -> Vec<TestSample> {
-    let mut samples = Vec::new();
-    let (mut time, mut saved) = (NOW - length, 1_u64 << 30);
-    while time <= NOW {
-        let number = samples.len() as u64;
-        let is_burst = number % 40 < 20;
-        saved = if is_burst { saved + (1 << 20) } else { saved - (1 << 20) };
-        samples.push((time, saved, if is_burst { 37.0 } else { 1.0 }));
-        // A burst follows the rest before it: the first sample of each stands for the rest.
-        time += if is_burst { 2000 } else { parked_seconds * 1000 };
+/// A time in which the host was on.
+#[derive(Debug, Clone)]
+struct HostSession {
+    /// The time that it was off before, as a weight.
+    off: f64,
+    /// The part of the longest time that a session may last, on a logarithmic scale.
+    on: f64,
+    /// Seconds between two samples while ksmd is parked.
+    parked_seconds: i64,
+    /// Samples of each 40 in which ksmd is in a burst.
+    burst: usize,
+}
+
+/// The most samples of one session, so that a case stays quick.
+const LONGEST_SESSION: i64 = 400;
+
+fn session() -> impl Strategy<Value = HostSession> {
+    (0.0..1.0_f64, 0.0..1.0_f64, 1_i64..=60, 0_usize..20).prop_map(|(off, on, parked_seconds, burst)| HostSession {
+        off,
+        on,
+        parked_seconds,
+        burst,
+    })
+}
+
+/// Returns the samples of a host that was on in these sessions, up to [`NOW`]. While ksmd is in a burst they are frequent.
+fn samples(length: i64, sessions: &[HostSession]) -> Vec<TestSample> {
+    let longest = length / sessions.len() as i64;
+    let lasts = |session: &HostSession| {
+        let most = longest.min(LONGEST_SESSION * session.parked_seconds * 1000).max(1000);
+        (1000.0 * (most as f64 / 1000.0).powf(session.on)) as i64
+    };
+    let off: i64 = length - sessions.iter().map(lasts).sum::<i64>();
+    let weights: f64 = sessions.iter().map(|session| session.off).sum();
+    let mut samples: Vec<TestSample> = Vec::new();
+    let mut begin = NOW - length;
+    for session in sessions {
+        let mut time = begin + (off as f64 * session.off / weights.max(f64::MIN_POSITIVE)) as i64;
+        begin = time + lasts(session);
+        while time <= begin.min(NOW) {
+            let number = samples.len();
+            let is_burst = number % 40 < session.burst;
+            let saved = (1 << 30) + (number as u64 % 97) * (1 << 22);
+            samples.push((time, saved, if is_burst { 37.0 } else { 1.0 }));
+            // A burst follows the rest before it: the first sample of each stands for the rest.
+            time += if is_burst { 2000 } else { session.parked_seconds * 1000 };
+        }
+        begin = time;
     }
     samples
+}
+
+/// Returns a history that holds these samples as the daemon records them: written in turns of `turn` milliseconds, rolled up and
+/// deleted after each. Where the host was off the daemon is started again.
+fn recorded(samples: &[TestSample], turn: i64, bounds: &HistoryBounds) -> StoreRig {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.db");
+    let open = |boot: i64| HistoryStore::open(&path, &boot.to_string(), boot, bounds.clone()).unwrap().store;
+    let mut store = open(samples[0].0);
+    let is_one_turn = |one: &TestSample, next: &TestSample| one.0 / turn == next.0 / turn && !is_gap(one.0, next.0);
+    let unknown = vec![FigureScalar::Unknown; columns::host().len()];
+    let at = ["saved_bytes", "ksmd_cpu_percent"].map(at_host);
+    let snapshot = |(time, saved, percent): &TestSample| {
+        let mut host = unknown.clone();
+        (host[at[0]], host[at[1]]) = (FigureScalar::Unsigned(*saved), FigureScalar::Real(*percent));
+        HistorySnapshot { time: *time, host, ..HistorySnapshot::default() }
+    };
+    let mut before = samples[0].0;
+    for turn in samples.chunk_by(is_one_turn) {
+        if is_gap(before, turn[0].0) {
+            store.close(before).unwrap();
+            store = open(turn[0].0);
+        }
+        let moments: Vec<HistorySnapshot> = turn.iter().map(&snapshot).collect();
+        store.write(&moments).unwrap();
+        before = turn[turn.len() - 1].0;
+        store.tidy(before).unwrap();
+    }
+    StoreRig { directory, store }
+}
+
+/// Returns true if the host was off between two samples.
+fn is_gap(time: i64, next: i64) -> bool {
+    next - time > 90_000
 }
 
 /// Returns CPU seconds and byte seconds of samples within a window.
 fn sums(samples: &[TestSample], since: i64) -> (f64, f64) {
     samples.windows(2).filter(|pair| pair[1].0 > since).fold((0.0, 0.0), |(cpu, bytes), pair| {
         let (time, saved, percent) = pair[1];
-        if time - pair[0].0 > 90_000 {
-            // The host was off. The window may begin shortly before it is on again.
+        if is_gap(pair[0].0, time) {
+            // The window may begin shortly before the host is on again.
             return (cpu, bytes);
         }
         let seconds = (time - pair[0].0.max(since)) as f64 / 1000.0;
@@ -40,115 +112,133 @@ fn sums(samples: &[TestSample], since: i64) -> (f64, f64) {
     })
 }
 
-fn insert(connection: &Connection, table: &str, rows: &[TestSample], length: i64) {
-    let is_sample = table == "host_sample";
-    let recorded = if is_sample { "" } else { ", recorded_ms" };
-    let sql = format!(
-        "INSERT INTO {table} (time, saved_bytes, ksmd_cpu_percent{recorded}) VALUES (?1, ?2, ?3{})",
-        if is_sample { String::new() } else { format!(", {length}") }
-    );
-    let mut statement = connection.prepare(&sql).unwrap();
-    for (time, saved, percent) in rows {
-        statement.execute(params![time, *saved as i64, percent]).unwrap();
-    }
-}
-
-/// Asserts that a report's sums are those of the samples within 1 %.
-fn assert_sums(rig: &StoreRig, window: i64, expected: (f64, f64)) -> Result<(), TestCaseError> {
+/// Asserts that a report's sums are at least the first ones and at most the last ones, within 1 %.
+fn assert_sums(rig: &StoreRig, window: i64, [least, most]: [(f64, f64); 2]) -> Result<(), TestCaseError> {
     for rows in [20, 2000] {
         let query = ReportQuery { resolution: ReportResolution::Rows(rows), ..query(NOW - window, NOW, &[]) };
         let report = rig.read_report(&query);
-        prop_assert!(report.rows.len() <= rows.max(report.recorded_seconds.len()));
+        prop_assert!(report.rows.len() <= rows);
         // Without a row nothing was recorded in that time.
         let found = crate::summary(&report).map_or((0.0, 0.0), |summary| {
             (summary.ksmd_cpu_seconds, summary.saved_gib_hours * 3600.0 * f64::from(1 << 30))
         });
-        for (found, expected) in [(found.0, expected.0), (found.1, expected.1)] {
-            prop_assert!((found - expected).abs() <= expected * 0.01, "{window} ms: {found}, not {expected}");
+        for (found, least, most) in [(found.0, least.0, most.0), (found.1, least.1, most.1)] {
+            let is_right = found >= least * 0.99 - 1e-6 && found <= most * 1.01 + 1e-6;
+            prop_assert!(is_right, "{window} ms: {found}, not {least} to {most}");
         }
     }
     Ok(())
 }
 
-/// Windows from a minute to ten years, each as likely on a logarithmic scale.
-fn window() -> impl Strategy<Value = i64> {
-    (0.0..1.0_f64).prop_map(|part| (MINUTE as f64 * (5_256_000.0_f64).powf(part)) as i64)
+/// Asserts that a report's sums are those of the samples. Where only minutes or hours are left of the time at which the
+/// window begins, the row there counts in part: the sums lie between those without it and with all of it.
+fn assert_sums_of(rig: &StoreRig, window: i64, samples: &[TestSample]) -> Result<(), TestCaseError> {
+    let since = NOW - window;
+    let has_older = |table: &str| {
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE time < ?1)");
+        rig.store.connection.query_row(&sql, [since], |row| row.get::<_, bool>(0)).unwrap()
+    };
+    let length = match () {
+        () if since < samples[0].0 || has_older("host_sample") => 1,
+        () if has_older("host_minute") => MINUTE,
+        () => HOUR,
+    };
+    // A sample stands for up to a minute before it, which may be of the row before.
+    let step = if length == 1 { 0 } else { MINUTE };
+    let (begin, end) = (since - since.rem_euclid(length), since + (-since).rem_euclid(length));
+    assert_sums(rig, window, [end + step, begin - step].map(|since| sums(samples, since)))
 }
 
-/// Returns the cases of each property: `PROPTEST_CASES`, or as few as take a second.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(8)
+/// A time from a minute to so many minutes, each as likely on a logarithmic scale.
+fn up_to(minutes: f64) -> impl Strategy<Value = i64> {
+    (0.0..1.0_f64).prop_map(move |part| (MINUTE as f64 * minutes.powf(part)) as i64)
+}
+
+/// Windows from a minute to ten years.
+fn window() -> impl Strategy<Value = i64> {
+    up_to(5_256_000.0)
+}
+
+/// Returns the configuration of each property: `PROPTEST_CASES`, or as few cases as take a second.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases.unwrap_or(12)) }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+    #![proptest_config(config())]
 
-    /// The rows come from samples, as the daemon rolls them up.
+    /// Histories of a minute to two years, of a host that is on now and then.
     #[test]
-    fn sums_of_a_short_history_are_those_of_its_samples(
-        length in MINUTE..2 * DAY,
-        parked in 1_i64..60,
-        windows in prop::collection::vec(window(), 6),
-        has_gap: bool,
+    fn sums_of_a_history_are_those_of_its_samples(
+        length in up_to(2.0 * 525_600.0),
+        sessions in prop::collection::vec(session(), 1..5),
+        turn in prop::sample::select(vec![10 * MINUTE, HOUR]),
+        samples_hours in 1_u64..=24,
+        minutes_days in 1_u64..=31,
+        windows in prop::collection::vec(window(), 7),
     ) {
-        let mut rig = rig_within(HistoryBounds::default());
-        let mut samples = samples(length, parked);
-        if has_gap {
-            // The host was off.
-            let gap = NOW - length * 2 / 3..NOW - length / 3;
-            samples.retain(|(time, ..)| !gap.contains(time));
-        }
-        insert(&rig.store.connection, "host_sample", &samples, 0);
-        rig.store.tidied = NOW - MINUTE;
-        rig.store.tidy(NOW).unwrap();
+        let samples = samples(length, &sessions);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let bounds = HistoryBounds { samples: hours(samples_hours), minutes: hours(24 * minutes_days), ..HistoryBounds::default() };
+        let rig = recorded(&samples, turn, &bounds);
         for window in windows {
-            assert_sums(&rig, window, sums(&samples, NOW - window))?;
+            assert_sums_of(&rig, window, &samples)?;
         }
     }
+}
 
-    /// The rows are those that the daemon has kept: samples of a day, minutes of a month, hours before.
-    #[test]
-    fn sums_of_a_long_history_are_those_of_its_samples(days in 2_i64..730, windows in prop::collection::vec(window(), 6)) {
-        let rig = rig();
-        // A sample each minute, with hours that differ.
-        let begin = (NOW - days * DAY) / HOUR * HOUR;
-        let figures = |time: i64| {
-            let hour = time.div_euclid(HOUR);
-            (1_u64 << 30) + (hour % 24).unsigned_abs() * (1 << 24)
-        };
-        let minutes: Vec<TestSample> =
-            (0..).map(|n| begin + n * MINUTE).take_while(|time| *time <= NOW).map(|time| (time, figures(time), 1.0 + (time.div_euclid(HOUR) % 5) as f64)).collect();
-        let kept = |age: i64| minutes.iter().copied().filter(|(time, ..)| *time >= NOW - age).collect::<Vec<_>>();
-        let whole = |rows: Vec<TestSample>, length: i64| -> Vec<TestSample> {
-            rows.into_iter().filter(|(time, ..)| time % length == 0 && time + length <= NOW).collect()
-        };
-        rig.store.connection.execute_batch("BEGIN").unwrap();
-        insert(&rig.store.connection, "host_sample", &kept(DAY), 0);
-        insert(&rig.store.connection, "host_minute", &whole(kept(31 * DAY), MINUTE), MINUTE);
-        insert(&rig.store.connection, "host_hour", &whole(minutes.clone(), HOUR), HOUR);
-        rig.store.connection.execute_batch("COMMIT").unwrap();
-        for window in windows {
-            assert_sums(&rig, window, sums(&minutes, NOW - window))?;
-        }
+/// A host that is always on has samples of a day, minutes of a month, and hours before.
+#[test]
+fn sums_of_a_host_that_is_always_on_are_those_of_its_samples() {
+    let config = config();
+    // More cases have a longer history: two years are 800,000 samples.
+    let days = if config.cases > 1000 { 730 } else { 32 };
+    let samples: Vec<TestSample> = (0..days * DAY / 79_000)
+        .map(|n| NOW - n * 79_000 - (n * 7919) % 10_000)
+        .map(|time| {
+            (time, (1 << 30) + (time / 1000 % 977).unsigned_abs() * (1 << 20), 1.0 + (time / MINUTE % 7) as f64)
+        })
+        .rev()
+        .collect();
+    let rig = recorded(&samples, 12 * HOUR, &HistoryBounds::default());
+    let kept = |table: &str| {
+        let sql = format!("SELECT min(time) FROM {table}");
+        NOW - rig.store.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert!(kept("host_sample") <= DAY && kept("host_minute") <= 31 * DAY && kept("host_hour") > 31 * DAY);
+    // The sums of all that follows each sample.
+    let mut after = vec![(0.0, 0.0); samples.len()];
+    for at in (1..samples.len() - 1).rev() {
+        let (next, rest) = (sums(&samples[at..at + 2], i64::MIN), after[at + 1]);
+        after[at] = (next.0 + rest.0, next.1 + rest.1);
     }
+    let expected = |since: i64| {
+        let at = samples.partition_point(|(time, ..)| *time <= since).clamp(1, samples.len() - 1);
+        let (first, rest) = (sums(&samples[at - 1..=at], since), after[at]);
+        (first.0 + rest.0, first.1 + rest.1)
+    };
+    let mut runner = TestRunner::new(config);
+    runner.run(&window(), |window| assert_sums(&rig, window, [expected(NOW - window); 2])).unwrap();
+}
+
+/// Returns a history of these samples, written hour by hour.
+fn recorded_by_hours(samples: &[TestSample]) -> StoreRig {
+    recorded(samples, HOUR, &HistoryBounds::default())
 }
 
 #[test]
 fn a_window_that_begins_shortly_before_the_host_is_on_again_counts_nothing_of_that() {
-    let rig = rig();
-    let samples: Vec<TestSample> =
-        samples(HOUR, 30).into_iter().filter(|(time, ..)| NOW - time < 10 * MINUTE).collect();
+    let session = HostSession { off: 0.0, on: 1.0, parked_seconds: 30, burst: 20 };
+    let samples = samples(10 * MINUTE, &[session]);
     let on_again = samples[0].0;
-    let before = (on_again - HOUR, 1 << 30, 100.0);
-    let all: Vec<TestSample> = std::iter::once(before).chain(samples).collect();
-    insert(&rig.store.connection, "host_sample", &all, 0);
+    let all: Vec<TestSample> = std::iter::once((on_again - HOUR, 1 << 30, 100.0)).chain(samples).collect();
     let window = NOW - on_again + 60_000;
-    assert_sums(&rig, window, sums(&all, NOW - window)).unwrap();
+    assert_sums(&recorded_by_hours(&all), window, [sums(&all, NOW - window); 2]).unwrap();
 }
 
 #[test]
 fn a_window_that_begins_between_two_samples_counts_its_part_of_the_second() {
-    let rig = rig();
     // A sample each minute, and hours of 1 to 5 % of a CPU.
     let percent = |time: i64| 1.0 + (time.div_euclid(HOUR) % 5) as f64;
     let samples: Vec<TestSample> = (0..)
@@ -156,9 +246,7 @@ fn a_window_that_begins_between_two_samples_counts_its_part_of_the_second() {
         .take_while(|time| *time <= NOW)
         .map(|time| (time, 1 << 30, percent(time)))
         .collect();
-    let rows: Vec<TestSample> = samples.iter().copied().filter(|(time, ..)| time + MINUTE <= NOW).collect();
-    insert(&rig.store.connection, "host_sample", &samples, 0);
-    insert(&rig.store.connection, "host_minute", &rows, MINUTE);
+    let rig = recorded_by_hours(&samples);
     for window in [8_414_724, 8_400_000 + 23_001, 8_400_000 + 22_999, 3_600_001, 7_260_000] {
         let report = rig
             .read_report(&ReportQuery { resolution: ReportResolution::Rows(20), ..query(NOW - window, NOW, &[]) });
