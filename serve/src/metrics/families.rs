@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use ksmith_core::field::FigureDescription;
 use ksmith_core::figures::{
-    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, FigureScalar, GUEST, HISTORY, ModelFigure, POOL,
-    SKETCH,
+    self, BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, FigureScalar, GUEST, HISTORY, METRIC_LABELS,
+    ModelFigure, POOL, SKETCH,
 };
 use ksmith_core::guest::Guest;
 use ksmith_core::model::{GuestsReport, StatusReport};
@@ -73,6 +73,14 @@ struct FamilyList(Vec<MetricFamily>);
 
 impl FamilyList {
     fn add(&mut self, family: MetricFamily) {
+        let labels = || family.samples.iter().flat_map(|(labels, _)| labels);
+        // An operator's label of that name would be taken for it.
+        debug_assert!(
+            labels().all(|(name, _)| METRIC_LABELS.contains(name)),
+            "{}: {:?}",
+            family.stem,
+            labels().next()
+        );
         if !family.samples.is_empty() {
             self.0.push(family);
         }

@@ -20,7 +20,7 @@ use ksmith_core::controller::KeepTerms;
 use ksmith_core::decide::domains::DomainsConfig;
 use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits, PruneLimits};
 use ksmith_core::field::KernelVersion;
-use ksmith_core::figures::{self, GUEST};
+use ksmith_core::figures;
 use ksmith_core::guest::{Guest, GuestLabelRule, assign_labels};
 use serde::Deserialize;
 
@@ -142,18 +142,17 @@ impl GuestsConfig {
         self.prune && self.prune_split_saves_percent > 0.0
     }
 
-    /// Finds a per cent out of bounds, and labels that are called as a figure of a guest: `ksmith guests --by` could not
-    /// tell them apart.
+    /// Finds a per cent out of bounds, and labels whose names mean something else already: `ksmith guests --by`, metrics
+    /// and JSON could not tell them apart.
     fn contradictions(&self) -> Vec<Contradiction> {
         let key: &[&str] = &["guests", "prune_split_saves_percent"];
         let message = "[guests] prune_split_saves_percent: it must be 0 to 100".to_owned();
         let is_wrong = !(0.0..=100.0).contains(&self.prune_split_saves_percent);
         let out_of_bounds = is_wrong.then(|| Contradiction::new(&[key], message));
-        let is_taken = |name: &str| name == "guest" || figures::find(GUEST, name).is_some();
-        let taken = self.label.iter().map(GuestLabelRule::label).filter(|name| is_taken(name));
-        let told = taken.map(|name| {
-            let message = format!("[[guests.label]]: {name:?} is a figure of each guest: choose another label");
-            Contradiction::new(&[&["guests", "label"]], message)
+        let told = self.label.iter().map(GuestLabelRule::label).filter_map(|name| {
+            let meaning = figures::reserved_meaning(name)?;
+            let message = format!("[[guests.label]]: {name:?} is {meaning}: choose another label");
+            Some(Contradiction::new(&[&["guests", "label"]], message))
         });
         told.chain(out_of_bounds).collect()
     }

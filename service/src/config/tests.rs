@@ -358,16 +358,36 @@ fn guests_are_pruned_only_when_told_to() {
 }
 
 #[test]
-fn labels_are_read_and_one_called_as_a_figure_is_refused() {
+fn labels_are_read_and_those_that_mean_something_else_are_refused() {
     let rule = |label: &str| format!("[[guests.label]]\nlabel = \"{label}\"\nvalue = \"store\"\nuser = \"alice\"");
     let config = parse(&rule("role")).unwrap();
     let mut guests = [Guest::plain("a", ProcessId { pid: 7, start_ticks: 1 })];
     (guests[0].user, guests[0].uid) = (Some("alice".to_owned()), Some(1000));
     config.assign_to(&mut guests);
     assert_eq!(guests[0].shown_labels().as_deref(), Some("role=store"));
-    for name in ["kind", "guest", "saved_bytes"] {
+    for (name, why) in [
+        ("guest", "\"guest\" is a figure of each guest: choose another label"),
+        ("name", "is a figure of each guest"),
+        ("uuid", "is a figure of each guest"),
+        ("kind", "is a figure of each guest"),
+        ("domain", "is a figure of each guest"),
+        ("rss", "is a figure of each guest"),
+        ("saved_bytes", "is a figure of each guest"),
+        ("pid", "\"pid\" is a label of ksmith's own metrics"),
+        ("value", "is a label of ksmith's own metrics"),
+        ("host", "is a label that Prometheus sets itself"),
+        ("instance", "is a label that Prometheus sets itself"),
+        ("job", "is a label that Prometheus sets itself"),
+        ("le", "is a label that Prometheus sets itself"),
+        ("guests", "is a column of tables, or a key of JSON"),
+        ("time", "is a column of tables, or a key of JSON"),
+        ("__x", "is no name of a label"),
+        ("_x", "is no name of a label"),
+        ("Role", "is no name of a label"),
+        ("", "is no name of a label"),
+    ] {
         let refused = parse(&rule(name)).unwrap_err();
-        assert!(refused.contains("is a figure of each guest"), "{refused}");
+        assert!(refused.contains(why), "{name}: {refused}");
     }
 }
 
