@@ -28,15 +28,11 @@ pub fn kept_out(root: &Root, patient: &ExaminedProcess) -> Option<String> {
     hypervisor::kept_out(comm.value()?.trim_end(), &line)
 }
 
-/// Returns true if the process is a QEMU, by its command line. Distributions call it `qemu-kvm` or `kvm` too.
+/// Returns true if the process is a QEMU, by its name and its command line.
 pub fn is_qemu(patient: &ExaminedProcess) -> bool {
-    let text = patient.text("cmdline");
-    text.value().is_some_and(|text| {
-        // A line may be long, and its first word tells.
-        let first = text.split('\0').next().unwrap_or_default();
-        let line = CommandLine::parse(first.as_bytes());
-        line.program().starts_with("qemu-") || line.program() == "kvm"
-    })
+    let (comm, line) = (patient.text("comm"), patient.text("cmdline"));
+    let line = CommandLine::parse(line.value().map_or("", String::as_str).as_bytes());
+    hypervisor::is_qemu(comm.value().map_or("", |comm| comm.trim_end()), &line)
 }
 
 fn by_preload(patient: &ExaminedProcess) -> Option<String> {
@@ -102,6 +98,38 @@ mod tests {
         assert_eq!(memory_ksm("MemoryKSM=True"), Some(true));
         assert_eq!(unit_of("/system.slice/web@1.service/worker"), Some("web@1.service"));
         assert_eq!(unit_of("/user.slice"), None);
+    }
+
+    #[test]
+    fn a_qemu_is_one_by_any_of_its_names() {
+        let tree = tempfile::tempdir().unwrap();
+        let mut pid = 10;
+        let mut is_one = |comm: &str, line: &str| {
+            pid += 1;
+            let process = tree.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&process).unwrap();
+            let zeros = "0 ".repeat(49);
+            fs::write(process.join("stat"), format!("{pid} ({comm}) S {zeros}")).unwrap();
+            fs::write(process.join("comm"), format!("{comm}\n")).unwrap();
+            fs::write(process.join("cmdline"), line.replace(' ', "\0")).unwrap();
+            let found = super::super::find(&Root::at(tree.path()), &pid.to_string()).unwrap();
+            is_qemu(&found[0])
+        };
+        for (comm, line) in [
+            ("qemu-system-x86", "/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -m 64"),
+            ("kvm", "/usr/bin/kvm -id 104 -name web,debug-threads=on"),
+            ("qemu-kvm", "/usr/libexec/qemu-kvm -name guest=web"),
+            ("qemu-kvm-one", "/usr/bin/qemu-kvm-one -name guest=one-7"),
+            ("kvm-spice", "/usr/bin/kvm-spice -m 64"),
+            ("qemu-system-x86", "web -m 64"),
+        ] {
+            assert!(is_one(comm, line), "{comm}: {line}");
+        }
+        for (comm, line) in
+            [("qemu-img", "qemu-img convert a b"), ("firecracker", "firecracker --id a"), ("bash", "bash")]
+        {
+            assert!(!is_one(comm, line), "{comm}: {line}");
+        }
     }
 
     #[test]

@@ -261,6 +261,11 @@ pub(crate) fn kept_out(comm: &str, line: &CommandLine) -> Option<String> {
     name::hypervisor(comm, line)?.0.kept_out(line)
 }
 
+/// Returns true if a process with this name and command line is a QEMU, whatever its distribution calls it.
+pub(crate) fn is_qemu(comm: &str, line: &CommandLine) -> bool {
+    name::hypervisor(comm, line).is_some_and(|(hypervisor, _)| hypervisor.kind() == qemu::KIND)
+}
+
 /// Returns the hypervisor of this kind, the most general one of several; unknown kinds count as plain processes.
 pub fn find_by_kind(kind: GuestKind) -> &'static dyn Hypervisor {
     REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
