@@ -24,6 +24,7 @@ use ksmith_host::guests::{Guest, GuestTracker};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::other_controllers::survey;
 use ksmith_service::balance::MemoryLedger;
+use ksmith_service::config::Config;
 use ksmith_service::control::{ClientError, ControlClient};
 use ksmith_service::domains::sharing;
 
@@ -68,7 +69,9 @@ impl DoctorArgs {
         let root = global.root();
         let mut reports = Vec::new();
         let config = global.load_config_to_read()?;
-        let daemon_runs = root.is_host() && ControlClient::connect(&config.daemon.control_socket).is_ok();
+        // A daemon that this user may not ask runs all the same.
+        let daemon_runs = root.is_host()
+            && in_charge(ControlClient::connect(&config.daemon.control_socket), None) != DaemonPresence::Absent;
         let processes = naming::processes(&root, &config, subject)?.into_iter();
         let found = processes.map(|pid| find(&root, &pid.to_string()).map_err(CommandFailure::from));
         for patient in found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
@@ -96,9 +99,8 @@ impl DoctorArgs {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Diagnoses this host.
-pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
+pub(super) fn findings(global: &GlobalArgs, config: &Config) -> anyhow::Result<Vec<Finding>> {
     let root = global.root();
-    let config = global.load_config_to_read()?;
     let state = StateDir::from_root(&root);
     let journal = KsmJournal::open(&state);
     let mut client = root.is_host().then(|| ControlClient::connect(&config.daemon.control_socket));
@@ -153,7 +155,8 @@ pub(super) fn findings(global: &GlobalArgs) -> anyhow::Result<Vec<Finding>> {
 /// Prints the findings in one line, as a Nagios plugin does. A host that can't be examined is UNKNOWN.
 fn check(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let [ok, warning, critical, unknown] = exit::CHECK;
-    let findings = match global.check_root().map_err(anyhow::Error::from).and_then(|()| findings(global)) {
+    let found = || findings(global, &global.load_config_to_read()?);
+    let findings = match global.check_root().map_err(anyhow::Error::from).and_then(|()| found()) {
         Ok(findings) => findings,
         Err(error) => {
             print::line(format_args!("KSM {} - {}", unknown.name, super::sentence(&error)))?;
@@ -181,7 +184,7 @@ fn check(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn of_host(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let findings = findings(global)?;
+    let findings = findings(global, &global.load_config_to_read()?)?;
     if global.json {
         print::json(
             &serde_json::json!({ "findings": findings, "controllers": controllers::json(&survey(&global.root())) }),
@@ -227,5 +230,22 @@ fn in_charge(answer: Result<ControlClient, ClientError>, journal: Option<&KsmJou
             DaemonPresence::Hidden
         }
         Err(_) => DaemonPresence::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_this_user_may_not_ask_is_no_absent_one() {
+        let refused = |kind: ErrorKind| {
+            in_charge(Err(ClientError::Connect { path: "/run/x".into(), source: io::Error::from(kind) }), None)
+        };
+        assert_eq!(refused(ErrorKind::PermissionDenied), DaemonPresence::Hidden);
+        assert_eq!(refused(ErrorKind::NotFound), DaemonPresence::Absent);
+        assert_eq!(refused(ErrorKind::ConnectionRefused), DaemonPresence::Absent);
     }
 }

@@ -7,11 +7,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use crossbeam_channel::bounded;
 use ksmith_core::balance::KsmStep;
-use ksmith_core::guest::FindGuestError;
 use ksmith_core::units::Bytes;
 
 use super::progress::TimeLeftEstimator;
-use super::{CommandFailure, GlobalArgs, is_denied, print};
+use super::{CommandFailure, GlobalArgs, is_denied, naming, print};
 use crate::show::orders::MergeReply;
 use ksmith_host::act::{StateDir, UnmergeHeadroom};
 use ksmith_host::guests::{
@@ -63,7 +62,7 @@ impl MergeArgs {
         let config = global.load_config()?;
         let mut guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone());
         let list = guests.list(&HostObserver::new(root.clone()).sample());
-        let guest = find(&list.guests, &self.guest).map_err(not_found)?;
+        let guest = find(&list.guests, &self.guest).map_err(|why| naming::not_found(&root, why))?;
         let gone = || CommandFailure::impossible(format!("{} has ended meanwhile", guest.name));
         let target = guests.target(guest).ok_or_else(gone)?;
         let on = self.to == OnOff::On;
@@ -179,16 +178,6 @@ impl MergeArgs {
             Some(false) => print::line("libvirt's definition says so already"),
             None => Ok(()),
         }
-    }
-}
-
-/// Returns the failure to find a guest. Other users' guests show their names to root only.
-fn not_found(why: FindGuestError) -> CommandFailure {
-    match why {
-        FindGuestError::None(name) if !rustix::process::geteuid().is_root() => CommandFailure::no_privilege(
-            format!("this user sees no guest {name:?}: run it as root, which sees those of all users"),
-        ),
-        why => why.into(),
     }
 }
 

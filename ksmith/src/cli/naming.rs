@@ -45,10 +45,12 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
     let found = match doctor::find(root, name) {
         Ok(found) => found,
         Err(ExaminationError::Unknown(_)) => {
-            let why = format!(
-                "there is no guest and no process {wanted:?}: `ksmith guests` lists the guests; name one by {WAYS}"
-            );
-            return Err(CommandFailure::with_code(exit::UNKNOWN_GUEST, why));
+            return Err(hidden(root, wanted).unwrap_or_else(|| {
+                let why = format!(
+                    "there is no guest and no process {wanted:?}: `ksmith guests` lists the guests; name one by {WAYS}"
+                );
+                CommandFailure::with_code(exit::UNKNOWN_GUEST, why)
+            }));
         }
         Err(error) => return Err(CommandFailure::from(error)),
     };
@@ -59,6 +61,23 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
             Err(FindGuestError::Several { wanted: wanted.to_owned(), which }.into())
         }
     }
+}
+
+/// Returns the failure of a search for one guest. What other users have shows its name to root only.
+pub(super) fn not_found(root: &Root, why: FindGuestError) -> CommandFailure {
+    match &why {
+        FindGuestError::None(name) => hidden(root, name).unwrap_or_else(|| why.into()),
+        FindGuestError::Several { .. } => why.into(),
+    }
+}
+
+/// Returns the failure of a user who may not see the guest that this name means; `None` if this user sees all.
+fn hidden(root: &Root, wanted: &str) -> Option<CommandFailure> {
+    let is_hidden = root.is_host() && !rustix::process::geteuid().is_root();
+    is_hidden.then(|| {
+        let why = format!("this user sees no guest {wanted:?}: run it as root, which sees those of all users");
+        CommandFailure::no_privilege(why)
+    })
 }
 
 /// Returns the guest with this VMID, unless the number is its own PID.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::Args;
 use ksmith_host::other_controllers::survey;
 use ksmith_host::systemd;
-use ksmith_service::config::Config;
 
 use super::source::FallbackSource;
 use super::{GlobalArgs, print};
@@ -19,14 +18,10 @@ use crate::show::overview::{HostOverview, OverviewInputs, text};
 #[derive(Debug, Args)]
 pub struct OverviewArgs {}
 
-/// Shows the overview. Works for every user; a faulty configuration only causes a warning.
+/// Shows the overview. Works for every user.
 pub(super) fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     let root = global.root();
-    let config = global.load_config().unwrap_or_else(|error| {
-        let faults = format!("{error:#}");
-        tracing::warn!("the configuration is not used: {faults}; see `ksmith config check`");
-        Config::default()
-    });
+    let config = global.load_config_to_read()?;
     // A daemon that may not be asked, or hangs, is no reason to show nothing.
     let seen = FallbackSource::steady(root.clone(), config).everything()?.value;
     let overview = HostOverview::new(OverviewInputs {

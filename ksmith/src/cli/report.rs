@@ -82,7 +82,7 @@ impl ReportArgs {
                     history: &history,
                     savers: &savers,
                     labels: &labels,
-                    findings: &doctor::findings(global)?,
+                    findings: &doctor::findings(global, &config)?,
                 })?;
                 if matches!(form, ReportForm::Html) { report.html() } else { report.markdown() }
             }

@@ -200,6 +200,10 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
             ));
         }
     }
+    match hugetlb_bytes(report) {
+        0 => {}
+        bytes => page.line(format_args!("{} in pages of hugetlbfs are never merged", Bytes::from(bytes))),
+    }
     for figure in EFFICIENCY {
         if let Some(value) = (figure.read)(report).number() {
             let name = figure.field.name.rsplit('.').next().unwrap_or_default().replace('_', " ");
@@ -216,9 +220,27 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
     }
 }
 
+/// The figure that is a column only where a guest has some of it.
+const HUGETLB: &str = "hugetlb_bytes";
+
+/// Returns the sum of the guests' memory in pages of hugetlbfs.
+fn hugetlb_bytes(report: &GuestsReport) -> u64 {
+    report.guests.iter().filter_map(|guest| guest.figures.memory.hugetlb_bytes).sum()
+}
+
+/// Returns the heading of a figure's column and its importance; `None` if it is no column of this report.
+fn column(figure: &ModelFigure<Guest>, has_hugetlb: bool) -> Option<(&'static str, u8)> {
+    match figure.field.name {
+        HUGETLB => has_hugetlb.then_some(("hugetlb", 45)),
+        _ => Some((figure.heading?, figure.importance)),
+    }
+}
+
 /// Returns the table, and the number of rows that it leaves out.
 fn table(report: &GuestsReport, order: &GuestOrder) -> (TextTable, usize) {
-    let columns: Vec<&ModelFigure<Guest>> = GUEST.iter().filter(|figure| figure.heading.is_some()).collect();
+    let has_hugetlb = hugetlb_bytes(report) > 0;
+    let is_column = |figure: &&ModelFigure<Guest>| column(figure, has_hugetlb).is_some();
+    let columns: Vec<&ModelFigure<Guest>> = GUEST.iter().filter(is_column).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
     let has_labels = order.by.is_none() && report.guests.iter().any(|guest| !guest.labels.is_empty());
     let head = match &order.by {
@@ -230,7 +252,8 @@ fn table(report: &GuestsReport, order: &GuestOrder) -> (TextTable, usize) {
     let head = head.map(|(heading, importance)| TableColumn::new(heading, importance));
     let of_figures = columns.iter().filter_map(|figure| {
         let is_order = figure.field.name == order.sort.field.name;
-        Some(TableColumn::new(figure.heading?, if is_order { ALWAYS } else { figure.importance }))
+        let (heading, importance) = column(figure, has_hugetlb)?;
+        Some(TableColumn::new(heading, if is_order { ALWAYS } else { importance }))
     });
     let across = across.and_then(|row| Some(TableColumn::new(row.heading?, 95)));
     let mut table = TextTable::of_columns(head.chain(of_figures).chain(across).collect());
@@ -253,7 +276,7 @@ fn table(report: &GuestsReport, order: &GuestOrder) -> (TextTable, usize) {
             let all = groups.len();
             for group in order.cut(groups) {
                 let head = [group.name, group.guests.to_string(), String::new()];
-                let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
+                let sums = summed().zip(&group.sums).filter(|(figure, _)| is_column(figure));
                 let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
                 let across = group.across_bytes.map(|bytes| Bytes::from(bytes).to_string());
                 table.cells(head.into_iter().chain(sums).chain(across).collect());

@@ -2,7 +2,14 @@
 
 use std::fs;
 
-use super::{code, err, json, ksmith, out, schema};
+use std::path::Path;
+use std::process::Command;
+
+use ksmith_core::figures::FigureScalar;
+use ksmith_record::{HistoryBounds, HistorySnapshot, HistoryStore, columns};
+
+use super::{PROGRAM, code, err, json, ksmith, out, schema, tree};
+use crate::support::skipped;
 
 #[test]
 fn ten_mistakes_in_a_configuration_are_refused_ten_times_with_line_and_column() {
@@ -83,4 +90,99 @@ fn a_file_that_the_policy_needs_is_checked_too() {
     let output = check();
     assert_eq!(code(&output), 2);
     assert!(err(&output).contains(&format!("{}: line 2: KSM_NPAGES_MAX", theirs.display())), "{}", err(&output));
+}
+
+/// The sentence that a command which only reads begins its warning with.
+const WARNING: &str = "the configuration has faults, and defaults stand in for them";
+
+/// Files that no daemon would start with: a key that does not exist, a value out of bounds, and one that is no TOML.
+const FAULTY: [&str; 3] =
+    ["[limits]\nmax_cpuu = \"20%\"\n", "[guests]\nprune_split_saves_percent = 101\n", "[limits\n"];
+
+/// A captured tree with a configuration and a history of its own.
+fn tree_with_history(directory: &Path) -> String {
+    let copy = directory.join("tree");
+    assert!(Command::new("cp").args(["-r", &tree("linux-6.18")]).arg(&copy).status().unwrap().success());
+    fs::create_dir(copy.join("etc")).unwrap();
+    let file = copy.join("var/lib/ksmith/history/history.db");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    // A full hour in 2026.
+    let time = 1_795_467_600_000;
+    let mut store = HistoryStore::open(&file, "boot", time, HistoryBounds::default()).unwrap().store;
+    let host = columns::host().iter().map(|_| FigureScalar::Unsigned(1 << 20)).collect();
+    store.write(&[HistorySnapshot { time, host, ..HistorySnapshot::default() }]).unwrap();
+    copy.display().to_string()
+}
+
+#[test]
+fn commands_that_only_read_go_on_with_what_is_sound_in_a_faulty_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = tree_with_history(directory.path());
+    let report = directory.path().join("report.md").display().to_string();
+    let rows: [&[&str]; 10] = [
+        &[],
+        &["overview"],
+        &["status"],
+        &["status", "--json"],
+        &["guests"],
+        &["guests", "--by", "user", "--json"],
+        &["doctor"],
+        &["metrics"],
+        &["history", "--since", "1795467000", "--until", "1795468000"],
+        &["report", "--since", "1795467000", "--until", "1795468000", "--output", &report],
+    ];
+    for arguments in rows {
+        let run = || ksmith(&[arguments, &["--root", &tree]].concat());
+        let _ = fs::remove_file(Path::new(&tree).join("etc/ksmith.toml"));
+        let sound = run();
+        assert!(!err(&sound).contains(WARNING), "{arguments:?}: {}", err(&sound));
+        assert!([0, 6].contains(&code(&sound)), "{arguments:?}: {}", err(&sound));
+        for faulty in FAULTY {
+            fs::write(Path::new(&tree).join("etc/ksmith.toml"), faulty).unwrap();
+            let read = run();
+            assert_eq!(code(&read), code(&sound), "{arguments:?}: {}", err(&read));
+            assert_eq!(out(&read), out(&sound), "{arguments:?}");
+            assert_eq!(err(&read).matches(WARNING).count(), 1, "{arguments:?}: {}", err(&read));
+        }
+    }
+    // What acts goes by all of the file or by nothing.
+    let output = ksmith(&["config", "check", "--root", &tree]);
+    assert_eq!(code(&output), 2, "{}", err(&output));
+}
+
+#[test]
+fn commands_that_read_the_live_host_go_on_too_and_those_that_act_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().display().to_string();
+    fs::write(directory.path().join("ksmith.toml"), FAULTY[0]).unwrap();
+    for file in ["passwd", "group"] {
+        let _ = fs::copy(Path::new("/etc").join(file), directory.path().join(file));
+    }
+    let here = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$0\" /etc && exec \"$@\"";
+        command.args(["--mount", "--propagation=private", "sh", "-c", script, &own, PROGRAM]).args(arguments);
+        command.output().unwrap()
+    };
+    if code(&here(&["--version"])) != 0 {
+        return skipped("no /etc of its own can be mounted here (unshare)");
+    }
+    for (arguments, expected) in [
+        (&["status"][..], 0),
+        (&["guests"], 0),
+        (&["metrics"], 0),
+        (&["balance"], 0),
+        (&["estimate", "no-such-guest"], 4),
+        (&["doctor", "no-such-guest"], 4),
+    ] {
+        let output = here(arguments);
+        assert_eq!(code(&output), expected, "{arguments:?}: {}", err(&output));
+        assert_eq!(err(&output).matches(WARNING).count(), 1, "{arguments:?}: {}", err(&output));
+    }
+    for arguments in
+        [&["merge", "off", "no-such-guest"][..], &["scan", "--dry-run"], &["take", "no-such-guest", "1M"]]
+    {
+        let output = here(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}: {}", err(&output));
+    }
 }

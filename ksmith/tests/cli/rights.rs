@@ -39,6 +39,17 @@ impl UnprivilegedProgram {
         Some(user)
     }
 
+    /// Makes a key of a fleet that only this user may read.
+    fn own_file(&self, name: &str) -> PathBuf {
+        let path = self.program.with_file_name(name);
+        fs::write(&path, "0123456789abcdef0123456789abcdef").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+        }
+        path
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");
@@ -81,6 +92,67 @@ fn without_root_nothing_is_changed_and_everything_that_can_be_is_shown() {
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(out(&output).contains("needs root: sudo ksmith demo"), "{}", out(&output));
     assert_eq!(json(&user.run(&["demo", "--json", "--size", "4"]))["mode"], "simulated");
+}
+
+/// The words in the help of each command that takes a guest.
+const NAMES_A_GUEST: &str = "kind:name or VMID";
+
+/// Returns the commands whose help says that they take a guest.
+fn commands_with_a_guest() -> Vec<String> {
+    let help = out(&ksmith(&["--help"]));
+    let lines =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| line.starts_with("  "));
+    let commands = lines.filter_map(|line| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned()));
+    let commands = commands.filter(|command| !command.is_empty());
+    commands.filter(|command| out(&ksmith(&[command.as_str(), "--help"])).contains(NAMES_A_GUEST)).collect()
+}
+
+#[test]
+fn every_command_that_takes_a_guest_says_that_this_user_may_not_see_it() {
+    const NONE: &str = "no-such-guest";
+    let rows: [(&[&str], &str); 10] = [
+        (&["doctor", NONE], "this user sees no guest"),
+        (&["estimate", NONE], "this user sees no guest"),
+        (&["estimate", "1", NONE], "this user sees no guest"),
+        (&["fold", NONE, "--dry-run"], "this user sees no guest"),
+        (&["merge", "on", NONE], "this user sees no guest"),
+        (&["merge", "off", NONE, "--dry-run"], "this user sees no guest"),
+        (&["hold", NONE], "needs root"),
+        (&["give", NONE, "1M"], "needs root"),
+        (&["take", NONE, "1M", "--dry-run"], "needs root"),
+        (&["sketch", NONE, "--out", "/dev/null", "--secret", "KEY"], "this user sees no guest"),
+    ];
+    // The history is a file: who may read it sees all of its guests.
+    let mut known: Vec<&str> = rows.iter().map(|(arguments, _)| arguments[0]).chain(["history"]).collect();
+    known.sort_unstable();
+    known.dedup();
+    let mut found = commands_with_a_guest();
+    found.sort_unstable();
+    assert_eq!(found, known, "a command that takes a guest has a row");
+    let Some(user) = UnprivilegedProgram::new() else { return };
+    let key = user.own_file("fleet.key");
+    for (arguments, why) in rows {
+        let key = key.display().to_string();
+        let arguments: Vec<&str> = arguments.iter().map(|word| if *word == "KEY" { &key } else { *word }).collect();
+        let output = user.run(&arguments);
+        assert_eq!(code(&output), 5, "{arguments:?}: {}", err(&output));
+        assert!(err(&output).contains(why) && err(&output).contains("root"), "{arguments:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn root_and_a_captured_tree_hide_no_guest() {
+    let tree = tree("linux-6.18");
+    let output = ksmith(&["doctor", "no-such-guest", "--root", &tree]);
+    assert_eq!(code(&output), 4, "{}", err(&output));
+    if rustix::process::geteuid().is_root() {
+        for arguments in
+            [&["doctor", "no-such-guest"][..], &["estimate", "no-such-guest"], &["merge", "on", "no-such-guest"]]
+        {
+            let output = ksmith(arguments);
+            assert_eq!(code(&output), 4, "{arguments:?}: {}", err(&output));
+        }
+    }
 }
 
 #[test]

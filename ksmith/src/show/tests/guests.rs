@@ -181,3 +181,20 @@ fn labels_are_a_column_where_there_are_any_and_group_guests() {
     assert_eq!(groups, [(&json!("-"), &json!(2)), (&json!("store"), &json!(1))]);
     assert!(text(&report, by_role).starts_with("role   guests "));
 }
+
+#[test]
+fn memory_in_pages_of_hugetlbfs_is_a_column_where_there_is_some_and_said_to_be_never_merged() {
+    let mut report = models::guests();
+    for by in ["guest", "kind"] {
+        assert!(!text(&report, order(by, "name")).contains("hugetlb"), "{by}");
+    }
+    report.guests[0].figures.memory.hugetlb_bytes = Some(3 << 30);
+    report.guests[1].figures.memory.hugetlb_bytes = Some(0);
+    for by in ["guest", "kind"] {
+        let shown = text(&report, order(by, "name"));
+        let heads: Vec<&str> = shown.lines().next().unwrap().split_whitespace().collect();
+        assert_eq!(heads.iter().filter(|head| **head == "hugetlb").count(), 1, "{by}: {shown}");
+        assert!(shown.contains(" 3.00 GiB "), "{by}: {shown}");
+        assert!(shown.contains("\n3.00 GiB in pages of hugetlbfs are never merged\n"), "{by}: {shown}");
+    }
+}
