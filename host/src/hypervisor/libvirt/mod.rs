@@ -10,6 +10,8 @@ pub mod fuzzing;
 mod rpc;
 mod sharing;
 mod uri;
+#[cfg(test)]
+mod wrong_peer;
 mod xdr;
 
 use std::io;
@@ -134,6 +136,9 @@ fn define(uri: &LibvirtUri, uuid: &str, on: bool, dry_run: bool) -> Result<bool,
     }
     let definition = libvirt.definition(&domain)?;
     match sharing::with_sharing(&definition, on)? {
+        Some(changed) if !sharing::is_of_domain(&changed, uuid) => {
+            Err(LibvirtError::Garbage("the definition is another domain's".to_owned()))
+        }
         Some(_) if dry_run => Ok(true),
         Some(changed) => libvirt.define(&changed).map(|()| true),
         None => Ok(false),
@@ -215,7 +220,9 @@ impl QmpMonitor for PassThrough {
         if let Some(returned) = answer.get_mut("return") {
             return Ok(returned.take());
         }
-        let why = answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason given").to_owned();
+        let mut why =
+            answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason given").to_owned();
+        qmp::cut_text(&mut why);
         Err(MonitorError::Refused { command: command.to_owned(), why })
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::xdr::{ShortMessage, XdrDecoder, XdrEncoder};
 use super::{LibvirtError, LibvirtUri};
+use crate::hypervisor::qmp::cut_text;
 use crate::hypervisor::stream::TimedStream;
 
 const REMOTE: u32 = 0x2000_8086;
@@ -108,7 +109,12 @@ impl LibvirtConnection {
         let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is no UUID")))?;
         let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, XdrEncoder::default().fixed(&bytes), PATIENCE)?;
         let mut answer = XdrDecoder(&answer);
-        Ok(RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? })
+        let found =
+            RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? };
+        match found.uuid == bytes {
+            true => Ok(found),
+            false => Err(LibvirtError::Garbage("it names another domain than was asked for".to_owned())),
+        }
     }
 
     /// Sends a line to QEMU's monitor and returns QEMU's reply.
@@ -191,7 +197,9 @@ fn refusal(mut reader: XdrDecoder<'_>) -> LibvirtError {
         reader.number().ok()?;
         reader.optional_string().ok()?
     };
-    LibvirtError::Refused(sentence().unwrap_or_else(|| "without a reason".to_owned()))
+    let mut why = sentence().unwrap_or_else(|| "without a reason".to_owned());
+    cut_text(&mut why);
+    LibvirtError::Refused(why)
 }
 
 fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
@@ -206,6 +214,8 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
+
+    const UUID: &str = "00000000-1111-2222-3333-444444444444";
 
     /// Listens on a socket for one peer, which `act` serves.
     fn daemon(act: impl FnOnce(UnixStream) + Send + 'static) -> (tempfile::TempDir, LibvirtUri) {
@@ -247,7 +257,7 @@ mod tests {
             });
         });
         let mut libvirt = LibvirtConnection::connect(&uri).unwrap();
-        let error = libvirt.domain("00000000-1111-2222-3333-444444444444").unwrap_err();
+        let error = libvirt.domain(UUID).unwrap_err();
         assert_eq!(error.to_string(), "libvirt refuses: Domain not found");
         assert!(libvirt.domain("nonsense").is_err());
     }
@@ -258,12 +268,12 @@ mod tests {
             serve(stream, |procedure| match procedure {
                 66 => (0, XdrEncoder::default().number(1).number(0)),
                 1 => (0, XdrEncoder::default()),
-                24 => (0, XdrEncoder::default().string("web").fixed(&[7; 16]).number(3)),
+                24 => (0, XdrEncoder::default().string("web").fixed(&uuid_bytes(UUID).unwrap()).number(3)),
                 151 => (0, XdrEncoder::default().number(0)),
                 other => panic!("procedure {other} is called"),
             });
         });
-        let defined = super::super::define(&uri, "00000000-1111-2222-3333-444444444444", false, false);
+        let defined = super::super::define(&uri, UUID, false, false);
         assert!(matches!(defined, Err(LibvirtError::Transient)), "{defined:?}");
     }
 

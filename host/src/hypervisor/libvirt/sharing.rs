@@ -1,6 +1,8 @@
 //! `<memoryBacking><nosharepages/></memoryBacking>` in a domain's XML: switches merging off permanently. Only that
 //! element of the text is changed.
 
+use std::ops::Range;
+
 use roxmltree::Document;
 
 use super::LibvirtError;
@@ -14,24 +16,37 @@ pub(in crate::hypervisor) fn with_sharing(xml: &str, on: bool) -> Result<Option<
     if !domain.has_tag_name("domain") {
         return Err(LibvirtError::Xml("it is no <domain>".to_owned()));
     }
-    let backing = domain.children().find(|node| node.has_tag_name("memoryBacking"));
-    let off = backing.and_then(|node| node.children().find(|node| node.has_tag_name("nosharepages")));
-    let spliced = match (backing, off, on) {
-        (_, Some(_), false) | (_, None, true) => return Ok(None),
-        (_, Some(off), true) => splice(xml, off.range(), ""),
-        (Some(backing), None, false) => match backing.first_child() {
-            Some(first) => splice(xml, first.range().start..first.range().start, OFF),
-            None => splice(xml, backing.range(), &format!("<memoryBacking>{OFF}</memoryBacking>")),
-        },
-        (None, None, false) => {
-            let end = xml.rfind("</domain>").ok_or_else(|| LibvirtError::Xml("it is empty".to_owned()))?;
+    let backings = || domain.children().filter(|node| node.has_tag_name("memoryBacking"));
+    let off = backings().flat_map(|backing| backing.children()).filter(|node| node.has_tag_name("nosharepages"));
+    let off: Vec<Range<usize>> = off.map(|node| node.range()).collect();
+    if off.is_empty() == on {
+        return Ok(None);
+    }
+    if on {
+        // From the end, so that the earlier places stay right.
+        return Ok(Some(off.into_iter().rev().fold(xml.to_owned(), |text, place| splice(&text, place, ""))));
+    }
+    let spliced = match backings().next().map(|backing| (backing, backing.first_child())) {
+        Some((_, Some(first))) => splice(xml, first.range().start..first.range().start, OFF),
+        Some((backing, None)) => splice(xml, backing.range(), &format!("<memoryBacking>{OFF}</memoryBacking>")),
+        None => {
+            // The end tag may hold spaces, and text after it the same words.
+            let end = xml.get(..domain.range().end).and_then(|xml| xml.rfind("</"));
+            let end = end.ok_or_else(|| LibvirtError::Xml("it is empty".to_owned()))?;
             splice(xml, end..end, &format!("  <memoryBacking>{OFF}</memoryBacking>\n"))
         }
     };
     Ok(Some(spliced))
 }
 
-fn splice(text: &str, range: std::ops::Range<usize>, with: &str) -> String {
+/// Returns true if a definition is that of the domain with this UUID.
+pub(super) fn is_of_domain(xml: &str, uuid: &str) -> bool {
+    let Ok(document) = Document::parse(xml) else { return false };
+    let its = document.root_element().children().find(|node| node.has_tag_name("uuid"));
+    its.and_then(|node| node.text()).is_some_and(|its| its.trim().eq_ignore_ascii_case(uuid))
+}
+
+fn splice(text: &str, range: Range<usize>, with: &str) -> String {
     let mut text = text.to_owned();
     text.replace_range(range, with);
     text
@@ -65,6 +80,26 @@ mod tests {
             off("<domain><memoryBacking/></domain>").as_deref(),
             Some("<domain><memoryBacking><nosharepages/></memoryBacking></domain>")
         );
+    }
+
+    #[test]
+    fn each_mark_is_taken_out_and_text_behind_the_end_is_no_end() {
+        let twice = "<domain><memoryBacking><nosharepages/><nosharepages/></memoryBacking>\
+                     <memoryBacking>\n<nosharepages/></memoryBacking></domain>";
+        let on = with_sharing(twice, true).unwrap().unwrap();
+        assert_eq!(on, "<domain><memoryBacking></memoryBacking><memoryBacking>\n</memoryBacking></domain>");
+        let second = "<domain><memoryBacking/><memoryBacking><nosharepages/></memoryBacking></domain>";
+        assert_eq!(off(second), None);
+        let behind = "<domain>\n</domain ><!-- </domain> -->";
+        let with = off(behind).unwrap();
+        assert_eq!(off(&with), None, "{with}");
+    }
+
+    #[test]
+    fn a_definition_is_that_of_its_uuid() {
+        let xml = "<domain><uuid> 0A</uuid></domain>";
+        assert!(is_of_domain(xml, "0a") && !is_of_domain(xml, "0b"));
+        assert!(!is_of_domain("<domain/>", "0a") && !is_of_domain("<domain>", "0a"));
     }
 
     #[test]

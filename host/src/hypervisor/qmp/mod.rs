@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 pub use self::place::{MonitorSocket, connect};
 pub use self::reply::HypervisorReply;
+pub(super) use self::reply::cut_text;
 
 /// Deadline of a query; QEMU answers within a millisecond unless its main loop is busy.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);

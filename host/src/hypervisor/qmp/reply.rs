@@ -38,13 +38,16 @@ impl HypervisorReply {
             self.error = Some("its monitor names more memory backends than a guest has".to_owned());
         }
         let told = self.told.iter_mut().flat_map(|told| [&mut told.name, &mut told.uuid, &mut told.status]);
-        for text in told.chain([&mut self.name, &mut self.error]).flatten() {
-            if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
-                text.truncate(end);
-                text.shrink_to_fit();
-            }
-        }
+        told.chain([&mut self.name, &mut self.error]).flatten().for_each(cut_text);
         self
+    }
+}
+
+/// Cuts a text of a monitor or a manager to the length that is kept.
+pub(in crate::hypervisor) fn cut_text(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
+        text.truncate(end);
+        text.shrink_to_fit();
     }
 }
 

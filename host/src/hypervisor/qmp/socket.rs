@@ -11,7 +11,7 @@ use std::time::Duration;
 use ksmith_core::reading::Malformed;
 use serde_json::{Value, json};
 
-use super::{MonitorError, PATIENCE, QmpMonitor};
+use super::{MonitorError, PATIENCE, QmpMonitor, cut_text};
 use crate::hypervisor::stream::TimedStream;
 
 /// A QMP connection to one guest.
@@ -78,7 +78,8 @@ impl QmpMonitor for QmpConnection {
                 return Ok(returned.take());
             }
             let why = answer.pointer("/error/desc").and_then(Value::as_str);
-            let why = why.map(str::to_owned).ok_or_else(|| self.garbage(&answer.to_string()))?;
+            let mut why = why.map(str::to_owned).ok_or_else(|| self.garbage(&answer.to_string()))?;
+            cut_text(&mut why);
             return Err(MonitorError::Refused { command: command.to_owned(), why });
         }
         Err(self.garbage("events without end"))
