@@ -29,6 +29,7 @@ pub mod own_use;
 pub mod owner;
 pub mod page_sampler;
 mod pagemap_scan;
+pub mod peer_credentials;
 pub mod pool;
 pub mod proc_file;
 pub mod process;

@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
-    sockopt,
 };
+
+use crate::peer_credentials::SocketCredentials;
 
 /// A connection with a deadline for reads and writes.
 #[derive(Debug)]
@@ -39,9 +40,13 @@ impl TimedStream {
     }
 
     /// Returns the PID and the user of the process that listens there, as of its call to listen(2).
+    ///
+    /// # Errors
+    /// Its PID namespace can't be seen from here.
     pub(super) fn peer(&self) -> io::Result<(u32, u32)> {
-        let peer = sockopt::socket_peercred(&self.socket)?;
-        Ok((peer.pid.as_raw_nonzero().get().unsigned_abs(), peer.uid.as_raw()))
+        let peer = SocketCredentials::from_socket(&self.socket)?;
+        let unseen = || io::Error::other("the process that listens can't be seen from this PID namespace");
+        Ok((peer.pid.ok_or_else(unseen)?, peer.user))
     }
 
     /// Sets the deadline of all following operations to `patience` from now.

@@ -15,6 +15,7 @@ use ksmith_core::guest::Guest;
 use ksmith_core::sample::{ProcessSample, Sample};
 use ksmith_host::act::StateDir;
 use ksmith_host::guests::{GuestTarget, GuestTracker, LibvirtUri};
+use ksmith_host::peer_credentials::SocketCredentials;
 use ksmith_host::root::Root;
 use ksmith_service::balance::{Balancer, HoldList, MemoryLedger};
 use serde_json::{Value, json};
@@ -198,9 +199,7 @@ fn a_guest_of_proxmox_is_known_switched_and_left_to_proxmox() {
             .events
             .incoming()
             .map_while(Result::ok)
-            .map(|peer| {
-                rustix::net::sockopt::socket_peercred(&peer).unwrap().pid.as_raw_nonzero().get().unsigned_abs()
-            })
+            .map(|peer| SocketCredentials::from_socket(&peer).unwrap().pid.unwrap())
             .collect();
         assert!(!peers.is_empty() && !peers.contains(&std::process::id()), "{peers:?}");
     });

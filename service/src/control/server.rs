@@ -6,12 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
+use ksmith_host::peer_credentials::SocketCredentials;
 
 use super::{ControlReply, ControlRequest};
 use crate::socket::{
     self, AdmittedPeer, AwaitedAnswer, PeerWatch, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
     answer_or_hang_up, watch_peer,
 };
+
+const ROOT: u32 = 0;
 
 /// A request with the channel for its answer.
 #[derive(Debug)]
@@ -64,8 +67,8 @@ impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
 
     /// The file's mode keeps others out; a descriptor that root passed on does not.
     fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<()>, String> {
-        let user = rustix::net::sockopt::socket_peercred(stream).map_err(|error| refusal(error.to_string()))?.uid;
-        if user.is_root() { Ok(AdmittedPeer { peer: (), uid: 0 }) } else { Err(refusal("only root may ask")) }
+        let peer = SocketCredentials::from_socket(stream).map_err(|error| refusal(error.to_string()))?;
+        if peer.user == ROOT { Ok(AdmittedPeer { peer: (), uid: 0 }) } else { Err(refusal("only root may ask")) }
     }
 
     fn too_many(&self, why: &str) -> String {

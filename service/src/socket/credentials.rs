@@ -5,12 +5,13 @@ use std::os::unix::net::UnixStream;
 
 use ksmith_host::accountable::{accountable_uid, holder_of};
 use ksmith_host::memory::rights::ProcessRights;
+use ksmith_host::peer_credentials::SocketCredentials;
 use rustix::fs::{Mode, OFlags, open};
 
 /// Credentials that the kernel recorded when a process connected. They cost no look at the process.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerCredentials {
-    /// PID of the process.
+    /// PID of the process; 0, which no process has, if its PID namespace can't be seen from here.
     pub pid: u32,
     /// Its user at that moment.
     pub user: u32,
@@ -22,11 +23,10 @@ impl PeerCredentials {
     /// Reads the credentials of the connected process.
     ///
     /// # Errors
-    /// The process is in a PID namespace that can't be seen from here.
+    /// The kernel's.
     pub fn from_stream(stream: &UnixStream) -> io::Result<Self> {
-        let found = rustix::net::sockopt::socket_peercred(stream)?;
-        let pid = u32::try_from(found.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-        Ok(Self { pid, user: found.uid.as_raw(), group: found.gid.as_raw() })
+        let SocketCredentials { pid, user, group } = SocketCredentials::from_socket(stream)?;
+        Ok(Self { pid: pid.unwrap_or(0), user, group })
     }
 
     /// Returns the user that has the peer's as a subordinate one, or the peer's. Its rate is checked before the process
@@ -64,7 +64,11 @@ mod tests {
         let user = rustix::process::getuid().as_raw();
         let own = PeerCredentials { pid: std::process::id(), user, group: 0 };
         assert_eq!((own.accountable_uid().unwrap(), own.holder().unwrap()), (user, user));
-        for wrong in [PeerCredentials { user: 300_005, ..own }, PeerCredentials { pid: u32::MAX, ..own }] {
+        for wrong in [
+            PeerCredentials { user: 300_005, ..own },
+            PeerCredentials { pid: u32::MAX, ..own },
+            PeerCredentials { pid: 0, ..own },
+        ] {
             assert!(wrong.accountable_uid().is_err(), "{wrong:?}");
         }
     }
