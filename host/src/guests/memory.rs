@@ -11,7 +11,7 @@ use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
-use super::twins::have_one_memory;
+use super::twins::is_of_any;
 use crate::process::is_alive;
 use crate::root::Root;
 
@@ -78,9 +78,11 @@ fn read_some(root: &Root, guests: &mut [&mut Guest]) -> usize {
 /// Returns the processes of a guest, one for each memory map.
 fn memories_of(guest: &Guest) -> Vec<ProcessId> {
     let mut processes: Vec<ProcessId> = Vec::new();
+    let mut pids = Vec::new();
     for id in &guest.processes {
-        if !processes.iter().any(|other| have_one_memory(id.pid, other.pid)) {
+        if !is_of_any(id.pid, &pids) {
             processes.push(*id);
+            pids.push(id.pid);
         }
     }
     processes

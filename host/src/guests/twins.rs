@@ -1,18 +1,48 @@
 //! Processes that share one memory map: made by `clone(CLONE_VM)` without `CLONE_THREAD`, as the helpers of user-mode
 //! Linux are. Each shows all of it as its own.
+//!
+//! A process can keep a comparison waiting for ever. Then no other process of its user is compared for a time: each
+//! would cost a wait.
 
-#![allow(unsafe_code, reason = "kcmp has no wrapper")]
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// `KCMP_VM` in `include/uapi/linux/kcmp.h`.
-const KCMP_VM: libc::c_int = 1;
+use crate::{accountable, reader};
 
-/// Returns true if two processes share one memory map; false also without the permission to compare them, or if the
-/// kernel can't (`CONFIG_KCMP`).
+/// The time for which the processes of a user are not compared after one that kept ksmith waiting.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Users whose processes are not compared, with the end of that time. `None` stands for users that can't be told.
+static PAUSED: Mutex<BTreeMap<Option<u32>, Instant>> = Mutex::new(BTreeMap::new());
+
+/// Returns true if two processes share one memory map; false also if that can't be told.
 pub(super) fn have_one_memory(one: u32, other: u32) -> bool {
-    let (Ok(one), Ok(other)) = (libc::pid_t::try_from(one), libc::pid_t::try_from(other)) else { return false };
-    let unused: libc::c_ulong = 0;
-    // SAFETY: kcmp takes five numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, unused, unused) == 0 }
+    is_of_any(one, &[other])
+}
+
+/// Returns true if a process shares its memory map with one of `others`; false also if that can't be told.
+pub(super) fn is_of_any(pid: u32, others: &[u32]) -> bool {
+    if others.is_empty() {
+        return false;
+    }
+    let paused = || PAUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let any_paused = {
+        let mut paused = paused();
+        paused.retain(|_, until| now < *until);
+        !paused.is_empty()
+    };
+    if any_paused && paused().contains_key(&accountable::uid_of_pid(pid)) {
+        return false;
+    }
+    match reader::compare_memory(pid, others) {
+        Ok(are_same) => are_same.contains(&true),
+        Err(_) => {
+            paused().insert(accountable::uid_of_pid(pid), Instant::now() + PAUSE);
+            false
+        }
+    }
 }
 
 #[cfg(test)]
@@ -27,6 +57,9 @@ mod tests {
         let own = std::process::id();
         assert!(have_one_memory(own, own));
         assert!(!have_one_memory(own, child.id()));
+        let many = vec![child.id(); 200];
+        assert!(!is_of_any(own, &many) && !is_of_any(own, &[]));
+        assert!(is_of_any(own, &[many, vec![own]].concat()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!have_one_memory(own, u32::MAX));

@@ -3,7 +3,8 @@
 //! Most files under `/proc/PID` about memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
 //! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary
 //! user can hold that lock for ever, by a page of a file system of their own (FUSE). Only SIGKILL ends such a wait. So
-//! a [`ProcessReader`] reads in a forked child. A child that waits for too long is killed, the process is reported as
+//! a [`ProcessReader`] reads in a forked child. kcmp(2) waits so for a process that executes a program, while it closes a
+//! file of such a file system. A child that waits for too long is killed, the process is reported as
 //! unanswered, and it is left alone with an exponential back-off.
 
 mod child;
@@ -25,7 +26,7 @@ use rustix::net::{SendFlags, send};
 use self::child::{ADDRESSES, ENTRY, HEAD, REQUEST, ReaderChild, RequestForm};
 pub use self::child::{SampledPage, pids};
 use self::graves::{Account, ReadAccounts};
-pub use self::shared::{each_piece, read, read_each};
+pub use self::shared::{compare_memory, each_piece, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
 use crate::proc_file::UnansweredRead;
 
@@ -69,7 +70,7 @@ pub struct WantedPages<'a> {
 struct ChildRequest<'a> {
     want: WantedFile<'a>,
     form: RequestForm,
-    /// The addresses of the wanted pages.
+    /// The addresses of the wanted pages, or the PIDs to compare with.
     addresses: &'a [u64],
 }
 
@@ -95,6 +96,14 @@ impl<'a> ChildRequest<'a> {
         })
     }
 
+    /// Returns the requests for a comparison of memory maps.
+    fn of_same_memory(pid: u32, others: &'a [u64]) -> impl Iterator<Item = Self> {
+        others.chunks(ADDRESSES).map(move |addresses| {
+            let want = WantedFile { pid, file: "memory map", offset: pid.into(), most: addresses.len() as u64 };
+            Self { want, form: RequestForm::SameMemory, addresses }
+        })
+    }
+
     /// Returns its encoded length in bytes.
     fn length(&self) -> usize {
         REQUEST + size_of_val(self.addresses)
@@ -104,7 +113,7 @@ impl<'a> ChildRequest<'a> {
     fn write(&self, bytes: &mut Vec<u8>) -> Option<()> {
         let WantedFile { pid, file, offset, most } = self.want;
         let path = match self.form {
-            RequestForm::Pages | RequestForm::ZeroMapped => pid.to_string(),
+            RequestForm::Pages | RequestForm::ZeroMapped | RequestForm::SameMemory => pid.to_string(),
             RequestForm::Stream | RequestForm::Record => format!("{pid}/{file}"),
         };
         bytes.extend_from_slice(&child::request(&path, offset, most, self.form)?);
@@ -206,6 +215,20 @@ impl ProcessReader {
             sum = counts.iter().fold(sum, |sum, count| sum.saturating_add(u64::from_ne_bytes(*count)));
         }
         Ok(sum)
+    }
+
+    /// Returns for each of `others` if it has one memory map with process `pid`; false also if they may not be compared.
+    ///
+    /// # Errors
+    /// One of them keeps the kernel waiting, or the deadline has passed.
+    pub fn compare_memory(&mut self, pid: u32, others: &[u32], patience: ReadPatience) -> io::Result<Vec<bool>> {
+        let others: Vec<u64> = others.iter().copied().map(u64::from).collect();
+        let requests: Vec<ChildRequest<'_>> = ChildRequest::of_same_memory(pid, &others).collect();
+        let mut are_same = Vec::with_capacity(others.len());
+        for answer in self.answers(&requests, patience) {
+            are_same.extend(answer.ok_or(io::ErrorKind::TimedOut)??.into_iter().map(|byte| byte != 0));
+        }
+        Ok(are_same)
     }
 
     fn answers(

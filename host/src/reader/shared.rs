@@ -80,6 +80,14 @@ pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFl
     if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
 }
 
+/// Returns for each of `others` if it has one memory map with process `pid`.
+///
+/// # Errors
+/// As of [`ProcessReader::compare_memory`].
+pub fn compare_memory(pid: u32, others: &[u32]) -> io::Result<Vec<bool>> {
+    with_reader(|reader| reader.compare_memory(pid, others, ReadPatience::new(STALL_OF_ONE, LONGEST)))
+}
+
 /// Calls `work` with a reader of this thread.
 fn with_reader<T>(work: impl FnOnce(&mut ProcessReader) -> T) -> T {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);

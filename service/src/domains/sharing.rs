@@ -58,7 +58,6 @@ pub fn sharing(root: &Root, config: &DomainsConfig, guests: &[Guest]) -> Result<
 
 /// Calls `take` with the frame of each page of a process that is merged with another.
 fn merged_frames(root: &Root, frames: &FrameTable, id: ProcessId, mut take: impl FnMut(u64)) -> io::Result<()> {
-    let pagemap = File::open(root.path(format!("proc/{}/pagemap", id.pid)))?;
     let mut places = Vec::new();
     let smaps = mappings::read(root, id.pid, "smaps", |mapping| {
         let merged = mapping.figures.as_ref().and_then(|figures| figures.merged);
@@ -66,8 +65,13 @@ fn merged_frames(root: &Root, frames: &FrameTable, id: ProcessId, mut take: impl
             places.push((mapping.start, mapping.end));
         }
     });
-    // What was opened and read belongs to this process only if it is still there.
-    if smaps.value().is_none() || !is_alive(root, id) {
+    if smaps.value().is_none() {
+        return Ok(());
+    }
+    // Last: to open it waits for a process that holds its readers up, and that one has not answered above.
+    let pagemap = File::open(root.path(format!("proc/{}/pagemap", id.pid)))?;
+    // What was read and opened belongs to this process only if it is still there.
+    if !is_alive(root, id) {
         return Ok(());
     }
     let size = rustix::param::page_size() as u64;

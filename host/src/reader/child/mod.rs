@@ -17,6 +17,7 @@ use rustix::process::{
 use crate::forked;
 
 mod page;
+mod same_memory;
 mod serve;
 mod zero_mapped;
 
@@ -24,7 +25,7 @@ pub use self::page::SampledPage;
 pub(super) use self::page::{ADDRESSES, ENTRY};
 
 /// Bytes of a request: the offset, the limit, the form, and the NUL-terminated path under `/proc`. A request for pages
-/// is followed by their addresses, and one for zero-mapped bytes by ranges.
+/// is followed by their addresses, one for zero-mapped bytes by ranges, and one for a comparison by PIDs.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes in front of the path.
@@ -45,6 +46,8 @@ pub(super) enum RequestForm {
     Pages,
     /// Zero-mapped bytes of the process with this directory. `most` addresses follow: the starts and ends of ranges.
     ZeroMapped,
+    /// A comparison of the memory map of process `offset` with those of others. Their `most` PIDs follow.
+    SameMemory,
 }
 
 /// Bytes in front of a piece of a reply: its length; 0 at the end of the reply; `-errno` on an error.

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::page::{self, ADDRESSES};
+use super::same_memory::have_one_memory;
 use super::zero_mapped::ZeroMappedCounter;
 use super::{FIXED, HEAD, REQUEST, RequestForm};
 
@@ -26,13 +27,16 @@ pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &
     let mut addresses = [0; ADDRESSES * 8];
     while receive_bytes(requests, &mut request) {
         let form = request.get(16).copied();
-        let [is_pages, is_zeros] = [RequestForm::Pages, RequestForm::ZeroMapped].map(|of| form == Some(of as u8));
-        let listens = if is_pages || is_zeros {
+        let [is_pages, is_zeros, is_same] =
+            [RequestForm::Pages, RequestForm::ZeroMapped, RequestForm::SameMemory].map(|of| form == Some(of as u8));
+        let listens = if is_pages || is_zeros || is_same {
             let count = usize::try_from(word(&request, 8)).unwrap_or(usize::MAX).saturating_mul(8);
             let Some(addresses) = addresses.get_mut(..count) else { return };
             receive_bytes(requests, addresses)
                 && if is_pages {
                     tell_pages(answers, proc, &request, addresses, buffer, page)
+                } else if is_same {
+                    tell_same_memory(answers, &request, addresses, buffer)
                 } else {
                     tell_zero_mapped(answers, proc, &request, addresses, buffer)
                 }
@@ -123,6 +127,16 @@ fn tell_zero_mapped(
     }
     drop(counter);
     say_last_piece(answers, buffer, 0)
+}
+
+/// Answers a comparison of memory maps: a byte for each of these PIDs. Returns true if the parent still listens.
+fn tell_same_memory(answers: BorrowedFd<'_>, request: &[u8; REQUEST], pids: &[u8], buffer: &mut [u8]) -> bool {
+    let one = word(request, 0);
+    let Some(places) = buffer.get_mut(HEAD..) else { return false };
+    for (pid, place) in pids.as_chunks::<8>().0.iter().zip(places) {
+        *place = u8::from(have_one_memory(one, u64::from_ne_bytes(*pid)));
+    }
+    say_last_piece(answers, buffer, pids.len() / 8)
 }
 
 /// Answers a request for a file. Returns true if the parent still listens.
