@@ -105,11 +105,24 @@ pub struct GivenUp {
     pub name: Arc<str>,
     /// The reason, in one sentence that names the file.
     pub why: String,
+    /// The number of other processes that share the reason and are not named.
+    #[serde(default)]
+    pub others: u64,
+}
+
+impl GivenUp {
+    /// Creates a process with a reason of its own.
+    pub fn new(pid: u32, name: Arc<str>, why: impl Into<String>) -> Self {
+        Self { pid, name, why: why.into(), others: 0 }
+    }
 }
 
 impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (pid {}) is given up: {}", self.name, self.pid, self.why)
+        match self.others {
+            0 => write!(f, "{} (pid {}) is given up: {}", self.name, self.pid, self.why),
+            others => write!(f, "{} (pid {}) and {others} more are given up: {}", self.name, self.pid, self.why),
+        }
     }
 }
 
@@ -122,6 +135,9 @@ pub struct GivenUpList {
     pub count: u64,
     /// The number of them for which it is unknown whether they may merge.
     pub unknown: u64,
+    /// The number of them that are more than are read of one user.
+    #[serde(default)]
+    pub over_budget: u64,
 }
 
 impl GivenUpList {
@@ -130,21 +146,36 @@ impl GivenUpList {
 
     /// Adds a process. `is_unknown` is true if it is unknown whether it may merge.
     pub fn add(&mut self, is_unknown: bool, process: impl FnOnce() -> GivenUp) {
-        self.add_all(1, u64::from(is_unknown), process);
+        self.count += 1;
+        self.unknown += u64::from(is_unknown);
+        self.name(process);
     }
 
-    /// Adds `count` processes that share a reason, of which `unknown` may merge or can't be told. One is named.
-    pub fn add_all(&mut self, count: u64, unknown: u64, process: impl FnOnce() -> GivenUp) {
+    /// Adds a user's `count` processes beyond those that are read of one user, of which `unknown` may merge. One is
+    /// named.
+    pub fn add_over_budget(&mut self, count: u64, unknown: u64, process: impl FnOnce() -> GivenUp) {
         self.count += count;
         self.unknown += unknown;
+        self.over_budget += count;
+        self.name(|| GivenUp { others: count.saturating_sub(1), ..process() });
+    }
+
+    fn name(&mut self, process: impl FnOnce() -> GivenUp) {
         if self.named.len() < Self::NAMED {
             self.named.push(process());
         }
     }
 
+    /// Returns the number of processes that no sentence of [`named`](Self::named) counts.
+    pub fn rest(&self) -> u64 {
+        let told =
+            self.named.iter().fold(0_u64, |sum, process| sum.saturating_add(process.others).saturating_add(1));
+        self.count.saturating_sub(told)
+    }
+
     /// Returns a sentence for each process that is named, and one for the rest.
     pub fn sentences(&self) -> Vec<String> {
-        let rest = self.count.saturating_sub(self.named.len() as u64);
+        let rest = self.rest();
         let more = (rest > 0).then(|| format!("{rest} more processes are given up"));
         self.named.iter().map(GivenUp::to_string).chain(more).collect()
     }
@@ -261,7 +292,7 @@ mod tests {
     }
 
     fn given_up(pid: u32) -> GivenUp {
-        GivenUp { pid, name: "evil".into(), why: format!("ksm_stat of process {pid} does not answer") }
+        GivenUp::new(pid, "evil".into(), format!("ksm_stat of process {pid} does not answer"))
     }
 
     #[test]
@@ -274,5 +305,16 @@ mod tests {
         let sentences = list.sentences();
         assert_eq!(sentences[0], "evil (pid 0) is given up: ksm_stat of process 0 does not answer");
         assert_eq!(sentences[GivenUpList::NAMED], "84 more processes are given up");
+    }
+
+    #[test]
+    fn those_beyond_a_users_budget_are_counted_in_the_sentence_that_names_one() {
+        let mut list = GivenUpList::default();
+        list.add_over_budget(4000, 3000, || GivenUp::new(7, "work".into(), "1024 others are read"));
+        list.add(true, || given_up(8));
+        assert_eq!((list.count, list.unknown, list.over_budget, list.rest()), (4001, 3001, 4000, 0));
+        let sentences = list.sentences();
+        assert_eq!(sentences.len(), 2);
+        assert_eq!(sentences[0], "work (pid 7) and 3999 more are given up: 1024 others are read");
     }
 }

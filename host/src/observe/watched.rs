@@ -168,7 +168,7 @@ impl WatchedProcess {
     /// Returns it as given up, with the reason, if its command line is unknown.
     pub(super) fn given_up(&self) -> Option<GivenUp> {
         let why = self.nameless.clone()?;
-        Some(GivenUp { pid: self.id.pid, name: Arc::clone(&self.name), why })
+        Some(GivenUp::new(self.id.pid, Arc::clone(&self.name), why))
     }
 
     /// Returns its name for display.

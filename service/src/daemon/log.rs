@@ -59,9 +59,11 @@ impl<H: DaemonHost> Daemon<H> {
     fn warn_of_given_up(&mut self, list: &GivenUpList) {
         let now = self.environment.now();
         let (then, known) = &mut self.given_up;
-        let news: Vec<&GivenUp> = list.named.iter().filter(|process| !known.contains(*process)).collect();
+        // A user's number of processes changes all the time.
+        let as_known = |process: &GivenUp| GivenUp { others: 0, ..process.clone() };
+        let news: Vec<&GivenUp> = list.named.iter().filter(|process| !known.contains(&as_known(process))).collect();
         if news.is_empty() {
-            known.retain(|process| list.named.contains(process));
+            *known = list.named.iter().map(as_known).collect();
             return;
         }
         if then.is_some_and(|then| now.duration_since(then) < SAME_STATUS) {
@@ -70,11 +72,11 @@ impl<H: DaemonHost> Daemon<H> {
         for process in &news {
             warn!("{process}");
         }
-        let rest = list.count.saturating_sub(list.named.len() as u64);
+        let rest = list.rest();
         if rest > 0 {
             warn!("{rest} more processes are given up");
         }
-        self.given_up = (Some(now), list.named.iter().cloned().collect());
+        self.given_up = (Some(now), list.named.iter().map(as_known).collect());
     }
 
     /// Warns once of a setting that waits for ksmd longer than any batch takes.

@@ -224,17 +224,11 @@ impl ProcessTable {
         self.look_at_flags(&proc, now, scratch);
         self.read_new(&proc, scratch, sample);
         for (pid, unanswered) in &self.silent {
-            sample.given_up.add(true, || GivenUp {
-                pid: *pid,
-                name: name_of(&proc, *pid, scratch),
-                why: unanswered.to_string(),
-            });
+            sample.given_up.add(true, || GivenUp::new(*pid, name_of(&proc, *pid, scratch), unanswered.to_string()));
         }
         for over in self.counted.counts() {
-            sample.given_up.add_all(over.count, over.merging, || GivenUp {
-                pid: over.first,
-                name: name_of(&proc, over.first, scratch),
-                why: self.budget.refusal(over.user),
+            sample.given_up.add_over_budget(over.count, over.merging, || {
+                GivenUp::new(over.first, name_of(&proc, over.first, scratch), self.budget.refusal(over.user))
             });
         }
         sample.hidden_processes += self.plain.hidden();
@@ -513,17 +507,22 @@ impl ProcessTable {
                 }
                 WatchedReading::Denied => sample.hidden_processes += 1,
                 WatchedReading::Malformed(why) => {
-                    tracing::debug!(pid = id.pid, %why, "a process's files make no sense")
+                    let (name, why) = (watched.name(), format!("its files make no sense: {why}"));
+                    sample.given_up.add(true, || GivenUp::new(id.pid, name, why));
                 }
                 WatchedReading::Uninvolved => leaving.push((id, FIRST_DELAY)),
                 // The PID may be reused already.
                 WatchedReading::Gone => leaving.push((id, NEXT)),
                 WatchedReading::Silent(last, unanswered) => {
                     let (name, why) = (watched.name(), unanswered.to_string());
-                    sample.given_up.add(true, || GivenUp { pid: id.pid, name, why });
+                    sample.given_up.add(true, || GivenUp::new(id.pid, name, why));
                     sample.processes.extend(last);
                 }
-                WatchedReading::Late(last) => sample.processes.extend(last),
+                WatchedReading::Late(Some(last)) => sample.processes.push(last),
+                WatchedReading::Late(None) => {
+                    let (name, why) = (watched.name(), "the time of this sample ended before its turn");
+                    sample.given_up.add(true, || GivenUp::new(id.pid, name, why));
+                }
             }
         }
         for (id, pause) in leaving {

@@ -35,14 +35,11 @@ fn of_one_user_those_that_could_save_most_are_read_and_the_rest_is_counted() {
     let sample = host.observer.sample();
     assert_eq!(pids(&sample), (117..120).chain(others.clone()).collect());
     assert_eq!((sample.given_up.count, sample.given_up.unknown, sample.given_up.named.len()), (17, 17, 1));
-    assert!(sample.has_unknown_figures());
+    assert!(sample.has_unknown_figures() && sample.given_up.over_budget == 17);
     let sentences = sample.given_up.sentences();
     assert_eq!(
         sentences,
-        [
-            "work (pid 100) is given up: 3 other processes of uid 1000 are read, as many as of one user",
-            "16 more processes are given up"
-        ]
+        ["work (pid 100) and 16 more are given up: 3 other processes of uid 1000 are read, as many as of one user"]
     );
 }
 

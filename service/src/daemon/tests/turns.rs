@@ -123,7 +123,7 @@ fn an_error_that_persists_is_logged_once() {
 #[test]
 fn a_process_that_is_given_up_is_named_once() {
     let mut scene = DaemonScene::new(HELD);
-    let silent = |pid: u32| GivenUp { pid, name: "evil".into(), why: "ksm_stat does not answer".to_owned() };
+    let silent = |pid: u32| GivenUp::new(pid, "evil".into(), "ksm_stat does not answer");
     scene.at(1, move |world| world.given_up.add(true, || silent(7)));
     scene.at(30, move |world| world.given_up.add(true, || silent(8)));
     scene.at(60, |world| world.given_up = GivenUpList::default());
@@ -142,7 +142,7 @@ fn however_many_are_given_up_the_log_stays_short() {
             world.given_up = GivenUpList::default();
             for pid in 0..500 {
                 let why = "ksm_stat does not answer".to_owned();
-                world.given_up.add(true, || GivenUp { pid: pid + second as u32 * 500, name: "evil".into(), why });
+                world.given_up.add(true, || GivenUp::new(pid + second as u32 * 500, "evil".into(), why));
             }
         });
     }
