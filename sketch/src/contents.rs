@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ksmith_core::sketch::{SKIPPED, ZERO};
 
+use crate::heavy::{HEAVY_ABOVE, HeavyCounter};
 use crate::rate::SamplingRate;
 use crate::rows::{ContentRow, PackedRows};
 
@@ -21,12 +22,14 @@ pub struct SketchBuilder {
     pub pages: u64,
     /// Number of zero pages among them.
     pub zero_pages: u64,
-    contents: HashMap<u64, SampledContent>,
+    contents: HashMap<u64, CountedContent>,
+    heavy: HeavyCounter,
     looked_twice: bool,
 }
 
+/// The pages of a content, and those of them that the second look reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct SampledContent {
+pub(crate) struct CountedContent {
     copies: u32,
     /// Copies scheduled for the second look, copies that it read, and copies that were unchanged.
     noted: u32,
@@ -37,7 +40,23 @@ struct SampledContent {
 impl SketchBuilder {
     /// Creates an empty sketch.
     pub fn new(rate: SamplingRate) -> Self {
-        Self { rate, pages: 0, zero_pages: 0, contents: HashMap::new(), looked_twice: false }
+        let heavy = HeavyCounter::default();
+        Self { rate, pages: 0, zero_pages: 0, contents: HashMap::new(), heavy, looked_twice: false }
+    }
+
+    /// Counts the contents with many copies in full, in a guest with about this many pages.
+    pub fn count_heavy(&mut self, pages: u64) {
+        self.heavy = HeavyCounter::new(pages);
+    }
+
+    /// Frees what only reading needs: all pages were added.
+    pub fn close(&mut self) {
+        self.heavy.close();
+    }
+
+    /// Returns true if the content is counted, and a second look at it tells something.
+    pub fn holds(&self, fingerprint: u64) -> bool {
+        self.contents.contains_key(&fingerprint) || self.heavy.contains(fingerprint)
     }
 
     /// Returns the sampling rate.
@@ -65,13 +84,11 @@ impl SketchBuilder {
             self.zero_pages += 1;
             return false;
         }
+        let is_noted_as_heavy = self.heavy.add(fingerprint);
         if !self.rate.keeps(fingerprint) {
-            return false;
+            return is_noted_as_heavy;
         }
-        let content = self.contents.entry(fingerprint).or_default();
-        content.copies = content.copies.saturating_add(1);
-        let is_noted = content.noted < LOOKS;
-        content.noted += u32::from(is_noted);
+        let is_noted = self.contents.entry(fingerprint).or_default().add();
         while self.contents.len() > MOST && self.rate.bits() < SamplingRate::MOST_BITS {
             self.lower(SamplingRate::from_bits(self.rate.bits() + 1));
         }
@@ -92,26 +109,34 @@ impl SketchBuilder {
     /// Adds the second look at a page that had the content `before`. `now` is its current content; `None` if the page
     /// is gone.
     pub fn look_again(&mut self, before: u64, now: Option<u64>) {
-        if let Some(content) = self.contents.get_mut(&before) {
+        if let Some(content) = self.contents.get_mut(&before).or_else(|| self.heavy.get_mut(before)) {
             content.looked += 1;
             content.same += u32::from(now == Some(before));
         }
     }
 
-    /// Drops contents that a lower rate does not keep.
+    /// Drops contents that a lower rate does not keep. The heavy ones stay counted.
     pub fn lower(&mut self, rate: SamplingRate) {
         if rate > self.rate {
             self.rate = rate;
-            self.contents.retain(|fingerprint, _| rate.keeps(*fingerprint));
+            let heavy = &mut self.heavy;
+            self.contents.retain(|fingerprint, content| {
+                let is_kept = rate.keeps(*fingerprint);
+                if !is_kept && content.copies > HEAVY_ABOVE {
+                    heavy.adopt(*fingerprint, *content);
+                }
+                is_kept
+            });
             self.contents.shrink_to_fit();
         }
     }
 
     /// Packs the result: at most 9 bytes for a sampled page.
     pub fn finish(self) -> FinishedSketch {
-        let Self { rate, pages, zero_pages, contents, looked_twice } = self;
+        let Self { rate, pages, zero_pages, contents, heavy, looked_twice } = self;
+        let heavy = heavy.into_contents().map(|counted| heavy_of(&contents, &counted));
         let sum =
-            |of: fn(&SampledContent) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
+            |of: fn(&CountedContent) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
         let (copies, steady) = (sum(|content| content.copies), sum(|content| content.steady()));
         let rows = contents.iter().map(|(&fingerprint, content)| ContentRow {
             fingerprint,
@@ -127,9 +152,30 @@ impl SketchBuilder {
             looked_at: sum(|content| content.looked),
             changing: (looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64),
             rows: PackedRows::from_rows(&rows),
+            heavy,
             looked_twice,
         }
     }
+}
+
+/// Returns the heavy contents, the heaviest first. The sample's counts are exact and go before those of the counter.
+fn heavy_of(sampled: &HashMap<u64, CountedContent>, counted: &HashMap<u64, CountedContent>) -> Box<[HeavyContent]> {
+    let of_sample = sampled.values().filter(|content| content.copies > HEAVY_ABOVE);
+    let others = counted.iter().filter(|(fingerprint, _)| !sampled.contains_key(fingerprint));
+    let all = of_sample.chain(others.map(|(_, content)| content));
+    let mut found: Vec<HeavyContent> =
+        all.map(|content| HeavyContent { copies: content.copies, steady: content.steady() }).collect();
+    found.sort_unstable_by_key(|content| std::cmp::Reverse((content.copies, content.steady)));
+    found.into_boxed_slice()
+}
+
+/// A content with more than [`HEAVY_ABOVE`] copies in a guest, sampled or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeavyContent {
+    /// Number of pages with this content.
+    pub copies: u32,
+    /// Number of them that had it at both looks.
+    pub steady: u32,
 }
 
 /// The sketch of a guest that has been read.
@@ -147,6 +193,7 @@ pub struct FinishedSketch {
     /// page.
     pub changing: Option<f64>,
     rows: PackedRows,
+    heavy: Option<Box<[HeavyContent]>>,
     looked_twice: bool,
 }
 
@@ -156,6 +203,12 @@ impl FinishedSketch {
         self.rows.rows().filter(move |row| rate.keeps(row.fingerprint))
     }
 
+    /// Returns all contents with more than [`HEAVY_ABOVE`] copies, the heaviest first. `None` if they were not counted:
+    /// the guest has too much memory, or too many of them.
+    pub fn heavy(&self) -> Option<&[HeavyContent]> {
+        self.heavy.as_deref()
+    }
+
     /// Returns true if the second look was enabled. Otherwise no page is known to be steady.
     pub fn looked_twice(&self) -> bool {
         self.looked_twice
@@ -163,11 +216,30 @@ impl FinishedSketch {
 
     /// Returns the memory that the sketch uses, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.rows.bytes()
+        size_of::<Self>() + self.rows.bytes() + self.heavy.as_deref().map_or(0, size_of_val)
     }
 }
 
-impl SampledContent {
+impl CountedContent {
+    /// Creates a content with pages of which none is looked at again.
+    pub(crate) fn with_copies(copies: u32) -> Self {
+        Self { copies, ..Self::default() }
+    }
+
+    /// Adds a page. Returns true if the second look should read it.
+    pub(crate) fn add(&mut self) -> bool {
+        self.copies = self.copies.saturating_add(1);
+        let is_noted = self.noted < LOOKS;
+        self.noted += u32::from(is_noted);
+        is_noted
+    }
+
+    /// Returns the number of its pages.
+    #[cfg(test)]
+    pub(crate) fn copies(self) -> u32 {
+        self.copies
+    }
+
     /// Estimates the steady copies from those that the second look read. Returns 0 if it read none.
     fn steady(self) -> u32 {
         match self.looked {
@@ -229,6 +301,36 @@ mod tests {
         assert_eq!(steady, [15, 0, 1]);
         assert_eq!(sketched.changing, Some(1.0 - 16.0 / 22.0));
         assert_eq!((sketched.looked_at, sketched.looked_twice()), (10, true));
+    }
+
+    #[test]
+    fn contents_with_many_copies_are_counted_whether_sampled_or_not() {
+        let never = SamplingRate::from_bits(SamplingRate::MOST_BITS);
+        let mut whole = SketchBuilder::new(SamplingRate::default());
+        let mut sampled = SketchBuilder::new(never);
+        let mut lowered = SketchBuilder::new(SamplingRate::default());
+        for sketch in [&mut whole, &mut sampled, &mut lowered] {
+            sketch.count_heavy(100);
+            sketch.look_twice();
+            for page in 0..50_u64 {
+                // 20 and 10 copies of two contents, and 8, 7 and 5 of others.
+                let content = [20, 30, 38, 45].iter().filter(|end| page >= **end).count() as u64;
+                let fingerprint = mix(content + 1) | 1 << 60;
+                if sketch.add(fingerprint) {
+                    sketch.look_again(fingerprint, Some(if content == 1 { 3 } else { fingerprint }));
+                }
+            }
+        }
+        lowered.lower(never);
+        let found = |sketch: SketchBuilder| {
+            let sketch = sketch.finish();
+            let heavy: Vec<_> = sketch.heavy().unwrap().iter().map(|one| (one.copies, one.steady)).collect();
+            (sketch.rows(never).count(), heavy)
+        };
+        for sketch in [whole, sampled, lowered] {
+            assert_eq!(found(sketch), (0, vec![(20, 20), (10, 0)]));
+        }
+        assert_eq!(sketch([7; 20], SamplingRate::default()).finish().heavy(), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The sketch file: one Parquet file for a host, with flat columns, and a row for each guest and each of its sampled
-//! contents.
+//! The sketch file: one Parquet file for a host, with flat columns, and a row for each guest, each of its heavy contents
+//! and each of its sampled contents.
 //!
 //! `docs/internals/sketch-files.md` is the contract with readers.
 
@@ -19,6 +19,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
 
+use crate::contents::HeavyContent;
 use crate::host_facts::HostFacts;
 use crate::rate::SamplingRate;
 pub use crate::reading::FinishedReading;
@@ -26,7 +27,7 @@ use crate::rows::ContentRow;
 use crate::subject::SketchSubject;
 
 /// The version of the format.
-pub const FORMAT: &str = "1";
+pub const FORMAT: &str = "2";
 
 /// The columns, in Parquet's notation.
 const SCHEMA: &str = "message ksmith_sketch {
@@ -81,6 +82,8 @@ struct GuestEntry<'a> {
     pages: u64,
     zero_pages: u64,
     looked_at: u64,
+    /// Number of its rows of heavy contents. `None` if they were not counted.
+    heavy: Option<usize>,
     first_ms: i64,
     last_ms: i64,
 }
@@ -93,6 +96,7 @@ impl<'a> GuestEntry<'a> {
             pages: sketch.pages,
             zero_pages: sketch.zero_pages,
             looked_at: sketch.looked_at,
+            heavy: sketch.heavy().map(<[HeavyContent]>::len),
             first_ms: *first_ms,
             last_ms: *last_ms,
         }
@@ -103,12 +107,13 @@ impl<'a> GuestEntry<'a> {
 struct GuestRows<'a> {
     subject: &'a SketchSubject,
     found: &'a FinishedReading,
+    heavy: &'a [HeavyContent],
     rows: Vec<ContentRow>,
 }
 
 impl GuestRows<'_> {
     fn count(&self) -> usize {
-        self.rows.len() + 1
+        1 + self.heavy.len() + self.rows.len()
     }
 }
 
@@ -151,8 +156,8 @@ impl HostSketch<'_> {
         while let Some(mut open) = group.next_column()? {
             // The rows of one guest at a time: a host may have a thousand.
             for &(subject, found) in &self.guests {
-                let rows = found.sketch.rows(rate).collect();
-                self.write_column(column, &mut open, &GuestRows { subject, found, rows })?;
+                let (heavy, rows) = (found.sketch.heavy().unwrap_or_default(), found.sketch.rows(rate).collect());
+                self.write_column(column, &mut open, &GuestRows { subject, found, heavy, rows })?;
             }
             open.close()?;
             column += 1;
@@ -186,9 +191,12 @@ impl HostSketch<'_> {
                 None => optional::<DoubleType>(to, &[], &vec![0; count]),
             },
             11 => same::<DoubleType>(to, self.rate().part(), count),
-            12 => own::<Int64Type>(to, &of.rows, |row| Some(row.fingerprint.cast_signed())),
-            13 => own::<Int32Type>(to, &of.rows, |row| Some(count_of(row.copies))),
-            _ => own::<Int32Type>(to, &of.rows, |row| sketch.looked_twice().then(|| count_of(row.steady))),
+            12 => own::<Int64Type>(to, of, |_| None, |row| Some(row.fingerprint.cast_signed())),
+            13 => own::<Int32Type>(to, of, |one| Some(count_of(one.copies)), |row| Some(count_of(row.copies))),
+            _ => {
+                let steady = |copies| sketch.looked_twice().then(|| count_of(copies));
+                own::<Int32Type>(to, of, |one| steady(one.steady), |row| steady(row.steady))
+            }
         }
     }
 }
@@ -226,10 +234,12 @@ fn optional<T: DataType>(
 /// Writes a column of the contents, with a null in the guest's own row.
 fn own<T: DataType>(
     to: &mut SerializedColumnWriter<'_>,
-    rows: &[ContentRow],
-    value: impl Fn(&ContentRow) -> Option<T::T>,
+    guest: &GuestRows<'_>,
+    of_heavy: impl Fn(&HeavyContent) -> Option<T::T>,
+    of_row: impl Fn(&ContentRow) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
-    let found: Vec<Option<T::T>> = rows.iter().map(value).collect();
+    let found: Vec<Option<T::T>> =
+        guest.heavy.iter().map(of_heavy).chain(guest.rows.iter().map(of_row)).collect();
     let levels: Vec<i16> = [0].into_iter().chain(found.iter().map(|value| i16::from(value.is_some()))).collect();
     let values: Vec<T::T> = found.into_iter().flatten().collect();
     optional::<T>(to, &values, &levels)

@@ -11,6 +11,7 @@ mod capture;
 mod clock;
 mod contents;
 mod file;
+mod heavy;
 mod host_facts;
 mod key;
 mod rate;
@@ -22,8 +23,9 @@ mod subject;
 
 pub use capture::{CaptureError, CaptureOptions, CaptureResult, SketchSummary, capture};
 pub use clock::{ClockTime, SketchClock};
-pub use contents::{FinishedSketch, SketchBuilder};
+pub use contents::{FinishedSketch, HeavyContent, SketchBuilder};
 pub use file::{FORMAT, FinishedReading, HostSketch, SketchWriteError, write_file};
+pub use heavy::HEAVY_ABOVE;
 pub use host_facts::{HostFacts, KsmFacts, NodeFacts, SkippedGuest, is_host_name};
 pub use key::FleetKey;
 pub use rate::{RateError, RateRule, SamplingRate};

@@ -114,6 +114,7 @@ impl OpenedGuest {
             }
         }
         let mut sketch = SketchBuilder::new(rate);
+        sketch.count_heavy(self.pages());
         if again.is_some() {
             sketch.look_twice();
         }
@@ -197,6 +198,7 @@ impl GuestReading {
             return self.look_again(buffers, now);
         }
         let Some((at, addresses)) = self.chunks.pop_front() else {
+            self.sketch.close();
             return self.places.front().map_or(ReadingStep::Done, |place| ReadingStep::Wait(place.due));
         };
         let (Some(memory), Some(has_exited)) = (self.memories.get(at), self.has_exited.get_mut(at)) else {
@@ -227,7 +229,7 @@ impl GuestReading {
             let Some(place) = self.places.front().copied().filter(|place| place.due <= now.at) else { break };
             self.places.pop_front();
             // A lower rate may have dropped it meanwhile.
-            if !self.sketch.rate().keeps(place.fingerprint) {
+            if !self.sketch.holds(place.fingerprint) {
                 continue;
             }
             let memory = self.memories.get(place.memory as usize);

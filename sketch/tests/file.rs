@@ -101,6 +101,8 @@ struct SketchFile {
     guests: BTreeMap<String, (i64, i64, Option<f64>)>,
     /// Copies and steady copies, by guest and fingerprint.
     contents: BTreeMap<String, BTreeMap<i64, (i32, Option<i32>)>>,
+    /// Copies and steady copies of the heavy contents, by guest.
+    heavy: BTreeMap<String, Vec<(i32, Option<i32>)>>,
 }
 
 fn read(path: &Path) -> SketchFile {
@@ -108,7 +110,7 @@ fn read(path: &Path) -> SketchFile {
     let file = reader.metadata();
     let pairs = file.file_metadata().key_value_metadata().unwrap();
     let metadata = pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect();
-    let mut read = SketchFile { metadata, guests: BTreeMap::new(), contents: BTreeMap::new() };
+    let mut read = SketchFile { metadata, guests: BTreeMap::new(), contents: BTreeMap::new(), heavy: BTreeMap::new() };
     for row in reader.get_row_iter(None).unwrap() {
         let row = row.unwrap();
         let guest = row.get_string(3).unwrap().clone();
@@ -117,8 +119,11 @@ fn read(path: &Path) -> SketchFile {
             let before = read.contents.entry(guest).or_default();
             assert!(before.keys().next_back().is_none_or(|last| *last < fingerprint), "in rising order");
             before.insert(fingerprint, (row.get_int(13).unwrap(), row.get_int(14).ok()));
+        } else if let Ok(copies) = row.get_int(13) {
+            assert!(read.guests.contains_key(&guest), "the guest's row comes first");
+            read.heavy.entry(guest).or_default().push((copies, row.get_int(14).ok()));
         } else {
-            assert!(row.get_int(13).is_err() && row.get_int(14).is_err());
+            assert!(row.get_int(14).is_err());
             let figures = (row.get_long(8).unwrap(), row.get_long(9).unwrap(), row.get_double(10).ok());
             assert_eq!(read.guests.insert(guest, figures), None, "one row for each guest");
         }
@@ -225,6 +230,26 @@ fn at_rate_1_a_file_is_exact() {
     };
     assert_eq!(common(&|a, b| a == 2 && b == 1), 300);
     assert!(found.contents[&one].values().all(|(_, steady)| steady.is_none()));
+}
+
+#[test]
+fn contents_with_over_eight_copies_are_counted_at_any_rate() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("h1.parquet");
+    // 40 contents with 30 copies each, of which a sample at 1/2^20 has none, and 2000 with one.
+    let holders = [PatternProcess::start([1, 40, 30, 50, 0]), PatternProcess::start([2, 2000, 1, 50, 0])];
+    write(&options(&[&holders[0], &holders[1]], stated(20), Some(Duration::ZERO)), &path);
+    let found = read(&path);
+    assert_eq!(found.metadata["ksmith.format"], "2");
+    let of_pattern = |contents: &[(i32, Option<i32>)]| contents.iter().filter(|one| one.0 == 30).count();
+    let counted: Vec<usize> = found.heavy.values().map(|contents| of_pattern(contents)).collect();
+    assert!(counted.iter().sum::<usize>() == 40 && counted.contains(&40), "{:?}", found.heavy);
+    assert!(found.heavy.values().flatten().all(|(copies, steady)| *copies > 8 && steady.is_some()));
+    for (guest, contents) in &found.heavy {
+        assert!(contents.is_sorted_by_key(|one| -one.0), "{guest}");
+        let said = format!("\"heavy\":{}", contents.len());
+        assert!(found.metadata["ksmith.guests"].contains(&said), "{said}");
+    }
 }
 
 #[test]
