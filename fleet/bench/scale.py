@@ -17,6 +17,8 @@ import numpy.typing as npt
 from ksmith_fleet.simulate.write import MadeGuest, MadeHost, write_sketch
 
 BITS = 6
+HEAVY = np.repeat(np.arange(9, 18, dtype=np.int32), 2).reshape(-1, 2)
+"""Heavy contents of each guest: as many as real guests have."""
 GUESTS_OF_HOST = 10
 COMMANDS = {
     "overlap": ["overlap"],
@@ -48,7 +50,7 @@ def make(directory: Path, millions: float) -> Path:
             group = np.where(row < 50, 0, np.where(row < 100, 1 + g % 8, np.where(row < 400, 100 + g % max(1, guests // 20), 10**9 + g)))
             held = np.unique(mixed(group.astype(np.uint64), row))
             copies = np.where(held % 5 == 0, 2, 1).astype(np.int32)
-            made.append(MadeGuest(f"id-{g}", f"g{g}", held, copies, pages=80_000))
+            made.append(MadeGuest(f"id-{g}", f"g{g}", held, copies, pages=80_000, heavy=HEAVY))
         write_sketch(MadeHost(f"h{host}", made, memory_bytes=16 << 30, rate_bits=BITS, time_ms=now), part / f"h{host}.parquet")
     part.rename(sketches)
     return sketches

@@ -50,7 +50,7 @@ def load(directory: Path) -> tuple[Fleet, Incidence, Alone]:
     fleet, sketches = read_fleet(str(directory))
     with engine_over(sketches, Settings()) as opened:
         incidence = from_answer(opened.ask("incidence"), len(fleet.guests), fleet.rate)
-        return fleet, incidence, alone(fleet.guests, opened.ask("alone"), fleet.rate, incidence)
+        return fleet, incidence, alone(fleet.guests, opened.ask("alone"), fleet.rate, incidence, opened.settings.max_sharing)
 
 
 def problem(directory: Path, rules: Rules | None = None) -> tuple[Fleet, Built, Alone]:

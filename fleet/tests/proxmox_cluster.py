@@ -20,6 +20,7 @@ PARAMETERS = {
     ("GET", "/cluster/resources"): {"type"},
     ("GET", "/cluster/ha/resources"): {"type"},
     ("GET", "/cluster/ha/rules"): {"type", "resource"},
+    ("GET", "/cluster/ha/groups"): set(),
     ("GET", "/nodes/NODE/status"): set(),
     ("GET", "/nodes/NODE/qemu/VMID/config"): {"current", "snapshot"},
     ("GET", "/nodes/NODE/qemu/VMID/migrate"): {"target"},
@@ -83,6 +84,7 @@ class Cluster:
     models: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("h1", "h2", "h3"), "EPYC 7302"))
     free: int = 1 << 40
     rules: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
     version: int = 9
     looks: int = 2
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -122,7 +124,10 @@ class Cluster:
         if shape == "/cluster/ha/resources":
             return [{"sid": f"vm:{number}", "type": "vm", "state": "started"} | vm.ha for number, vm in self.guests.items() if vm.ha is not None]
         if shape == "/cluster/ha/rules":
-            return [rule for rule in self.rules if rule["type"] == words["type"] and words["resource"] in rule["resources"].split(",")]
+            of_type = [rule for rule in self.rules if rule["type"] == words.get("type", rule["type"])]
+            return [rule for rule in of_type if "resource" not in words or words["resource"] in rule["resources"].split(",")]
+        if shape == "/cluster/ha/groups":
+            return self.groups
         entries = []
         for number, vm in self.guests.items():
             entry = {"id": f"qemu/{number}", "type": "qemu", "vmid": number, "name": vm.name, "node": vm.node, "status": "running"}

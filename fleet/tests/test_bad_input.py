@@ -75,9 +75,9 @@ def test_foreign_files_are_left_out_by_name(fleet: Path) -> None:
 
 def test_another_format_is_left_out(fleet: Path) -> None:
     table = pq.read_table(fleet / "h3.parquet")
-    meta = dict(table.schema.metadata) | {b"ksmith.format": b"2"}
+    meta = dict(table.schema.metadata) | {b"ksmith.format": b"3"}
     pq.write_table(table.replace_schema_metadata(meta), fleet / "h3.parquet")
-    assert "format '2'" in left_out(fleet)["h3.parquet"]
+    assert "format '3'" in left_out(fleet)["h3.parquet"]
 
 
 @pytest.mark.parametrize("column", ["fingerprint", "pages", "guest_id", "steady"])

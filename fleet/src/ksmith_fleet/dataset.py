@@ -80,7 +80,8 @@ class SampleStore:
             pa.array(sketch.guest_of_row),
             pa.array(sketch.fingerprints),
             pa.array(sketch.copies),
-            pa.array(sketch.residuals),
+            # Heavy contents have none.
+            pa.array(sketch.residuals, from_pandas=True),
         ]
         try:
             pq.write_table(pa.table(columns, schema=ROWS), self.directory / f"{self.files:06}.parquet", compression="zstd")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ksmith_fleet.heavy import heavy_saved
 from ksmith_fleet.incidence import Incidence
 from ksmith_fleet.interval import Estimate, normal_interval, score_interval, sum_variance
 from ksmith_fleet.model import Guest
@@ -24,10 +25,14 @@ class Alone:
     saved: Numbers
     unbiased: Numbers
     """As `saved`, but below 0 where chance has it so: sums of many guests then have no bias."""
+    counted: Numbers
+    """The part of `unbiased` that is counted and not sampled: that of heavy contents. NaN: nothing is."""
     squares: Numbers
     """The sum of squared deviations over the sampled contents of each guest."""
     incidence: Incidence
     """The shared contents, with the deviation of each guest's copies."""
+    max_sharing: int
+    """The pages that a frame takes."""
 
 
 def common_pages(common: int, rate: float) -> Estimate:
@@ -48,19 +53,21 @@ def changing_pages(guests: Sequence[Guest]) -> float:
     return float(sum((guest.pages - guest.zero_pages) * guest.changing for guest in guests))
 
 
-def alone(guests: Sequence[Guest], answer: pa.Table, rate: float, incidence: Incidence) -> Alone:
+def alone(guests: Sequence[Guest], answer: pa.Table, rate: float, incidence: Incidence, max_sharing: int) -> Alone:
     """Estimates what each guest saves by itself, from the question `alone`.
 
-    `saved = steady_pages - frames / rate`. The surplus copies are not summed directly, since one content with many copies
-    would decide the sum and may be missing from the sample.
+    Where heavy contents are counted, `saved = what these save + surplus / rate`, where `surplus` sums the copies beyond the frames of the
+    other sampled contents. Memory that no content has twice is not in it. Else `saved = steady_pages - frames / rate`: one content with many
+    copies would decide the sum of the surplus and may be missing from the sample.
     """
-    columns = {name: np.zeros(len(guests)) for name in ("contents", "frames", "pages", "squares")}
+    columns = {name: np.zeros(len(guests)) for name in ("contents", "frames", "pages", "surplus", "squares")}
     which = answer.column("guest").to_numpy()
     for name, values in columns.items():
         values[which] = answer.column(name).to_numpy()
     known = columns["pages"] if rate >= 1 else steady_pages(guests)
-    saved = known - columns["frames"] / rate
-    return Alone(columns["contents"] / rate, np.maximum(0.0, saved), saved, columns["squares"], incidence)
+    counted = np.array([np.nan if guest.heavy is None else heavy_saved(guest, max_sharing) for guest in guests], dtype=np.float64)
+    saved = np.where(np.isnan(counted), known - columns["frames"] / rate, counted + columns["surplus"] / rate)
+    return Alone(columns["contents"] / rate, np.maximum(0.0, saved), saved, counted, columns["squares"], incidence, max_sharing)
 
 
 def zero_saved(zero_pages: float, use_zero_pages: bool, max_sharing: int) -> float:
@@ -70,18 +77,21 @@ def zero_saved(zero_pages: float, use_zero_pages: bool, max_sharing: int) -> flo
     return zero_pages - ceil(zero_pages / max_sharing)
 
 
-def saved_together(guests: Sequence[Guest], frames: float, squares: float, rate: float, sampled_pages: float | None = None) -> Estimate:
+def saved_together(guests: Sequence[Guest], alone: Numbers, counted: Numbers, joined: float, squares: float, rate: float) -> Estimate:
     """Estimates what KSM saves on one host with these guests, in pages without zero pages.
 
-    `saved = sum(nonzero * R) - frames / rate`, where `frames` sums `f = ceil(n / max_sharing)` over the sampled contents with `n`
-    steady pages, and `R = sum(steady) / sum(copies)` is the part of a guest's pages that stays. Linearised, that is a sum over contents:
-    one with `copies` and `steady` pages in each guest adds its *deviation* `sum over guests of (steady - R * copies) - f` to the
-    error of sampling. `squares` sums the squared deviations.
+    `saved = sum(alone) + joined / rate`: what each guest saves by itself (`Alone.unbiased`), and the frames that sampled contents of several
+    guests save besides. A content with `steady` pages in each guest adds its *deviation* to the error of sampling: `joined`, and for each
+    guest 0 if it is heavy there, else `steady - f` with the guest's frames `f`; in a guest without counted contents it is
+    `steady - R * copies - f`, where `R = sum(steady) / sum(copies)` is the part of its pages that stays. `squares` sums the squared
+    deviations. If all guests have counted their heavy contents, no deviation is below 0, and the interval is a score interval.
     """
-    steady = float(steady_pages(guests).sum())
-    if rate >= 1 and sampled_pages is not None:
-        steady = sampled_pages
-    return normal_interval(steady - frames / rate, sum_variance(squares, rate), steady)
+    expected, most = float(alone.sum()) + joined / rate, float(steady_pages(guests).sum())
+    if np.isnan(counted).any():
+        return normal_interval(expected, sum_variance(squares, rate), most)
+    exact = float(counted.sum())
+    sampled = score_interval(max(0.0, expected - exact) * rate, squares, rate)
+    return Estimate(*(min(exact + value, most) for value in (sampled.expected, sampled.low, sampled.high)))
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,11 @@ class PlacedSums:
     squares: Numbers
 
 
-def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, rate: float) -> PlacedSums:
+def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, rate: float, max_sharing: int) -> PlacedSums:
     """Sums what hosts share once guests have gone from the bins `before` to those `after`; -1 is none. The bin `b` is on the host `host_of[b]`.
 
-    A content that `h` guests of a bin hold takes `h - 1` frames less there than in the guests alone, so its deviation is the sum of theirs
-    and of `h - 1`. A plan has the placement that looks best, in part by chance. So what it changes is taken from the contents alone that it
+    A content that several guests of a bin hold takes fewer frames there than in the guests alone, so its deviation is the sum of theirs
+    and of these frames. A plan has the placement that looks best, in part by chance. So what it changes is taken from the contents alone that it
     was not made by.
     """
     guest = np.repeat(np.arange(incidence.guests), np.diff(incidence.starts))
@@ -106,8 +116,8 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
     deviations = incidence.deviations[now].astype(np.float64)
     keys, which = np.unique(np.concatenate([old, new]), return_inverse=True)
     at_old, at_new = which[: len(old)], which[len(old) :]
-    shared_old = np.maximum(0, np.bincount(at_old, minlength=len(keys)) - 1)
-    shared_new = np.maximum(0, np.bincount(at_new, minlength=len(keys)) - 1)
+    shared_old = _joined(at_old, incidence.copies[was], len(keys), max_sharing)
+    shared_new = _joined(at_new, incidence.copies[now], len(keys), max_sharing)
     bins, contents = np.divmod(keys, max(1, incidence.number))
     shared = shared_old + incidence.change_weights()[contents] * (shared_new - shared_old)
     hosts = int(host_of.max()) + 1
@@ -119,3 +129,10 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
     sums -= np.bincount(host_of[after[guest][now]], weights=deviations**2, minlength=hosts)
     pages = np.bincount(host_of[bins], weights=shared, minlength=hosts) * incidence.weight
     return PlacedSums(pages.astype(np.float64), (sums * incidence.weight * rate).astype(np.float64))
+
+
+def _joined(which: Bins, copies: npt.NDArray[np.int32], keys: int, max_sharing: int) -> Numbers:
+    """Gives for each content of a bin the frames that its guests, which have these copies, save besides what they save apart."""
+    apart = np.bincount(which, weights=np.ceil(copies / max_sharing), minlength=keys)
+    joined: Numbers = apart - np.ceil(np.bincount(which, weights=copies, minlength=keys) / max_sharing)
+    return joined

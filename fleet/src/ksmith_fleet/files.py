@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from ksmith_fleet import schema
 from ksmith_fleet.faults import BadSketchError
+from ksmith_fleet.heavy import check_heavy, heavy_copies, positions
 from ksmith_fleet.metadata import GuestEntry, guest_entries, host_of, keys_of
 from ksmith_fleet.model import Guest, Host
 from ksmith_fleet.pages import check_pages
@@ -52,7 +53,8 @@ class Sketch:
     copies: npt.NDArray[np.int32]
     """The pages of each content that did not change between two looks."""
     residuals: npt.NDArray[np.float32]
-    """These pages, less the guest's part of steady pages times all pages of the content."""
+    """These pages. Where heavy contents were not counted, less the guest's part of steady pages times all pages of the content; where they
+    were, NaN for a heavy one."""
     stored: StoredRows | None = None
 
 
@@ -108,7 +110,7 @@ def read_sketch(path: str, fetch: Callable[[], bytes] | None = None) -> Sketch:
     host = host_of(meta)
     _check_texts(table)
     try:
-        raw_ids, guests = _guests(table, guest_entries(meta, table.column("fingerprint").null_count), host)
+        raw_ids, guests = _guests(table, meta, host)
         return _with_rows(path, table, raw_ids, guests, host)
     except MemoryError:
         raise
@@ -177,22 +179,27 @@ def _check_columns(arrow: pa.Schema) -> None:
             raise BadSketchError(f"column {name} has type {found}, not {kind}")
 
 
-def _guests(table: pa.Table, said: Mapping[str, GuestEntry], host: Host) -> tuple[list[str], list[Guest]]:
+def _guests(table: pa.Table, meta: Mapping[str, str], host: Host) -> tuple[list[str], list[Guest]]:
     """Reads the guests, and their ids as the rows have them."""
+    without = pc.is_null(table.column("fingerprint"))
+    is_guest = pc.and_(without, pc.is_null(table.column("copies")))
+    heavy = table.filter(pc.and_not(without, is_guest)).select(["guest_id", "copies", "steady"])
+    # Before they become objects, of which each takes a kilobyte.
+    said = guest_entries(meta, pc.sum(is_guest).as_py() or 0)
     if set(pc.unique(table.column("host")).to_pylist()) - {host.name}:
         raise BadSketchError(f"it has rows of other hosts than {host.name}")
     # Times stay numbers: a file chooses the name of its zone, and Python would look that up.
     times = table.column("time").cast(pa.int64())
     table = table.set_column(table.schema.get_field_index("time"), "time", times)
     not_one_each = "it does not have exactly one row without a fingerprint for each guest"
-    # Before they become objects, of which each takes a kilobyte.
-    if table.column("fingerprint").null_count != len(said):
+    if (pc.sum(is_guest).as_py() or 0) != len(said) or (len(heavy) and meta[schema.META_FORMAT] == schema.FORMATS[0]):
         raise BadSketchError(not_one_each)
-    rows = table.filter(pc.is_null(table.column("fingerprint"))).to_pylist()
+    rows = table.filter(is_guest).to_pylist()
     ids = [str(row["guest_id"]) for row in rows]
     if len(set(ids)) != len(ids):
         raise BadSketchError(not_one_each)
-    return ids, [_guest(row, said, host) for row in rows]
+    counted = heavy_copies(heavy, ids, [said.get(one) for one in ids])
+    return ids, [replace(_guest(row, said, host), heavy=copies) for row, copies in zip(rows, counted, strict=True)]
 
 
 def _guest(row: Mapping[str, Any], said: Mapping[str, GuestEntry], host: Host) -> Guest:
@@ -238,7 +245,7 @@ def _with_rows(path: str, table: pa.Table, ids: list[str], guests: list[Guest], 
     rows = table.filter(pc.is_valid(table.column("fingerprint")))
     if rows.column("copies").null_count:
         raise BadSketchError("a fingerprint has no number of copies")
-    guest_of_row = _positions(rows.column("guest_id"), ids)
+    guest_of_row = positions(rows.column("guest_id"), ids)
     fingerprints: npt.NDArray[np.int64] = rows.column("fingerprint").to_numpy()
     copies = rows.column("copies").to_numpy().astype(np.int64)
     steady = pc.coalesce(rows.column("steady"), rows.column("copies")).to_numpy().astype(np.int64)
@@ -251,25 +258,11 @@ def _with_rows(path: str, table: pa.Table, ids: list[str], guests: list[Guest], 
     if again.any():
         raise BadSketchError("a guest has the same fingerprint twice")
     _check_sums(guests, guest_of_row, copies, host)
-    stays = 1.0 - np.array([guest.changing for guest in guests])
-    residuals = (steady - stays[guest_of_row] * copies).astype(np.float32)
+    is_heavy = check_heavy(guests, guest_of_row, copies)
+    # Where heavy contents are counted, the others say by themselves how many of their pages are steady.
+    stays = np.array([1.0 - guest.changing if guest.heavy is None else 0.0 for guest in guests])
+    residuals = np.where(is_heavy, np.nan, steady - stays[guest_of_row] * copies).astype(np.float32)
     return Sketch(path, host, guests, guest_of_row, fingerprints, steady.astype(np.int32), residuals)
-
-
-def _positions(column: pa.ChunkedArray, ids: list[str]) -> npt.NDArray[np.int32]:
-    """Gives for each row the position of its guest."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int32)
-    encoded = column.combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.dictionary_encode().unify_dictionaries().combine_chunks()
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    which = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(ids, pa.string()))
-    found: npt.NDArray[np.int32] = pc.fill_null(which, -1).to_numpy(zero_copy_only=False).astype(np.int32)[encoded.indices.to_numpy()]
-    if (found < 0).any():
-        raise BadSketchError("a fingerprint belongs to a guest that is not there")
-    return found
 
 
 def _check_sums(guests: list[Guest], guest_of_row: npt.NDArray[np.int32], copies: npt.NDArray[np.int64], host: Host) -> None:

@@ -22,6 +22,8 @@ class Incidence:
     weight: float
     deviations: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     """For each entry of `contents` the guest's part of the error of sampling (`estimate.saved_together`); empty if nothing is promised."""
+    copies: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """For each entry of `contents` the guest's steady copies; empty if nothing is promised."""
     held_out: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """For each content whether plans are made without it; empty if they are made with all."""
 
@@ -53,8 +55,9 @@ class Incidence:
         starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.guests))])
         contents = (np.cumsum(keep) - 1)[self.contents[entry]].astype(np.int32)
         deviations = self.deviations[entry] if len(self.deviations) else self.deviations
+        copies = self.copies[entry] if len(self.copies) else self.copies
         held_out = self.held_out[keep] if len(self.held_out) else self.held_out
-        return Incidence(starts, contents, int(keep.sum()), weight, deviations, held_out)
+        return Incidence(starts, contents, int(keep.sum()), weight, deviations, copies, held_out)
 
     @property
     def guests(self) -> int:
@@ -109,4 +112,5 @@ def from_answer(answer: pa.Table, guests: int, rate: float, mask: int = 0) -> In
     # The lowest bits of a fingerprint are as random as any.
     held_out = (values & (round(1 / HELD_OUT) - 1)) == 0 if rate < 1 else np.zeros(0, dtype=bool)
     deviations = answer.column("deviation").to_numpy().astype(np.float32)
-    return Incidence(starts, number[order].astype(np.int32), len(values), weight, deviations[order], held_out)
+    copies = answer.column("copies").to_numpy()[order]
+    return Incidence(starts, number[order].astype(np.int32), len(values), weight, deviations[order], copies, held_out)

@@ -20,6 +20,8 @@ MOST_HOST_BYTES = 1 << 20
 """The longest text of a host's entry: with the names of all guests that it skipped."""
 BYTES_OF_GUEST = 2048
 """The bytes of a guest's entry in the mean. Some 600 are usual."""
+MOST_HEAVY = 1 << 14
+"""The most heavy contents of a guest."""
 MOST_VCPUS = 1 << 16
 """The most virtual CPUs of a guest that are believed."""
 KernelFlag = Annotated[int, Field(ge=0, le=1)]
@@ -86,6 +88,8 @@ class GuestEntry:
     saved_bytes: Whole | None = None
     zero_saved_bytes: Whole | None = None
     vcpus: Annotated[int, Field(ge=1, le=MOST_VCPUS)] | None = None
+    heavy: Annotated[int, Field(ge=0, le=MOST_HEAVY)] | None = None
+    """The number of its rows of heavy contents, if they were counted."""
 
 
 _HOST_FORMAT = TypeAdapter(HostEntry)
@@ -98,8 +102,8 @@ def keys_of(arrow: pa.Schema) -> dict[str, str]:
     raw = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in (arrow.metadata or {}).items()}
     if schema.META_FORMAT not in raw:
         raise BadSketchError("it is no sketch of ksmith: the key ksmith.format is not there")
-    if raw[schema.META_FORMAT] != schema.FORMAT:
-        raise BadSketchError(f"it has format {raw[schema.META_FORMAT]!r}; this ksmith-fleet reads {schema.FORMAT}")
+    if raw[schema.META_FORMAT] not in schema.FORMATS:
+        raise BadSketchError(f"it has format {raw[schema.META_FORMAT]!r}; this ksmith-fleet reads {' and '.join(schema.FORMATS)}")
     missing = [key for key in schema.META_ALL if key not in raw]
     if missing:
         raise BadSketchError(f"metadata {', '.join(missing)} is not there")

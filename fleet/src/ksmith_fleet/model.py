@@ -33,6 +33,8 @@ class Guest:
     """Its virtual CPUs."""
     configured_bytes: int | None = None
     """The memory that its hypervisor may give it. A balloon may have taken some of it away."""
+    heavy: tuple[int, ...] | None = None
+    """The steady copies of each content with over 8 copies, sampled or not. `None`: they were not counted."""
     swap_bytes: int = 0
     """What the guest has in swap. It arrives in the memory of another host, and must have room there."""
 

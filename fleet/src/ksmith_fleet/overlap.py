@@ -74,16 +74,17 @@ def overlap(fleet: Fleet, engine: Engine, settings: Settings) -> Overlap:
     popular = int(engine.ask("popular").column("contents")[0].as_py())
     totals = engine.ask("totals").to_pylist()[0]
     images = _images(incidence)
+    single = estimate.alone(fleet.guests, engine.ask("alone"), rate, incidence, settings.max_sharing)
     return Overlap(
         pairs=_pairs(engine, fleet, host_of, images if popular else [], settings),
-        hosts=_hosts(engine, fleet, host_of, settings),
+        hosts=_hosts(engine, fleet, host_of, settings, single),
         images=images,
         popular=popular,
         popular_pages=score_interval(popular, popular, rate),
-        saved=estimate.saved_together(fleet.guests, float(totals["frames"]), float(totals["squares"]), rate, float(totals["pages"])),
+        saved=estimate.saved_together(fleet.guests, single.unbiased, single.counted, float(totals["joined"]), float(totals["squares"]), rate),
         across_hosts=score_interval(float(totals["across"]), float(totals["across_squares"]), rate),
         incidence=incidence,
-        alone=estimate.alone(fleet.guests, engine.ask("alone"), rate, incidence),
+        alone=single,
     )
 
 
@@ -131,19 +132,22 @@ def _pages(common: int, ranked: int, rate: float, settings: Settings) -> Estimat
     return estimate.common_pages(common - ranked, rate * (1.0 - settings.ranking_part))
 
 
-def _hosts(engine: Engine, fleet: Fleet, host_of: np.ndarray, settings: Settings) -> list[HostSaving]:
+def _hosts(engine: Engine, fleet: Fleet, host_of: np.ndarray, settings: Settings, single: estimate.Alone) -> list[HostSaving]:
     rows = {row["host"]: row for row in engine.ask("hosts").to_pylist()}
+    guests_at = np.argsort(host_of, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(host_of, minlength=len(fleet.hosts)))])
     result = []
     for at, host in enumerate(fleet.hosts):
-        guests = [fleet.guests[guest] for guest in np.flatnonzero(host_of == at)]
-        row = rows.get(at, dict.fromkeys(("frames", "squares", "shared", "shared_squares", "pages"), 0))
+        here = guests_at[starts[at] : starts[at + 1]]
+        guests = [fleet.guests[guest] for guest in here]
+        row = rows.get(at, dict.fromkeys(("joined", "squares", "shared", "shared_squares"), 0))
         said = {name: float(value) for name, value in row.items()}
         zeros = float(sum(guest.zero_pages for guest in guests))
         result.append(
             HostSaving(
                 host=at,
                 guests=len(guests),
-                saved=estimate.saved_together(guests, said["frames"], said["squares"], fleet.rate, said["pages"]),
+                saved=estimate.saved_together(guests, single.unbiased[here], single.counted[here], said["joined"], said["squares"], fleet.rate),
                 across=score_interval(said["shared"], said["shared_squares"], fleet.rate),
                 zero_pages=estimate.zero_saved(zeros, host.use_zero_pages, settings.max_sharing),
                 changing=estimate.changing_pages(guests),

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ksmith_fleet.declared import CLOSED, Amount, Signed, Whole, parse_json
-from ksmith_fleet.estimate import Alone, changing_pages, placed_sums
-from ksmith_fleet.interval import Estimate, normal_interval, sum_variance
+from ksmith_fleet.estimate import Alone, changing_pages, placed_sums, saved_together
+from ksmith_fleet.interval import Estimate
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.problem import CONFIGURED, CPU
@@ -200,12 +200,12 @@ class _Saving:
 def _promises(fleet: Fleet, before: list[_Saving], after: list[_Saving], built: Built, outcome: Outcome) -> list[HostPromise]:
     result = []
     state = outcome.after
-    arrival = built.problem.arrival
+    placed = state.bin_of >= 0
+    unmerged = np.bincount(state.bin_of[placed], weights=built.problem.arrival[placed], minlength=len(built.bins))
     bins_of: list[list[int]] = [[] for _ in fleet.hosts]
     for number, where in enumerate(built.bins):
         bins_of[where.host].append(number)
     for at, (host, bins) in enumerate(zip(fleet.hosts, bins_of, strict=True)):
-        here = np.isin(state.bin_of, bins)
         used = state.used[bins].sum(axis=0)
         result.append(
             HostPromise(
@@ -220,7 +220,7 @@ def _promises(fleet: Fleet, before: list[_Saving], after: list[_Saving], built: 
                 shmem_bytes=host.shmem_bytes,
                 reserved_bytes=built.reserved_bytes[at],
                 need_before=int(outcome.before.need[bins].sum() * fleet.page_size),
-                unmerged_after=int(arrival[here].sum() * fleet.page_size),
+                unmerged_after=int(unmerged[bins].sum() * fleet.page_size),
                 swap_free=host.swap_free_bytes,
                 memory_bytes=host.memory_bytes,
                 configured_after=int(used[CONFIGURED] * fleet.page_size),
@@ -238,7 +238,7 @@ def _saved(fleet: Fleet, alone: Alone, before: np.ndarray, after: np.ndarray, ho
     Zero pages are left out. They are freed on whichever host a guest is, and from Linux 6.12 on KSM's account lacks those
     that lie in a huge page which KSM splits.
     """
-    sums = placed_sums(alone.incidence, before, after, host_of, fleet.rate)
+    sums = placed_sums(alone.incidence, before, after, host_of, fleet.rate, alone.max_sharing)
     guests_of: list[list[int]] = [[] for _ in range(int(host_of.max()) + 1)]
     for guest, where in enumerate(after):
         if where >= 0:
@@ -246,9 +246,8 @@ def _saved(fleet: Fleet, alone: Alone, before: np.ndarray, after: np.ndarray, ho
     result = []
     for at, guests in enumerate(guests_of):
         here = [fleet.guests[g] for g in guests]
-        variance = sum_variance(float(alone.squares[guests].sum() + sums.squares[at]), fleet.rate)
-        nonzero = float(sum(guest.pages - guest.zero_pages for guest in here))
-        saved = normal_interval(float(alone.unbiased[guests].sum() + sums.shared[at]), variance, nonzero)
+        squares = max(0.0, float(alone.squares[guests].sum() + sums.squares[at]))
+        saved = saved_together(here, alone.unbiased[guests], alone.counted[guests], float(sums.shared[at]) * fleet.rate, squares, fleet.rate)
         result.append(_Saving(saved.times(fleet.page_size), len(guests), changing_pages(here) * fleet.page_size))
     return result
 

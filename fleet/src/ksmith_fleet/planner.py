@@ -17,7 +17,7 @@ from ksmith_fleet.placement.joint import can_search, search_jointly
 from ksmith_fleet.placement.moves import Move, best_moves, best_part, carry_out, order_moves, shorten
 from ksmith_fleet.placement.neighbourhood import search_neighbourhoods
 from ksmith_fleet.placement.problem import Ints, Problem
-from ksmith_fleet.placement.relabel import relabel
+from ksmith_fleet.placement.relabel import MOST_BINS, relabel
 from ksmith_fleet.placement.repair import repair
 from ksmith_fleet.placement.search import SHARE
 from ksmith_fleet.placement.search import improve as search
@@ -71,10 +71,7 @@ def _may_leave(problem: Problem) -> npt.NDArray[np.bool_]:
     """Says for each item whether it may go to another bin than its own."""
     if problem.allowed is None:
         return np.ones(problem.items, dtype=bool)
-    others = problem.allowed.copy()
-    others[np.arange(problem.items), problem.current] = False
-    may: npt.NDArray[np.bool_] = np.any(others, axis=1)
-    return may
+    return problem.allowed.have_others(problem.current)
 
 
 def _search_large(problem: Problem, goal: Goal, budget: Budget, begin: float, end: float, clock: Clock) -> Path:
@@ -104,7 +101,7 @@ def _ways_to_targets(problem: Problem, goal: Goal, end: float, clock: Clock) -> 
     search(wanted, seconds, clock=clock, goal=goal)
     ways = [order_moves(problem, wanted.bin_of, end, clock)[0]]
     del wanted
-    if goal.kind == "save" and clock() < end:
+    if goal.kind == "save" and problem.bins <= MOST_BINS and clock() < end:
         anew, refused = place_all(problem, end=end, clock=clock)
         search(anew, seconds, clock=clock)
         if not refused:

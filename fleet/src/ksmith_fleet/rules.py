@@ -35,6 +35,8 @@ class GuestRule:
     """What an operator says of a guest."""
 
     host: str | None = None
+    hosts: tuple[str, ...] | None = None
+    """The hosts that it may be on."""
     node: Whole | None = None
     cpus: Factor | None = None
     """Its virtual CPUs, if they are others than its sketch says."""

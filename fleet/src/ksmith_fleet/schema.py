@@ -1,11 +1,14 @@
-"""The Parquet schema of a sketch, format 1, as `ksmith sketch` writes it."""
+"""The Parquet schema of a sketch, as `ksmith sketch` writes it."""
 
 from typing import Final
 
 import pyarrow as pa
 
-FORMAT: Final = "1"
-"""The version of the format that this package reads."""
+FORMAT: Final = "2"
+"""The version of the format. Files of version 1 have no heavy contents, and are read, too."""
+FORMATS: Final = ("1", FORMAT)
+HEAVY_ABOVE: Final = 8
+"""The copies that a content of a guest has at most without being heavy."""
 
 COLUMNS: Final[dict[str, pa.DataType]] = {
     "host": pa.string(),

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ksmith_fleet.apply.backend import Action, ApplyError, Run, part
 from ksmith_fleet.apply.proxmox_api import Api, RefusedError, path_of
+from ksmith_fleet.apply.proxmox_ha import managed_guests, node_rules, objects
 from ksmith_fleet.plan_file import Step
 
 MOST_S = 7200.0
@@ -41,15 +42,20 @@ class Proxmox:
         strange = [step for step in steps if self.known_vmid(step) is None]
         if not strange:
             return self
-        listed = self._guests()
+        listed = self.guests()
         found = dict(self.vmids)
         for step in strange:
-            near = [guest for guest in listed if guest.get("node") in (step.source, step.target)]
-            same = [guest for guest in near if step.guest in (guest.get("name"), str(guest["vmid"]))]
-            fits = [str(guest["vmid"]) for guest in same if self._is_guest(guest, step)]
-            if len(fits) == 1:
-                found[step.guest_id] = fits[0]
+            number = self.number_of(listed, step.guest, step.guest_id, {step.source, step.target})
+            if number is not None:
+                found[step.guest_id] = number
         return replace(self, vmids=found)
+
+    def number_of(self, listed: Sequence[dict[str, Any]], name: str, guest_id: str, nodes: Set[str]) -> str | None:
+        """Gives the number of the one guest on some nodes that has this name and UUID."""
+        near = [guest for guest in listed if guest.get("node") in nodes]
+        same = [guest for guest in near if name in (guest.get("name"), str(guest["vmid"]))]
+        fits = [str(guest["vmid"]) for guest in same if self._is_guest(guest, guest_id)]
+        return fits[0] if len(fits) == 1 else None
 
     def actions(self, step: Step) -> list[Action]:
         """Gives the request of a move, written as `pvesh` on any node would make it."""
@@ -92,22 +98,18 @@ class Proxmox:
 
     def guest(self, number: str) -> dict[str, Any]:
         """Gives the cluster's entry of a guest, or an empty one."""
-        return next((guest for guest in self._guests() if str(guest["vmid"]) == number), {})
+        return next((guest for guest in self.guests() if str(guest["vmid"]) == number), {})
 
-    def is_managed(self, number: str) -> dict[str, Any] | None:
-        """Gives the HA manager's entry of a guest, if it moves the guest."""
-        managed = _objects(self.api.get("/cluster/ha/resources", type="vm"))
-        return next((one for one in managed if one.get("sid") == f"vm:{number}" and one.get("state") != "ignored"), None)
-
-    def _guests(self) -> list[dict[str, Any]]:
+    def guests(self) -> list[dict[str, Any]]:
+        """Gives the entries of all guests."""
         # Numbers become parts of paths.
-        return [guest for guest in _objects(self.api.get("/cluster/resources", type="vm")) if isinstance(guest.get("vmid"), int)]
+        return [guest for guest in objects(self.api.get("/cluster/resources", type="vm")) if isinstance(guest.get("vmid"), int)]
 
-    def _is_guest(self, guest: dict[str, Any], step: Step) -> bool:
-        """Says whether a guest of that name is the plan's: names are chosen by users, and two guests may have one."""
+    def _is_guest(self, guest: dict[str, Any], guest_id: str) -> bool:
+        """Says whether a guest of that name is the one with the id: names are chosen by users, and two guests may have one."""
         said = self.api.get(path_of("nodes", guest["node"], "qemu", guest["vmid"], "config"))
         known = _UUID.search(str(said.get("smbios1", ""))) if isinstance(said, dict) else None
-        return known is not None and known.group(1).lower() == step.guest_id.lower()
+        return known is not None and known.group(1).lower() == guest_id.lower()
 
     def _foreign_cpu(self, step: Step, cpu: str) -> str | None:
         if not re.match(r"(cputype=)?host(,|$)", cpu):
@@ -118,28 +120,10 @@ class Proxmox:
         return f"it has the CPU of its host, and {step.target} has another ({models[1]}): give it a CPU model that both have"
 
     def _rule_against(self, step: Step, sid: str) -> str | None:
-        """Looks for a rule by which the HA manager keeps the guest from its target, or brings it back.
-
-        Rules are from Proxmox 9 on. Those on other guests are among the preconditions.
-        """
-        managed = self.is_managed(self.vmid(step))
-        if managed is None:
-            return None
-        try:
-            rules = _objects(self.api.get("/cluster/ha/rules", type="node-affinity", resource=sid))
-        except RefusedError as error:
-            if error.status == 501:
-                return None
-            raise
-        for rule in rules:
-            if rule.get("disable"):
-                continue
-            nodes = _priorities(str(rule.get("nodes", "")))
-            if rule.get("strict") and step.target not in nodes:
-                return f"the HA rule {rule.get('rule')} keeps it on {', '.join(sorted(nodes))}"
-            if managed.get("failback", 1) and nodes.get(step.target, -1) < nodes.get(step.source, -1):
-                return f"HA would bring it back to {step.source} by the rule {rule.get('rule')}"
-        return None
+        """Looks for a rule by which the HA manager keeps the guest from its target, or brings it back. Those on other guests are preconditions."""
+        entry = managed_guests(self.api).get(sid)
+        reasons = [] if entry is None else [rule.against(step.source, step.target) for rule in node_rules(self.api, entry)]
+        return next((reason for reason in reasons if reason), None)
 
 
 @dataclass
@@ -192,34 +176,28 @@ class _Migration:
         return path_of("nodes", self.task.split(":")[1], "tasks", self.task)
 
 
-def _precondition(step: Step, said: Any) -> str | None:
-    """Reads the preconditions of a migration (`GET /nodes/NODE/qemu/VMID/migrate`)."""
+def local_needs(node: str, said: Any) -> str | None:
+    """Says what of a node alone a guest needs, by the preconditions of its migration."""
     if not isinstance(said, dict):
-        raise ApplyError(f"Proxmox does not say whether {step.guest} can be moved")
+        raise ApplyError(f"Proxmox does not say what a guest of {node} needs to be moved")
     if devices := said.get("local_resources"):
-        return f"it uses what {step.source} alone has: {_listed(devices)}"
+        return f"it uses what {node} alone has: {_listed(devices)}"
     disks = [disk for disk in said.get("local_disks") or [] if not (isinstance(disk, dict) and disk.get("cdrom"))]
     if disks:
-        return f"its disks are on {step.source} alone: {_listed(disks)}; move them to shared storage first"
+        return f"its disks are on {node} alone: {_listed(disks)}; move them to shared storage first"
+    return None
+
+
+def _precondition(step: Step, said: Any) -> str | None:
+    """Reads the preconditions of a migration (`GET /nodes/NODE/qemu/VMID/migrate`)."""
+    if needs := local_needs(step.source, said):
+        return needs
     refused = part(said, "not_allowed_nodes")
     if step.target in refused:
         return f"Proxmox does not allow {step.target}: {json.dumps(refused[step.target])[:200]}"
     if others := said.get("dependent-ha-resources"):
         return f"HA would move {_listed(others)} with it"
     return None
-
-
-def _priorities(nodes: str) -> dict[str, int]:
-    """Reads the nodes of a rule: `NODE` or `NODE:PRIORITY`, with commas."""
-    found = {}
-    for one in nodes.split(","):
-        name, _, priority = one.strip().partition(":")
-        found[name] = int(priority) if priority.isdecimal() else 0
-    return found
-
-
-def _objects(said: Any) -> list[dict[str, Any]]:
-    return [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
 
 
 def _listed(found: Any) -> str:

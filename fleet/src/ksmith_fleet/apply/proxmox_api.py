@@ -25,6 +25,8 @@ LOST = (502, 503, 504, 595, 596, 599)
 """What `pveproxy` answers when another node of the cluster does not."""
 RETRIES = Retry(4, redirect=False, backoff_factor=1.0, allowed_methods={"GET"}, status_forcelist=LOST, raise_on_status=False)
 """Questions are asked again for 15 s. Nothing that changes a cluster is, since it may have been done where no answer came."""
+CONNECTIONS = 8
+"""Requests that are made at once."""
 _TOKEN = re.compile(r"[^\s@!:/]+@[^\s@!:/]+![A-Za-z][A-Za-z0-9._-]*=[0-9a-fA-F-]{36}")
 _URL = re.compile(r"https://[A-Za-z0-9.\[\]:_-]+/?")
 _FINGERPRINT = re.compile(r"(?:[0-9A-Fa-f]{2}:?){32}")
@@ -99,8 +101,8 @@ class ProxmoxApi:
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
         if self.fingerprint is None:
-            return urllib3.PoolManager(timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_REQUIRED", ca_certs=self.ca_file)
-        return urllib3.PoolManager(timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_NONE", assert_fingerprint=self.fingerprint)
+            return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_REQUIRED", ca_certs=self.ca_file)
+        return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_NONE", assert_fingerprint=self.fingerprint)
 
     def get(self, path: str, **words: str) -> Any:
         """Gives the data of an answer. A question without an answer is asked again."""

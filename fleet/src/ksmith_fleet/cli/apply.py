@@ -1,7 +1,6 @@
 """`ksmith-fleet apply` carries out a plan."""
 
 import argparse
-import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
@@ -15,11 +14,11 @@ from ksmith_fleet.apply.libvirt import Libvirt
 from ksmith_fleet.apply.lock import lock_directory, locked_hosts
 from ksmith_fleet.apply.openstack import OpenStack
 from ksmith_fleet.apply.proxmox import Proxmox
-from ksmith_fleet.apply.proxmox_api import TOKEN_VARIABLE, URL_VARIABLE, ProxmoxApi, read_token
 from ksmith_fleet.apply.run import Runner, ask_command, script, show, to_undo
 from ksmith_fleet.cli.common import add_ages, add_json, print_json, read_named
 from ksmith_fleet.cli.messages import LOG
 from ksmith_fleet.cli.numbers import amount
+from ksmith_fleet.cli.proxmox import add_proxmox, api_of
 from ksmith_fleet.plan_file import Plan, Step, read_plan
 
 GO_ON = "Run the same command again to go on, or with --undo to go back."
@@ -41,10 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=amount, default=600.0, metavar="S", help="seconds to wait for room on a target (600)")
     parser.add_argument("--uri", action="append", default=[], metavar="HOST=URI", help="libvirt: URI of a host (qemu+ssh://HOST/system)")
     parser.add_argument("--option", action="append", default=[], metavar="OPTION", help="libvirt: one more option of virsh migrate")
-    parser.add_argument("--api", metavar="URL", default=os.environ.get(URL_VARIABLE), help=f"Proxmox: https://NODE:8006 ({URL_VARIABLE})")
-    parser.add_argument("--token-file", metavar="FILE", help=f"Proxmox: file with the API token ({TOKEN_VARIABLE} has it without one)")
-    parser.add_argument("--ca", metavar="FILE", help="Proxmox: certificates that sign the node's, such as /etc/pve/pve-root-ca.pem")
-    parser.add_argument("--fingerprint", metavar="SHA256", help="Proxmox: fingerprint of the node's certificate, instead of --ca")
+    add_proxmox(parser)
     parser.add_argument(
         "--id",
         action="append",
@@ -123,17 +119,11 @@ def _backend(options: argparse.Namespace, plan: Plan) -> Backend:
     backends: dict[str, Callable[[], Backend]] = {
         "libvirt": lambda: Libvirt(uris=_pairs(options.uri), options=options.option, shmem_bytes=shmem_bytes),
         # The cluster is asked for numbers in a dry run too: requests name guests by them.
-        "proxmox": lambda: Proxmox(_proxmox_api(options), ids).with_vmids(plan.steps),
+        "proxmox": lambda: Proxmox(api_of(options), ids).with_vmids(plan.steps),
         "kubevirt": lambda: KubeVirt(namespaces=ids),
         "openstack": OpenStack,
     }
     return backends[options.on]()
-
-
-def _proxmox_api(options: argparse.Namespace) -> ProxmoxApi:
-    if not options.api:
-        raise ApplyError(f"Proxmox is asked by its API: give --api https://NODE:8006, or set {URL_VARIABLE}")
-    return ProxmoxApi(options.api, read_token(options.token_file), options.ca, options.fingerprint)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

@@ -111,7 +111,7 @@ def read_opened(options: argparse.Namespace, fleet: Fleet, engine: Engine) -> Re
     # A placement has a number for each content and host.
     kept = incidence.thinned(max(1, share_memory(options.memory).cells // len(fleet.hosts)))
     LOG.info("planning with %d of %d fetched contents", kept.number, incidence.number)
-    return Read(fleet, kept.for_planning(), alone(fleet.guests, engine.ask("alone"), fleet.rate, kept))
+    return Read(fleet, kept.for_planning(), alone(fleet.guests, engine.ask("alone"), fleet.rate, kept, engine.settings.max_sharing))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

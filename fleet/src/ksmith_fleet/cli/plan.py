@@ -4,11 +4,15 @@ import argparse
 import math
 from typing import cast
 
+from ksmith_fleet.apply.backend import ApplyError
+from ksmith_fleet.apply.proxmox import Proxmox
+from ksmith_fleet.apply.proxmox_rules import with_cluster
 from ksmith_fleet.cli import common
 from ksmith_fleet.cli.admission import admission
 from ksmith_fleet.cli.limits import SEARCH_S, Deadline
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError
 from ksmith_fleet.cli.numbers import amount, count
+from ksmith_fleet.cli.proxmox import add_proxmox, api_of
 from ksmith_fleet.placement.build import build
 from ksmith_fleet.placement.goal import KINDS, PRICE, Budget, Goal, Kind
 from ksmith_fleet.plan_file import Plan, make_plan, plan_json, write_plan
@@ -39,6 +43,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"MiB that a plan must save for each GiB moved, beside repairs and other goals ({PRICE * 1024:.0f})",
     )
     parser.add_argument("--like", help="admit: the guest that the new one will be like")
+    parser.add_argument("--on", choices=("proxmox",), help="keep what the platform demands: HA's rules, storage and devices of nodes")
+    add_proxmox(parser)
     parser.add_argument("--seconds", type=amount, help=f"time for the whole command (without it: {SEARCH_S:g} for the search)")
 
 
@@ -58,6 +64,11 @@ def run(options: argparse.Namespace) -> int:
     fleet = read.fleet
     if options.mode == "admit":
         return _admit(options, rules, read)
+    if options.on == "proxmox":
+        try:
+            rules = with_cluster(rules, fleet, Proxmox(api_of(options)), LOG.info)
+        except ApplyError as error:
+            raise RuntimeError(str(error)) from error
     built = build(fleet, read.incidence, read.alone, rules)
     kind, drained = options.goal
     if drained:

@@ -24,6 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="file with the token that requests have to bear; needed beyond 127.0.0.1")
     parser.add_argument("--refresh", type=amount, default=300.0, metavar="S", help="seconds between two reads of the sketches (300)")
     parser.add_argument("--plan-at", type=time_of_day, metavar="HH:MM", help="make a plan each day at this local time (needs --plans)")
+    parser.add_argument("--plan-option", action="append", default=[], metavar="OPTION", help="one more option of that plan: --plan-option=--moves=20")
     parser.add_argument("--plans", type=Path, metavar="DIR", help="directory of the plans: plan-YYYY-MM-DD.json")
 
 

@@ -109,7 +109,7 @@ def _fit(options: argparse.Namespace) -> int:
     name_left_out(fleet, options.strict)
     with engine_over(sketches, Settings()) as engine:
         incidence = from_answer(engine.ask("incidence"), len(fleet.guests), fleet.rate)
-        inside = alone(fleet.guests, engine.ask("alone"), fleet.rate, incidence).saved
+        inside = alone(fleet.guests, engine.ask("alone"), fleet.rate, incidence, engine.settings.max_sharing).saved
     model = fit(fleet.guests, sketches, inside)
     save(model, options.out)
     contents = sum(count for _, count in model.atoms)

@@ -1,6 +1,6 @@
 """Makes the placement problem of a fleet from its sketches and the operator's rules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ksmith_fleet.estimate import Alone, zero_saved
 from ksmith_fleet.incidence import Incidence
 from ksmith_fleet.model import Fleet, Guest, Host, LeftOut
+from ksmith_fleet.placement.allowed import AllowedBins
 from ksmith_fleet.placement.goal import without
 from ksmith_fleet.placement.groups import Now, join_groups
 from ksmith_fleet.placement.named import Names, guest_rules
@@ -71,17 +72,23 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_adm
     single = np.array([own[item].sum() for item in items])
     inner = np.array([sum(len(incidence.of(g)) for g in item) for item in items]) - np.diff(joined.starts)
     current = np.array([now.current[item[0]] for item in items], dtype=np.int64)
-    allowed = np.array([now.allowed[item].all(axis=0) for item in items], dtype=bool).reshape(len(items), len(bins))
     movable = np.array([now.movable[item].all() for item in items], dtype=bool)
-    stay = np.flatnonzero(~movable)
-    allowed[stay] = False
-    allowed[stay, current[stay]] = True
     domain = _domains(fleet, items)
-    if (domain != ANY).any():
-        # A guest without a sketch may be of any domain. No guest is sent to its host.
-        for number, where in enumerate(bins):
-            if fleet.hosts[where.host].skipped:
-                allowed[(current != number) | is_admission, number] = False
+    # A guest without a sketch may be of any domain. No guest is sent to its host.
+    is_strange = np.array([bool(fleet.hosts[where.host].skipped) for where in bins], dtype=bool) & (domain != ANY).any()
+
+    def rows() -> Iterator[npt.NDArray[np.bool_]]:
+        for item, here, may_move in zip(items, current.tolist(), movable.tolist(), strict=True):
+            if not may_move:
+                row = now.only(here)
+                row &= ~is_strange if is_admission else True
+            else:
+                row = now.row(item[0]) if len(item) == 1 else np.logical_and.reduce([now.row(g) for g in item])
+                if is_strange.any():
+                    row = row & (~is_strange | (now.only(here) & (not is_admission)))
+            yield row
+
+    allowed = AllowedBins.from_rows(rows(), len(bins))
     demand = np.array([_demand(fleet, hosts, said, item) for item in items], dtype=np.float64).reshape(len(items), 2)
     problem = Problem(
         own=single - kept * incidence.weight * inner,
@@ -93,7 +100,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_adm
         limit=_limits(fleet, rules, bins, demand, current),
         domain=domain,
         apart=_apart(names, rules, items),
-        allowed=None if allowed.all() else allowed,
+        allowed=None if allowed.is_everything else allowed,
         movable=movable,
         current=current,
     )
@@ -237,21 +244,23 @@ def _apart(names: Names, rules: Rules, items: list[list[int]]) -> tuple[np.ndarr
     return tuple(groups)
 
 
-def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], is_admission: bool) -> npt.NDArray[np.bool_]:
-    """Says for each guest and bin whether pins, classes and closed hosts let them meet."""
+def _allowed(fleet: Fleet, rules: Rules, said: list[GuestRule], bins: list[Bin], is_admission: bool) -> AllowedBins:
+    """Gives the bins on which pins, classes and closed hosts let each guest be."""
     hosts = [fleet.hosts[where.host].name for where in bins]
     of_bin = [rules.hosts.get(name, HostRule()) for name in hosts]
     is_closed = np.array([rule.exclude for rule in of_bin], dtype=bool)
     host_of = np.array(hosts)
-    alike: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
-    rows = np.ones((len(fleet.guests), len(bins)), dtype=bool)
-    for at, (guest, rule) in enumerate(zip(fleet.guests, said, strict=True)):
-        key = (rule.host, guest.klass)
+    alike: dict[tuple[str | None, tuple[str, ...] | None, str, str], npt.NDArray[np.bool_]] = {}
+
+    def row_of(guest: Guest, rule: GuestRule) -> npt.NDArray[np.bool_]:
+        may_stay = "" if is_admission or not rules.hosts.get(guest.host, HostRule()).exclude else guest.host
+        key = (rule.host, rule.hosts, guest.klass, may_stay)
         if key not in alike:
             fits = [
-                rule.host in (None, host) and (one.classes is None or guest.klass in one.classes) for host, one in zip(hosts, of_bin, strict=True)
+                rule.host in (None, host) and (rule.hosts is None or host in rule.hosts) and (one.classes is None or guest.klass in one.classes)
+                for host, one in zip(hosts, of_bin, strict=True)
             ]
-            alike[key] = np.array(fits, dtype=bool)
-        may_stay = (host_of == guest.host) & (not is_admission)
-        rows[at] = alike[key] & (~is_closed | may_stay) if is_closed.any() else alike[key]
-    return rows
+            alike[key] = np.array(fits, dtype=bool) & (~is_closed | (host_of == may_stay))
+        return alike[key]
+
+    return AllowedBins.from_rows((row_of(guest, rule) for guest, rule in zip(fleet.guests, said, strict=True)), len(bins))

@@ -66,7 +66,7 @@ def solve(problem: Problem, seconds: float) -> tuple[Ints, float] | None:
     bottom = np.zeros(size)
     for item in range(items):
         if problem.allowed is not None:
-            top[item * bins : (item + 1) * bins] = problem.allowed[item]
+            top[item * bins : (item + 1) * bins] = problem.allowed.of(item)
         if not problem.movable[item] and problem.current[item] >= 0:
             bottom[item * bins + problem.current[item]] = 1.0
     integral = np.zeros(size, dtype=np.int64)

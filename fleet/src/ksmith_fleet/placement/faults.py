@@ -18,7 +18,7 @@ def faults_of_bins(state: State) -> Floats:
     faults += np.array([_mixed(held) for held in state.domains])
     if problem.allowed is not None:
         placed = np.flatnonzero(state.bin_of >= 0)
-        bad = placed[~problem.allowed[placed, state.bin_of[placed]]]
+        bad = placed[~problem.allowed.are(placed, state.bin_of[placed])]
         faults += np.bincount(state.bin_of[bad], minlength=problem.bins)
     return faults
 
@@ -36,7 +36,7 @@ def faults_of_sets(state: State, items: Ints, held: npt.NDArray[np.bool_], where
     faults += np.maximum(0, (counts[:, some] > 0).sum(axis=1) - 1)
     faults += np.maximum(0, counts[:, np.array(domains) == ALONE].sum(axis=1) - 1)
     if problem.allowed is not None:
-        faults += held @ (~problem.allowed[items, where]).astype(np.float64)
+        faults += held @ (~problem.allowed.are(items, where)).astype(np.float64)
     return faults
 
 

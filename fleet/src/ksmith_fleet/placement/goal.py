@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from ksmith_fleet.placement.allowed import AllowedBins
 from ksmith_fleet.placement.problem import Floats, Problem
 from ksmith_fleet.placement.state import State
 
@@ -84,7 +85,5 @@ class Goal:
 
 def without(problem: Problem, bins: list[int]) -> Problem:
     """Closes bins for all items that may move: those that are there now have to go."""
-    allowed = np.ones((problem.items, problem.bins), dtype=bool) if problem.allowed is None else problem.allowed.copy()
-    for where in bins:
-        allowed[problem.movable, where] = False
-    return replace(problem, allowed=allowed)
+    allowed = problem.allowed or AllowedBins(np.ones((1, problem.bins), dtype=bool), np.zeros(problem.items, dtype=np.int64))
+    return replace(problem, allowed=allowed.without(bins, problem.movable))

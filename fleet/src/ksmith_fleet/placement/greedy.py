@@ -30,7 +30,7 @@ def order_of(problem: Problem) -> Ints:
     order = similarity_order(problem.incidence, image)
     if problem.allowed is None:
         return order
-    choices = problem.allowed.sum(axis=1)
+    choices = problem.allowed.choices()
     narrow = choices[order] < problem.bins
     return np.concatenate([order[narrow][np.argsort(choices[order[narrow]], kind="stable")], order[~narrow]])
 

@@ -1,11 +1,12 @@
 """Guests that must be together: one item if they share a host now, and else guests that go to one host."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from ksmith_fleet.model import Fleet
+from ksmith_fleet.placement.allowed import AllowedBins
 from ksmith_fleet.placement.named import Names
 from ksmith_fleet.rules import BadRulesError, Rules
 
@@ -17,15 +18,25 @@ class Now:
     current: npt.NDArray[np.int64]
     """The bin of each guest."""
     movable: npt.NDArray[np.bool_]
-    allowed: npt.NDArray[np.bool_]
-    """For each guest and bin whether they may meet."""
+    allowed: AllowedBins
+    """The bins that rules let each guest be on."""
     host_of: npt.NDArray[np.int64]
     """The host of each bin."""
     arrival: npt.NDArray[np.float64]
+    narrowed: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """The bins of guests that have to come together."""
+
+    def row(self, guest: int) -> npt.NDArray[np.bool_]:
+        """Gives the bins that a guest may be on."""
+        return self.narrowed.get(guest, self.allowed.of(guest))
+
+    def only(self, bin_: int) -> npt.NDArray[np.bool_]:
+        """Gives the bins of what stays on one."""
+        return np.arange(len(self.host_of)) == bin_
 
 
 def join_groups(names: Names, rules: Rules, now: Now) -> list[list[int]]:
-    """Gives the items. `now.allowed` and `now.movable` are narrowed for guests that first have to come together.
+    """Gives the items. `now.narrowed` and `now.movable` are set for guests that first have to come together.
 
     Such guests stay items of their own, since each moves from another host. All may go only to the host where most of their
     memory is, or where one of them must stay. Once they are there, the next plan moves them as one.
@@ -37,11 +48,10 @@ def join_groups(names: Names, rules: Rules, now: Now) -> list[list[int]]:
             continue
         host = _meeting_host(names.fleet, now, group)
         for g in group:
-            now.allowed[g] &= now.host_of == host
+            now.narrowed[g] = now.row(g) & (now.host_of == host)
             if now.host_of[now.current[g]] == host:
                 now.movable[g] = False
-                now.allowed[g] = False
-                now.allowed[g, now.current[g]] = True
+                now.narrowed[g] = now.only(int(now.current[g]))
         items += [[g] for g in group]
     return items
 
@@ -77,7 +87,7 @@ def _meeting_host(fleet: Fleet, now: Now, group: list[int]) -> int:
         memory[here] = memory.get(here, 0.0) + float(now.arrival[g])
     open_to_all = fixed or {int(host) for host in now.host_of}
     for g in group:
-        open_to_all &= {int(host) for host in now.host_of[now.allowed[g]]}
+        open_to_all &= {int(host) for host in now.host_of[now.row(g)]}
     if not open_to_all:
         raise BadRulesError(f"{names} must be together, and no host may have them all")
     return max(open_to_all, key=lambda host: (memory.get(host, 0.0), -host))

@@ -46,7 +46,7 @@ def guest_rules(names: Names, rules: Rules) -> list[GuestRule]:
         seen[at] = name
         found[at] = rule
     hosts = {host.name for host in fleet.hosts}
-    wanted = set(rules.hosts) | {rule.host for rule in rules.guests.values() if rule.host is not None}
+    wanted = set(rules.hosts) | {host for rule in rules.guests.values() for host in (rule.host, *(rule.hosts or ())) if host is not None}
     if wanted - hosts:
         raise BadRulesError(f"the rules name hosts that have no sketch: {', '.join(sorted(wanted - hosts))}")
     return found

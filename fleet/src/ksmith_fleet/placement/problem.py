@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ksmith_fleet.incidence import Incidence
+from ksmith_fleet.placement.allowed import AllowedBins
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -41,8 +42,8 @@ class Problem:
     """Items of different domains never share a bin. -1 shares with none, -2 with all."""
     apart: tuple[Ints, ...]
     """Groups of items of which no two share a bin."""
-    allowed: npt.NDArray[np.bool_] | None
-    """For each item and bin whether they may meet: classes, pins and NUMA nodes. `None` allows all."""
+    allowed: AllowedBins | None
+    """The bins that rules let each item be on. `None` allows all."""
     movable: npt.NDArray[np.bool_]
     current: Ints
     """The bin of each item now, or -1."""

@@ -7,6 +7,10 @@ from ksmith_fleet.placement.problem import Ints, Problem
 from ksmith_fleet.placement.state import ROUNDED, SLACK, State
 
 
+MOST_BINS = 1 << 11
+"""The bins of which names are found. Memory grows with the square of their number, and time with its cube."""
+
+
 def relabel(problem: Problem, target: Ints) -> Ints:
     """Gives each set of items that shares a bin the bin where most of its pages are, among those that have room for it.
 
@@ -18,9 +22,8 @@ def relabel(problem: Problem, target: Ints) -> Ints:
     ok = state.need[:, None] <= problem.capacity[None, :] + ROUNDED
     ok &= (state.used[:, None, :] <= problem.limit[None, :, :] + SLACK).all(axis=2)
     if problem.allowed is not None:
-        refusals = np.zeros((problem.bins, problem.bins))
-        np.add.at(refusals, target[placed], ~problem.allowed[placed])
-        ok &= refusals == 0
+        for where in np.unique(target[placed]).tolist():
+            ok[where] &= problem.allowed.all_of(np.flatnonzero(target == where))
     np.fill_diagonal(ok, True)
     stay = np.zeros((problem.bins, problem.bins))
     both = placed & (problem.current >= 0)

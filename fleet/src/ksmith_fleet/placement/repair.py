@@ -45,7 +45,7 @@ def _one(state: State, goal: Goal, budget: Budget) -> Path:
         here = state.take(item)
         mended = float(faults[here] - faults_of_bins(state)[here])
         state.put(item, here)
-        if problem.allowed is not None and not problem.allowed[item, here]:
+        if problem.allowed is not None and not problem.allowed.of(item)[here]:
             mended = max(mended, 1.0)
         mended /= max(1.0, float(problem.arrival[item]))
         if mended > best_mended:

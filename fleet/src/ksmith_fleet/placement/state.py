@@ -93,7 +93,7 @@ class State:
         if domain != ANY:
             ok &= (self.load == 0) | ((self.domain == domain) & (domain != ALONE))
         if problem.allowed is not None:
-            ok &= problem.allowed[item]
+            ok &= problem.allowed.of(item)
         for group in self._groups[item]:
             ok &= self.apart[group] == 0
         return ok
@@ -108,7 +108,7 @@ class State:
         domain = problem.domain[item]
         if domain != ANY and self.load[where] and (domain == ALONE or self.domain[where] != domain):
             return False
-        if problem.allowed is not None and not problem.allowed[item, where]:
+        if problem.allowed is not None and not problem.allowed.of(item)[where]:
             return False
         return all(self.apart[group, where] == 0 for group in self._groups[item])
 
@@ -177,7 +177,7 @@ class State:
                 found.append(f"{places[where]} mixes trust domains")
         if problem.allowed is not None:
             placed = np.flatnonzero(self.bin_of >= 0)
-            bad = placed[~problem.allowed[placed, self.bin_of[placed]]]
+            bad = placed[~problem.allowed.are(placed, self.bin_of[placed])]
             found += [f"{names[item]} may not be on {places[int(self.bin_of[item])]}" for item in bad.tolist()]
         found += [f"{places[where]} has two guests that must be apart" for where in np.flatnonzero((self.apart > 1).any(axis=0)).tolist()]
         return found

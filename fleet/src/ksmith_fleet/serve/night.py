@@ -27,7 +27,7 @@ def plan_command(options: argparse.Namespace, out: Path) -> list[str]:
     for name in PASSED_ON:
         if (value := getattr(options, name)) is not None:
             words += ["--" + name.replace("_", "-"), str(value)]
-    return [*words, *(["--common-rate"] if options.common_rate else []), "--", options.sketches]
+    return [*words, *(["--common-rate"] if options.common_rate else []), *options.plan_option, "--", options.sketches]
 
 
 def make_plan_of(state: FleetState, plans: Path, day: datetime) -> None:

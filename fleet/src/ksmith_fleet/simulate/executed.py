@@ -26,7 +26,7 @@ def plan_known(fleet: KnownFleet, bits: int, random: np.random.Generator, direct
     read, sketches = read_fleet(str(directory))
     with engine_over(sketches, Settings()) as engine:
         incidence = from_answer(engine.ask("incidence"), len(read.guests), read.rate)
-        single = alone(read.guests, engine.ask("alone"), read.rate, incidence)
+        single = alone(read.guests, engine.ask("alone"), read.rate, incidence, engine.settings.max_sharing)
     rules = Rules()
     built = build(read, incidence.for_planning(), single, rules)
     outcome = plan_improve(built.problem, moves, np.inf, 0.0, clock=lambda: 0.0)

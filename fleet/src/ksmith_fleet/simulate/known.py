@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ksmith_fleet.estimate import common_pages, saved_together
 from ksmith_fleet.interval import Estimate, score_interval
 from ksmith_fleet.model import Guest
+from ksmith_fleet.schema import HEAVY_ABOVE
 from ksmith_fleet.simulate.write import MadeGuest, MadeHost
 
 Counts = npt.NDArray[np.int64]
@@ -124,8 +125,10 @@ def draw_counts(fleet: KnownFleet, bits: int, random: np.random.Generator) -> Co
     return random.binomial(fleet.counts, 2.0**-bits)
 
 
-def sketch_hosts(fleet: KnownFleet, drawn: Counts, bits: int, random: np.random.Generator, names: Sequence[str] | None = None) -> list[MadeHost]:
-    """Gives each host's sketch of these sampled contents, with new fingerprints."""
+def sketch_hosts(
+    fleet: KnownFleet, drawn: Counts, bits: int, random: np.random.Generator, names: Sequence[str] | None = None, are_counted: bool = True
+) -> list[MadeHost]:
+    """Gives each host's sketch of these sampled contents, with new fingerprints, and with all heavy contents if they are counted."""
     prints = np.unique(random.integers(0, 1 << (63 - max(0, bits - 1)), int(drawn.sum()) * 2, dtype=np.int64))
     random.shuffle(prints)
     pattern = np.repeat(np.arange(len(drawn)), drawn)
@@ -139,9 +142,11 @@ def sketch_hosts(fleet: KnownFleet, drawn: Counts, bits: int, random: np.random.
             copies, steady = fleet.copies[pattern[rows], guest], fleet.steady[pattern[rows], guest]
             changing = 1.0 - float(steady.sum()) / max(1, int(copies.sum()))
             name = names[guest] if names else f"g{guest}"
+            held = np.stack([fleet.copies[:, guest], fleet.steady[:, guest]], axis=1).astype(np.int32)
             made = MadeGuest(
-                f"id-{name}", name, prints[rows], copies.astype(np.int32), int(nonzero[guest]), changing=changing, steady=steady.astype(np.int32)
-            )
+                f"id-{name}", name, prints[rows], copies.astype(np.int32), int(nonzero[guest]), changing=changing, steady=steady.astype(np.int32),
+                heavy=np.repeat(held, np.where(held[:, 0] > HEAVY_ABOVE, fleet.counts, 0), axis=0) if are_counted else None,
+            )  # fmt: skip
             guests.append(made)
         hosts.append(MadeHost(f"h{host}", guests, rate_bits=bits))
     return hosts
@@ -171,13 +176,21 @@ def foretell_known(fleet: KnownFleet, drawn: Counts, bits: int, random: np.rando
     everyone = np.ones(len(fleet.host), dtype=bool)
     frames = fleet.frames_of_hosts
 
-    def saved(guests: npt.NDArray[np.bool_], frames: Numbers) -> Estimate:
+    apart = -(-fleet.steady // 256)
+    surplus = np.where(fleet.copies > HEAVY_ABOVE, 0.0, fleet.steady - apart)
+    counted = fleet.counts @ np.where(fleet.copies > HEAVY_ABOVE, fleet.steady - apart, 0.0)
+
+    def saved(guests: npt.NDArray[np.bool_], frames: Numbers, is_counted: bool = True) -> Estimate:
         said = [
             Guest("", "", "", "qemu", None, "", int(nonzero[g]), 0, 1.0 - float(stays[g]), None, None, None, True, 0)
             for g in np.flatnonzero(guests).tolist()
         ]
-        squares = sampled @ (residuals[:, guests].sum(axis=1) - frames) ** 2
-        return saved_together(said, float(drawn @ frames), float(squares), rate)
+        joined = apart[:, guests].sum(axis=1) - frames
+        deviations = (surplus if is_counted else residuals - apart)[:, guests]
+        squares = float(sampled @ (deviations.sum(axis=1) + joined) ** 2)
+        exact = counted[guests] if is_counted else np.full(len(said), np.nan)
+        single = exact + sampled @ deviations / rate if is_counted else nonzero[guests] * stays[guests] - sampled @ apart[:, guests] / rate
+        return saved_together(said, single, exact, float(sampled @ joined), squares, rate)
 
     def summed(terms: Counts) -> Estimate:
         return score_interval(float(drawn @ terms), float(drawn @ terms**2), rate)
@@ -186,8 +199,10 @@ def foretell_known(fleet: KnownFleet, drawn: Counts, bits: int, random: np.rando
     shared, across = fleet.shared(here), fleet.across
     return [
         Figure("a host: saved", saved(here, frames[:, 0]), fleet.saved(here)),
+        Figure("a host: saved, nothing counted", saved(here, frames[:, 0], is_counted=False), fleet.saved(here)),
         Figure("a host: across guests", summed(shared), float(fleet.counts @ shared)),
         Figure("all hosts: saved", saved(everyone, frames.sum(axis=1)), fleet.saved_of_hosts),
+        Figure("all hosts: saved, nothing counted", saved(everyone, frames.sum(axis=1), is_counted=False), fleet.saved_of_hosts),
         Figure("across hosts", summed(across), float(fleet.counts @ across)),
         *_best_pair(fleet, drawn, rate, random),
     ]

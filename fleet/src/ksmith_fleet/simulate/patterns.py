@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ksmith_fleet.estimate import changing_pages, saved_together
 from ksmith_fleet.interval import Estimate
 from ksmith_fleet.model import Guest
+from ksmith_fleet.schema import HEAVY_ABOVE
 
 Counts = npt.NDArray[np.int64]
 
@@ -57,10 +58,12 @@ def read_patterns(path: Path) -> Patterns:
     return Patterns(names, nonzero, np.array([row[0] for row in rows], dtype=np.int64), copies, steady, truths)
 
 
-def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.random.Generator, max_sharing: int = 256) -> tuple[Estimate, float]:
+def foretell(
+    patterns: Patterns, guests: Sequence[int], bits: int, random: np.random.Generator, max_sharing: int = 256, is_counted: bool = True
+) -> tuple[Estimate, float]:
     """Draws sketches of these guests at the rate `2^-bits` under a new key, and foretells what KSM merges of them, without zero pages.
 
-    Gives the pages that change besides.
+    Heavy contents are counted, or not as in files of format 1. Gives the pages that change besides.
     """
     rate = 2.0**-bits
     drawn = random.binomial(patterns.counts, rate)
@@ -70,8 +73,12 @@ def foretell(patterns: Patterns, guests: Sequence[int], bits: int, random: np.ra
         Guest(patterns.names[g], patterns.names[g], "h", "qemu", None, "silver", int(patterns.nonzero[g]), 0, 1.0 - part, None, None, None, True, 0)
         for g, part in zip(guests, stays.tolist(), strict=True)
     ]
-    together = steady.sum(axis=1)
-    frames = -(-together // max_sharing)
-    deviations = together - copies @ stays - frames
-    found = saved_together(said, float(drawn @ frames), float(drawn @ deviations**2), rate, float(drawn @ together))
+    frames = -(-steady // max_sharing)
+    joined = frames.sum(axis=1) - -(-steady.sum(axis=1) // max_sharing)
+    is_heavy = copies > HEAVY_ABOVE if is_counted else np.zeros_like(copies, dtype=bool)
+    deviations = np.where(is_heavy, 0.0, steady - frames - (0.0 if is_counted else copies * stays))
+    counted = patterns.counts @ np.where(is_heavy, steady - frames, 0) if is_counted else np.full(len(guests), np.nan)
+    single = counted + drawn @ deviations / rate if is_counted else patterns.nonzero[guests] * stays - drawn @ frames / rate
+    squares = float(drawn @ (deviations.sum(axis=1) + joined) ** 2)
+    found = saved_together(said, single, counted, float(drawn @ joined), squares, rate)
     return found, changing_pages(said)

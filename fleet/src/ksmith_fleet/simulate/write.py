@@ -33,6 +33,8 @@ class MadeGuest:
     more: dict[str, Any] = field(default_factory=dict)
     steady: npt.NDArray[np.int32] | None = None
     """The copies that stayed at the second look. Without them there was none."""
+    heavy: npt.NDArray[np.int32] | None = None
+    """Copies and steady copies of each heavy content, in rows. `None`: they were not counted."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class MadeHost:
 
 def write_sketch(host: MadeHost, path: Path) -> None:
     """Writes one host's file."""
-    # The first row of each guest says what it is, and has no fingerprint.
+    # The first row of each guest says what it is, and has neither fingerprint nor copies. Heavy contents follow, without fingerprints.
     parts: list[pa.Table] = []
     for guest in host.guests:
         order = np.argsort(guest.fingerprints)
@@ -61,15 +63,18 @@ def write_sketch(host: MadeHost, path: Path) -> None:
             "zero_pages": guest.zero_pages, "changing": guest.changing, "rate": 2.0**-host.rate_bits,
         }  # fmt: skip
         held: dict[str, Any] = {"fingerprint": guest.fingerprints, "copies": guest.copies, "steady": guest.steady}
+        heavy = np.zeros((0, 2), dtype=np.int32) if guest.heavy is None else guest.heavy
+        count = 1 + len(heavy) + len(order)
         columns = []
         for name, kind in schema.COLUMNS.items():
             values = held.get(name)
             if name in same:
-                columns.append(pa.repeat(pa.scalar(same[name], kind), 1 + len(order)))
+                columns.append(pa.repeat(pa.scalar(same[name], kind), count))
             elif values is None:
-                columns.append(pa.nulls(1 + len(order), kind))
+                columns.append(pa.nulls(count, kind))
             else:
-                columns.append(pa.concat_arrays([pa.nulls(1, kind), pa.array(values[order], kind)]))
+                of_heavy = pa.nulls(len(heavy), kind) if name == "fingerprint" else pa.array(heavy[:, int(name == "steady")], kind)
+                columns.append(pa.concat_arrays([pa.nulls(1, kind), of_heavy, pa.array(values[order], kind)]))
         parts.append(pa.table(columns, names=list(schema.COLUMNS)))
     empty = pa.schema(list(schema.COLUMNS.items())).empty_table()
     table = pa.concat_tables([empty, *parts]).combine_chunks()
@@ -83,6 +88,7 @@ def write_sketch(host: MadeHost, path: Path) -> None:
         {
             "guest_id": guest.id, "name": guest.name, "verified": guest.verified, "memory_bytes": guest.pages * host.page_size,
             "rss_bytes": guest.pages * host.page_size, "saved_bytes": 0, "looked_at": len(guest.fingerprints),
+            "heavy": None if guest.heavy is None else len(guest.heavy),
         } | guest.more
         for guest in host.guests
     ]  # fmt: skip

@@ -1,7 +1,15 @@
 -- The whole fleet: what all hosts together hold and save now, and the frames that only a host for all guests would save besides.
-WITH on_host AS (
-    SELECT fingerprint, COUNT(*) FILTER (copies > 0) AS guests, SUM(copies) AS pages, SUM(residual) AS residual
-    FROM samples
+WITH framed AS (
+    SELECT samples.*, CAST(CEIL(samples.copies / settings.max_sharing) AS BIGINT) AS frames FROM samples CROSS JOIN settings
+),
+on_host AS (
+    SELECT
+        fingerprint,
+        COUNT(*) FILTER (copies > 0) AS guests,
+        SUM(copies) AS pages,
+        SUM(frames) AS apart,
+        SUM(COALESCE(residual - frames, 0)) AS deviation
+    FROM framed
     GROUP BY host, fingerprint
 ),
 per_content AS (
@@ -9,16 +17,16 @@ per_content AS (
         fingerprint,
         SUM(pages) AS pages,
         GREATEST(COUNT(*) FILTER (guests > 0) - 1, 0) AS across,
-        SUM(CAST(CEIL(pages / settings.max_sharing) AS BIGINT)) AS frames,
-        SUM(residual - CEIL(pages / settings.max_sharing)) AS deviation
+        SUM(apart - CAST(CEIL(pages / settings.max_sharing) AS BIGINT)) AS joined,
+        SUM(deviation) AS deviation
     FROM on_host CROSS JOIN settings
     GROUP BY fingerprint
 )
 SELECT
     COUNT(*) AS contents,
     COALESCE(SUM(pages), 0) AS pages,
-    COALESCE(SUM(frames), 0) AS frames,
-    COALESCE(SUM(POWER(deviation, 2)), 0) AS squares,
+    COALESCE(SUM(joined), 0) AS joined,
+    COALESCE(SUM(POWER(deviation + joined, 2)), 0) AS squares,
     COALESCE(SUM(across), 0) AS across,
     COALESCE(SUM(across * across), 0) AS across_squares
 FROM per_content
