@@ -134,5 +134,5 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
 def _joined(which: Bins, copies: npt.NDArray[np.int32], keys: int, max_sharing: int) -> Numbers:
     """Gives for each content of a bin the frames that its guests, which have these copies, save besides what they save apart."""
     apart = np.bincount(which, weights=np.ceil(copies / max_sharing), minlength=keys)
-    joined: Numbers = apart - np.ceil(np.bincount(which, weights=copies, minlength=keys) / max_sharing)
-    return joined
+    joined = apart - np.ceil(np.bincount(which, weights=copies, minlength=keys) / max_sharing)
+    return np.asarray(joined, dtype=np.float64)

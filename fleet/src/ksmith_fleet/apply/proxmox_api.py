@@ -100,9 +100,10 @@ class ProxmoxApi:
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
-        if self.fingerprint is None:
-            return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_REQUIRED", ca_certs=self.ca_file)
-        return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=Timeout(ANSWER_S), retries=self.retries, cert_reqs="CERT_NONE", assert_fingerprint=self.fingerprint)
+        trust: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "ca_certs": self.ca_file}
+        if self.fingerprint is not None:
+            trust = {"cert_reqs": "CERT_NONE", "assert_fingerprint": self.fingerprint}
+        return urllib3.PoolManager(maxsize=CONNECTIONS, timeout=Timeout(ANSWER_S), retries=self.retries, **trust)
 
     def get(self, path: str, **words: str) -> Any:
         """Gives the data of an answer. A question without an answer is asked again."""

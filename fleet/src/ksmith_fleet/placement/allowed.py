@@ -56,12 +56,12 @@ class AllowedBins:
     def have_others(self, bins: Ints) -> Bools:
         """Says of each item whether it may be on any bin but the one beside it."""
         here = self.are(np.arange(len(self.row_of)), bins)
-        others: Bools = self.choices() > here
+        others: Bools = np.greater(self.choices(), here)
         return others
 
     def all_of(self, items: Ints) -> Bools:
         """Gives the bins on which all of these items may be."""
-        together: Bools = self.rows[np.unique(self.row_of[items])].all(axis=0)
+        together: Bools = np.logical_and.reduce(self.rows[np.unique(self.row_of[items])], axis=0)
         return together
 
     def without(self, bins: Sequence[int], items: Bools) -> "AllowedBins":

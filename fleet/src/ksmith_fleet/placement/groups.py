@@ -32,7 +32,8 @@ class Now:
 
     def only(self, bin_: int) -> npt.NDArray[np.bool_]:
         """Gives the bins of what stays on one."""
-        return np.arange(len(self.host_of)) == bin_
+        row: npt.NDArray[np.bool_] = np.arange(len(self.host_of)) == bin_
+        return row
 
 
 def join_groups(names: Names, rules: Rules, now: Now) -> list[list[int]]:

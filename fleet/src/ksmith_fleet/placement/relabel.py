@@ -6,7 +6,6 @@ from scipy.optimize import linear_sum_assignment
 from ksmith_fleet.placement.problem import Ints, Problem
 from ksmith_fleet.placement.state import ROUNDED, SLACK, State
 
-
 MOST_BINS = 1 << 11
 """The bins of which names are found. Memory grows with the square of their number, and time with its cube."""
 

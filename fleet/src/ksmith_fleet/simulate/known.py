@@ -178,7 +178,7 @@ def foretell_known(fleet: KnownFleet, drawn: Counts, bits: int, random: np.rando
 
     apart = -(-fleet.steady // 256)
     surplus = np.where(fleet.copies > HEAVY_ABOVE, 0.0, fleet.steady - apart)
-    counted = fleet.counts @ np.where(fleet.copies > HEAVY_ABOVE, fleet.steady - apart, 0.0)
+    counted: Numbers = fleet.counts.astype(np.float64) @ np.where(fleet.copies > HEAVY_ABOVE, fleet.steady - apart, 0.0)
 
     def saved(guests: npt.NDArray[np.bool_], frames: Numbers, is_counted: bool = True) -> Estimate:
         said = [

@@ -77,8 +77,8 @@ def foretell(
     joined = frames.sum(axis=1) - -(-steady.sum(axis=1) // max_sharing)
     is_heavy = copies > HEAVY_ABOVE if is_counted else np.zeros_like(copies, dtype=bool)
     deviations = np.where(is_heavy, 0.0, steady - frames - (0.0 if is_counted else copies * stays))
-    counted = patterns.counts @ np.where(is_heavy, steady - frames, 0) if is_counted else np.full(len(guests), np.nan)
+    counted = patterns.counts @ np.where(is_heavy, steady - frames, 0.0) if is_counted else np.full(len(guests), np.nan)
     single = counted + drawn @ deviations / rate if is_counted else patterns.nonzero[guests] * stays - drawn @ frames / rate
     squares = float(drawn @ (deviations.sum(axis=1) + joined) ** 2)
-    found = saved_together(said, single, counted, float(drawn @ joined), squares, rate)
+    found = saved_together(said, np.asarray(single, np.float64), np.asarray(counted, np.float64), float(drawn @ joined), squares, rate)
     return found, changing_pages(said)
