@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ksmith_fleet.heavy import heavy_saved
-from ksmith_fleet.incidence import Incidence
+from ksmith_fleet.incidence import HELD_OUT, Incidence
 from ksmith_fleet.interval import Estimate, normal_interval, score_interval, sum_variance
 from ksmith_fleet.model import Guest
 
@@ -121,10 +121,13 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
     bins, contents = np.divmod(keys, max(1, incidence.number))
     shared = shared_old + incidence.change_weights()[contents] * (shared_new - shared_old)
     hosts = int(host_of.max()) + 1
-    together = np.bincount(at_new, weights=deviations, minlength=len(keys)) + shared
+    together = np.bincount(at_new, weights=deviations, minlength=len(keys)) + shared_new
     # A host's bins are NUMA nodes that merge apart, and whose errors have the same contents.
     at_host, of_host = np.unique(host_of[bins] * incidence.number + contents, return_inverse=True)
     squares = np.bincount(of_host, weights=together) ** 2
+    if incidence.is_held_out().any():
+        # A few contents stand for the changes of all. All say how much these vary, or a low estimate would come with a narrow interval.
+        squares += (1.0 / HELD_OUT - 1.0) * np.bincount(of_host, weights=shared_new - shared_old) ** 2
     sums = np.bincount(at_host // max(1, incidence.number), weights=squares, minlength=hosts)
     sums -= np.bincount(host_of[after[guest][now]], weights=deviations**2, minlength=hosts)
     pages = np.bincount(host_of[bins], weights=shared, minlength=hosts) * incidence.weight

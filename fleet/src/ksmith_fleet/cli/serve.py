@@ -2,9 +2,12 @@
 
 import argparse
 import re
+import sys
 import threading
 from datetime import time
+from importlib import resources
 from pathlib import Path
+from typing import NoReturn
 
 from ksmith_fleet.cli import common
 from ksmith_fleet.cli.messages import LOG, ExitCode
@@ -19,6 +22,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     common.add_source(parser)
+    parser.add_argument("--unit", action=PrintUnit, nargs=0, help="print a hardened unit of systemd for the service, and do nothing else")
     parser.add_argument("--rules", help="TOML file of rules, as for `plan`")
     parser.add_argument("--listen", type=address, default=("127.0.0.1", 9732), metavar="ADDRESS:PORT", help="where to answer (127.0.0.1:9732)")
     parser.add_argument("--token-file", metavar="FILE", help="file with the token that requests have to bear; needed beyond 127.0.0.1")
@@ -26,6 +30,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan-at", type=time_of_day, metavar="HH:MM", help="make a plan each day at this local time (needs --plans)")
     parser.add_argument("--plan-option", action="append", default=[], metavar="OPTION", help="one more option of that plan: --plan-option=--moves=20")
     parser.add_argument("--plans", type=Path, metavar="DIR", help="directory of the plans: plan-YYYY-MM-DD.json")
+
+
+class PrintUnit(argparse.Action):
+    """Prints the unit with the path of this program, as `--help` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Ends the program with code 0."""
+        text = resources.files("ksmith_fleet").joinpath("serve", "ksmith-fleet.service").read_text(encoding="utf-8")
+        # Not resolved: an environment's program is known by its place.
+        program = Path(sys.argv[0]).absolute()
+        sys.stdout.write(text.replace("@PROGRAM@", str(program).replace("%", "%%")))
+        parser.exit()
 
 
 def address(text: str) -> tuple[str, int]:
