@@ -121,7 +121,8 @@ def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z:
     """Judges what is saved by the promise and by what was saved before, which a plan that gains nothing would leave."""
     if saved is None:
         return Verdict.CANNOT_TELL
-    error = max(after.expected - after.low, after.high - after.expected) / Z95
+    # The lower side of an interval says how little may be saved, unless it ends at 0.
+    error = (after.expected - after.low if after.low > 0 else after.high - after.expected) / Z95
     if saved < after.expected - z * error - slack:
         return Verdict.NOT_KEPT
     no_gain = before.expected + (before.high - before.expected) * Z95_ONE_SIDED / Z95
