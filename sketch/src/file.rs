@@ -238,8 +238,7 @@ fn own<T: DataType>(
     of_heavy: impl Fn(&HeavyContent) -> Option<T::T>,
     of_row: impl Fn(&ContentRow) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
-    let found: Vec<Option<T::T>> =
-        guest.heavy.iter().map(of_heavy).chain(guest.rows.iter().map(of_row)).collect();
+    let found: Vec<Option<T::T>> = guest.heavy.iter().map(of_heavy).chain(guest.rows.iter().map(of_row)).collect();
     let levels: Vec<i16> = [0].into_iter().chain(found.iter().map(|value| i16::from(value.is_some()))).collect();
     let values: Vec<T::T> = found.into_iter().flatten().collect();
     optional::<T>(to, &values, &levels)

@@ -110,7 +110,8 @@ fn read(path: &Path) -> SketchFile {
     let file = reader.metadata();
     let pairs = file.file_metadata().key_value_metadata().unwrap();
     let metadata = pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect();
-    let mut read = SketchFile { metadata, guests: BTreeMap::new(), contents: BTreeMap::new(), heavy: BTreeMap::new() };
+    let mut read =
+        SketchFile { metadata, guests: BTreeMap::new(), contents: BTreeMap::new(), heavy: BTreeMap::new() };
     for row in reader.get_row_iter(None).unwrap() {
         let row = row.unwrap();
         let guest = row.get_string(3).unwrap().clone();
