@@ -124,7 +124,7 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
     together = np.bincount(at_new, weights=deviations, minlength=len(keys)) + shared_new
     # A host's bins are NUMA nodes that merge apart, and whose errors have the same contents.
     at_host, of_host = np.unique(host_of[bins] * incidence.number + contents, return_inverse=True)
-    squares = np.bincount(of_host, weights=together) ** 2
+    squares = np.asarray(np.bincount(of_host, weights=together), np.float64) ** 2
     if incidence.is_held_out().any():
         # A few contents stand for the changes of all. All say how much these vary, or a low estimate would come with a narrow interval.
         squares += (1.0 / HELD_OUT - 1.0) * np.bincount(of_host, weights=shared_new - shared_old) ** 2
