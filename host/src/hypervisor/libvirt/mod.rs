@@ -220,8 +220,7 @@ impl QmpMonitor for PassThrough {
         if let Some(returned) = answer.get_mut("return") {
             return Ok(returned.take());
         }
-        let mut why =
-            answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason given").to_owned();
+        let mut why = answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no reason given").to_owned();
         qmp::cut_text(&mut why);
         Err(MonitorError::Refused { command: command.to_owned(), why })
     }

@@ -109,8 +109,7 @@ impl LibvirtConnection {
         let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is no UUID")))?;
         let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, XdrEncoder::default().fixed(&bytes), PATIENCE)?;
         let mut answer = XdrDecoder(&answer);
-        let found =
-            RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? };
+        let found = RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? };
         match found.uuid == bytes {
             true => Ok(found),
             false => Err(LibvirtError::Garbage("it names another domain than was asked for".to_owned())),

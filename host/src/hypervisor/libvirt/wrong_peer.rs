@@ -167,7 +167,6 @@ fn ask_monitor(uri: &LibvirtUri) -> Result<serde_json::Value, MonitorError> {
 /// The longest sentence of an error: what libvirt says, with ksmith's words.
 const LONGEST: usize = 1200;
 
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
