@@ -391,13 +391,16 @@ fn a_captured_tree_is_read_with_its_own_configuration() {
 #[test]
 fn faults_of_a_configuration_that_is_only_warned_of_stand_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("bad.toml");
-    fs::write(&file, "x = 1\n[limits]\nmax_cpu = 50\n").unwrap();
-    let output = ksmith(&["--root", &tree("linux-6.18"), "--config", &file.display().to_string()]);
+    let to = directory.path().join("tree");
+    copy_tree(&to);
+    fs::create_dir(to.join("etc")).unwrap();
+    fs::write(to.join("etc/ksmith.toml"), "x = 1\n[limits]\nmax_cpu = 50\n").unwrap();
+    let output = ksmith(&["--root", &to.display().to_string()]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    let fits =
-        |line: &str| line.contains("bad.toml:1:1: ") && line.contains("; ") && line.contains("bad.toml:3:11: ");
+    let fits = |line: &str| {
+        line.contains("ksmith.toml:1:1: ") && line.contains("; ") && line.contains("ksmith.toml:3:11: ")
+    };
     assert!(said.lines().any(fits) && !said.contains("\\n"), "{said}");
 }
 
@@ -473,13 +476,13 @@ const WALK: [(&[&str], &[u8]); 54] = [
     (&["doctor"], &[0, 6]),
     (&["doctor", "--check"], &[0, 1, 2]),
     (&["doctor", "1"], &[5]),
-    (&["doctor", "no-such-guest"], &[4]),
+    (&["doctor", "no-such-guest"], &[5]),
     (&["fold", "1"], &[3, 5]),
     (&["estimate", "1"], &[5]),
-    (&["estimate", "no-such-guest"], &[4]),
+    (&["estimate", "no-such-guest"], &[5]),
     (&["sketch", "--new-secret", "DIR/secret"], &[0]),
     (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "1"], &[5]),
-    (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "no-such-guest"], &[4]),
+    (&["sketch", "--secret", "DIR/secret", "--out", "DIR/host.parquet", "no-such-guest"], &[5]),
     (&["demo", "--simulated", "--size", "4"], &[0]),
     (&["setup"], &[5]),
     (&["setup", "--undo"], &[5]),

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 
 use ksmith_core::sketch::{SKIPPED, ZERO};
 
+use crate::counted::CountedContent;
 use crate::heavy::{HEAVY_ABOVE, HeavyCounter};
 use crate::rate::SamplingRate;
 use crate::rows::{ContentRow, PackedRows};
 
 /// Limit of contents for one guest. Beyond it the rate is lowered, so that memory stays bounded.
 const MOST: usize = 1 << 20;
-
-/// Limit of a content's copies in the second look.
-const LOOKS: u32 = 8;
 
 /// The sampled contents of a guest that is being read.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,16 +23,6 @@ pub struct SketchBuilder {
     contents: HashMap<u64, CountedContent>,
     heavy: HeavyCounter,
     looked_twice: bool,
-}
-
-/// The pages of a content, and those of them that the second look reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CountedContent {
-    copies: u32,
-    /// Copies scheduled for the second look, copies that it read, and copies that were unchanged.
-    noted: u32,
-    looked: u32,
-    same: u32,
 }
 
 impl SketchBuilder {
@@ -110,8 +98,7 @@ impl SketchBuilder {
     /// is gone.
     pub fn look_again(&mut self, before: u64, now: Option<u64>) {
         if let Some(content) = self.contents.get_mut(&before).or_else(|| self.heavy.get_mut(before)) {
-            content.looked += 1;
-            content.same += u32::from(now == Some(before));
+            content.look_again(now == Some(before));
         }
     }
 
@@ -122,7 +109,7 @@ impl SketchBuilder {
             let heavy = &mut self.heavy;
             self.contents.retain(|fingerprint, content| {
                 let is_kept = rate.keeps(*fingerprint);
-                if !is_kept && content.copies > HEAVY_ABOVE {
+                if !is_kept && content.copies() > HEAVY_ABOVE {
                     heavy.adopt(*fingerprint, *content);
                 }
                 is_kept
@@ -137,10 +124,10 @@ impl SketchBuilder {
         let heavy = heavy.into_contents().map(|counted| heavy_of(&contents, &counted));
         let sum =
             |of: fn(&CountedContent) -> u32| contents.values().map(|content| u64::from(of(content))).sum::<u64>();
-        let (copies, steady) = (sum(|content| content.copies), sum(|content| content.steady()));
+        let (copies, steady) = (sum(|content| content.copies()), sum(|content| content.steady()));
         let rows = contents.iter().map(|(&fingerprint, content)| ContentRow {
             fingerprint,
-            copies: content.copies,
+            copies: content.copies(),
             steady: content.steady(),
         });
         let mut rows: Vec<ContentRow> = rows.collect();
@@ -149,7 +136,7 @@ impl SketchBuilder {
             rate,
             pages,
             zero_pages,
-            looked_at: sum(|content| content.looked),
+            looked_at: sum(|content| content.looked_at()),
             changing: (looked_twice && copies > 0).then(|| 1.0 - steady as f64 / copies as f64),
             rows: PackedRows::from_rows(&rows),
             heavy,
@@ -160,11 +147,11 @@ impl SketchBuilder {
 
 /// Returns the heavy contents, the heaviest first. The sample's counts are exact and go before those of the counter.
 fn heavy_of(sampled: &HashMap<u64, CountedContent>, counted: &HashMap<u64, CountedContent>) -> Box<[HeavyContent]> {
-    let of_sample = sampled.values().filter(|content| content.copies > HEAVY_ABOVE);
+    let of_sample = sampled.values().filter(|content| content.copies() > HEAVY_ABOVE);
     let others = counted.iter().filter(|(fingerprint, _)| !sampled.contains_key(fingerprint));
     let all = of_sample.chain(others.map(|(_, content)| content));
     let mut found: Vec<HeavyContent> =
-        all.map(|content| HeavyContent { copies: content.copies, steady: content.steady() }).collect();
+        all.map(|content| HeavyContent { copies: content.copies(), steady: content.steady() }).collect();
     found.sort_unstable_by_key(|content| std::cmp::Reverse((content.copies, content.steady)));
     found.into_boxed_slice()
 }
@@ -217,38 +204,6 @@ impl FinishedSketch {
     /// Returns the memory that the sketch uses, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.rows.bytes() + self.heavy.as_deref().map_or(0, size_of_val)
-    }
-}
-
-impl CountedContent {
-    /// Creates a content with pages of which none is looked at again.
-    pub(crate) fn with_copies(copies: u32) -> Self {
-        Self { copies, ..Self::default() }
-    }
-
-    /// Adds a page. Returns true if the second look should read it.
-    pub(crate) fn add(&mut self) -> bool {
-        self.copies = self.copies.saturating_add(1);
-        let is_noted = self.noted < LOOKS;
-        self.noted += u32::from(is_noted);
-        is_noted
-    }
-
-    /// Returns the number of its pages.
-    #[cfg(test)]
-    pub(crate) fn copies(self) -> u32 {
-        self.copies
-    }
-
-    /// Estimates the steady copies from those that the second look read. Returns 0 if it read none.
-    fn steady(self) -> u32 {
-        match self.looked {
-            0 => 0,
-            looked => {
-                let share = u64::from(self.copies) * u64::from(self.same);
-                u32::try_from((share + u64::from(looked) / 2) / u64::from(looked)).unwrap_or(u32::MAX)
-            }
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::contents::CountedContent;
+use crate::counted::CountedContent;
 
 /// Number of copies that a content has at most without being heavy.
 pub const HEAVY_ABOVE: u32 = 8;

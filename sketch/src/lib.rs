@@ -10,6 +10,7 @@
 mod capture;
 mod clock;
 mod contents;
+mod counted;
 mod file;
 mod heavy;
 mod host_facts;

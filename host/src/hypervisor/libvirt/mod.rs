@@ -11,6 +11,7 @@ mod rpc;
 mod sharing;
 mod uri;
 #[cfg(test)]
+#[path = "tests/wrong_peer.rs"]
 mod wrong_peer;
 mod xdr;
 

@@ -190,6 +190,7 @@ fn memory_in_pages_of_hugetlbfs_is_a_column_where_there_is_some_and_said_to_be_n
     }
     report.guests[0].figures.memory.hugetlb_bytes = Some(3 << 30);
     report.guests[1].figures.memory.hugetlb_bytes = Some(0);
+    report.guests[2].figures.memory.hugetlb_bytes = Some(0);
     for by in ["guest", "kind"] {
         let shown = text(&report, order(by, "name"));
         let heads: Vec<&str> = shown.lines().next().unwrap().split_whitespace().collect();
