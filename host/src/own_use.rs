@@ -130,6 +130,15 @@ mod tests {
 
     #[test]
     fn code_that_is_released_leaves_memory_and_runs_again() {
+        // Other tests of this process would have its code read again.
+        const ALONE: &str = "KSMITH_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "own_use::tests::code_that_is_released_leaves_memory_and_runs_again";
+            let tests = std::env::current_exe().unwrap();
+            let alone = std::process::Command::new(tests).args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
+            return;
+        }
         let program = fs::read_link("/proc/self/exe").unwrap();
         let resident = || {
             let text = fs::read_to_string("/proc/self/smaps").unwrap();

@@ -169,7 +169,7 @@ impl HistoryReader {
         if whole <= until {
             let mut rest = self.read_overlap(tier, whole, until, columns)?;
             if rows.is_empty() {
-                self.clip_first_row(&mut rest, tier, since)?;
+                self.clip_first_row(&mut rest, tier, since, columns)?;
             }
             rows.append(&mut rest);
         }
@@ -177,7 +177,13 @@ impl HistoryReader {
     }
 
     /// Takes from the first row behind a time without samples what its first sample stands for before that time.
-    fn clip_first_row(&self, rows: &mut Rows, tier: HistoryTier, since: i64) -> Result<()> {
+    fn clip_first_row(
+        &self,
+        rows: &mut Rows,
+        tier: HistoryTier,
+        since: i64,
+        columns: &[RequestedColumn],
+    ) -> Result<()> {
         let Some(first) = rows.first_mut() else { return Ok(()) };
         let Some(begin) = time_of(Some(first)) else { return Ok(()) };
         let table = HistoryTier::Sample.host_table();
@@ -190,8 +196,11 @@ impl HistoryReader {
             .map_err(|error| fault(&self.path, error))?;
         let (Some(before), Some(after)) = around else { return Ok(()) };
         if after - before <= LONGEST_STEP && (begin..begin + tier.milliseconds()).contains(&after) {
-            let left = recorded(first) - (since - before) as f64;
-            set_recorded(first, left);
+            let mut samples = self.read_tier(HistoryTier::Sample, after, after, columns, None)?;
+            samples.iter_mut().for_each(|sample| set_recorded(sample, (since - before) as f64));
+            if !take_away(first, columns, || samples.iter()) {
+                rows.remove(0);
+            }
         }
         Ok(())
     }
@@ -373,27 +382,35 @@ fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier, colu
         if end <= first {
             return true;
         }
-        let within = || finer.iter().take_while(|finer| time_of(Some(finer)) < Some(end));
-        let whole = recorded(row);
-        let left = whole - within().map(|finer| recorded(finer)).sum::<f64>();
-        set_recorded(row, left);
-        if left <= 0.0 {
-            return false;
-        }
-        for (at, _) in (1..).zip(columns).filter(|(_, column)| column.is_averaged) {
-            let Some(mean) = row.get(at).copied().flatten() else { continue };
-            // Where a finer row lacks the figure, the mean of the whole stands for the rest.
-            let again = within().map(|finer| Some(finer.get(at).copied().flatten()? * recorded(finer)));
-            let Some(again) = again.sum::<Option<f64>>() else { continue };
-            let rest = (mean * whole - again) / left;
-            // Means of whole numbers are rounded.
-            let rest = if mean >= 0.0 { rest.max(0.0) } else { rest };
-            if let Some(value) = row.get_mut(at) {
-                *value = Some(rest);
-            }
-        }
-        true
+        take_away(row, columns, || finer.iter().take_while(|finer| time_of(Some(finer)) < Some(end)))
     });
+}
+
+/// Takes from a row what `parts` of it stand for: their recorded time, and their part of each mean. Returns true if some time
+/// is left.
+fn take_away<'a, I>(row: &mut Vec<Option<f64>>, columns: &[RequestedColumn], parts: impl Fn() -> I) -> bool
+where
+    I: Iterator<Item = &'a Vec<Option<f64>>>,
+{
+    let whole = recorded(row);
+    let left = whole - parts().map(|part| recorded(part)).sum::<f64>();
+    set_recorded(row, left);
+    if left <= 0.0 {
+        return false;
+    }
+    for (at, _) in (1..).zip(columns).filter(|(_, column)| column.is_averaged) {
+        let Some(mean) = row.get(at).copied().flatten() else { continue };
+        // Where a part lacks the figure, the mean of the whole stands for the rest.
+        let again = parts().map(|part| Some(part.get(at).copied().flatten()? * recorded(part)));
+        let Some(again) = again.sum::<Option<f64>>() else { continue };
+        let rest = (mean * whole - again) / left;
+        // Means of whole numbers are rounded.
+        let rest = if mean >= 0.0 { rest.max(0.0) } else { rest };
+        if let Some(value) = row.get_mut(at) {
+            *value = Some(rest);
+        }
+    }
+    true
 }
 
 /// Returns the time of a row.

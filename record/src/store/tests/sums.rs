@@ -139,9 +139,10 @@ fn assert_sums_of(rig: &StoreRig, window: i64, samples: &[TestSample]) -> Result
         rig.store.connection.query_row(&sql, [since], |row| row.get::<_, bool>(0)).unwrap()
     };
     let length = match () {
-        () if since < samples[0].0 || has_older("host_sample") => 1,
+        () if has_older("host_sample") => 1,
         () if has_older("host_minute") => MINUTE,
-        () => HOUR,
+        () if has_older("host_hour") => HOUR,
+        () => 1,
     };
     // A sample stands for up to a minute before it, which may be of the row before.
     let step = if length == 1 { 0 } else { MINUTE };
@@ -253,6 +254,23 @@ fn a_window_that_begins_between_two_samples_counts_its_part_of_the_second() {
         let found = crate::summary(&report).unwrap().ksmd_cpu_seconds;
         let expected = sums(&samples, NOW - window).0;
         assert!((found - expected).abs() < 0.001, "{window} ms: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn a_window_that_begins_within_a_sample_takes_that_samples_own_figures_from_the_first_row() {
+    // The first sample behind the beginning of the window is of a minute with a burst, and stands for 37 s, most of them before.
+    let session = |off, on, parked_seconds, burst| HostSession { off, on, parked_seconds, burst };
+    let sessions = [session(0.66, 0.635, 32, 15), session(0.173, 0.854, 37, 1), session(0.633, 0.0, 1, 0)];
+    let samples = samples(27_334_633, &sessions);
+    let bounds = HistoryBounds { samples: Duration::from_secs(3600), ..HistoryBounds::default() };
+    let rig = recorded(&samples, 10 * MINUTE, &bounds);
+    // Of the second session samples are there.
+    let long =
+        |pair: &&[TestSample]| pair[0].0 > NOW - 4 * HOUR && (30_000..90_000).contains(&(pair[1].0 - pair[0].0));
+    for pair in samples.windows(2).filter(long) {
+        let window = NOW - pair[0].0 - 20_000;
+        assert_sums(&rig, window, [sums(&samples, NOW - window); 2]).unwrap();
     }
 }
 
