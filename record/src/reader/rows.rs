@@ -108,7 +108,10 @@ impl HistoryReader {
                 break;
             }
             finest = coarser;
-            let mut before = read(coarser, query.since, begin)?;
+            // The row in which finer ones begin is read whole, less what these stand for.
+            let length = coarser.milliseconds();
+            let end = if guest.is_none() && !rows.is_empty() { begin + (-begin).rem_euclid(length) } else { begin };
+            let mut before = read(coarser, query.since, end)?;
             match guest {
                 None => drop_twice_recorded(&mut before, &rows, coarser, columns),
                 // A guest's rows are its changes.

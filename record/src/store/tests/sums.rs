@@ -275,6 +275,22 @@ fn a_window_that_begins_within_a_sample_takes_that_samples_own_figures_from_the_
 }
 
 #[test]
+fn the_row_in_which_samples_begin_counts_for_all_that_these_do_not() {
+    // The samples of the last hour begin in the middle of a minute.
+    let session = |off, on, parked_seconds, burst| HostSession { off, on, parked_seconds, burst };
+    let sessions = [
+        session(0.0885, 0.0, 1, 0),
+        session(0.444, 0.0, 1, 0),
+        session(0.5052, 0.8774, 9, 7),
+        session(0.6308, 0.484, 1, 0),
+    ];
+    let samples = samples(8_302_440, &sessions);
+    let bounds = HistoryBounds { samples: Duration::from_secs(3600), ..HistoryBounds::default() };
+    let rig = recorded(&samples, 10 * MINUTE, &bounds);
+    assert_sums(&rig, 3_787_524, [sums(&samples, NOW - 3_787_524); 2]).unwrap();
+}
+
+#[test]
 fn a_window_longer_than_the_history_counts_nothing_twice() {
     let mut rig = rig();
     // 14 minutes of records across a full hour, as a host has them that has just booted.
