@@ -391,7 +391,7 @@ fn drop_twice_recorded(coarser: &mut Rows, finer: &Rows, tier: HistoryTier, colu
 
 /// Takes from a row what `parts` of it stand for: their recorded time, and their part of each mean. Returns true if some time
 /// is left.
-fn take_away<'a, I>(row: &mut Vec<Option<f64>>, columns: &[RequestedColumn], parts: impl Fn() -> I) -> bool
+fn take_away<'a, I>(row: &mut [Option<f64>], columns: &[RequestedColumn], parts: impl Fn() -> I) -> bool
 where
     I: Iterator<Item = &'a Vec<Option<f64>>>,
 {
