@@ -205,7 +205,7 @@ mod tests {
             ("etc/modprobe.d/options.conf", "options kvm nested=1 # > /sys/kernel/mm/ksm/run\n"),
             ("usr/local/sbin/ksm-on", "#!/bin/sh\necho 1 > /sys/kernel/mm/ksm/run\n"),
             ("etc/cloud/cloud.cfg.d/50.cfg", "bootcmd:\n - [ sh, -c, \"echo 1 > /sys/kernel/mm/ksm/run\" ]\n"),
-            ("etc/cloud/cloud.cfg.d/60.cfg", "runcmd:\n - cat /sys/kernel/mm/ksm/run > /root/ksm\n"),
+            ("etc/cloud/cloud.cfg.d/60.cfg", "runcmd:\n - cat /sys/kernel/mm/ksm/run > /var/tmp/ksm\n"),
             ("var/lib/cloud/instances/i-1/user-data.txt", "runcmd:\n - echo 1 | tee /sys/kernel/mm/ksm/run\n"),
             ("var/lib/cloud/instances/i-0/user-data.txt", "runcmd:\n - echo 1 | tee /sys/kernel/mm/ksm/run\n"),
             (

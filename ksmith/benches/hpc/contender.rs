@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ksmith_service::control::ControlClient;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::parent_death::end_with_parent;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
@@ -132,7 +135,10 @@ fn configured(place: &Path, policy: &str) -> PathBuf {
 fn daemon(place: &Path, policy: &str) -> ControlledKsm {
     let (socket, log) = (place.join("control"), place.join("daemon.log"));
     let config = configured(place, policy);
-    let child = Command::new(env!("CARGO_BIN_EXE_ksmith"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ksmith"));
+    // It puts KSM's settings back then.
+    end_with_parent(&mut command, Signal::TERM);
+    let child = command
         .args(["daemon", "-v", "--config"])
         .arg(&config)
         .arg("--state-dir")
@@ -155,10 +161,7 @@ fn daemon(place: &Path, policy: &str) -> ControlledKsm {
 impl Drop for ControlledKsm {
     fn drop(&mut self) {
         if let Some(child) = &mut self.daemon {
-            let _ = rustix::process::kill_process(
-                rustix::process::Pid::from_child(child),
-                rustix::process::Signal::TERM,
-            );
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();
         }
     }

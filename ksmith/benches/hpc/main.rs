@@ -3,7 +3,7 @@
 //! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--nice N] [--out FILE]`, as root, on a host
 //! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
 //! the host affect all alike. `--nice` sets the niceness of the jobs, and that of ksmd five above it, as the kernel does: below 0
-//! other work on the host disturbs them less. Figures are medians; docs/measurements/2026-11-hpc.md defines them. KSM's
+//! other work on the host disturbs them less; a bench that is killed leaves ksmd's (`renice 5`). Figures are medians; docs/measurements/2026-11-hpc.md defines them. KSM's
 //! settings are restored after each run, and after Ctrl-C by `ksmith restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
@@ -14,6 +14,8 @@ mod foretold;
 mod job;
 #[path = "../opt_in/mod.rs"]
 mod opt_in;
+#[path = "../parent_death/mod.rs"]
+mod parent_death;
 mod table;
 
 use std::fs::{self, File};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 
-use crate::daemon::end_with_parent;
+use crate::parent_death::end_with_parent;
 use crate::preload_library::{CompiledProgram, FilledProgram, compile, compile_linked, library};
 use crate::support::image::{ImageGuest, UmlImage};
 use crate::support::program::PROGRAM;

@@ -1,17 +1,16 @@
 //! The daemon of the soak: everything on, watched from outside.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use ksmith_core::kernel::PidStat;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::Signal;
 
 use crate::flat::DaemonUsage;
+use crate::parent_death::end_with_parent;
 use crate::support::number;
 use crate::support::program::RunningProgram;
 
@@ -61,16 +60,6 @@ pub fn start(place: &Path) -> (RunningProgram, tempfile::NamedTempFile) {
     });
     daemon.wait_ready();
     (daemon, file)
-}
-
-/// Makes the kernel send the process a signal when the soak ends, however it ends.
-pub fn end_with_parent(command: &mut Command, signal: Signal) {
-    let ask = move || Ok(set_parent_process_death_signal(Some(signal))?);
-    #[allow(unsafe_code, reason = "the kernel is asked between fork and exec")]
-    // SAFETY: the closure makes one system call without pointers.
-    unsafe {
-        command.pre_exec(ask);
-    }
 }
 
 /// A monitor of a daemon's resources.

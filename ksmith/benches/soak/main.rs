@@ -11,6 +11,8 @@
 mod crowd;
 mod daemon;
 mod flat;
+#[path = "../parent_death/mod.rs"]
+mod parent_death;
 #[path = "../../../preload/tests/support/mod.rs"]
 mod preload_library;
 #[path = "../../tests/support/mod.rs"]

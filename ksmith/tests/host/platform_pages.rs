@@ -3,12 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::support::image::UmlImage;
 use crate::support::own::on_own_host;
 use crate::support::page_commands::{CommandPath, blocks};
-use crate::support::program::ksmith;
+use crate::support::program::{guest_row, pid_of_row};
 use crate::support::vm::{QemuProcess, UmlKit, has, is_offered};
 use crate::support::{actuator_of, hold_off_ksm, wait_until, wait_within};
 use ksmith_host::act::StateDir;
@@ -24,18 +22,6 @@ mount -t proc proc /proc
 cat /usr/share/data/* > /dev/null
 while :; do sleep 1000; done
 ";
-
-/// The row of `ksmith guests` of a guest of this name; `None` if it is not listed.
-fn row(name: &str) -> Option<Value> {
-    let (code, out, told) = ksmith(&["guests", "--json"]);
-    assert_eq!(code, 0, "{told}");
-    let report: Value = serde_json::from_str(&out).unwrap();
-    report["guests"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned()
-}
-
-fn pid(row: &Value) -> u32 {
-    row["pids"][0].as_u64().unwrap() as u32
-}
 
 #[test]
 fn the_command_for_incus_gives_its_guest_private_memory() {
@@ -57,8 +43,8 @@ fn the_command_for_incus_gives_its_guest_private_memory() {
         let found = || {
             let file = instance.join("qemu.conf").display().to_string();
             let qemu = QemuProcess::start(directory.path(), "web", None, &["-readconfig", &file]);
-            let row = row("web").expect("it is found");
-            assert_eq!(pid(&row), qemu.pid());
+            let row = guest_row("web").expect("it is found");
+            assert_eq!(pid_of_row(&row), qemu.pid());
             (row["obstacle"].as_str().map(str::to_owned), is_offered(qemu.pid(), RAM))
         };
         assert!(run("incus config set local:web raw.qemu.conf="));
@@ -85,8 +71,8 @@ fn the_commands_for_plain_qemu_give_a_monitor_by_which_merging_is_switched() {
         let start = start.replace("/run/", &format!("{}/", directory.path().display()));
         let _guest = path.start(&start, directory.path());
         let ram = 2048 * MIB;
-        wait_until("it is offered", || row("web").is_some_and(|row| is_offered(pid(&row), ram)));
-        let qemu = pid(&row("web").unwrap());
+        wait_until("it is offered", || guest_row("web").is_some_and(|row| is_offered(pid_of_row(&row), ram)));
+        let qemu = pid_of_row(&guest_row("web").unwrap());
         let states: Vec<bool> = switch
             .lines()
             .map(|line| {
@@ -132,7 +118,7 @@ fn the_commands_for_user_mode_linux_start_a_guest_and_resize_it() {
         let mut found = None;
         wait_until("it is found", || {
             assert!(guest.is_running(), "{}", fs::read_to_string(directory.path().join("stderr")).unwrap());
-            found = row("box");
+            found = guest_row("box");
             found.is_some()
         });
         let row = found.unwrap();
@@ -140,7 +126,8 @@ fn the_commands_for_user_mode_linux_start_a_guest_and_resize_it() {
         assert_eq!(row["obstacle"], "shared");
         let ledger = MemoryLedger::open(&StateDir::at(directory.path().join("state"))).unwrap();
         wait_within(Duration::from_secs(120), "it has read its disk", || {
-            let figures = actuator_of(pid(&row), "box", &ledger).and_then(|mut actuator| actuator.read_figures());
+            let figures =
+                actuator_of(pid_of_row(&row), "box", &ledger).and_then(|mut actuator| actuator.read_figures());
             figures.is_ok_and(|figures| figures.inside.cache_bytes.is_some_and(|bytes| bytes > 90 * MIB))
         });
         let said: Vec<String> = resize.lines().map(|line| path.run_well(line, directory.path())).collect();

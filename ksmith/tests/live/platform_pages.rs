@@ -6,25 +6,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::page_commands::{CommandPath, blocks, page_text};
+use crate::support::program::{guest_row, pid_of_row};
 use crate::support::vm::{
     FILLED_PAGES, LibvirtDaemons, RunningDomain, content, has, is_offered, mapped_file, virsh,
 };
-use crate::support::{KernelLock, hold_off_ksm, passes_until, program, wait_until};
+use crate::support::{KernelLock, hold_off_ksm, passes_until, wait_until};
 
 const RAM: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
-
-/// The row of `ksmith guests` of a guest of this name; `None` if it is not listed.
-fn row(name: &str) -> Option<Value> {
-    let (code, out, told) = program::ksmith(&["guests", "--pss", "--json"]);
-    assert_eq!(code, 0, "{told}");
-    let report: Value = serde_json::from_str(&out).unwrap();
-    report["guests"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned()
-}
-
-fn pid(row: &Value) -> u32 {
-    row["pids"][0].as_u64().unwrap() as u32
-}
 
 #[test]
 fn the_commands_for_libvirt_and_opennebula_keep_their_guests_from_merging() {
@@ -61,7 +50,7 @@ fn the_commands_for_libvirt_and_opennebula_keep_their_guests_from_merging() {
     let deploy = |raw: &str| RunningDomain::define_with(directory.path(), "one-42", &content, raw);
     let before = deploy(&fs::read_to_string(&state).unwrap());
     assert!(is_offered(before.pid, RAM));
-    assert_eq!(row("one-42").expect("by the name of the page")["mergeable"], true);
+    assert_eq!(guest_row("one-42").expect("by the name of the page")["mergeable"], true);
     drop(before);
     let update = format!("export ONE_DIR='{}'\n{update}", directory.path().display());
     path.run_well(&update, directory.path());
@@ -69,7 +58,7 @@ fn the_commands_for_libvirt_and_opennebula_keep_their_guests_from_merging() {
     assert!(!path.run(&update.replace("DATA =", "DATUM ="), directory.path()).status.success());
     let after = deploy(&fs::read_to_string(&state).unwrap());
     assert!(!is_offered(after.pid, RAM));
-    assert_eq!(row("one-42").unwrap()["mergeable"], false);
+    assert_eq!(guest_row("one-42").unwrap()["mergeable"], false);
 }
 
 #[test]
@@ -91,18 +80,19 @@ fn the_commands_for_microvms_clone_a_snapshot_and_have_merged_what_the_clones_wr
     wait_until("both clones have loaded the snapshot", || {
         let is_over = !running.is_running();
         let are_there = ["web1", "web2"].into_iter().all(|name| {
-            row(name).is_some_and(|row| {
-                let maps = fs::read_to_string(format!("/proc/{}/maps", pid(&row))).unwrap_or_default();
+            guest_row(name).is_some_and(|row| {
+                let maps = fs::read_to_string(format!("/proc/{}/maps", pid_of_row(&row))).unwrap_or_default();
                 maps.contains("/web.mem")
             })
         });
         assert!(are_there || !is_over, "{}", told());
         are_there && is_over
     });
-    let clones = ["web1", "web2"].map(|name| row(name).unwrap());
+    let clones = ["web1", "web2"].map(|name| guest_row(name).unwrap());
     let pages = FILLED_PAGES as u64;
-    let figures =
-        |row: &Value| mapped_file(pid(row), "web.mem", ["Rss", "Pss", "Anonymous", "KSM"]).map(|kib| kib / 4);
+    let figures = |row: &Value| {
+        mapped_file(pid_of_row(row), "web.mem", ["Rss", "Pss", "Anonymous", "KSM"]).map(|kib| kib / 4)
+    };
     for clone in &clones {
         assert_eq!(clone["kind"], "firecracker");
         // Half is written and its own; the other half is page cache, which each maps.
@@ -114,7 +104,8 @@ fn the_commands_for_microvms_clone_a_snapshot_and_have_merged_what_the_clones_wr
         let [rss, _, anonymous, merged] = figures(clone);
         assert_eq!([rss, anonymous, merged], [pages, pages / 2, pages / 4]);
     }
-    let saved: u64 = ["web1", "web2"].map(|name| row(name).unwrap()["saved_bytes"].as_u64().unwrap()).iter().sum();
+    let saved: u64 =
+        ["web1", "web2"].map(|name| guest_row(name).unwrap()["saved_bytes"].as_u64().unwrap()).iter().sum();
     assert!(saved >= pages / 4 * 4096, "{saved}");
 }
 
@@ -131,13 +122,15 @@ fn the_command_for_cloud_hypervisor_offers_its_guests_memory() {
     assert!(!path.run(&start.replace("mergeable", "merge"), directory.path()).status.success());
     let found = |block: &str| {
         let _running = path.start(block, directory.path());
-        wait_until("it is there", || row("web3").is_some_and(|row| offers(&pid(&row), 512 * MIB).is_some()));
-        let row = row("web3").unwrap();
+        wait_until("it is there", || {
+            guest_row("web3").is_some_and(|row| offers(&pid_of_row(&row), 512 * MIB).is_some())
+        });
+        let row = guest_row("web3").unwrap();
         assert_eq!(
             (row["kind"].as_str(), row["memory_bytes"].as_u64()),
             (Some("cloud-hypervisor"), Some(512 * MIB))
         );
-        offers(&pid(&row), 512 * MIB).unwrap()
+        offers(&pid_of_row(&row), 512 * MIB).unwrap()
     };
     assert!(found(&start));
     assert!(!found(&start.replace("mergeable=on", "mergeable=off")));

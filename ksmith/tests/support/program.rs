@@ -155,6 +155,19 @@ pub fn ksmith(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("not ended by a signal"), text(output.stdout), text(output.stderr))
 }
 
+/// Returns the row of `ksmith guests` of a guest of this name; `None` if it is not listed.
+pub fn guest_row(name: &str) -> Option<Value> {
+    let (code, out, told) = ksmith(&["guests", "--pss", "--json"]);
+    assert_eq!(code, 0, "{told}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    report["guests"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned()
+}
+
+/// Returns the first PID of a row of `ksmith guests`.
+pub fn pid_of_row(row: &Value) -> u32 {
+    row["pids"][0].as_u64().unwrap() as u32
+}
+
 /// Waits until `ksmith run` has looked at its job anew. It has slept once more after each look; some sleeps may be
 /// waits for a lock.
 pub fn await_looks(pid: u32) {

@@ -9,6 +9,8 @@ mod domain;
 pub mod fuzzing;
 mod rpc;
 mod sharing;
+#[cfg(test)]
+mod testing;
 mod uri;
 #[cfg(test)]
 #[path = "tests/wrong_peer.rs"]

@@ -209,9 +209,10 @@ fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Write;
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    use super::super::testing::read_call;
     use super::*;
 
     const UUID: &str = "00000000-1111-2222-3333-444444444444";
@@ -228,12 +229,7 @@ mod tests {
 
     /// Answers each call with the reply that `answer` gives for its procedure.
     fn serve(mut stream: UnixStream, answer: impl Fn(u32) -> (u32, XdrEncoder)) {
-        let mut length = [0; 4];
-        while stream.read_exact(&mut length).is_ok() {
-            let mut call = vec![0; u32::from_be_bytes(length) as usize - 4];
-            stream.read_exact(&mut call).unwrap();
-            let mut reader = XdrDecoder(&call);
-            let header: Vec<u32> = (0..6).map(|_| reader.number().unwrap()).collect();
+        while let Some((header, _)) = read_call(&mut stream) {
             let (status, body) = answer(header[2]);
             let numbers = [28 + body.0.len() as u32, header[0], 1, header[2], 1, header[4], status];
             let mut message = numbers.into_iter().fold(XdrEncoder::default(), XdrEncoder::number).0;

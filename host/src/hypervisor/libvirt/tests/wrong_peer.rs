@@ -1,11 +1,12 @@
 //! A libvirt that answers wrongly at any step.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::testing::read_call;
 use super::xdr::{XdrDecoder, XdrEncoder};
 use super::{LibvirtError, LibvirtUri, PassThrough, define};
 use crate::hypervisor::{MonitorError, QmpMonitor};
@@ -129,14 +130,9 @@ fn take_step(out: &mut UnixStream, step: &PeerStep, call: &[u32]) -> bool {
 fn serve(mut stream: UnixStream, steps: &[PeerStep]) -> Option<String> {
     let mut defined = None;
     let mut steps = steps.iter().chain(std::iter::repeat(&PeerStep::Right));
-    let mut length = [0; 4];
-    while stream.read_exact(&mut length).is_ok() {
-        let mut call = vec![0; u32::from_be_bytes(length) as usize - 4];
-        stream.read_exact(&mut call).unwrap();
-        let mut reader = XdrDecoder(&call);
-        let header: Vec<u32> = (0..6).map(|_| reader.number().unwrap()).collect();
+    while let Some((header, arguments)) = read_call(&mut stream) {
         if header[2] == DEFINE {
-            defined = Some(reader.string().unwrap());
+            defined = Some(XdrDecoder(&arguments).string().unwrap());
         }
         if !take_step(&mut stream, steps.next().unwrap(), &header) {
             break;
