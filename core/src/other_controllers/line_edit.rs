@@ -13,13 +13,8 @@ impl LineEdit {
     /// Returns the script of sed.
     pub const fn script(self) -> &'static str {
         match self {
-            // A path of systemd-tmpfiles may be a pattern.
-            Self::CommentOut => {
-                concat!(
-                    r"/^[[:space:]]*[#;]/!s@^.*\(kernel/mm/ksm\|/sys/[^[:space:]]*[*?[][^[:space:]]*",
-                    r#"/[a-z_*?]*\(run\|scan\|millisecs\|nodes\|pages\|sharing\|[*?]\)["[:space:]]\).*$@#ksmith# &@"#
-                )
-            }
+            // A path of systemd-tmpfiles may be a pattern: `/sys/kernel/mm/*/run`.
+            Self::CommentOut => r"/^[[:space:]]*[#;]/!s|^.*mm/[k*?[].*$|#ksmith# &|",
             Self::CommentBack => "s|^#ksmith# ||",
         }
     }

@@ -182,10 +182,12 @@ fn is_tmpfiles_write(line: &str) -> bool {
     is_write && path.is_some_and(|path| path.starts_with("/sys/kernel/mm/ksm") || is_pattern_of_ksm(path))
 }
 
-/// Returns true for a pattern that matches a setting of KSM: `/sys/kernel/mm/*/run`. A set in brackets counts as any
-/// character.
+/// Returns true for a pattern that matches a setting of KSM in a directory `mm`: `/sys/kernel/mm/*/run`. A set in brackets
+/// counts as any character.
 fn is_pattern_of_ksm(pattern: &str) -> bool {
-    let Some(pattern) = pattern.strip_prefix('/').filter(|pattern| pattern.contains(['*', '?', '['])) else {
+    let Some(pattern) =
+        pattern.strip_prefix('/').filter(|pattern| pattern.contains(['*', '?', '[']) && pattern.contains("/mm/"))
+    else {
         return false;
     };
     let mut text = String::new();
@@ -331,6 +333,8 @@ mod tests {
             ("w /sys/kernel/mm/ks?/* - - - - 1", true),
             ("w /sys/kernel/mm/*/enabled - - - - never", false),
             ("w /sys/*/run - - - - 1", false),
+            // No edit of setup's comments it out.
+            ("w /sys/kernel/m?/ksm/run - - - - 1", false),
             ("w /sys/kernel/mm/[/run - - - - 1", false),
             ("z /sys/kernel/mm/*/run 0600 root root", false),
         ] {
