@@ -1,7 +1,7 @@
 //! Folding of a process with known memory in huge pages of the live kernel.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,6 +13,9 @@ use crate::root::Root;
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
 const LENGTH: usize = 8 * HUGE;
+/// Source: include/uapi/asm-generic/mman-common.h. Memory that only this advice has put together is left alone by
+/// khugepaged where huge pages are given by request, and stays as a test has made it.
+const MADV_COLLAPSE: u32 = 25;
 
 /// A process that holds `LENGTH` bytes in huge pages.
 struct HugePageHolder {
@@ -37,10 +40,11 @@ impl HugePageHolder {
              start = ctypes.addressof(ctypes.c_char.from_buffer(m))\n\
              skipped = -start % {HUGE}\n\
              address = start + skipped\n\
-             small or m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})\n\
              for number in range({LENGTH} // {PAGE}):\n \
               at = skipped + number * {PAGE}\n \
               m[at:at+{PAGE}] = bytes({PAGE}) if {zeros} else bytes([number % 255 + 1]) * {PAGE}\n\
+             try: small or m.madvise({MADV_COLLAPSE}, skipped, {LENGTH})\n\
+             except OSError: pass\n\
              {then}\n\
              print(address, flush=True)\n\
              sys.stdin.read()\n"
@@ -83,9 +87,10 @@ impl Drop for HugePageHolder {
     }
 }
 
-/// Prints a warning that nothing was tested.
+/// Reports that a test ends without having tested anything. By a plain write: the test harness swallows what `eprintln!`
+/// says in a test that passes. `make test` counts these lines.
 fn skip(why: &str) {
-    eprintln!("SKIPPED, nothing was tested: {why}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }
 
 /// Folds a process; `None` if this user may not.
@@ -132,11 +137,10 @@ fn small_pages_are_put_together_and_folded_where_that_is_asked_for() {
     }
     // The last quarter has too few zeros, and stays in small pages.
     let zeros = format!("(number % 2 == 0 if number < {} else number % 512 < 63)", LENGTH / PAGE * 3 / 4);
-    let then = format!("m.madvise(mmap.MADV_HUGEPAGE, skipped, {LENGTH})");
-    let Some(holder) = HugePageHolder::start_in(false, &zeros, &then) else { return skip(NO_HUGE_PAGES) };
+    let Some(holder) = HugePageHolder::start_in(false, &zeros, "") else { return skip(NO_HUGE_PAGES) };
     let (before, all) = (holder.bytes(), LENGTH as u64);
     if holder.huge_bytes() > 0 {
-        return skip("khugepaged was here before");
+        return skip("this kernel gives huge pages unasked");
     }
     let Some(tally) = fold(&holder, &FoldSettings { collapses: true, ..FoldSettings::default() }) else {
         return skip(NO_RIGHT);
@@ -160,9 +164,9 @@ fn locked_and_forked_huge_pages_are_left_and_named() {
          read, write = os.pipe()\n\
          if os.fork() == 0: os.close(write); os.read(read, 1); os._exit(0)\n\
          os.close(read)\n\
-         m[skipped+{}:skipped+{LENGTH}] = m[skipped+{}:skipped+{LENGTH}]",
-        2 * quarter,
-        2 * quarter
+         half = skipped + {LENGTH} // 2\n\
+         m[half:skipped+{LENGTH}] = m[half:skipped+{LENGTH}]\n\
+         m.madvise({MADV_COLLAPSE}, half, {LENGTH} // 2)"
     );
     let Some(holder) = HugePageHolder::start("number % 2 == 0", &then) else { return skip(NO_HUGE_PAGES) };
     let Some(tally) = fold(&holder, &FoldSettings::default()) else { return skip(NO_RIGHT) };
