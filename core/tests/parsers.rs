@@ -59,6 +59,7 @@ fn faults(text: &str) -> Vec<Malformed> {
             SmapsRollup::parse(text).err(),
             PidStat::parse(text).err(),
             kernel::cpu_ns(text).err(),
+            kernel::Statm::parse(text).err(),
             kernel::number(text).err(),
             kernel::merging_pages(text).err(),
         ]

@@ -1,4 +1,4 @@
-//! A process's files: `stat`, `cmdline`, `ksm_stat`, `ksm_merging_pages`, `smaps_rollup` and `schedstat`.
+//! A process's files: `stat`, `cmdline`, `ksm_stat`, `ksm_merging_pages`, `smaps_rollup`, `schedstat` and `statm`.
 #![no_main]
 
 use ksmith_core::kernel::{self, CommandLine, KsmStat, PidStat, SmapsRollup};
@@ -15,4 +15,5 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = kernel::merging_pages(&text);
     let _ = SmapsRollup::parse(&text);
     let _ = kernel::cpu_ns(&text);
+    let _ = kernel::Statm::parse(&text);
 });

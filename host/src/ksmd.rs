@@ -11,9 +11,10 @@ pub fn pid(root: &Root) -> Option<u32> {
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     pids.into_iter().find(|pid| {
-        let stat = root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
-        // Any program may take this name.
-        stat.value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
+        // The name waits for no process. Any program may take it.
+        let is_named = root.text(format!("proc/{pid}/comm")).value().is_none_or(|name| name.trim_end() == "ksmd");
+        let stat = || root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
+        is_named && stat().value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
     })
 }
 

@@ -4,7 +4,6 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-pub mod accountable;
 pub mod acl;
 pub mod act;
 pub mod bad_file;
@@ -40,3 +39,5 @@ pub mod systemd;
 pub mod undo;
 pub mod users;
 pub mod worker_thread;
+
+pub use reader::accountable;

@@ -1,9 +1,7 @@
 //! The user of a process, from kernel data that the process can't choose.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
-use crate::accountable::parse_ids;
+use crate::reader;
+use crate::reader::accountable::parse_ids;
 use crate::root::Root;
 
 /// The set-user-ID and set-group-ID bits of a file's mode.
@@ -90,7 +88,8 @@ impl OwnershipSnapshot {
 /// The identity of the file that a process executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ExecutedFile {
-    file: (u64, u64),
+    /// Device and inode.
+    file: ([u32; 2], u64),
     has_set_id: bool,
 }
 
@@ -99,12 +98,13 @@ fn program(root: &Root, pid: u32) -> Option<ExecutedFile> {
     if !root.is_host() {
         return Some(ExecutedFile::default());
     }
-    let file = fs::metadata(root.path(format!("proc/{pid}/exe"))).ok()?;
-    Some(ExecutedFile { file: (file.dev(), file.ino()), has_set_id: file.mode() & SET_ID != 0 })
+    let file = reader::file_status(pid, "exe").ok()?;
+    Some(ExecutedFile { file: (file.device, file.inode), has_set_id: file.mode & SET_ID != 0 })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 

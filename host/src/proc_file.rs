@@ -2,7 +2,7 @@
 //!
 //! A process chooses the length of its command line and the number of its mappings. So each file has a budget. A
 //! process that exceeds one is given up, with an error that names the process, the file and the budget. Files that take
-//! the lock of the process's memory map are read by a [`crate::reader`].
+//! a lock of the process are read by a [`crate::reader`].
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -79,11 +79,18 @@ pub fn is_given_up(error: &io::Error) -> bool {
     OverBudget::find_in(error).is_some() || UnansweredRead::find_in(error).is_some()
 }
 
-/// Returns true if a read of this file of a process may wait for the lock of its memory map.
+/// Returns true if a read of this file of a process may wait for a lock that the process holds: that of its memory map, or
+/// the one that it holds while it executes a program.
 pub fn may_wait(name: &str) -> bool {
-    const LOCKED: [&str; 10] =
+    const EXAMINED: [&str; 8] = ["stat", "io", "exe", "cwd", "root", "ns/user", "syscall", "stack"];
+    waits_for_memory(name) || EXAMINED.contains(&name)
+}
+
+/// Returns true if a read of this file of a process may wait for the lock of its memory map.
+pub fn waits_for_memory(name: &str) -> bool {
+    const OF_MEMORY: [&str; 10] =
         ["ksm_stat", "cmdline", "environ", "maps", "smaps", "smaps_rollup", "numa_maps", "pagemap", "mem", "auxv"];
-    LOCKED.contains(&name)
+    OF_MEMORY.contains(&name)
 }
 
 impl From<OverBudget> for io::Error {
@@ -148,18 +155,6 @@ pub fn read_within(source: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> 
 /// Converts bytes to text, without a copy if they are UTF-8 already. Invalid bytes are replaced.
 pub fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-}
-
-/// Returns true if a process holds VFIO files, so that the memory of a guest is pinned for the device; `None` if that
-/// is unknown. `fds` is its directory `/proc/PID/fd`.
-pub fn holds_vfio(fds: &Path) -> Option<bool> {
-    let mut entries = std::fs::read_dir(fds).ok()?.flatten();
-    let targets =
-        entries.by_ref().take(DESCRIPTORS as usize).filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let found = targets
-        .map(|target| target.to_string_lossy().into_owned())
-        .any(|target| target.starts_with("/dev/vfio/") || target.contains("[vfio") || target.contains("kvm-vfio"));
-    if !found && entries.next().is_some() { None } else { Some(found) }
 }
 
 #[cfg(test)]

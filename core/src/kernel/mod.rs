@@ -19,6 +19,7 @@ mod psi;
 mod schedstat;
 mod smaps;
 mod smaps_rollup;
+mod statm;
 mod vmstat;
 
 pub use cmdline::CommandLine;
@@ -35,6 +36,7 @@ pub use psi::{Psi, StallTimes};
 pub use schedstat::cpu_ns;
 pub use smaps::says_mergeable;
 pub use smaps_rollup::SmapsRollup;
+pub use statm::Statm;
 pub use vmstat::Vmstat;
 
 use crate::reading::Malformed;

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::hypervisor::GuestName;
 use crate::memory::error::right;
+use crate::memory::vfio::holds_vfio;
 use crate::proc_file;
 use crate::reader;
 use crate::root::{Root, outcome};
@@ -106,7 +107,7 @@ impl ExaminedProcess {
     /// Returns true if the process holds VFIO files, so that its memory is pinned; `None` if its descriptors can't be
     /// read.
     pub fn drives_device(&self, root: &Root) -> Option<bool> {
-        proc_file::holds_vfio(&root.path(format!("proc/{}/fd", self.pid)))
+        holds_vfio(root, self.pid)
     }
 
     /// Returns the error for a file of this process that could not be read.

@@ -40,13 +40,15 @@ impl RunningProcesses {
     ///
     /// Source: the state in `/proc/PID/stat`, which is R also for a process that waits for a CPU.
     pub fn observe(root: &Root, pids: impl IntoIterator<Item = u32>) -> Option<Self> {
-        let runs = |pid: u32| root.text(format!("proc/{pid}/stat")).value().is_some_and(|text| is_running(text));
         let mut asleep: Vec<(u32, u32)> = pids.into_iter().map(|pid| (pid, 0)).collect();
         for look in 0..LOOKS {
             if look > 0 {
                 std::thread::sleep(PAUSE);
             }
-            asleep.iter_mut().for_each(|(pid, count)| *count += u32::from(!runs(*pid)));
+            let pids: Vec<u32> = asleep.iter().map(|(pid, _)| *pid).collect();
+            for ((_, count), stat) in asleep.iter_mut().zip(root.texts_of(&pids, "stat")) {
+                *count += u32::from(!stat.value().is_some_and(|text| is_running(text)));
+            }
             asleep.retain(|(_, count)| *count <= ASLEEP);
             if asleep.len() < 2 {
                 return None;

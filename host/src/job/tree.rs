@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ksmith_core::kernel::{KsmStat, PidStat, SmapsRollup};
+use ksmith_core::kernel::{KsmStat, PidStat, SmapsRollup, Statm};
 use ksmith_core::reading::{Malformed, Reading};
 use ksmith_core::sample::ProcessId;
 
@@ -21,11 +21,10 @@ pub(super) struct JobMember {
 pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<JobMember> {
     let Ok(entries) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stat = |pid: u32| {
-        let text = root.text(format!("proc/{pid}/stat"));
-        Some((pid, PidStat::parse(text.value()?).ok()?))
-    };
-    let all: BTreeMap<u32, PidStat> = pids.filter_map(stat).collect();
+    let pids: Vec<u32> = pids.collect();
+    let stats = pids.iter().zip(root.texts_of(&pids, "stat"));
+    let all: BTreeMap<u32, PidStat> =
+        stats.filter_map(|(pid, text)| Some((*pid, PidStat::parse(text.value()?).ok()?))).collect();
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (pid, stat) in &all {
         children.entry(stat.parent).or_default().push(*pid);
@@ -74,8 +73,7 @@ const MOST_BYTES: u64 = 1 << 57;
 /// Reads the size of a process's address space in bytes. `None` if it is impossible.
 pub(super) fn mapped_bytes(root: &Root, pid: u32, page_size: u64) -> Option<u64> {
     let text = root.text(format!("proc/{pid}/statm"));
-    let pages: u64 = text.value()?.split_ascii_whitespace().next()?.parse().ok()?;
-    pages.checked_mul(page_size).filter(|bytes| *bytes <= MOST_BYTES)
+    Statm::parse(text.value()?).ok()?.mapped_pages.checked_mul(page_size).filter(|bytes| *bytes <= MOST_BYTES)
 }
 
 #[cfg(test)]

@@ -19,4 +19,5 @@ pub mod target;
 #[cfg(test)]
 pub(crate) mod test_memory;
 pub mod under_way;
+pub mod vfio;
 pub mod work;

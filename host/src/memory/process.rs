@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use ksmith_core::kernel::{CommandLine, IneligibleReason, KsmStat, PidStat, ProcessMapping};
@@ -13,6 +12,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::error::UnreadableProcess;
 use super::rights::ProcessRights;
+use super::vfio::holds_vfio;
 use crate::hypervisor::{GuestName, MachineSize};
 use crate::mappings;
 use crate::proc_file::{self, ADDRESSES, OverBudget, lossy, may_wait};
@@ -184,7 +184,7 @@ impl OpenProcess {
         let pagemap = self.file("pagemap").map_err(UnreadableProcess::from_io)?;
         let file = if detail == MappingDetail::Figures { "smaps" } else { "maps" };
         // Not knowing counts as no.
-        let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
+        let is_locked = holds_vfio(&Root::host(), self.pid).unwrap_or(false);
         let mut memory = ProcessMemory {
             pid: self.pid,
             mem,
@@ -216,7 +216,7 @@ impl OpenProcess {
     /// # Errors
     /// As [`memory`](Self::memory).
     pub fn stretches(&self) -> Result<Vec<AddressRange>, UnreadableProcess> {
-        let is_locked = proc_file::holds_vfio(Path::new(&format!("/proc/{}/fd", self.pid))).unwrap_or(false);
+        let is_locked = holds_vfio(&Root::host(), self.pid).unwrap_or(false);
         let mut stretches = Vec::new();
         let mut take = |mapping: ProcessMapping| stretches.extend(heading(&mapping, is_locked));
         self.each_mapping("maps", &mut take).map_err(|error| UnreadableProcess::from_file_io("maps", error))?;

@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 
-use crate::accountable::parse_ids;
+use crate::accountable::{maps_users_as_here, parse_ids};
 use crate::proc_file::{self, lossy};
 
 /// The credentials of a process at one moment.
@@ -25,7 +25,8 @@ pub struct ProcessRights {
     permitted: u64,
     /// Owner of its files under /proc: root's where it is not dumpable.
     owner: u32,
-    /// True if its capabilities do not count here, because it runs in a user namespace of its own.
+    /// True if its capabilities do not count here, because it runs in a user namespace of its own. One that root made and
+    /// that renames no user is none.
     is_in_namespace: bool,
 }
 
@@ -42,7 +43,7 @@ impl ProcessRights {
         let text = proc_file::read_within(File::from(file), proc_file::budget("status"))?;
         let text = lossy(text.ok_or(io::ErrorKind::FileTooLarge)?);
         let mut rights = Self::parse(&text, owner).ok_or(io::ErrorKind::InvalidData)?;
-        rights.is_in_namespace = is_in_namespace(directory)?;
+        rights.is_in_namespace = !maps_users_as_here(directory)?;
         Ok(rights)
     }
 
@@ -76,15 +77,10 @@ impl ProcessRights {
     }
 }
 
-/// Returns true if the process runs in another user namespace than this one.
-fn is_in_namespace(directory: &OwnedFd) -> io::Result<bool> {
-    let place = |found: Stat| (found.st_dev, found.st_ino);
-    let ours = place(statat(CWD, "/proc/self/ns/user", AtFlags::empty())?);
-    Ok(place(statat(directory, "ns/user", AtFlags::empty())?) != ours)
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::fs::CWD;
+
     use super::*;
 
     fn rights(users: &str, groups: &str, permitted: &str, owner: u32) -> ProcessRights {

@@ -39,8 +39,8 @@ pub(super) const LINES_EVERY: Duration = Duration::from_secs(1);
 /// Least quota that a command line uses. Starting a read costs time too, so at most 64 of a user's are read per period.
 const LINE_LEAST: u64 = 16 << 10;
 
-/// Bytes of `ksm_stat` that are read. It has six lines.
-const KSM_STAT: u64 = 4096;
+/// Bytes that are read of a file with one record. `stat` and `ksm_stat` have a few hundred.
+const RECORD: u64 = 4096;
 
 /// The outcome of reading a process's file.
 #[derive(Debug)]
@@ -117,32 +117,58 @@ impl SampleReader {
         self.reader.is_some() && (self.stuck == 0 || Instant::now() >= self.until)
     }
 
-    /// Reads `ksm_stat` of these processes.
-    pub(super) fn ksm_stats(&mut self, proc: &ProcDir, pids: &[u32]) -> BTreeMap<u32, FileAnswer> {
+    /// Reads small files of processes, in their order. Files of one process stand side by side.
+    pub(super) fn read_files(&mut self, proc: &ProcDir, wants: &[(u32, &'static str)]) -> Vec<FileAnswer> {
         let Some(reader) = &mut self.reader else {
-            let read = |pid: &u32| (*pid, FileAnswer::Answer(read_here(proc, *pid, "ksm_stat", KSM_STAT)));
-            return pids.iter().map(read).collect();
+            let read = |(pid, file): &(u32, &str)| FileAnswer::Answer(read_here(proc, *pid, file, RECORD));
+            return wants.iter().map(read).collect();
         };
-        let mut told = BTreeMap::new();
-        let (suspects, others): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.has(**pid));
         let now = Instant::now();
-        let (resting, due): (Vec<u32>, Vec<u32>) = suspects.iter().partition(|pid| SUSPECTS.rests(**pid, now));
-        told.extend(
-            resting.into_iter().map(|pid| (pid, FileAnswer::Nothing(UnansweredRead::new(pid, "ksm_stat")))),
-        );
-        let left = SUSPECTS_ASKED.saturating_sub(self.suspects);
-        self.suspects += due.len().min(left);
-        let (asked, not_asked) = due.split_at(left.min(due.len()));
-        told.extend(not_asked.iter().map(|pid| (*pid, FileAnswer::Nothing(UnansweredRead::new(*pid, "ksm_stat")))));
-        let asked: Vec<u32> = others.into_iter().chain(asked.iter().copied()).collect();
-        let wants: Vec<WantedFile<'_>> =
-            asked.iter().map(|pid| WantedFile { pid: *pid, file: "ksm_stat", offset: 0, most: KSM_STAT }).collect();
-        let answers = reader.read_all(&wants, patience(self.until, self.stuck));
-        let is_stuck = |answer: &&Option<io::Result<Vec<u8>>>| {
-            answer.as_ref().and_then(|answer| UnansweredRead::find_in(answer.as_ref().err()?)).is_some()
-        };
-        self.stuck = self.stuck.saturating_sub(answers.iter().filter(is_stuck).count());
-        told.extend(asked.iter().zip(answers).map(|(pid, answer)| (*pid, conclude(*pid, answer))));
+        let (mut asked, mut due) = (Vec::with_capacity(wants.len()), Vec::new());
+        let mut told: Vec<FileAnswer> = wants.iter().map(|_| FileAnswer::NotAsked).collect();
+        let mut admitted = None;
+        for (at, ((pid, file), answer)) in wants.iter().zip(&mut told).enumerate() {
+            if !SUSPECTS.has(*pid) {
+                asked.push(at);
+            } else if admitted == Some(*pid) {
+                due.push(at);
+            } else if self.suspects < SUSPECTS_ASKED && !SUSPECTS.rests(*pid, now) {
+                self.suspects += 1;
+                admitted = Some(*pid);
+                due.push(at);
+            } else {
+                // That a process has ended can be told without its answer.
+                *answer = match proc.process(*pid) {
+                    Ok(_) => FileAnswer::Nothing(SUSPECTS.unanswered(*pid, file)),
+                    Err(error) => FileAnswer::Answer(Err(error)),
+                };
+            }
+        }
+        asked.append(&mut due);
+        let requests: Vec<WantedFile<'_>> = asked
+            .iter()
+            .filter_map(|at| wants.get(*at))
+            .map(|(pid, file)| WantedFile { pid: *pid, file, offset: 0, most: RECORD })
+            .collect();
+        let answers = reader.read_all(&requests, patience(self.until, self.stuck));
+        let mut last_silent: Option<UnansweredRead> = None;
+        for ((at, request), answer) in asked.into_iter().zip(&requests).zip(answers) {
+            let mut answer = conclude(request, answer);
+            if let FileAnswer::Nothing(unanswered) = &mut answer {
+                match &last_silent {
+                    // The other files of such a process are not asked for.
+                    Some(last) if last.pid == request.pid => *unanswered = last.clone(),
+                    _ => {
+                        self.stuck = self.stuck.saturating_sub(1);
+                        SUSPECTS.record_silence(request.pid, request.file, Instant::now());
+                        last_silent = Some(unanswered.clone());
+                    }
+                }
+            }
+            if let Some(place) = told.get_mut(at) {
+                *place = answer;
+            }
+        }
         told
     }
 
@@ -209,7 +235,7 @@ impl SampleReader {
                 reader.each_piece(want, patience(self.until, 1), within).inspect_err(|error| {
                     if UnansweredRead::find_in(error).is_some() {
                         self.stuck = self.stuck.saturating_sub(1);
-                        SUSPECTS.record_silence(pid, Instant::now());
+                        SUSPECTS.record_silence(pid, file, Instant::now());
                     }
                 })?;
             }
@@ -228,14 +254,12 @@ fn patience(until: Instant, stuck: usize) -> ReadPatience {
     ReadPatience { until, stuck, ..ReadPatience::new(STALL, LONGEST) }
 }
 
-fn conclude(pid: u32, answer: Option<io::Result<Vec<u8>>>) -> FileAnswer {
+fn conclude(request: &WantedFile<'_>, answer: Option<io::Result<Vec<u8>>>) -> FileAnswer {
     let Some(answer) = answer else { return FileAnswer::NotAsked };
-    let unanswered = answer.as_ref().err().and_then(UnansweredRead::find_in).cloned();
-    if let Some(unanswered) = unanswered {
-        SUSPECTS.record_silence(pid, Instant::now());
-        return FileAnswer::Nothing(unanswered);
+    if let Some(unanswered) = answer.as_ref().err().and_then(UnansweredRead::find_in) {
+        return FileAnswer::Nothing(unanswered.clone());
     }
-    SUSPECTS.clear(pid);
+    SUSPECTS.record_answer(request.pid, request.file);
     FileAnswer::Answer(answer)
 }
 

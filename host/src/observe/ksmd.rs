@@ -25,7 +25,7 @@ impl KsmdThread {
     pub(super) fn cpu_ns(&mut self, scratch: &mut ReadBuffer) -> Reading<u64> {
         if !self.is_sought {
             self.is_sought = true;
-            let pid = pid(&self.root, scratch);
+            let pid = pid(&self.root);
             self.schedstat =
                 pid.map(|pid| KeptFile::new(&self.root, &format!("proc/{pid}/schedstat"), TextEnd::ShortRead));
         }
@@ -37,13 +37,14 @@ impl KsmdThread {
 }
 
 /// Finds ksmd among the kernel threads in the order of their PIDs, because it is one of the first.
-fn pid(root: &Root, scratch: &mut ReadBuffer) -> Option<u32> {
-    let proc = ProcDir::open(root).ok()?;
-    let mut pids = proc.pids().ok()?;
+fn pid(root: &Root) -> Option<u32> {
+    let mut pids = ProcDir::open(root).ok()?.pids().ok()?;
     pids.sort_unstable();
     pids.into_iter().find(|pid| {
-        let stat = proc.read(*pid, "stat", scratch).and_then(PidStat::parse);
-        stat.value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
+        // The name waits for no process. Any program may take it, and kernel threads come first.
+        let is_named = root.text(format!("proc/{pid}/comm")).value().is_none_or(|name| name.trim_end() == "ksmd");
+        let stat = || root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
+        is_named && stat().value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
     })
 }
 

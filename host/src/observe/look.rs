@@ -1,6 +1,6 @@
 //! Reading a plain process, to decide if it is worth watching.
 
-use ksmith_core::kernel::PidStat;
+use ksmith_core::kernel::Statm;
 use ksmith_core::reading::Reading;
 
 use super::asked::FileAnswer;
@@ -42,10 +42,9 @@ impl<T> From<Reading<T>> for PlainReading {
 
 /// Classifies a plain process by its name; `None` if that does not suffice.
 pub(super) fn look_at_name(proc: &ProcDir, pid: u32, scratch: &mut ReadBuffer) -> Option<PlainReading> {
-    match proc.read(pid, "stat", scratch).and_then(PidStat::parse) {
-        Reading::Value(stat) if stat.is_kernel_thread || stat.is_zombie => Some(PlainReading::Memoryless),
-        Reading::Value(stat) if may_be_vm(&stat.comm) => Some(PlainReading::Promising),
-        Reading::Absent => Some(PlainReading::Gone),
+    match proc.read(pid, "comm", scratch) {
+        Reading::Value(comm) if may_be_vm(comm.trim_end_matches('\n')) => Some(PlainReading::Promising),
+        Reading::Absent if proc.process(pid).is_err() => Some(PlainReading::Gone),
         _ => None,
     }
 }
@@ -65,10 +64,18 @@ pub(super) fn look_at_figures(
     let mut figures = ProcessFigures::default();
     let merging = || proc.bytes(pid, "ksm_merging_pages", scratch);
     match figures.read(answer, merging) {
-        _ if !figures.are_there() && proc.open_file(pid, "stat").is_err() => PlainReading::Gone,
+        _ if !figures.are_there() && proc.process(pid).is_err() => PlainReading::Gone,
         Reading::Value(Some(ksm)) if ksm.is_involved() => PlainReading::Promising,
-        Reading::Value(Some(ksm)) => PlainReading::Nothing { is_sure: ksm.mergeable.is_some() },
         Reading::Value(None) => PlainReading::Memoryless,
+        // No figure shows then that a process has no memory.
+        found if found == Reading::Denied || !figures.are_there() => {
+            match proc.read(pid, "statm", scratch).and_then(Statm::parse) {
+                Reading::Value(Statm { mapped_pages: 0, .. }) => PlainReading::Memoryless,
+                _ if found == Reading::Denied => PlainReading::Hidden,
+                _ => PlainReading::Nothing { is_sure: false },
+            }
+        }
+        Reading::Value(Some(ksm)) => PlainReading::Nothing { is_sure: ksm.mergeable.is_some() },
         other => other.into(),
     }
 }

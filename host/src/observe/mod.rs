@@ -1,19 +1,18 @@
 //! Observing the host: one [`Sample`] per tick.
 //!
-//! This module owns the table of processes and every descriptor under `/proc` and `/sys` that is read repeatedly.
+//! This module owns the table of processes and every descriptor of the host's files that is read repeatedly.
 //! To be cheap on a host with many processes, it reads only hypervisors and processes with mergeable memory at
-//! each tick, through kept descriptors. All others are read a few times when they are new and then about once a
+//! each tick. All others are read a few times when they are new and then about once a
 //! minute. The kernel reports starts and exits ([`ProcessEvents`]); without its events a scan of `/proc` every
 //! few seconds finds them.
 //!
-//! Reading a process's KSM figures waits for the lock of its memory map (6.14 and later). So a child process reads them
-//! ([`crate::reader`]), for some milliseconds at most. A process that does not answer is named in the sample, and its
+//! Reading a process's KSM figures or its `stat` waits for locks that the process may keep. So a child process reads
+//! them ([`crate::reader`]), of all processes in one go, and for some milliseconds at most. A process that does not answer is named in the sample, and its
 //! mergeability is unknown. Nothing else here waits.
 
 mod asked;
 mod batch;
 mod connector;
-mod descriptors;
 mod discovery;
 mod events;
 mod figures;
@@ -41,7 +40,6 @@ use ksmith_core::kernel::{Ksm, KsmStat, RunState};
 use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
-use self::descriptors::DescriptorBudget;
 use self::host::HostFiles;
 use self::ksm_dir::KsmDir;
 use self::processes::ProcessTable;
@@ -56,7 +54,7 @@ pub fn shows_mergeable(root: &Root) -> bool {
     own.get().is_some_and(|stat| stat.mergeable.is_some())
 }
 
-/// The observer of one host. On the live host it raises this process's soft limit on open files.
+/// The observer of one host.
 pub struct HostObserver {
     clock: SampleClock,
     page_size: u64,
@@ -106,12 +104,7 @@ impl HostObserver {
     pub fn new(root: Root) -> Self {
         // Commands refuse a tree that shows no page size before they observe it.
         let page_size = root.page_size().unwrap_or_default();
-        let (clock, descriptors) = if root.is_host() {
-            (SampleClock::Boot, DescriptorBudget::of_host())
-        } else {
-            // The tree may be edited between two samples, so no file stays open.
-            (SampleClock::Counter(Duration::ZERO), DescriptorBudget::with(0))
-        };
+        let clock = if root.is_host() { SampleClock::Boot } else { SampleClock::Counter(Duration::ZERO) };
         Self {
             clock,
             page_size,
@@ -119,7 +112,7 @@ impl HostObserver {
             ksm: KsmDir::new(&root),
             lost: LostZeroPages::default(),
             host: HostFiles::new(&root),
-            processes: ProcessTable::new(&root, descriptors),
+            processes: ProcessTable::new(&root),
             has_run: false,
             pool_shortness: 0.0,
         }

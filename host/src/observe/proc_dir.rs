@@ -1,7 +1,7 @@
 //! The directory `/proc`, kept open, and the files of one process in it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use ksmith_core::reading::Reading;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -17,7 +17,10 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 pub(super) struct ProcDir(OwnedFd);
 
 /// The directory of one process. After the PID is reused, its files are gone.
-pub(super) struct ProcessDir(OwnedFd);
+pub(super) struct ProcessDir {
+    directory: OwnedFd,
+    pid: u32,
+}
 
 impl ProcDir {
     pub(super) fn open(root: &Root) -> io::Result<Self> {
@@ -39,12 +42,12 @@ impl ProcDir {
 
     /// Opens the directory of one process.
     pub(super) fn process(&self, pid: u32) -> io::Result<ProcessDir> {
-        Ok(ProcessDir(openat(&self.0, pid.to_string(), DIRECTORY, Mode::empty())?))
+        Ok(ProcessDir { directory: openat(&self.0, pid.to_string(), DIRECTORY, Mode::empty())?, pid })
     }
 
     /// Opens a file of the current process of this PID.
     pub(super) fn open_file(&self, pid: u32, name: &str) -> io::Result<OwnedFd> {
-        open_in(self.0.as_fd(), &format!("{pid}/{name}"))
+        Ok(openat(&self.0, format!("{pid}/{name}"), READ, Mode::empty())?)
     }
 
     /// Reads the bytes of a file of the current process of this PID. The file holds one record and takes no lock.
@@ -53,7 +56,7 @@ impl ProcDir {
         Ok(scratch.bytes().to_vec())
     }
 
-    /// Reads a file of the current process of this PID.
+    /// Reads a file of the current process of this PID. The file holds one record and takes no lock.
     pub(super) fn read<'a>(&self, pid: u32, name: &str, scratch: &'a mut ReadBuffer) -> Reading<&'a str> {
         text(self.open_file(pid, name), scratch)
     }
@@ -62,32 +65,12 @@ impl ProcDir {
 impl ProcessDir {
     /// Returns the accountable uid of the process; `None` if it has ended.
     pub(super) fn accountable_uid(&self) -> Option<u32> {
-        accountable::uid_of_directory(&self.0)
+        accountable::uid_of_directory(&self.directory, self.pid)
     }
-
-    /// Opens a file of this process.
-    pub(super) fn open_file(&self, name: &str) -> io::Result<OwnedFd> {
-        open_in(self.0.as_fd(), name)
-    }
-
-    /// Reads the bytes of a file of this process that holds one record and takes no lock.
-    pub(super) fn bytes(&self, name: &str, scratch: &mut ReadBuffer) -> io::Result<Vec<u8>> {
-        scratch.fill(self.open_file(name)?, TextEnd::ShortRead)?;
-        Ok(scratch.bytes().to_vec())
-    }
-
-    /// Reads a file of this process.
-    pub(super) fn read<'a>(&self, name: &str, scratch: &'a mut ReadBuffer) -> Reading<&'a str> {
-        text(self.open_file(name), scratch)
-    }
-}
-
-fn open_in(directory: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
-    Ok(openat(directory, path, READ, Mode::empty())?)
 }
 
 /// Reads a file that holds one record.
-pub(super) fn text(file: io::Result<impl AsFd>, scratch: &mut ReadBuffer) -> Reading<&str> {
+fn text(file: io::Result<impl AsFd>, scratch: &mut ReadBuffer) -> Reading<&str> {
     match file.and_then(|file| scratch.fill(file, TextEnd::ShortRead)) {
         Ok(()) => Reading::Value(scratch.text()),
         Err(error) => outcome(&error),

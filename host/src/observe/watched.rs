@@ -1,7 +1,5 @@
 //! A process that is read at each tick, because it has mergeable memory or is a hypervisor.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
@@ -10,10 +8,10 @@ use ksmith_core::sample::{GivenUp, ProcessId, ProcessSample};
 
 use super::asked::{FileAnswer, SampleReader};
 use super::figures::ProcessFigures;
-use super::proc_dir::{ProcDir, ProcessDir, text};
+use super::proc_dir::ProcDir;
 use super::scratch::ReadBuffer;
 use crate::hypervisor::GuestName;
-use crate::proc_file::{UnansweredRead, is_given_up};
+use crate::proc_file::{UnansweredRead, is_given_up, lossy};
 use crate::root::outcome;
 
 /// A watched process with its id and the properties that do not change from tick to tick.
@@ -28,7 +26,8 @@ pub(super) struct WatchedProcess {
     is_renamed: bool,
     /// The reason why its command line is unknown; `None` if it is known.
     nameless: Option<String>,
-    files: Option<WatchedFiles>,
+    /// The files with KSM figures that this kernel has.
+    files: ProcessFigures,
     /// KSM figures of the newest full reading.
     figures: Option<KsmStat>,
     /// The newest successful reading.
@@ -37,22 +36,13 @@ pub(super) struct WatchedProcess {
     is_silent: bool,
 }
 
-/// Descriptors kept for one process. They always refer to this process: after its end reads fail (`ESRCH`), even
-/// if its PID is reused.
-struct WatchedFiles {
-    directory: ProcessDir,
-    stat: OwnedFd,
-    figures: ProcessFigures,
-}
-
-impl WatchedFiles {
-    /// The number of descriptors kept for one process.
-    const COUNT: u64 = 2;
-
-    fn open(directory: ProcessDir) -> io::Result<Self> {
-        let stat = directory.open_file("stat")?;
-        Ok(Self { directory, stat, figures: ProcessFigures::default() })
-    }
+/// The files of a watched process as one sample read them: `ksm_stat` first, so that the start in `stat` shows that both are
+/// this process's, and not another's that has its PID now.
+#[derive(Debug)]
+pub(super) struct WatchedFiles {
+    /// `ksm_stat`; `None` if the figures of the last reading hold.
+    pub(super) ksm_stat: Option<FileAnswer>,
+    pub(super) stat: FileAnswer,
 }
 
 /// The outcome of reading a watched process.
@@ -85,21 +75,30 @@ impl<T> From<Reading<T>> for WatchedReading {
     }
 }
 
+impl WatchedReading {
+    /// Adds the last reading to that of a process that could not be read.
+    fn or_last(self, last: impl FnOnce() -> Option<ProcessSample>) -> Self {
+        match self {
+            Self::Silent(None, unanswered) => Self::Silent(last(), unanswered),
+            Self::Late(None) => Self::Late(last()),
+            other => other,
+        }
+    }
+}
+
 impl WatchedProcess {
-    /// Opens the current process of this PID.
+    /// Examines the current process of this PID.
+    ///
+    /// # Errors
+    /// The reading of a process that can't be watched now.
     pub(super) fn open(
         proc: &ProcDir,
         pid: u32,
         is_marked: bool,
         asked: &mut SampleReader,
-        scratch: &mut ReadBuffer,
-    ) -> Reading<Self> {
-        let directory = match proc.process(pid) {
-            Ok(directory) => directory,
-            Err(error) => return outcome(&error),
-        };
-        let stat = directory.read("stat", scratch).and_then(PidStat::parse);
-        stat.map(|stat| {
+    ) -> Result<Self, Box<WatchedReading>> {
+        let told = asked.read_files(proc, &[(pid, "stat")]).pop().unwrap_or(FileAnswer::NotAsked);
+        parse_stat(told).map(|stat| {
             let id = ProcessId { pid, start_ticks: stat.start_ticks };
             let told = command_line(proc, pid, asked);
             let is_renamed = told.is_none();
@@ -114,7 +113,7 @@ impl WatchedProcess {
                 is_marked,
                 is_renamed,
                 nameless,
-                files: None,
+                files: ProcessFigures::default(),
                 figures: None,
                 last: None,
                 is_silent: false,
@@ -130,23 +129,6 @@ impl WatchedProcess {
     /// Returns true if it may merge, or if that is not known.
     pub(super) fn may_merge(&self) -> bool {
         self.last.as_ref().is_none_or(ProcessSample::may_merge)
-    }
-
-    /// Opens its files and keeps them open. Returns the number of descriptors used, or 0 on failure.
-    pub(super) fn keep_open(&mut self, proc: &ProcDir) -> u64 {
-        let files = proc.process(self.id.pid).and_then(WatchedFiles::open).ok();
-        self.files = files;
-        self.descriptors()
-    }
-
-    /// Returns the number of descriptors that it uses.
-    pub(super) fn descriptors(&self) -> u64 {
-        if self.files.is_some() { WatchedFiles::COUNT } else { 0 }
-    }
-
-    /// Returns the number of descriptors that [`keep_open`](Self::keep_open) uses.
-    pub(super) const fn descriptors_wanted() -> u64 {
-        WatchedFiles::COUNT
     }
 
     /// Returns the newest reading, unless a change is known or likely. A hypervisor without mergeable memory will soon
@@ -184,27 +166,16 @@ impl WatchedProcess {
 
     /// Reads the process. Figures that can't have changed are not read again, because since 6.14 the kernel walks all
     /// mappings for them. Figures of a process without mergeable memory are always read, because a new one may get
-    /// some. `told` is the outcome of reading `ksm_stat`, which happens before, so that the descriptors show if it is
-    /// this process's. With `None` the figures of the last reading hold.
+    /// some.
     pub(super) fn read(
         &mut self,
         proc: &ProcDir,
         page_size: u64,
-        told: Option<FileAnswer>,
+        told: WatchedFiles,
         asked: &mut SampleReader,
         scratch: &mut ReadBuffer,
     ) -> WatchedReading {
-        let seen = match self.files.take() {
-            Some(mut files) => {
-                let seen = self.read_from(&mut files, proc, page_size, told, asked, scratch);
-                self.files = Some(files);
-                seen
-            }
-            None => match proc.process(self.id.pid).and_then(WatchedFiles::open) {
-                Ok(mut files) => self.read_from(&mut files, proc, page_size, told, asked, scratch),
-                Err(error) => outcome::<()>(&error).into(),
-            },
-        };
+        let seen = self.read_from(proc, page_size, told, asked, scratch);
         self.is_silent = matches!(seen, WatchedReading::Silent(..) | WatchedReading::Late(_));
         match &seen {
             WatchedReading::Here(process) => self.last = Some(process.clone()),
@@ -223,22 +194,23 @@ impl WatchedProcess {
 
     fn read_from(
         &mut self,
-        files: &mut WatchedFiles,
         proc: &ProcDir,
         page_size: u64,
-        told: Option<FileAnswer>,
+        told: WatchedFiles,
         asked: &mut SampleReader,
         scratch: &mut ReadBuffer,
     ) -> WatchedReading {
-        let stat = match text(Ok(&files.stat), scratch).and_then(PidStat::parse) {
-            Reading::Value(stat) => stat,
-            other => return other.into(),
+        let stat = match parse_stat(told.stat) {
+            Ok(stat) => stat,
+            Err(unread) => {
+                self.figures = None;
+                return unread.or_last(|| self.last_known());
+            }
         };
         if stat.start_ticks != self.id.start_ticks || stat.is_zombie {
             return WatchedReading::Gone;
         }
-        let directory = &files.directory;
-        let mut ksm = match (told, self.figures) {
+        let mut ksm = match (told.ksm_stat, self.figures) {
             (Some(FileAnswer::Nothing(unanswered)), _) => {
                 self.figures = None;
                 return WatchedReading::Silent(self.last_known(), unanswered);
@@ -249,8 +221,8 @@ impl WatchedProcess {
             }
             (None, Some(figures)) => figures,
             (Some(FileAnswer::Answer(answer)), _) => {
-                let merging = || directory.bytes("ksm_merging_pages", scratch);
-                match files.figures.read(answer, merging) {
+                let merging = || proc.bytes(self.id.pid, "ksm_merging_pages", scratch);
+                match self.files.read(answer, merging) {
                     Reading::Value(Some(figures)) => *self.figures.insert(figures),
                     other => {
                         self.figures = None;
@@ -291,6 +263,19 @@ impl WatchedProcess {
             merge_reading: None,
             folded_bytes: None,
         })
+    }
+}
+
+/// Parses the text of `/proc/PID/stat`.
+fn parse_stat(told: FileAnswer) -> Result<PidStat, Box<WatchedReading>> {
+    let bytes = match told {
+        FileAnswer::Answer(answer) => answer,
+        FileAnswer::Nothing(unanswered) => return Err(Box::new(WatchedReading::Silent(None, unanswered))),
+        FileAnswer::NotAsked => return Err(Box::new(WatchedReading::Late(None))),
+    };
+    match bytes.map_or_else(|error| outcome(&error), |bytes| PidStat::parse(&lossy(bytes)).into()) {
+        Reading::Value(stat) => Ok(stat),
+        other => Err(Box::new(other.into())),
     }
 }
 

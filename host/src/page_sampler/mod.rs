@@ -219,7 +219,8 @@ impl SampledPageReader {
         let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
             Ok(pages) => Some(pages),
             Err(error) if UnansweredRead::find_in(&error).is_some() => {
-                SUSPECTS.record_silence(want.pid, now);
+                // Until its figures are read: a page that never comes says nothing of its other files.
+                SUSPECTS.record_silence(want.pid, "ksm_stat", now);
                 None
             }
             // It has ended.

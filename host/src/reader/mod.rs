@@ -3,10 +3,17 @@
 //! Most files under `/proc/PID` about memory take the lock of the process's memory map: `ksm_stat` (6.14 and later),
 //! `cmdline`, `environ`, `smaps`, `smaps_rollup`, `numa_maps`, `pagemap`, `mem`, and `maps` before 6.17. An ordinary
 //! user can hold that lock for ever, by a page of a file system of their own (FUSE). Only SIGKILL ends such a wait. So
-//! a [`ProcessReader`] reads in a forked child. kcmp(2) waits so for a process that executes a program, while it closes a
-//! file of such a file system. A child that waits for too long is killed, the process is reported as
-//! unanswered, and it is left alone with an exponential back-off.
+//! a [`ProcessReader`] reads in a forked child.
+//!
+//! A process that executes a program holds a lock too (`exec_update_lock`), and for ever if it closes a file of such a
+//! file system meanwhile. On Linux 6.18 all that needs the right to examine a process waits for that: `stat`, the
+//! files about memory, links (`exe`, `root`, `fd/7`, `ns/user`) and kcmp(2). `status`, `statm`, `comm`, `cgroup`,
+//! `schedstat`, `uid_map` and lists of descriptors wait for nothing.
+//!
+//! A child that waits for too long is killed, the process is reported as unanswered, and it is left alone with an
+//! exponential back-off.
 
+pub mod accountable;
 mod child;
 mod graves;
 mod shared;
@@ -24,9 +31,9 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use self::child::{ADDRESSES, ENTRY, HEAD, REQUEST, ReaderChild, RequestForm};
-pub use self::child::{SampledPage, pids};
+pub use self::child::{FileStatus, NamespaceOwner, SampledPage, pids};
 use self::graves::{Account, ReadAccounts};
-pub use self::shared::{compare_memory, each_piece, read, read_each};
+pub use self::shared::{compare_memory, each_piece, file_status, links, read, read_each};
 pub(crate) use self::suspects::SUSPECTS;
 use crate::proc_file::UnansweredRead;
 
@@ -114,7 +121,7 @@ impl<'a> ChildRequest<'a> {
         let WantedFile { pid, file, offset, most } = self.want;
         let path = match self.form {
             RequestForm::Pages | RequestForm::ZeroMapped | RequestForm::SameMemory => pid.to_string(),
-            RequestForm::Stream | RequestForm::Record => format!("{pid}/{file}"),
+            _ => format!("{pid}/{file}"),
         };
         bytes.extend_from_slice(&child::request(&path, offset, most, self.form)?);
         bytes.extend(self.addresses.iter().flat_map(|address| address.to_ne_bytes()));
@@ -173,6 +180,17 @@ impl ProcessReader {
     ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let requests: Vec<ChildRequest<'_>> =
             wants.iter().map(|want| ChildRequest::of_file(*want, RequestForm::Record)).collect();
+        self.answers(&requests, patience)
+    }
+
+    /// Asks for links of processes, or the files behind them, as [`read_all`](Self::read_all) does for files.
+    fn ask_links(
+        &mut self,
+        wants: &[WantedFile<'_>],
+        form: RequestForm,
+        patience: ReadPatience,
+    ) -> Vec<Option<io::Result<Vec<u8>>>> {
+        let requests: Vec<ChildRequest<'_>> = wants.iter().map(|want| ChildRequest::of_file(*want, form)).collect();
         self.answers(&requests, patience)
     }
 
@@ -323,7 +341,7 @@ impl ProcessReader {
                     self.give_up(accounts.account_for(&want));
                     return Err(UnansweredRead::new(want.pid, want.file).into());
                 }
-                // The thread that had forked the child may have ended: then another child is asked.
+                // Something has killed the child: another is asked.
                 Err(ReadFault::Ended) if !has_begun => {}
                 Err(ReadFault::Ended) => break,
             }
@@ -355,7 +373,7 @@ impl ProcessReader {
     fn send_requests(&mut self, requests: &[ChildRequest<'_>]) -> Result<(), ReadFault> {
         if self.child.is_none() {
             self.child =
-                ReaderChild::start().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
+                child::start_child().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
             (self.taken, self.said) = (0, Vec::new());
         }
         let Some(child) = &self.child else { return Err(ReadFault::Late) };

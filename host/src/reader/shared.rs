@@ -1,16 +1,13 @@
-//! Idle readers kept between calls, for files that are read occasionally.
-//!
-//! A reader's child ends with the thread that forked it, at any moment (`PR_SET_PDEATHSIG`). So each thread uses its
-//! own readers: with another thread's, a reply could end half way.
+//! Idle readers kept between calls of any thread, for files that are read occasionally.
 
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::{ProcessReader, ReadPatience, SUSPECTS, WantedFile};
-use crate::proc_file::{OverBudget, UnansweredRead, budget, check_items};
+use super::child::RequestForm;
+use super::{FileStatus, NamespaceOwner, ProcessReader, ReadPatience, SUSPECTS, WantedFile};
+use crate::proc_file::{OverBudget, UnansweredRead, budget, check_items, lossy};
 
 /// The most idle readers.
 const KEPT: usize = 2;
@@ -22,8 +19,11 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// Time limit of each of many processes.
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
-/// Idle readers with their threads, the one used last at the end.
-static IDLE: Mutex<Vec<(ThreadId, ProcessReader)>> = Mutex::new(Vec::new());
+/// The longest reply about a link: its target.
+const LINK: u64 = 4096;
+
+/// Idle readers, the one used last at the end.
+static IDLE: Mutex<Vec<ProcessReader>> = Mutex::new(Vec::new());
 
 /// Reads a whole file of a process, within its budget.
 ///
@@ -43,14 +43,14 @@ pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
 /// [`UnansweredRead`].
 pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8>>)> {
     let now = Instant::now();
-    let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests(**pid, now));
+    let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests_for(**pid, file, now));
     let wants: Vec<WantedFile<'a>> =
         asked.iter().map(|pid| WantedFile { pid: *pid, file, offset: 0, most: budget(file) }).collect();
     let answers = with_reader(|reader| reader.read_all(&wants, ReadPatience::new(STALL_OF_ONE, LONGEST)));
     let silent = |pid: u32| (pid, Err(UnansweredRead::new(pid, file).into()));
     let told = asked.into_iter().zip(answers).map(|(pid, answer)| {
         let Some(answer) = answer else { return silent(pid) };
-        record_answer(pid, answer.as_ref().err());
+        record_answer(pid, file, answer.as_ref().err());
         (pid, answer)
     });
     let told: Vec<(u32, io::Result<Vec<u8>>)> = told.collect();
@@ -62,7 +62,7 @@ pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8
 /// # Errors
 /// As [`read`].
 pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<()> {
-    if SUSPECTS.rests(pid, Instant::now()) {
+    if SUSPECTS.rests_for(pid, file, Instant::now()) {
         return Err(UnansweredRead::new(pid, file).into());
     }
     let most = budget(file);
@@ -75,7 +75,7 @@ pub fn each_piece(pid: u32, file: &str, mut take: impl FnMut(&[u8]) -> ControlFl
             if length > most { ControlFlow::Continue(()) } else { take(piece) }
         })
     });
-    record_answer(pid, outcome.as_ref().err());
+    record_answer(pid, file, outcome.as_ref().err());
     outcome?;
     if length > most { Err(OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
 }
@@ -88,19 +88,66 @@ pub fn compare_memory(pid: u32, others: &[u32]) -> io::Result<Vec<bool>> {
     with_reader(|reader| reader.compare_memory(pid, others, ReadPatience::new(STALL_OF_ONE, LONGEST)))
 }
 
-/// Calls `work` with a reader of this thread.
+/// Returns the status of the file behind a link of a process, such as `exe` or `fd/7`. Its file system is not asked.
+///
+/// # Errors
+/// There is none, or the process does not answer: [`UnansweredRead::find_in`].
+pub fn file_status(pid: u32, link: &str) -> io::Result<FileStatus> {
+    FileStatus::from_bytes(&ask_link(pid, link, RequestForm::Status)?)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Returns the owner of the outermost user namespace between a process and this one; `None` if both have one namespace.
+///
+/// # Errors
+/// As of [`file_status`].
+pub(super) fn namespace_owner(pid: u32) -> io::Result<Option<NamespaceOwner>> {
+    let bytes = ask_link(pid, "ns/user", RequestForm::Namespace)?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    NamespaceOwner::from_bytes(&bytes).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Returns the targets of links of a process, such as `fd/7`, in their order.
+///
+/// # Errors
+/// The process does not answer. A link that has gone meanwhile is `None`.
+pub fn links(pid: u32, links: &[String]) -> io::Result<Vec<Option<String>>> {
+    let wants: Vec<WantedFile<'_>> = links.iter().map(|link| want_link(pid, link)).collect();
+    let answers =
+        with_reader(|reader| reader.ask_links(&wants, RequestForm::Link, ReadPatience::new(STALL, LONGEST)));
+    let target = |answer: Option<io::Result<Vec<u8>>>| match answer.ok_or(io::ErrorKind::TimedOut)? {
+        Ok(bytes) => Ok(Some(lossy(bytes))),
+        Err(error) if UnansweredRead::find_in(&error).is_some() => Err(error),
+        Err(_) => Ok(None),
+    };
+    answers.into_iter().map(target).collect()
+}
+
+fn want_link(pid: u32, link: &str) -> WantedFile<'_> {
+    WantedFile { pid, file: link, offset: 0, most: LINK }
+}
+
+fn ask_link(pid: u32, link: &str, form: RequestForm) -> io::Result<Vec<u8>> {
+    if SUSPECTS.rests_for(pid, link, Instant::now()) {
+        return Err(UnansweredRead::new(pid, link).into());
+    }
+    let patience = ReadPatience::new(STALL, LONGEST);
+    let answer = with_reader(|reader| reader.ask_links(&[want_link(pid, link)], form, patience).pop().flatten());
+    let answer = answer.ok_or(io::ErrorKind::TimedOut)?;
+    record_answer(pid, link, answer.as_ref().err());
+    answer
+}
+
+/// Calls `work` with an idle reader, or a new one.
 fn with_reader<T>(work: impl FnOnce(&mut ProcessReader) -> T) -> T {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let here = thread::current().id();
-    let own = {
-        let mut idle = idle();
-        idle.iter().rposition(|(thread, _)| *thread == here).map(|at| idle.remove(at).1)
-    };
-    let mut reader = own.unwrap_or_default();
+    let mut reader = idle().pop().unwrap_or_default();
     let outcome = work(&mut reader);
     let oldest = {
         let mut idle = idle();
-        idle.push((here, reader));
+        idle.push(reader);
         (idle.len() > KEPT).then(|| idle.remove(0))
     };
     // Its child is ended without the lock.
@@ -109,10 +156,10 @@ fn with_reader<T>(work: impl FnOnce(&mut ProcessReader) -> T) -> T {
 }
 
 /// Records that a process has answered or not.
-fn record_answer(pid: u32, error: Option<&io::Error>) {
+fn record_answer(pid: u32, file: &str, error: Option<&io::Error>) {
     if error.is_some_and(|error| UnansweredRead::find_in(error).is_some()) {
-        SUSPECTS.record_silence(pid, Instant::now());
-    } else if SUSPECTS.has(pid) {
-        SUSPECTS.clear(pid);
+        SUSPECTS.record_silence(pid, file, Instant::now());
+    } else {
+        SUSPECTS.record_answer(pid, file);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::proc_file::{UnansweredRead, waits_for_memory};
+
 /// The first and the longest back-off.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
@@ -18,8 +20,10 @@ pub(crate) static SUSPECTS: SuspectTable = SuspectTable(Mutex::new(BTreeMap::new
 #[derive(Debug, Default)]
 pub(crate) struct SuspectTable(Mutex<BTreeMap<u32, SuspectEntry>>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct SuspectEntry {
+    /// The file that did not answer: others of the process may.
+    file: String,
     again: Instant,
     pause: Duration,
 }
@@ -34,6 +38,13 @@ impl SuspectTable {
         self.all().get(&pid).is_some_and(|suspect| now < suspect.again)
     }
 
+    /// Returns true if a process is in its back-off and this file would wait too. Where only the memory map is locked, files
+    /// that do not need it are read.
+    pub(crate) fn rests_for(&self, pid: u32, file: &str, now: Instant) -> bool {
+        let needs = |suspect: &SuspectEntry| !waits_for_memory(&suspect.file) || waits_for_memory(file);
+        self.all().get(&pid).is_some_and(|suspect| now < suspect.again && needs(suspect))
+    }
+
     /// Returns the remaining back-off of a process.
     pub(crate) fn rest(&self, pid: u32, now: Instant) -> Duration {
         self.all().get(&pid).map_or(Duration::ZERO, |suspect| suspect.again.saturating_duration_since(now))
@@ -44,11 +55,16 @@ impl SuspectTable {
         self.all().contains_key(&pid)
     }
 
-    /// Records that a process did not answer.
-    pub(crate) fn record_silence(&self, pid: u32, now: Instant) {
+    /// Returns the file of a process that did not answer its last read, or `file` if all have.
+    pub(crate) fn unanswered(&self, pid: u32, file: &str) -> UnansweredRead {
+        UnansweredRead::new(pid, self.all().get(&pid).map_or(file, |suspect| &suspect.file))
+    }
+
+    /// Records that a file of a process did not answer.
+    pub(crate) fn record_silence(&self, pid: u32, file: &str, now: Instant) {
         let mut all = self.all();
         let pause = all.get(&pid).map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
-        all.insert(pid, SuspectEntry { again: now + pause, pause });
+        all.insert(pid, SuspectEntry { file: file.to_owned(), again: now + pause, pause });
         if all.len() > MOST
             && let Some(soonest) = all.iter().min_by_key(|(_, suspect)| suspect.again).map(|(pid, _)| *pid)
         {
@@ -56,9 +72,13 @@ impl SuspectTable {
         }
     }
 
-    /// Records that a process has answered, or has ended.
-    pub(crate) fn clear(&self, pid: u32) {
-        self.all().remove(&pid);
+    /// Records that a file of a process has answered, or that the process has ended. If another file of it did not answer, it
+    /// stays suspect.
+    pub(crate) fn record_answer(&self, pid: u32, file: &str) {
+        let mut all = self.all();
+        if all.get(&pid).is_some_and(|suspect| suspect.file == file) {
+            all.remove(&pid);
+        }
     }
 }
 
@@ -72,7 +92,8 @@ mod tests {
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            suspects.record_silence(7, now);
+            suspects.record_silence(7, "stat", now);
+            suspects.record_answer(7, "ksm_stat");
             let begin = now;
             while suspects.rests(7, now) {
                 now += Duration::from_millis(250);
@@ -82,9 +103,20 @@ mod tests {
         assert_eq!(pauses[..4], [250, 500, 1000, 2000]);
         assert_eq!(pauses[11], 60_000);
         assert!(suspects.has(7) && !suspects.rests(8, now));
-        suspects.clear(7);
-        suspects.record_silence(7, now);
+        suspects.record_answer(7, "stat");
+        suspects.record_silence(7, "stat", now);
         assert!(suspects.rests(7, now) && !suspects.rests(7, now + FIRST_PAUSE));
+    }
+
+    #[test]
+    fn a_locked_memory_map_leaves_the_files_that_do_not_need_it() {
+        let suspects = SuspectTable::default();
+        let now = Instant::now();
+        let rests = |pid| ["ksm_stat", "smaps", "stat", "exe"].map(|file| suspects.rests_for(pid, file, now));
+        suspects.record_silence(7, "cmdline", now);
+        assert_eq!(rests(7), [true, true, false, false]);
+        suspects.record_silence(8, "stat", now);
+        assert_eq!((rests(8), rests(9)), ([true; 4], [false; 4]));
     }
 
     #[test]
@@ -92,7 +124,7 @@ mod tests {
         let suspects = SuspectTable::default();
         let now = Instant::now();
         (0..MOST as u32 + 10)
-            .for_each(|pid| suspects.record_silence(pid, now + Duration::from_secs(u64::from(pid))));
+            .for_each(|pid| suspects.record_silence(pid, "stat", now + Duration::from_secs(u64::from(pid))));
         assert_eq!(suspects.all().len(), MOST);
         assert!(suspects.has(MOST as u32 + 9) && !suspects.has(3));
     }

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use ksmith_core::kernel::Statm;
+
 use super::WantedFile;
 
 /// CPU time per resident GiB. Linux 6.18 takes 6 ms for small pages, and less for huge ones.
@@ -25,10 +27,8 @@ pub(super) fn allowance(want: &WantedFile<'_>, of_a_gib: Duration) -> Duration {
 /// Returns the resident memory of a process, from a file that takes no lock of it; 0 if the process has ended.
 fn resident_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    // A counter of the kernel that fell below zero is no resident memory.
-    let pages =
-        text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).filter(|pages| *pages < 1 << 44);
-    pages.unwrap_or(0_u64).saturating_mul(rustix::param::page_size() as u64)
+    let pages = Statm::parse(&text).ok().and_then(|sizes| sizes.resident_pages);
+    pages.unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

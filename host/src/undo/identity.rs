@@ -6,6 +6,7 @@ use ksmith_core::kernel::PidStat;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::ProcessId;
 
+use crate::process;
 use crate::root::Root;
 
 /// Returns this process's identity.
@@ -25,10 +26,7 @@ pub(crate) fn read_id(root: &Root, pid: u32) -> Reading<ProcessId> {
 
 /// Returns true if this very process still runs. A zombie does not.
 pub(crate) fn is_alive(id: ProcessId) -> bool {
-    let host = Root::host();
-    let state = host.text(format!("proc/{}/stat", id.pid));
-    let is_dead = |text: &String| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-    read_id(&host, id.pid) == Reading::Value(id) && !state.value().is_some_and(is_dead)
+    process::is_alive(&Root::host(), id)
 }
 
 /// Returns the kernel's id of this boot. Settings do not survive a boot, so neither does what is to be restored.

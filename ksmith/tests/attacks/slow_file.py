@@ -22,8 +22,8 @@ def enter_namespace():
             file.write(text)
 
 
-def serve(fuse):
-    """Answers all requests but those for pages."""
+def serve(fuse, closes):
+    """Answers all requests but those for pages, and but those to close the file if `closes` is false."""
     attributes = struct.pack("<6Q10I", 1, 1 << 20, 2048, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, PAGE, 0)
     while True:
         try:
@@ -39,6 +39,8 @@ def serve(fuse):
         elif operation == FUSE_GETATTR:
             body = struct.pack("<QII", 3600, 0, 0) + attributes
         elif operation == FUSE_FLUSH:
+            if not closes:
+                continue
             # The kernel sends no other then: closing the file never waits for this server.
             error = -ENOSYS
         elif operation == FUSE_OPEN:
@@ -69,12 +71,13 @@ def mount(place, device, user):
     return fuse, path
 
 
-def open_slow_file(fuse, path):
+def open_slow_file(fuse, path, closes=True):
     """Begins to serve the file, and opens it. A process that has the server's descriptor open keeps the file system from
     ending."""
-    threading.Thread(target=serve, args=(fuse,), daemon=True).start()
+    threading.Thread(target=serve, args=(fuse, closes), daemon=True).start()
     file = os.open(path, os.O_RDONLY)
     # The kernel asks for the length by this. Beyond it no page is asked for.
     os.fstat(file)
-    os.close(os.dup(file))
+    if closes:
+        os.close(os.dup(file))
     return file

@@ -11,6 +11,7 @@ mod balance_uml;
 mod balance_virtio_mem;
 mod captured_trees;
 mod cgroup;
+mod executing;
 mod history_faults;
 mod hpc_packaging;
 mod kernel_lock;

@@ -84,7 +84,7 @@ fn a_guest_that_stops_answering_is_named_and_counts_as_unknown() {
     });
     let sample = observer.sample();
     let process = sample.given_up.named.iter().find(|process| process.pid == pid).unwrap();
-    assert_eq!(process.why, format!("ksm_stat of process {pid} does not answer"));
+    assert!(process.why.ends_with(&format!(" of process {pid} does not answer")), "{}", process.why);
     assert!(sample.processes.iter().all(|process| process.id.pid != pid || process.ksm.mergeable.is_none()));
 }
 
@@ -96,7 +96,7 @@ fn commands_end_and_name_the_processes_that_hold_them_up() {
     for command in ["status", "guests"] {
         let (said, _) = run(&["--config", &path, command, "--json"]);
         for pid in &attack.pids {
-            assert!(said.contains(&format!("ksm_stat of process {pid} does not answer")), "{command}: {said}");
+            assert!(said.contains(&format!(" of process {pid} does not answer")), "{command}: {said}");
         }
     }
     let pid = attack.pids[0].to_string();

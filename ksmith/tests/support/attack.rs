@@ -27,16 +27,39 @@ pub struct RunningAttack {
 impl RunningAttack {
     /// Processes that hold the locks of their memory maps for ever. `None`, said loudly, where no user can.
     pub fn hold_lock(count: usize) -> Option<Self> {
-        Self::with_slow_file("hold_lock.py", count)
+        Self::with_slow_file("hold_lock.py", count, count)
+    }
+
+    /// Processes that execute a program, each followed by its child, for as long as the guard lets them: what looks at
+    /// them waits.
+    pub fn hold_exec(count: usize) -> Option<Self> {
+        Self::with_slow_file("hold_exec.py", count, 2 * count)
+    }
+
+    /// The processes that execute.
+    pub fn executing(&self) -> impl Iterator<Item = u32> {
+        self.pids.iter().step_by(2).copied()
+    }
+
+    /// Their children.
+    pub fn children(&self) -> impl Iterator<Item = u32> {
+        self.pids.iter().skip(1).step_by(2).copied()
+    }
+
+    /// True as long as they do: their new memory has nothing but a stack.
+    pub fn executes(&self) -> bool {
+        let pages =
+            |pid| std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split(' ').next()?.parse().ok();
+        self.executing().all(|pid| pages(pid).is_some_and(|pages: u64| (1..256).contains(&pages)))
     }
 
     /// Processes with a page at address 0x10000000 that is never read, not even by a process that is killed.
     pub fn no_page(count: usize) -> Option<Self> {
-        Self::with_slow_file("no_page.py", count)
+        Self::with_slow_file("no_page.py", count, count)
     }
 
     /// An attack with a file system of the user's own.
-    fn with_slow_file(script: &str, count: usize) -> Option<Self> {
+    fn with_slow_file(script: &str, count: usize, processes: usize) -> Option<Self> {
         let place = public_directory();
         let device = place.path().join("fuse");
         // As /dev/fuse is where a user may mount file systems of his own.
@@ -47,7 +70,7 @@ impl RunningAttack {
         std::fs::set_permissions(&device, PermissionsExt::from_mode(0o666)).unwrap();
         let path = |path: &Path| path.display().to_string();
         let arguments = [path(place.path()), path(&device), count.to_string()];
-        Self::start(script, &arguments, count, place)
+        Self::start(script, &arguments, processes, place)
     }
 
     /// Processes with 16 MiB of arguments, and one more with so many mappings.

@@ -46,7 +46,7 @@ impl PeerCredentials {
     pub fn accountable_uid(self) -> io::Result<u32> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{}", self.pid), flags, Mode::empty())?;
-        let uid = accountable_uid(&directory, self.user)?;
+        let uid = accountable_uid(&directory, self.pid, self.user)?;
         match ProcessRights::read(&directory)?.effective_user() == self.user {
             true => Ok(uid),
             false => Err(io::ErrorKind::PermissionDenied.into()),

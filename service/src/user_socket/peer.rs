@@ -1,12 +1,12 @@
 //! The process at the other end of a connection, as the kernel knows it.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
 use ksmith_core::job::{JobMoment, JobProcess, saved_bytes};
 use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES};
 use ksmith_core::sample::ProcessId;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::fs::{Mode, OFlags, open, openat};
 
 use super::protocol::PeerSavings;
 use crate::socket::PeerCredentials;
@@ -42,7 +42,7 @@ struct PeerState {
     rights: ProcessRights,
     start_ticks: u64,
     /// Device and inode of its program; `None` if that is hidden from this process.
-    program: Option<(u32, u32, u64)>,
+    program: Option<([u32; 2], u64)>,
     /// Addresses that change when a process executes a program, even the same one.
     addresses: Option<[u64; 2]>,
 }
@@ -70,10 +70,10 @@ impl UserPeer {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(format!("/proc/{pid}"), flags, Mode::empty())?;
         // First, before a process that connected as a subordinate user may end.
-        let accountable_uid = accountable_uid(&directory, user)?;
+        let accountable_uid = accountable_uid(&directory, pid, user)?;
         let (state, stat) = PeerState::read(&directory, pid)?;
         if state.rights.effective_user() != user {
-            return Err(io::ErrorKind::PermissionDenied.into());
+            return Err(ErrorKind::PermissionDenied.into());
         }
         let id = ProcessId { pid, start_ticks: stat.start_ticks };
         Ok(Self { user, accountable_uid, id, name: stat.comm, group, state, directory })
@@ -145,12 +145,15 @@ impl PeerState {
     fn read(directory: &OwnedFd, pid: u32) -> io::Result<(Self, PidStat)> {
         let text = read(directory, pid, "stat")?;
         let stat = PidStat::parse(&text).map_err(|why| io::Error::other(why.to_string()))?;
-        // Without asking the file system: the file may lie in one that the user serves (FUSE), and never answers.
-        let program = statx(directory, "exe", AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
+        let program = match reader::file_status(pid, "exe") {
+            Ok(found) => Some((found.device, found.inode)),
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => None,
+            Err(error) => return Err(error),
+        };
         let state = Self {
             rights: ProcessRights::read(directory)?,
             start_ticks: stat.start_ticks,
-            program: program.map(|found| (found.stx_dev_major, found.stx_dev_minor, found.stx_ino)),
+            program,
             addresses: PidStat::program_addresses(&text),
         };
         Ok((state, stat))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::kernel::PidStat;
+use ksmith_core::kernel::Statm;
 
 use super::{ProcessTable, WatchStart};
 use crate::observe::asked::{LINES_EVERY, SampleReader};
@@ -35,9 +35,9 @@ impl ProcessTable {
             looks += 1;
             plain.flags_due = now + FLAG_ROUND;
             self.flag_schedule.push(plain.flags_due, pid);
-            let stat = proc.read(pid, "stat", scratch).and_then(PidStat::parse);
-            let resident =
-                stat.value().and_then(|stat| stat.rss_pages).map(|pages| pages.saturating_mul(self.page_size));
+            let sizes = proc.read(pid, "statm", scratch).and_then(Statm::parse);
+            let resident = sizes.value().and_then(|sizes| sizes.resident_pages);
+            let resident = resident.map(|pages| pages.saturating_mul(self.page_size));
             let Some(resident) = resident.filter(|&bytes| bytes <= FLAG_LARGEST) else { continue };
             walked += resident;
             let mut flags = MergeableFlags::default();

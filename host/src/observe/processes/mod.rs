@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ksmith_core::kernel::{Ksm, RunState};
-use ksmith_core::reading::Reading;
 use ksmith_core::sample::{GivenUp, ProcessId, Sample};
 
 use self::flags::FLAG_DELAY;
 use super::asked::{LINES_EVERY, SampleReader};
 use super::connector::ProcessEvent;
-use super::descriptors::DescriptorBudget;
 use super::discovery::ProcessDiscovery;
 use super::look::{PlainReading, look_at_figures, look_at_name};
 use super::plain::{PlainState, PlainTable};
@@ -21,7 +19,7 @@ use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, ReadSchedule, delay, round, spread};
 use super::scratch::ReadBuffer;
 use super::watch_budget::{CountedProcess, CountedProcesses, WatchAdmission, WatchBudget};
-use super::watched::{WatchedProcess, WatchedReading};
+use super::watched::{WatchedFiles, WatchedProcess, WatchedReading};
 use crate::hypervisor::{may_be_vm, printable};
 use crate::proc_file::UnansweredRead;
 use crate::root::Root;
@@ -76,7 +74,6 @@ pub(super) struct ProcessTable {
     young: ReadSchedule,
     flag_schedule: ReadSchedule,
     discovery: ProcessDiscovery,
-    descriptors: DescriptorBudget,
     pub(super) asked: SampleReader,
     pub(super) budget: WatchBudget,
     /// Plain processes beyond their users' budgets.
@@ -98,7 +95,7 @@ pub(super) struct ProcessTable {
 }
 
 impl ProcessTable {
-    pub(super) fn new(root: &Root, descriptors: DescriptorBudget) -> Self {
+    pub(super) fn new(root: &Root) -> Self {
         Self {
             root: root.clone(),
             proc: None,
@@ -108,7 +105,6 @@ impl ProcessTable {
             young: ReadSchedule::default(),
             flag_schedule: ReadSchedule::default(),
             discovery: ProcessDiscovery::new(root),
-            descriptors,
             asked: SampleReader::new(root),
             budget: WatchBudget::default(),
             counted: CountedProcesses::default(),
@@ -320,7 +316,8 @@ impl ProcessTable {
             found.extend(look_at_name(proc, *pid, scratch).map(|look| (*pid, look)));
         }
         let rest: Vec<u32> = pids.iter().map(|(pid, _)| *pid).filter(|pid| !found.contains_key(pid)).collect();
-        for (pid, told) in self.asked.ksm_stats(proc, &rest) {
+        let wants: Vec<(u32, &str)> = rest.iter().map(|pid| (*pid, "ksm_stat")).collect();
+        for (pid, told) in rest.into_iter().zip(self.asked.read_files(proc, &wants)) {
             found.insert(pid, look_at_figures(proc, pid, told, scratch));
         }
         for (pid, _) in pids {
@@ -409,11 +406,14 @@ impl ProcessTable {
 
     /// Starts watching a process, unless it has no mergeable memory and its program is no hypervisor after all.
     fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut ReadBuffer) -> WatchStart {
-        let Reading::Value(mut watched) = WatchedProcess::open(proc, pid, is_marked, &mut self.asked, scratch)
-        else {
-            return WatchStart::NotWorth;
-        };
-        let told = self.asked.ksm_stats(proc, &[pid]).remove(&pid);
+        let mut watched =
+            match WatchedProcess::open(proc, pid, is_marked, &mut self.asked).map_err(|unread| *unread) {
+                Ok(watched) => watched,
+                Err(WatchedReading::Silent(_, unanswered)) => return WatchStart::Silent(unanswered),
+                Err(WatchedReading::Late(_)) => return WatchStart::Late,
+                Err(_) => return WatchStart::NotWorth,
+            };
+        let Some(told) = self.read_files(proc, [(pid, true)]).pop() else { return WatchStart::Late };
         // One that does not tell may.
         let (mut may_merge, mut bytes) = (true, 0);
         match watched.read(proc, self.page_size, told, &mut self.asked, scratch) {
@@ -430,10 +430,6 @@ impl ProcessTable {
             WatchAdmission::Granted => {}
             WatchAdmission::GrantedInPlaceOf(least) => self.count_only(least, user),
             WatchAdmission::Refused => return WatchStart::OverBudget(CountedProcess { user, may_merge }),
-        }
-        if self.descriptors.try_reserve(WatchedProcess::descriptors_wanted()) {
-            let unused = WatchedProcess::descriptors_wanted() - watched.keep_open(proc);
-            self.descriptors.give_back(unused);
         }
         self.new.push(watched.id);
         self.watched.insert(watched.id, watched);
@@ -488,15 +484,15 @@ impl ProcessTable {
         scratch: &mut ReadBuffer,
         sample: &mut Sample,
     ) {
-        let wants = |(id, stood_still): &&(ProcessId, bool)| {
+        let wants_figures = |(id, stood_still): &(ProcessId, bool)| {
             self.watched.get(id).is_some_and(|watched| watched.wants_figures(*stood_still))
         };
-        let pids: Vec<u32> = ids.iter().filter(wants).map(|(id, _)| id.pid).collect();
-        let mut told = self.asked.ksm_stats(proc, &pids);
+        let wants: Vec<(u32, bool)> = ids.iter().map(|wanted| (wanted.0.pid, wants_figures(wanted))).collect();
+        let told = self.read_files(proc, wants);
         let mut leaving = Vec::new();
-        for (id, _) in ids {
+        for ((id, _), told) in ids.into_iter().zip(told) {
             let Some(watched) = self.watched.get_mut(&id) else { continue };
-            let seen = watched.read(proc, sample.page_size, told.remove(&id.pid), &mut self.asked, scratch);
+            let seen = watched.read(proc, sample.page_size, told, &mut self.asked, scratch);
             if let Some(given_up) = watched.given_up() {
                 sample.given_up.add(false, || given_up);
             }
@@ -531,6 +527,24 @@ impl ProcessTable {
         }
     }
 
+    /// Reads the files of processes, for those with `true` their KSM figures too.
+    fn read_files(&mut self, proc: &ProcDir, pids: impl IntoIterator<Item = (u32, bool)>) -> Vec<WatchedFiles> {
+        let mut wants = Vec::new();
+        for (pid, with_figures) in pids {
+            wants.extend(with_figures.then_some((pid, "ksm_stat")));
+            wants.push((pid, "stat"));
+        }
+        let mut files = Vec::new();
+        let mut ksm_stat = None;
+        for ((_, file), told) in wants.iter().zip(self.asked.read_files(proc, &wants)) {
+            match *file {
+                "stat" => files.push(WatchedFiles { ksm_stat: ksm_stat.take(), stat: told }),
+                _ => ksm_stat = Some(told),
+            }
+        }
+        files
+    }
+
     fn watched_mut(&mut self, pid: u32) -> Option<&mut WatchedProcess> {
         let all_of_pid = ProcessId { pid, start_ticks: 0 }..=ProcessId { pid, start_ticks: u64::MAX };
         self.watched.range_mut(all_of_pid).next().map(|(_, watched)| watched)
@@ -540,9 +554,7 @@ impl ProcessTable {
     fn forget(&mut self, pid: u32) {
         self.drop_plain(pid);
         while let Some(id) = self.watched_mut(pid).map(|watched| watched.id) {
-            if let Some(watched) = self.watched.remove(&id) {
-                self.descriptors.give_back(watched.descriptors());
-            }
+            self.watched.remove(&id);
             self.budget.release(id);
         }
     }

@@ -47,6 +47,9 @@ impl HostTree {
 
     /// Adds a process with a name, flags and a start time.
     fn process(&self, pid: u32, comm: &str, flags: u64, start: u64) {
+        self.put(&format!("proc/{pid}/comm"), format!("{comm}\n"));
+        let pages = if flags == KERNEL_THREAD { 0 } else { 10 };
+        self.put(&format!("proc/{pid}/statm"), format!("{pages} {pages} 0 0 0 0 0\n"));
         let stat = format!("{pid} ({comm}) S 1 1 1 0 -1 {flags} 7 0 0 0 3 4 0 0 20 0 1 0 {start} 0 10 0\n");
         self.put(&format!("proc/{pid}/stat"), stat);
     }
@@ -167,10 +170,10 @@ fn a_command_line_that_was_not_asked_for_is_read_later() {
     host.process(pid, "qemu-system-x86", 0, 5);
     host.figures(pid, INVOLVED);
     host.put(&format!("proc/{pid}/cmdline"), "qemu-system-x86_64\0-name\0guest=web\0");
-    SUSPECTS.record_silence(pid, std::time::Instant::now());
+    SUSPECTS.record_silence(pid, "ksm_stat", std::time::Instant::now());
     let name = |sample: &Sample| sample.processes[0].name.to_string();
     assert_eq!(name(&host.observer.sample()), "qemu-system-x86", "it is left alone for a while");
-    SUSPECTS.clear(pid);
+    SUSPECTS.record_answer(pid, "ksm_stat");
     assert_eq!(name(&host.observer.sample()), "web");
 }
 
@@ -226,6 +229,7 @@ fn on_older_kernels_the_mappings_of_large_processes_are_read_one_by_one_and_of_h
             &format!("proc/{pid}/stat"),
             format!("{pid} (db) S 1 1 1 0 -1 0 7 0 0 0 3 4 0 0 20 0 1 0 1 0 {rss} 0\n"),
         );
+        host.put(&format!("proc/{pid}/statm"), format!("{rss} {rss} 0 0 0 0 0\n"));
         host.figures(pid, "ksm_rmap_items 0\n");
         host.put(&format!("proc/{pid}/smaps"), "7f00-7f01 rw-p\nVmFlags: rd wr mg\n");
     }

@@ -1,6 +1,6 @@
 //! The reading child: a fork without exec, killed if a file does not answer.
 //!
-//! It ends with the thread that forked it.
+//! It ends with the thread that forked it (`PR_SET_PDEATHSIG`), which is one of its own and lasts as long as the process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,11 +16,17 @@ use rustix::process::{
 
 use crate::forked;
 
+mod file_status;
+mod forker;
+mod namespace;
 mod page;
 mod same_memory;
 mod serve;
 mod zero_mapped;
 
+pub use self::file_status::FileStatus;
+pub(super) use self::forker::start_child;
+pub use self::namespace::NamespaceOwner;
 pub use self::page::SampledPage;
 pub(super) use self::page::{ADDRESSES, ENTRY};
 
@@ -42,6 +48,12 @@ pub(super) enum RequestForm {
     Stream,
     /// A file, with one read.
     Record,
+    /// The target of a link.
+    Link,
+    /// The status of a file behind a link: a [`FileStatus`].
+    Status,
+    /// The owner of the process's user namespace: a [`NamespaceOwner`], or nothing in the namespace of this process.
+    Namespace,
     /// Pages of the process with this directory: `most` of them.
     Pages,
     /// Zero-mapped bytes of the process with this directory. `most` addresses follow: the starts and ends of ranges.
@@ -89,8 +101,8 @@ pub(super) struct ReaderChild {
 }
 
 impl ReaderChild {
-    /// Forks the child.
-    pub(super) fn start() -> io::Result<Self> {
+    /// Forks the child. It ends with this thread.
+    fn start() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let (requests, taken) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (answers, said) = pipe_with(PipeFlags::CLOEXEC)?;

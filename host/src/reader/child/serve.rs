@@ -3,9 +3,11 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, openat, readlinkat_raw};
 use rustix::io::{Errno, pread, retry_on_intr};
 
+use super::file_status::FileStatus;
+use super::namespace::NamespaceOwner;
 use super::page::{self, ADDRESSES};
 use super::same_memory::have_one_memory;
 use super::zero_mapped::ZeroMappedCounter;
@@ -40,8 +42,10 @@ pub(super) fn requests([requests, answers, proc]: [BorrowedFd<'_>; 3], buffer: &
                 } else {
                     tell_zero_mapped(answers, proc, &request, addresses, buffer)
                 }
-        } else {
+        } else if form.is_some_and(|form| form <= RequestForm::Record as u8) {
             tell_file(answers, proc, &request, buffer)
+        } else {
+            tell_link(answers, proc, &request, buffer)
         };
         if !listens {
             return;
@@ -166,6 +170,31 @@ fn tell_file(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUE
             return false;
         }
     }
+}
+
+/// Answers a request about a link, or the file behind it. Returns true if the parent still listens.
+fn tell_link(answers: BorrowedFd<'_>, proc: BorrowedFd<'_>, request: &[u8; REQUEST], buffer: &mut [u8]) -> bool {
+    let Some(piece) = buffer.get_mut(HEAD..HEAD + PIECE) else { return false };
+    let path = path(request);
+    let found = if request.get(16) == Some(&(RequestForm::Link as u8)) {
+        readlinkat_raw(proc, path, piece)
+    } else if request.get(16) == Some(&(RequestForm::Status as u8)) {
+        FileStatus::read(proc, path).map(|status| put(piece, &status.to_bytes()))
+    } else {
+        NamespaceOwner::read(proc, path).map(|owner| owner.map_or(0, |owner| put(piece, &owner.to_bytes())))
+    };
+    match found {
+        Ok(length) => say_last_piece(answers, buffer, length),
+        Err(error) => say(answers, &(-error.raw_os_error()).to_ne_bytes()),
+    }
+}
+
+/// Copies `bytes` to the beginning of a piece. Returns their number.
+fn put(piece: &mut [u8], bytes: &[u8]) -> usize {
+    piece.get_mut(..bytes.len()).map_or(0, |place| {
+        place.copy_from_slice(bytes);
+        bytes.len()
+    })
 }
 
 /// Sends a piece from the buffer, which holds it behind the head.

@@ -13,8 +13,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,11 +20,14 @@ use ksmith_core::balance::ReportedFigures;
 use ksmith_core::kernel::{Meminfo, Psi, SmapsRollup, Vmstat};
 use ksmith_core::sample::ProcessId;
 
+use rustix::fs::FileType;
+
 use super::account::LedgerAccount;
 use super::ledger::MemoryLedger;
 use super::rates::{CounterRates, PagingCounters};
 use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
 use ksmith_host::guests::{GuestTarget, Mconsole, MconsoleError, has_ended};
+use ksmith_host::reader;
 use ksmith_host::root::Root;
 
 const PAGE: u64 = 4096;
@@ -320,7 +321,9 @@ fn resident(root: &Root, pid: u32) -> Option<u64> {
 /// since that would keep it after the guest's end.
 #[derive(Debug)]
 struct RamFile {
-    path: PathBuf,
+    pid: u32,
+    /// The guest's open file, such as `fd/7`.
+    link: String,
     inode: u64,
 }
 
@@ -328,16 +331,17 @@ impl RamFile {
     fn find(root: &Root, pid: u32, whole: u64) -> Option<Self> {
         let descriptors = fs::read_dir(root.path(format!("proc/{pid}/fd"))).ok()?;
         descriptors.flatten().take(1000).find_map(|entry| {
-            let path = entry.path();
-            let found = fs::metadata(&path).ok()?;
-            let is_ram = found.is_file() && found.nlink() == 0 && found.len() >= whole;
-            is_ram.then_some(Self { path, inode: found.ino() })
+            let link = format!("fd/{}", entry.file_name().to_str()?);
+            let found = reader::file_status(pid, &link).ok()?;
+            let is_file = FileType::from_raw_mode(found.mode).is_file();
+            let is_ram = is_file && found.links == 0 && found.length >= whole;
+            is_ram.then_some(Self { pid, link, inode: found.inode })
         })
     }
 
     fn resident(&self) -> Option<u64> {
-        let found = fs::metadata(&self.path).ok().filter(|found| found.ino() == self.inode)?;
-        Some(found.blocks().saturating_mul(512))
+        let found = reader::file_status(self.pid, &self.link).ok().filter(|found| found.inode == self.inode)?;
+        Some(found.blocks.saturating_mul(512))
     }
 }
 

@@ -3,27 +3,18 @@
 //! A user with subordinate ids (`/etc/subuid`) can be any of 65,536 users in a namespace of its own, and outside of it by
 //! files with the set-user-id bit. To the kernel they are as many users, and each would have a budget of its own.
 
-#![allow(unsafe_code, reason = "rustix has no ioctls for namespaces")]
-
 mod subordinate;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, open, openat};
-use rustix::io::Errno;
+use rustix::fs::{CWD, Mode, OFlags, open, openat};
 
+use super::{NamespaceOwner, shared};
 use crate::proc_file;
 use subordinate::with_ranges;
-
-/// `NS_GET_PARENT` and `NS_GET_OWNER_UID` of `linux/nsfs.h`.
-const NS_GET_PARENT: u32 = 0xb702;
-const NS_GET_OWNER_UID: u32 = 0xb704;
-
-/// The kernel's limit on the depth of nested user namespaces.
-const DEEPEST: usize = 33;
 
 const ROOT: u32 = 0;
 
@@ -32,16 +23,14 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 /// Returns the accountable uid of the process that has this PID; `None` if there is none, or it may not be examined.
 pub fn uid_of_pid(pid: u32) -> Option<u32> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    uid_of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?)
+    uid_of_directory(&openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).ok()?, pid)
 }
 
 /// Returns the accountable uid of the process of an open /proc directory, by its real user; `None` if the process has
 /// ended, or may not be examined. All such processes share one account.
-pub fn uid_of_directory(directory: &OwnedFd) -> Option<u32> {
-    let file = openat(directory, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let status = proc_file::read_within(File::from(file), proc_file::budget("status")).ok()??;
-    let [real, ..] = parse_ids(&proc_file::lossy(status), "Uid:")?;
-    accountable_uid(directory, real).ok()
+pub fn uid_of_directory(directory: &OwnedFd, pid: u32) -> Option<u32> {
+    let [real, ..] = parse_ids(&text(directory, "status").ok()?, "Uid:")?;
+    accountable_uid(directory, pid, real).ok()
 }
 
 /// Parses the four ids of a line of `/proc/PID/status`: real, effective, saved and file system id.
@@ -51,7 +40,7 @@ pub(crate) fn parse_ids(status: &str, key: &str) -> Option<[u32; 4]> {
     numbers.collect::<Option<Vec<u32>>>()?.try_into().ok()
 }
 
-/// Returns the accountable uid of a process of `user` with this /proc directory: the owner of the outermost user
+/// Returns the accountable uid of a process of `user` with this /proc directory and PID: the owner of the outermost user
 /// namespace between it and us. Root makes namespaces for others (containers): such a namespace is accountable as a
 /// whole, by its inode number. These begin at 0xf000_0000, where hosts have no users. A user of this host stays
 /// accountable in it: sandboxes with the set-user-id bit make as many as a user starts. Outside of namespaces the user
@@ -60,11 +49,18 @@ pub(crate) fn parse_ids(status: &str, key: &str) -> Option<[u32; 4]> {
 /// # Errors
 /// The process has ended, or may not be examined, or `/etc/subuid` or `/etc/passwd` can't be read. Then `user` may be a
 /// subordinate one, so it counts for nothing.
-pub fn accountable_uid(directory: &OwnedFd, user: u32) -> io::Result<u32> {
-    let outermost = outermost(directory)?;
-    if (outermost, user) == (None, ROOT) {
-        return Ok(ROOT);
+pub fn accountable_uid(directory: &OwnedFd, pid: u32, user: u32) -> io::Result<u32> {
+    // Reading this map waits for no process. Only root can make a namespace in which all users are the same as here, and
+    // users of this host are accountable in it.
+    if maps_users_as_here(directory)? {
+        if user == ROOT {
+            return Ok(ROOT);
+        }
+        if let Some(uid) = with_ranges(|ranges| ranges.is_of_host(user).then(|| ranges.accountable(user)))? {
+            return Ok(uid);
+        }
     }
+    let outermost = outermost(directory, pid)?;
     with_ranges(|ranges| match outermost {
         None => ranges.accountable(user),
         Some(NamespaceOwner { user: ROOT, .. }) if ranges.is_of_host(user) => ranges.accountable(user),
@@ -82,68 +78,48 @@ pub fn holder_of(user: u32) -> io::Result<u32> {
     with_ranges(|ranges| ranges.holder(user))
 }
 
-/// The maker of a user namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct NamespaceOwner {
-    user: u32,
-    /// The namespace's inode number, which the kernel takes from 32 bits.
-    namespace: u32,
-}
-
 /// Returns the owner of the outermost user namespace between a process and us; `None` if there is none.
-fn outermost(directory: &OwnedFd) -> io::Result<Option<NamespaceOwner>> {
-    let is_there = || openat(directory, "status", READ, Mode::empty()).is_ok();
-    let mut namespace = match openat(directory, "ns/user", READ, Mode::empty()) {
-        // A kernel without user namespaces. A process that has ended has no status any more either.
-        Err(Errno::NOENT) if is_there() => return Ok(None),
-        opened => opened?,
+fn outermost(directory: &OwnedFd, pid: u32) -> io::Result<Option<NamespaceOwner>> {
+    let is_there = || openat(directory, "status", READ, Mode::empty());
+    let found = match shared::namespace_owner(pid) {
+        // A kernel without user namespaces.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        found => found?,
     };
-    let ours = ours()?;
-    let mut found = None;
-    for _ in 0..DEEPEST {
-        let its = identity(&namespace)?;
-        if its == ours {
-            break;
-        }
-        let inode = u32::try_from(its.1).map_err(io::Error::other)?;
-        found = Some(NamespaceOwner { user: owner_of(&namespace)?, namespace: inode });
-        namespace = parent_of(&namespace)?;
-    }
+    // The directory shows that the PID is still this process's.
+    is_there()?;
     Ok(found)
 }
 
-/// Returns the device and inode of this process's user namespace, which it never leaves.
-fn ours() -> io::Result<(u64, u64)> {
-    static OURS: OnceLock<(u64, u64)> = OnceLock::new();
-    if let Some(ours) = OURS.get() {
-        return Ok(*ours);
-    }
-    let ours = identity(&open("/proc/self/ns/user", READ, Mode::empty())?)?;
-    Ok(*OURS.get_or_init(|| ours))
+/// Returns true if the users of a process are the same as ours: it is in our user namespace, or in one that root of this
+/// host made and that renames no user. Waits for nothing.
+///
+/// # Errors
+/// The process has ended.
+pub(crate) fn maps_users_as_here(directory: &OwnedFd) -> io::Result<bool> {
+    static OURS: OnceLock<String> = OnceLock::new();
+    let its = match text(directory, "uid_map") {
+        // A kernel without user namespaces. A process that has ended has no status any more either.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(openat(directory, "status", READ, Mode::empty()).map(|_| true)?);
+        }
+        its => its?,
+    };
+    let ours = match OURS.get() {
+        Some(ours) => ours,
+        None => {
+            let ours =
+                proc_file::read_within(File::from(open("/proc/self/uid_map", READ, Mode::empty())?), 1 << 20)?;
+            OURS.get_or_init(|| proc_file::lossy(ours.unwrap_or_default()))
+        }
+    };
+    Ok(!its.is_empty() && its == *ours)
 }
 
-fn identity(namespace: &OwnedFd) -> io::Result<(u64, u64)> {
-    let its = fstat(namespace)?;
-    Ok((its.st_dev, its.st_ino))
-}
-
-fn owner_of(namespace: &OwnedFd) -> io::Result<u32> {
-    let mut owner: libc::uid_t = 0;
-    // SAFETY: this request writes one uid_t, which is ours.
-    match unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID.into(), &raw mut owner) } {
-        0 => Ok(owner),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn parent_of(namespace: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: this request takes nothing and returns a descriptor.
-    let descriptor = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT.into()) };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is open, close-on-exec, and owned by no other value.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+fn text(directory: &OwnedFd, name: &str) -> io::Result<String> {
+    let file = openat(directory, name, READ, Mode::empty())?;
+    let bytes = proc_file::read_within(File::from(file), proc_file::budget(name))?;
+    Ok(proc_file::lossy(bytes.ok_or(io::ErrorKind::FileTooLarge)?))
 }
 
 #[cfg(test)]
@@ -165,8 +141,9 @@ mod tests {
     #[test]
     fn outside_of_namespaces_each_user_is_accountable() {
         let own = directory(std::process::id());
-        assert_eq!(outermost(&own).unwrap(), None);
-        assert_eq!((accountable_uid(&own, 0).unwrap(), accountable_uid(&own, 7).unwrap()), (0, 7));
+        let at = |user| accountable_uid(&own, std::process::id(), user).unwrap();
+        assert_eq!(outermost(&own, std::process::id()).unwrap(), None);
+        assert_eq!((at(0), at(7)), (0, 7));
         let user = rustix::process::getuid().as_raw();
         assert_eq!((uid_of_pid(std::process::id()), uid_of_pid(u32::MAX)), (Some(user), None));
     }
@@ -205,16 +182,16 @@ mod tests {
             let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
             assert!(status.contains(&format!("Uid:\t{outside}")), "{status}");
             let directory = directory(child.id());
-            let accountable = accountable_uid(&directory, outside).unwrap();
+            let accountable = accountable_uid(&directory, child.id(), outside).unwrap();
             assert_eq!(uid_of_pid(child.id()), Some(accountable));
             // A user that `/etc/passwd` does not name.
-            let other = accountable_uid(&directory, 200_006).unwrap();
+            let other = accountable_uid(&directory, child.id(), 200_006).unwrap();
             assert!(other == accountable || outside < 200_000, "all of its users are one");
             found = Some((accountable, directory));
         }
         drop(child.stdin.take());
         child.wait().unwrap();
-        found.map(|(uid, directory)| (uid, accountable_uid(&directory, outside)))
+        found.map(|(uid, directory)| (uid, accountable_uid(&directory, child.id(), outside)))
     }
 
     #[test]
