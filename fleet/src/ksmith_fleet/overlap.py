@@ -73,7 +73,7 @@ def overlap(fleet: Fleet, engine: Engine, settings: Settings) -> Overlap:
     incidence = from_answer(engine.ask("incidence"), len(fleet.guests), rate, settings.incidence_mask)
     popular = int(engine.ask("popular").column("contents")[0].as_py())
     totals = engine.ask("totals").to_pylist()[0]
-    images = _images(incidence)
+    images = group_images(incidence)
     single = estimate.alone(fleet.guests, engine.ask("alone"), rate, incidence, settings.max_sharing)
     return Overlap(
         pairs=_pairs(engine, fleet, host_of, images if popular else [], settings),
@@ -88,7 +88,7 @@ def overlap(fleet: Fleet, engine: Engine, settings: Settings) -> Overlap:
     )
 
 
-def _images(incidence: Incidence) -> list[Image]:
+def group_images(incidence: Incidence) -> list[Image]:
     """Groups the guests, the largest group first."""
     image = find_images(incidence)
     groups = [np.flatnonzero(image == which) for which in range(int(image.max()) + 1 if len(image) else 0)]

@@ -10,16 +10,15 @@ from pydantic import TypeAdapter
 
 from ksmith_fleet.declared import CLOSED, Amount, Signed, Whole, parse_json
 from ksmith_fleet.estimate import Alone, changing_pages, placed_sums, saved_together
-from ksmith_fleet.interval import Estimate
+from ksmith_fleet.interval import Estimate, normal_interval, sum_variance
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.problem import CONFIGURED, CPU
-from ksmith_fleet.placement.state import State
 from ksmith_fleet.planner import Outcome
 from ksmith_fleet.text import is_host_name
 from ksmith_fleet.write import replace_file
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 MOST_BYTES = 1 << 28
 """The largest plan that is read. One of 100,000 guests has a tenth of that."""
 
@@ -86,13 +85,16 @@ class Plan:
 
     __pydantic_config__ = CLOSED
 
-    format: Literal[3]
+    format: Literal[4]
     key_id: str
     time_ms: Whole
     steps: list[Step]
     hosts: list[HostPromise]
     gain_bytes: Signed
     """What all hosts save more than now, in bytes: the difference of `saved_after` and `saved_before`."""
+    gain_low_bytes: Signed
+    """The lower end of the gain's interval. Both figures have errors in common, so it is narrower than theirs."""
+    gain_high_bytes: Signed
     bound_bytes: Signed
     """The most that any placement of these guests shares across guests."""
     shared_bytes: Signed
@@ -149,10 +151,11 @@ def make_plan(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, goal: 
                     node=target.node,
                 )
             )
-    was, now = (_bin_of(fleet, built, state) for state in (outcome.before, outcome.after))
+    was, now = (built.bin_of(state.bin_of) for state in (outcome.before, outcome.after))
     host_of = np.array([where.host for where in built.bins], dtype=np.int64)
     before, after = (_saved(fleet, alone, was, bin_of, host_of) for bin_of in (was, now))
-    all_before, all_after = (_saved(fleet, alone, was, bin_of, np.zeros_like(host_of)) for bin_of in (was, now))
+    (all_before,), (all_after,) = (_saved(fleet, alone, was, bin_of, np.zeros_like(host_of)) for bin_of in (was, now))
+    gained = normal_interval(all_after.saved.expected - all_before.saved.expected, all_after.change_variance, least=-np.inf)
     placement = {
         fleet.guests[g].id: fleet.hosts[built.bins[int(outcome.after.bin_of[number])].host].name
         for number, item in enumerate(built.items)
@@ -164,12 +167,14 @@ def make_plan(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, goal: 
         time_ms=max(host.time_ms for host in fleet.hosts),
         steps=steps,
         hosts=_promises(fleet, before, after, built, outcome),
-        gain_bytes=int(all_after[0].saved.expected - all_before[0].saved.expected),
+        gain_bytes=int(gained.expected),
+        gain_low_bytes=int(gained.low),
+        gain_high_bytes=int(gained.high),
         bound_bytes=int(outcome.most_shared * page / kept),
         shared_bytes=int(outcome.after.shared() * page / kept),
         left_out=[str(left) for left in (*fleet.left_out, *built.left_out)],
-        saved_before=all_before[0].saved,
-        saved_after=all_after[0].saved,
+        saved_before=all_before.saved,
+        saved_after=all_after.saved,
         placement=placement,
         goal=goal,
         closed=sorted({fleet.hosts[where.host].name for where, is_closed in zip(built.bins, built.is_closed, strict=True) if is_closed}),
@@ -180,14 +185,6 @@ def make_plan(fleet: Fleet, built: Built, alone: Alone, outcome: Outcome, goal: 
     )
 
 
-def _bin_of(fleet: Fleet, built: Built, state: State) -> np.ndarray:
-    """Gives the bin of each guest."""
-    bin_of = np.full(len(fleet.guests), -1, dtype=np.int64)
-    for number, item in enumerate(built.items):
-        bin_of[item] = state.bin_of[number]
-    return bin_of
-
-
 @dataclass(frozen=True)
 class _Saving:
     """What KSM saves on a host, in bytes, with its guests."""
@@ -195,6 +192,8 @@ class _Saving:
     saved: Estimate
     guests: int
     changing: float
+    change_variance: float
+    """The variance of the difference to what the host saved before the plan, in squared bytes."""
 
 
 def _promises(fleet: Fleet, before: list[_Saving], after: list[_Saving], built: Built, outcome: Outcome) -> list[HostPromise]:
@@ -247,8 +246,10 @@ def _saved(fleet: Fleet, alone: Alone, before: np.ndarray, after: np.ndarray, ho
     for at, guests in enumerate(guests_of):
         here = [fleet.guests[g] for g in guests]
         squares = max(0.0, float(alone.squares[guests].sum() + sums.squares[at]))
-        saved = saved_together(here, alone.unbiased[guests], alone.counted[guests], float(sums.shared[at]) * fleet.rate, squares, fleet.rate)
-        result.append(_Saving(saved.times(fleet.page_size), len(guests), changing_pages(here) * fleet.page_size))
+        joined, of_squares = float(sums.shared[at]) * fleet.rate, float(sums.shared_by_all[at]) * fleet.rate
+        saved = saved_together(here, alone.unbiased[guests], alone.counted[guests], joined, squares, fleet.rate, of_squares)
+        variance = sum_variance(float(sums.change_squares[at]), fleet.rate) * fleet.page_size**2
+        result.append(_Saving(saved.times(fleet.page_size), len(guests), changing_pages(here) * fleet.page_size, variance))
     return result
 
 
@@ -292,6 +293,8 @@ def _check(plan: Plan) -> None:
             raise ValueError(f"what it promises of {host.host} cannot be")
     if not _are_intervals(plan.saved_before, plan.saved_after):
         raise ValueError("what it promises of all hosts cannot be")
+    if not plan.gain_low_bytes <= plan.gain_bytes <= plan.gain_high_bytes:
+        raise ValueError("what it gains cannot be")
 
 
 def _are_intervals(*found: Estimate) -> bool:

@@ -11,8 +11,10 @@ def summary(plan: Plan) -> list[str]:
 
 def _gains(plan: Plan) -> str:
     before, after = plan.saved_before.expected, plan.saved_after.expected
-    more = f"{_size(abs(plan.gain_bytes))} {'more' if plan.gain_bytes >= 0 else 'less'}"
-    saved = f"hosts save {more} by merging ({_size(before)} to {_size(after)}); any placement shares {_size(plan.bound_bytes)} at most"
+    sign, more = (1, "more") if plan.gain_bytes >= 0 else (-1, "less")
+    low, high = sorted((sign * plan.gain_low_bytes, sign * plan.gain_high_bytes))
+    saved = f"hosts save {_size(abs(plan.gain_bytes))} {more} by merging ({_size(low)} to {_size(high)}; {_size(before)} become {_size(after)})"
+    saved += f"; any placement shares {_size(plan.bound_bytes)} at most"
     if plan.bound_bytes:
         saved += f", this one {1 - plan.distance:.0%} of that"
     return "; ".join([*_served(plan), saved])

@@ -1,8 +1,10 @@
 """The hosts for one more guest, as the command and the service print them."""
 
+from dataclasses import asdict
 from typing import Any
 
 from ksmith_fleet.cli.common import Read
+from ksmith_fleet.estimate import shared_on_bins
 from ksmith_fleet.placement.build import build
 from ksmith_fleet.placement.named import Names
 from ksmith_fleet.planner import plan_admit
@@ -13,13 +15,14 @@ def admission(read: Read, rules: Rules, like: str) -> dict[str, Any]:
     """Gives the hosts that have room for a guest like another, the best first. Sizes are in bytes."""
     fleet = read.fleet
     built = build(fleet, read.incidence, read.alone, rules.for_admission(), is_admission=True)
-    places = plan_admit(built, built.items.index([Names(fleet).guest(like)]))
-    scale = fleet.page_size / max(built.problem.kept, 1e-9)
+    guest = Names(fleet).guest(like)
+    places = plan_admit(built, built.items.index([guest]))
+    shared = shared_on_bins(read.alone.incidence, guest, built.bin_of(built.problem.current), len(built.bins))
     hosts = [
         {
             "host": fleet.hosts[built.bins[place.where].host].name,
             "node": built.bins[place.where].node,
-            "shared_bytes": int(place.shared * scale),
+            "shared_bytes": asdict(shared[place.where].times(fleet.page_size)),
             "free_bytes": int(place.free * fleet.page_size),
         }
         for place in places

@@ -13,6 +13,7 @@ from ksmith_fleet.cli.limits import SEARCH_S, Deadline
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError
 from ksmith_fleet.cli.numbers import amount, count
 from ksmith_fleet.cli.proxmox import add_proxmox, api_of
+from ksmith_fleet.interval import Estimate
 from ksmith_fleet.placement.build import build
 from ksmith_fleet.placement.goal import KINDS, PRICE, Budget, Goal, Kind
 from ksmith_fleet.plan_file import Plan, make_plan, plan_json, write_plan
@@ -105,7 +106,7 @@ def _admit(options: argparse.Namespace, rules: Rules, read: common.Read) -> int:
         common.print_json(found)
         return ExitCode.DONE if hosts else ExitCode.FAULT
     for host in hosts:
-        print(f"{host['host']}: shares {common.mib(host['shared_bytes'])}, {common.mib(host['free_bytes'])} stay free")
+        print(f"{host['host']}: shares {common.mib_interval(Estimate(**host['shared_bytes']))}, {common.mib(host['free_bytes'])} stay free")
     if not hosts:
         print("no host has room for it")
     return ExitCode.DONE if hosts else ExitCode.FAULT

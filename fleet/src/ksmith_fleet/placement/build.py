@@ -42,6 +42,13 @@ class Built:
     is_closed: tuple[bool, ...]
     """For each bin True if the plan is to empty it."""
 
+    def bin_of(self, bins: Ints) -> Ints:
+        """Gives the bin of each guest from those of the items."""
+        of_guest = np.full(sum(map(len, self.items)), -1, dtype=np.int64)
+        for item, where in zip(self.items, bins.tolist(), strict=True):
+            of_guest[item] = where
+        return of_guest
+
     def may_be_emptied(self, fleet: Fleet) -> tuple[bool, ...]:
         """Says for each bin whether nothing but its known guests runs on its host."""
         return tuple(not fleet.hosts[where.host].skipped for where in self.bins)
