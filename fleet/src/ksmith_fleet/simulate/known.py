@@ -11,9 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ksmith_fleet.estimate import common_pages, saved_together
-from ksmith_fleet.interval import Estimate, score_interval
-from ksmith_fleet.model import Guest
+from ksmith_fleet.incidence import HELD_OUT
 from ksmith_fleet.schema import HEAVY_ABOVE
 from ksmith_fleet.simulate.write import MadeGuest, MadeHost
 
@@ -126,13 +124,25 @@ def draw_counts(fleet: KnownFleet, bits: int, random: np.random.Generator) -> Co
 
 
 def sketch_hosts(
-    fleet: KnownFleet, drawn: Counts, bits: int, random: np.random.Generator, names: Sequence[str] | None = None, are_counted: bool = True
+    fleet: KnownFleet,
+    drawn: Counts,
+    bits: int,
+    random: np.random.Generator,
+    names: Sequence[str] | None = None,
+    are_counted: bool = True,
+    held_out: Counts | None = None,
 ) -> list[MadeHost]:
-    """Gives each host's sketch of these sampled contents, with new fingerprints, and with all heavy contents if they are counted."""
-    prints = np.unique(random.integers(0, 1 << (63 - max(0, bits - 1)), int(drawn.sum()) * 2, dtype=np.int64))
-    random.shuffle(prints)
+    """Gives each host's sketch of these sampled contents, with new fingerprints, and with all heavy contents if they are counted.
+
+    `held_out` says how many contents of each pattern plans are made without; by itself that is random.
+    """
     pattern = np.repeat(np.arange(len(drawn)), drawn)
+    prints = np.unique(random.integers(0, 1 << (61 - max(0, bits - 1)), len(pattern) * 2 + 100, dtype=np.int64)) * round(1 / HELD_OUT)
+    random.shuffle(prints)
     prints = prints[: len(pattern)]
+    place = np.arange(len(pattern)) - np.repeat(np.cumsum(drawn) - drawn, drawn)
+    is_planned = place >= (random.binomial(drawn, HELD_OUT) if held_out is None else held_out)[pattern]
+    prints[is_planned] += random.integers(1, round(1 / HELD_OUT), int(is_planned.sum()))
     nonzero = fleet.counts @ fleet.copies
     hosts = []
     for host in range(fleet.hosts):
@@ -150,70 +160,3 @@ def sketch_hosts(
             guests.append(made)
         hosts.append(MadeHost(f"h{host}", guests, rate_bits=bits))
     return hosts
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure that is printed, and the truth of it."""
-
-    name: str
-    found: Estimate
-    truth: float
-
-    @property
-    def is_held(self) -> bool:
-        """True if the interval holds the truth."""
-        return self.found.low <= self.truth <= self.found.high
-
-
-def foretell_known(fleet: KnownFleet, drawn: Counts, bits: int, random: np.random.Generator) -> list[Figure]:
-    """Gives all figures of a sketch with these sampled contents: of the fleet, of its first host, and of the best of all pairs."""
-    rate = 2.0**-bits
-    sampled = drawn.astype(np.float64)
-    stays = (sampled @ fleet.steady) / np.maximum(1.0, sampled @ fleet.copies)
-    residuals = fleet.steady - fleet.copies * stays
-    nonzero = fleet.counts.astype(np.float64) @ fleet.copies
-    everyone = np.ones(len(fleet.host), dtype=bool)
-    frames = fleet.frames_of_hosts
-
-    apart = -(-fleet.steady // 256)
-    surplus = np.where(fleet.copies > HEAVY_ABOVE, 0.0, fleet.steady - apart)
-    counted: Numbers = fleet.counts.astype(np.float64) @ np.where(fleet.copies > HEAVY_ABOVE, fleet.steady - apart, 0.0)
-
-    def saved(guests: npt.NDArray[np.bool_], frames: Numbers, is_counted: bool = True) -> Estimate:
-        said = [
-            Guest("", "", "", "qemu", None, "", int(nonzero[g]), 0, 1.0 - float(stays[g]), None, None, None, True, 0)
-            for g in np.flatnonzero(guests).tolist()
-        ]
-        joined = apart[:, guests].sum(axis=1) - frames
-        deviations = (surplus if is_counted else residuals - apart)[:, guests]
-        squares = float(sampled @ (deviations.sum(axis=1) + joined) ** 2)
-        exact = counted[guests] if is_counted else np.full(len(said), np.nan)
-        single = exact + sampled @ deviations / rate if is_counted else nonzero[guests] * stays[guests] - sampled @ apart[:, guests] / rate
-        return saved_together(said, single, exact, float(sampled @ joined), squares, rate)
-
-    def summed(terms: Counts) -> Estimate:
-        return score_interval(float(drawn @ terms), float(drawn @ terms**2), rate)
-
-    here = fleet.host == 0
-    shared, across = fleet.shared(here), fleet.across
-    return [
-        Figure("a host: saved", saved(here, frames[:, 0]), fleet.saved(here)),
-        Figure("a host: saved, nothing counted", saved(here, frames[:, 0], is_counted=False), fleet.saved(here)),
-        Figure("a host: across guests", summed(shared), float(fleet.counts @ shared)),
-        Figure("all hosts: saved", saved(everyone, frames.sum(axis=1)), fleet.saved_of_hosts),
-        Figure("all hosts: saved, nothing counted", saved(everyone, frames.sum(axis=1), is_counted=False), fleet.saved_of_hosts),
-        Figure("across hosts", summed(across), float(fleet.counts @ across)),
-        *_best_pair(fleet, drawn, rate, random),
-    ]
-
-
-def _best_pair(fleet: KnownFleet, drawn: Counts, rate: float, random: np.random.Generator) -> list[Figure]:
-    """Gives the pair with most in common as it is printed, chosen by a quarter of the sample, and as it would be if chosen by all."""
-    ranked = random.binomial(drawn, 0.25)
-    true, chosen, rest = fleet.common, *(common_of(counts, fleet.steady > 0) for counts in (ranked, drawn - ranked))
-    best, naive = int(chosen.argmax()), int((chosen + rest).argmax())
-    return [
-        Figure("best pair", common_pages(int(rest.flat[best]), rate * 0.75), float(true.flat[best])),
-        Figure("best pair, chosen by all (not printed)", common_pages(int((chosen + rest).flat[naive]), rate), float(true.flat[naive])),
-    ]
