@@ -75,3 +75,4 @@ def test_a_verdict_weighs_the_promise_against_no_gain(saved: int | None, verdict
     # Where nothing was to be gained, no gain is no fault.
     if saved == 820:
         assert judge(after, after, saved, 0.0, 2.0) is Verdict.KEPT
+        assert judge(after, after, saved, 0.0, 2.0, may_gain=True) is Verdict.CANNOT_TELL

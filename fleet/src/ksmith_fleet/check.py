@@ -119,12 +119,16 @@ def _whole(plan: Plan, hosts: list[Kept], within: float) -> Kept:
     before, after = plan.saved_before, plan.saved_after
     slack = sum(promise.changing_bytes for promise in plan.hosts) + within * after.expected
     why = "" if saved is not None else "not all hosts are known"
-    missing = [name for kept in hosts for name in kept.missing]
-    return Kept("all hosts", after, saved, why, [], [], Verdict.NOT_KEPT if missing else judge(before, after, saved, slack, _quantile(1)))
+    missing = any(kept.missing for kept in hosts)
+    verdict = judge(before, after, saved, slack, _quantile(1), plan.gain_high_bytes > 0)
+    return Kept("all hosts", after, saved, why, [], [], Verdict.NOT_KEPT if missing else verdict)
 
 
-def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z: float) -> Verdict:
-    """Judges what is saved by the promise and by what was saved before, which a plan that gains nothing would leave."""
+def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z: float, may_gain: bool | None = None) -> Verdict:
+    """Judges what is saved by the promise and by what was saved before, which a plan that gains nothing would leave.
+
+    `may_gain` says whether the plan may have gained something. Without it that is so if it promises a gain.
+    """
     if saved is None:
         return Verdict.CANNOT_TELL
     # The lower side of an interval says how little may be saved, unless it ends at 0.
@@ -132,7 +136,9 @@ def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z:
     if saved < after.expected - z * error - slack:
         return Verdict.NOT_KEPT
     no_gain = before.expected + (before.high - before.expected) * Z95_ONE_SIDED / Z95
-    if before.expected < after.expected > saved and saved <= no_gain:
+    if may_gain is None:
+        may_gain = before.expected < after.expected
+    if may_gain and saved < after.expected and saved <= no_gain:
         return Verdict.CANNOT_TELL
     return Verdict.KEPT
 
