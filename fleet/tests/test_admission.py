@@ -1,5 +1,6 @@
 """One more guest goes only where one may go that is not there yet."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,12 @@ def test_a_new_guest_may_go_elsewhere_than_one_that_no_platform_moves(tmp_path: 
     put(tmp_path, MadeHost("h1", [guest("a", [(1, 1000)], kind="container")], 1500 * 4096))
     put(tmp_path, MadeHost("h2", [guest("b", [(1, 900)])]))
     assert hosts(tmp_path, capsys) == ["h2"], "h1 has no room for a second one"
+
+
+def test_what_is_shared_has_an_interval_which_is_a_point_at_the_full_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_images(tmp_path)
+    assert main(["plan", "admit", str(tmp_path), "--like", "a", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["hosts"]
+    assert (first["host"], second["host"]) == ("h1", "h2")
+    # The contents of its image and those that all guests have. Its own are on no other.
+    assert first["shared_bytes"] == {end: 1050 * 4096 for end in ("expected", "low", "high")} == second["shared_bytes"]

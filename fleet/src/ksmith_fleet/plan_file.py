@@ -112,6 +112,11 @@ class Plan:
     """Constraints that hosts break now and that no order of moves repairs."""
 
     @property
+    def gain(self) -> Estimate:
+        """Gives the gain with its interval, in bytes. It may be below 0."""
+        return Estimate(self.gain_bytes, self.gain_low_bytes, self.gain_high_bytes)
+
+    @property
     def moved_bytes(self) -> int:
         """Sums what all moves transfer."""
         return sum(step.bytes for step in self.steps)

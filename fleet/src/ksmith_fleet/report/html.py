@@ -90,7 +90,7 @@ def _plan(plan: Plan) -> str:
     touched = {host for step in plan.steps for host in (step.source, step.target)}
     changed = [(h.host, f"{h.guests_before} to {h.guests_after}", h.saved_after.times(2**-20)) for h in plan.hosts if h.host in touched]
     return (
-        f"<h2>Plan</h2><p>Gains {plan.gain_bytes / 2**20:,.1f} MiB; {plan.distance:.1%} from the bound.</p>"
+        f"<h2>Plan</h2><p>Gains {_interval(plan.gain.times(2**-20))}; {plan.distance:.1%} from the bound.</p>"
         f"<table><tr><th>Move<th>Guest<th>From<th>To<th>MiB moved<th>MiB gained</tr>{rows}</table>"
         "<h3>Saved after the plan, where guests come or go</h3>" + bar_table(changed, "Guests", MOST_LISTED)
     )

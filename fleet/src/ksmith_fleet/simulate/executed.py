@@ -83,7 +83,7 @@ class PlannedFleet:
         return [
             *(Figure("a host after the plan", promise.saved_after, after[promise.host]) for promise in several),
             Figure("all hosts after the plan", plan.saved_after, total),
-            Figure("gain of the plan", Estimate(plan.gain_bytes, plan.gain_low_bytes, plan.gain_high_bytes), total - before),
+            Figure("gain of the plan", plan.gain, total - before),
             Figure("admission", shared, truth),
         ]
 
