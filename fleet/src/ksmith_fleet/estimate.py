@@ -165,16 +165,18 @@ def placed_sums(incidence: Incidence, before: Bins, after: Bins, host_of: Bins, 
     slope = summed(shared_old * shared_new) / np.maximum(summed(shared_old**2), 1e-9)
     control = np.clip(slope, 0.0, 1.0)[host] * shared_old
     rest = shared_new - control
+    # Of the contents that guests share, each fetched one stands for so many sampled ones. Both that and holding some out are choices of
+    # their own, of which the variance is not less because many contents are sampled.
+    step, missed = incidence.weight * rate, 1.0 - rate if rate < 1 else 1.0
     # A few contents stand for the changes of all. All say how much these vary, or a low estimate would come with a narrow interval.
-    rest_squares = (1.0 / HELD_OUT - 1.0) * rest**2 if incidence.is_held_out().any() else np.zeros_like(rest)
-    # Of the contents that guests share, each fetched one stands for so many sampled ones.
-    step = incidence.weight * rate
-    squares = step * (own**2 - own_squares) + 2 * step * own * shared_new + step**2 * (shared_new**2 + rest_squares)
+    held_out = (1.0 / HELD_OUT - 1.0) / missed if incidence.is_held_out().any() else 0.0
+    fetched = (step - rate) / (step * missed) if rate < 1 else 1.0
+    squares = step * (own**2 - own_squares) + 2 * step * own * shared_new + step**2 * (fetched * shared_new**2 + held_out * rest**2)
     return PlacedSums(
         shared=summed(control + incidence.change_weights()[content] * rest) * incidence.weight,
         shared_by_all=summed(shared_new) * incidence.weight,
         squares=summed(squares),
-        change_squares=summed((shared_new - shared_old) ** 2 + rest_squares) * step**2,
+        change_squares=summed(fetched * (shared_new - shared_old) ** 2 + held_out * rest**2) * step**2,
     )
 
 
