@@ -19,6 +19,7 @@ from ksmith_fleet.placement.neighbourhood import search_neighbourhoods
 from ksmith_fleet.placement.problem import Ints, Problem
 from ksmith_fleet.placement.relabel import MOST_BINS, relabel
 from ksmith_fleet.placement.repair import repair
+from ksmith_fleet.placement.ruin import ruin_and_recreate
 from ksmith_fleet.placement.search import SHARE
 from ksmith_fleet.placement.search import improve as search
 from ksmith_fleet.placement.state import State
@@ -87,26 +88,38 @@ def _search_large(problem: Problem, goal: Goal, budget: Budget, begin: float, en
         for part in parts[1:]:
             if part[1].is_above(best[1]):
                 best = part
-        is_better = bool(best[0])
         path += best[0]
-    now, left = _after(problem, path), budget.after(problem, path)
-    path += search_neighbourhoods(now, goal, left, end - clock(), clock=clock)
+        now, left = _after(problem, path), budget.after(problem, path)
+        more = search_neighbourhoods(now, goal, left, (end - clock()) / 2, clock=clock)
+        path += more
+        is_better = bool(best[0] or more)
     return shorten(problem, path, goal, budget, end + (end - begin) / 4, clock)
 
 
 def _ways_to_targets(problem: Problem, goal: Goal, end: float, clock: Clock) -> list[Path]:
     """Gives the ways to what local search finds, from the placement now and from an empty fleet, as far as they are known by `end`."""
-    seconds = (end - clock()) / 4
+    seconds = (end - clock()) / 5
     wanted = State(problem, problem.current)
-    search(wanted, seconds, clock=clock, goal=goal)
-    ways = [order_moves(problem, wanted.bin_of, end, clock)[0]]
+    _search(wanted, seconds, goal, clock)
+    ways = [order_moves(problem, _named(problem, wanted), end, clock)[0]]
     del wanted
     if goal.kind == "save" and problem.bins <= MOST_BINS and clock() < end:
         anew, refused = place_all(problem, end=end, clock=clock)
-        search(anew, seconds, clock=clock)
+        _search(anew, seconds, SHARE, clock)
         if not refused:
-            ways.append(order_moves(problem, relabel(problem, anew.bin_of), end, clock)[0])
+            ways.append(order_moves(problem, _named(problem, anew), end, clock)[0])
     return ways
+
+
+def _named(problem: Problem, target: State) -> Ints:
+    return relabel(problem, target.bin_of) if problem.bins <= MOST_BINS else target.bin_of
+
+
+def _search(state: State, seconds: float, goal: Goal, clock: Clock) -> None:
+    """Searches from a placement: to where no move and no swap betters it, and on from there."""
+    begin = clock()
+    search(state, seconds, clock=clock, goal=goal)
+    ruin_and_recreate(state, goal, begin + seconds - clock(), clock=clock)
 
 
 def _after(problem: Problem, path: Path) -> Problem:

@@ -13,6 +13,9 @@ from ksmith_fleet.placement.goal import Budget, Clock, Goal, Path
 from ksmith_fleet.placement.problem import Floats, Ints, Problem
 from ksmith_fleet.placement.state import LEAST_GAIN, SLACK, State
 
+MOST_BLOCKED = 64
+"""The blocked items for which way is made, those that lack least first."""
+
 
 @dataclass(frozen=True)
 class Move:
@@ -74,10 +77,16 @@ def order_moves(problem: Problem, target: Ints, end: float = np.inf, clock: Cloc
                     waiting.discard(item)
                     queue[where].remove(item)
                     changed.append(state.move(item, where))
-        left = _park(state, waiting - parked, path)
+        left = _make_way(state, waiting, target, parked, path)
+        if left < 0:
+            left = _park(state, waiting - parked, path)
         if left < 0:
             break
-        parked.add(path[-1][0])
+        item = path[-1][0]
+        parked.add(item)
+        if item not in waiting:
+            waiting.add(item)
+            queue.setdefault(left, []).append(item)
         changed.append(left)
     if waiting & parked:
         _bring_back(problem, state, waiting & parked, path)
@@ -102,14 +111,41 @@ def _gain(state: State, item: int, where: int) -> float:
     return then - now
 
 
+def _make_way(state: State, waiting: set[int], target: Ints, parked: set[int], path: Path) -> int:
+    """Moves the smallest item off a target without which a waiting one arrives there, and gives that bin.
+
+    It may be one that is where it should be: of the items of a full bin the one that shares least must come last.
+    """
+    problem = state.problem
+    missing = {item: state.need[target[item]] + problem.arrival[item] - problem.capacity[target[item]] for item in waiting}
+    for item in sorted(waiting, key=lambda i: (missing[i], i))[:MOST_BLOCKED]:
+        where = int(target[item])
+        here = np.flatnonzero((state.bin_of == where) & problem.movable)
+        for other in here[np.argsort(problem.arrival[here], kind="stable")].tolist():
+            if other in parked:
+                continue
+            ok = may_arrive(state, other)
+            state.take(other)
+            is_open = ok.any() and _arrives_at(state, item, where)
+            state.put(other, where)
+            if is_open:
+                return _to_third(state, other, ok, path)
+    return -1
+
+
+def _to_third(state: State, item: int, ok: npt.NDArray[np.bool_], path: Path) -> int:
+    """Moves an item to the bin with most room among these, and gives the bin that it left."""
+    room = np.where(ok, state.problem.capacity - state.need, -np.inf)
+    path.append((item, int(np.argmax(room))))
+    return state.move(*path[-1])
+
+
 def _park(state: State, candidates: set[int], path: Path) -> int:
     """Moves the smallest item that has a third bin to go to, and gives the bin that it left."""
     for item in sorted(candidates, key=lambda i: (state.problem.arrival[i], i)):
         ok = may_arrive(state, item)
         if ok.any():
-            room = np.where(ok, state.problem.capacity - state.need, -np.inf)
-            path.append((item, int(np.argmax(room))))
-            return state.move(*path[-1])
+            return _to_third(state, item, ok, path)
     return -1
 
 

@@ -49,7 +49,7 @@ def _one(state: State, item: int, goal: Goal) -> int:
     worth = _worth(state, item, gains, goal)
     better = worth > worth[here] + LEAST_GAIN
     better[here] = False
-    ok = better & state.fits(item, gains)
+    ok = better & state.may_stay(item, gains)
     if ok.any():
         state.put(item, int(np.argmax(np.where(ok, worth, -np.inf))))
         return 1
@@ -79,10 +79,10 @@ def _swap(state: State, item: int, where: int, goal: Goal) -> bool:
         state.take(item)
         state.take(int(other))
         gains = state.gains(item)
-        if state.fits(item, gains)[where]:
+        if state.may_stay(item, gains)[where]:
             state.put(item, where)
             back = state.gains(int(other))
-            if state.fits(int(other), back)[here]:
+            if state.may_stay(int(other), back)[here]:
                 state.put(int(other), here)
                 if goal.value(state) - _price(state, (item, int(other)), goal) > before + SLACK:
                     return True

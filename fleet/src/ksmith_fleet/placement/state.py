@@ -85,6 +85,20 @@ class State:
         room: npt.NDArray[np.bool_] = self.need + problem.arrival[item] <= problem.capacity + SLACK
         return room & self.fits(item, gains)
 
+    def may_stay(self, item: int, gains: Floats) -> npt.NDArray[np.bool_]:
+        """Says for each bin whether the item may be there in a placement that moves are to reach: only where it is now needs no room to arrive.
+
+        The last item that arrives on a bin finds all others there. An item that is nowhere now may be wherever it fits.
+        """
+        problem = self.problem
+        home = int(problem.current[item])
+        if home < 0:
+            return self.fits(item, gains)
+        ok = self.receives(item, gains)
+        if not ok[home] and (problem.current[self.bin_of == home] == home).all():
+            ok[home] = self.fits_at(item, home, float(gains[home]))
+        return ok
+
     def lawful(self, item: int) -> npt.NDArray[np.bool_]:
         """Says for each bin whether the rules let the item go there, if it has room."""
         problem = self.problem
