@@ -56,11 +56,13 @@ class Engine:
         # Samples are nested: a file of a higher rate has those of the lower one below its threshold.
         below = f"WHERE fingerprint BETWEEN 0 AND {(1 << (64 - rate_bits)) - 1}" if rate_bits else ""
         self.connection.execute(
-            "CREATE VIEW samples AS SELECT places.guest, places.host, fingerprint, copies, residual "
+            "CREATE VIEW samples AS SELECT places.guest, places.host, fingerprint, copies, residual, "
+            f"CAST(CEIL(copies / {settings.max_sharing:d}) AS BIGINT) AS frames "
             f"FROM read_parquet('{_quoted(str(samples))}/*.parquet') AS rows "
             f"JOIN places ON places.file = rows.file AND places.stored_guest = rows.stored_guest {below}"
         )
         self.connection.execute(f"CREATE VIEW settings AS {settings.sql()}")
+        self.connection.execute(f"CREATE VIEW on_host AS {_text('on_host')}")
 
     def ask(self, question: str, **tables: pa.Table) -> pa.Table:
         """Answers the question of that name, with these tables beside the samples."""
@@ -81,7 +83,11 @@ def question_text(question: str) -> str:
     """Reads the SQL of a question."""
     if question not in QUESTIONS:
         raise ValueError(f"there is no question {question}; there are {', '.join(QUESTIONS)}")
-    return resources.files("ksmith_fleet").joinpath("sql", f"{question}.sql").read_text(encoding="utf-8")
+    return _text(question)
+
+
+def _text(name: str) -> str:
+    return resources.files("ksmith_fleet").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
 def _quoted(text: str) -> str:

@@ -1,8 +1,5 @@
 -- What each guest's sample holds: contents, their pages, and the frames that remain if the guest is alone.
 -- A frame takes at most `max_sharing` pages. Frames are counted in whole numbers. Heavy contents have no residual: they are counted apart.
-WITH framed AS (
-    SELECT samples.*, CAST(CEIL(samples.copies / settings.max_sharing) AS BIGINT) AS frames FROM samples CROSS JOIN settings
-)
 SELECT
     guest,
     COUNT(*) FILTER (copies > 0) AS contents,
@@ -10,5 +7,5 @@ SELECT
     SUM(frames) AS frames,
     SUM(COALESCE(residual - frames, 0)) AS surplus,
     SUM(POWER(COALESCE(residual - frames, 0), 2)) AS squares
-FROM framed
+FROM samples
 GROUP BY guest

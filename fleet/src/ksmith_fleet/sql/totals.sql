@@ -1,18 +1,5 @@
 -- The whole fleet: what all hosts together hold and save now, and the frames that only a host for all guests would save besides.
-WITH framed AS (
-    SELECT samples.*, CAST(CEIL(samples.copies / settings.max_sharing) AS BIGINT) AS frames FROM samples CROSS JOIN settings
-),
-on_host AS (
-    SELECT
-        fingerprint,
-        COUNT(*) FILTER (copies > 0) AS guests,
-        SUM(copies) AS pages,
-        SUM(frames) AS apart,
-        SUM(COALESCE(residual - frames, 0)) AS deviation
-    FROM framed
-    GROUP BY host, fingerprint
-),
-per_content AS (
+WITH per_content AS (
     SELECT
         fingerprint,
         SUM(pages) AS pages,
