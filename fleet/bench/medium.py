@@ -117,15 +117,14 @@ def main() -> None:
         for factor in options.factors:
             problem = medium(hosts, guests, factor, options.seed, options.contents)
             before = State(problem, problem.current).shared()
-            begin = time.process_time()
-            outcome = plan_new(problem, options.plan_seconds)
-            spent = time.process_time() - begin
+            # By the CPU time that it gets, since the machine may have other work.
+            outcome = plan_new(problem, options.plan_seconds, time.process_time)
             after = followed(problem, outcome)
             said = {"hosts": hosts, "guests": guests, "memory": factor, "contents": problem.incidence.number,
-                    "plan_seconds": round(outcome.seconds, 1), "plan_cpu_seconds": round(spent, 1), "moves": len(outcome.moves),
+                    "plan_cpu_seconds": round(outcome.seconds, 1), "moves": len(outcome.moves),
                     "plan_gain_pages": round(after.shared() - before), "bound_gain_pages": round(outcome.most_shared - before)}  # fmt: skip
             print(json.dumps(said), flush=True)
-            begin = time.monotonic()
+            begin, spent = time.monotonic(), time.process_time()
             solved = solve(problem, options.seconds, None if options.no_hint else after.bin_of, options.log)
             if solved is None:
                 print(json.dumps({"solver": "found no placement"}), flush=True)
@@ -133,7 +132,8 @@ def main() -> None:
             best = State(problem, solved.bin_of)
             assert not best.faults()
             gain = best.shared() - before
-            print(json.dumps({"solver_seconds": round(time.monotonic() - begin), "solver_gain_pages": round(gain),
+            print(json.dumps({"solver_seconds": round(time.monotonic() - begin), "solver_cpu_seconds": round(time.process_time() - spent),
+                              "solver_gain_pages": round(gain),
                               "solver_bound_pages": round(solved.most_shared - before), "status": solved.status,
                               "plan_of_solver": round((after.shared() - before) / gain, 4)}), flush=True)  # fmt: skip
 

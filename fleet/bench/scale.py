@@ -1,4 +1,4 @@
-"""Times whole commands over made-up sketches, each in a process of its own: python bench/scale.py DIR --millions 1 10 30 100.
+"""Times whole commands over made-up sketches, each in a process of its own: python bench/scale.py DIR --millions 1 10 30 100 > RUN.jsonl.
 
 A host has 10 guests, a guest 1000 rows at the rate 1/64: 50 contents that all guests hold, 50 that an eighth holds, 300 of an image of
 20 guests, and 600 of its own. Prints a line of JSON for each command and size, with its seconds, those of the CPU, and the peak of its memory.
@@ -24,7 +24,11 @@ COMMANDS = {
     "overlap": ["overlap"],
     "plan admit": ["plan", "admit", "--like", "g7"],
     "plan improve": ["plan", "improve"],
+    "plan new": ["plan", "new", "--out", "PLAN"],
+    "check": ["check", "PLAN"],
+    "report": ["report", "--html", os.devnull, "--metrics", os.devnull],
 }
+"""The options of each command before the sketches. `check` reads the plan that `plan new` wrote, and the same sketches."""
 
 
 def mixed(group: npt.NDArray[np.uint64], number: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -62,12 +66,14 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--millions", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    parser.add_argument("--memory", help="as the option of the command")
+    parser.add_argument("--memory", help="as the option of the commands; `check` has none, and keeps no contents")
     options = parser.parse_args()
     for millions in options.millions:
         sketches = make(options.directory.resolve(), millions)
         for name in options.commands:
-            command = [*COMMANDS[name], str(sketches), "--max-age", "1e9"] + (["--memory", options.memory] if options.memory else [])
+            plan = options.directory / f"plan-{millions:g}.json"
+            command = [*(str(plan) if word == "PLAN" else word for word in COMMANDS[name]), str(sketches), "--max-age", "1e9"]
+            command += ["--memory", options.memory] if options.memory and name != "check" else []
             begin = time.monotonic()
             child = os.fork()
             if not child:
