@@ -1,6 +1,6 @@
 """Plans medium clusters, and compares with CP-SAT: python bench/medium.py [--sizes 12x60] [--factors 1.2] [--seconds 3600] [--no-hint].
 
-Needs the extra `bench`. Guests of the fitted generator are spread over equal hosts, each with so many times the memory that the fullest one
+Needs the extra `dev`. Guests of the fitted generator are spread over equal hosts, each with so many times the memory that the fullest one
 needs. The solver places all guests at once, and no order of moves need lead there; it begins with what the planner reaches.
 """
 

@@ -30,7 +30,7 @@ def best_placement(problem: Problem) -> float:
 
 
 def test_the_solver_finds_the_best_of_all_placements(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ortools", reason="the extra `bench` is not installed")
+    pytest.importorskip("ortools", reason="the extra `dev` is not installed")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "bench"))
     medium = importlib.import_module("medium")
     random = np.random.default_rng(3)
