@@ -149,7 +149,8 @@ impl CaptureResult {
         facts.skipped.extend(self.skipped);
         let key_id = key.id();
         let guests = self.guests.iter().map(|guest| (&guest.subject, guest)).collect();
-        let sketch = HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() };
+        let sketch =
+            HostSketch { facts: &facts, guests, key_id: &key_id, next_key_id: None, page_size: page_size() };
         let bytes = write_file(path, &sketch)?;
         let rate = sketch.rate();
         let sum = |of: fn(&FinishedReading) -> u64| self.guests.iter().map(of).sum();

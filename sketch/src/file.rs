@@ -60,6 +60,8 @@ pub struct HostSketch<'a> {
     pub guests: Vec<(&'a SketchSubject, &'a FinishedReading)>,
     /// The id of the key.
     pub key_id: &'a str,
+    /// The id of the key that comes next, if all guests have been read with it.
+    pub next_key_id: Option<&'a str>,
     /// Bytes in a page.
     pub page_size: u64,
 }
@@ -137,7 +139,9 @@ impl HostSketch<'_> {
             ("host", json(serde_json::to_string(self.facts))?),
             ("guests", json(serde_json::to_string(&guests))?),
         ];
-        Ok(entries.into_iter().map(|(key, value)| KeyValue::new(format!("ksmith.{key}"), value)).collect())
+        let next = self.next_key_id.map(|id| ("next_key_id", id.to_owned()));
+        let entries = entries.into_iter().chain(next);
+        Ok(entries.map(|(key, value)| KeyValue::new(format!("ksmith.{key}"), value)).collect())
     }
 
     fn write_to(&self, file: impl Write + Send) -> Result<(), ParquetError> {

@@ -8,6 +8,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod capture;
+mod change_of_key;
 mod clock;
 mod contents;
 mod counted;
@@ -23,6 +24,7 @@ mod secret;
 mod subject;
 
 pub use capture::{CaptureError, CaptureOptions, CaptureResult, SketchSummary, capture};
+pub use change_of_key::KeyRotations;
 pub use clock::{ClockTime, SketchClock};
 pub use contents::{FinishedSketch, HeavyContent, SketchBuilder};
 pub use file::{FORMAT, FinishedReading, HostSketch, SketchWriteError, write_file};
@@ -33,5 +35,5 @@ pub use rate::{RateError, RateRule, SamplingRate};
 pub use reading::LeftOut;
 pub use rotation::{RotationOptions, RotationTurn, SketchRotation};
 pub use rows::ContentRow;
-pub use secret::{SecretError, new_secret, read_secret};
+pub use secret::{SecretError, new_secret, next_secret_path, read_next_secret, read_secret};
 pub use subject::SketchSubject;

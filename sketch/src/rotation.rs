@@ -183,11 +183,28 @@ impl SketchRotation {
         self.sketches.values().map(|guest| guest.sketch.bytes()).sum()
     }
 
+    /// Returns true if each guest has been read to its end, or can't be read.
+    pub fn is_complete(&self) -> bool {
+        let is_done = |id: &ProcessId| self.sketches.contains_key(id) || self.failures.contains_key(id);
+        self.subjects.iter().filter_map(|subject| subject.processes.first()).all(is_done)
+    }
+
+    /// Returns the id of its key.
+    pub fn key_id(&self) -> String {
+        self.key.id()
+    }
+
     /// Writes the sketch file of this host: all guests with a sketch, and the names of those without. Returns its size.
+    /// `next_key_id` is that of the key that comes next, if all guests have been read with it.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn write(&self, path: &Path, mut facts: HostFacts) -> Result<u64, SketchWriteError> {
+    pub fn write(
+        &self,
+        path: &Path,
+        mut facts: HostFacts,
+        next_key_id: Option<&str>,
+    ) -> Result<u64, SketchWriteError> {
         let mut guests = Vec::new();
         for subject in &self.subjects {
             let Some(id) = subject.processes.first() else { continue };
@@ -204,6 +221,7 @@ impl SketchRotation {
         }
         guests.sort_by(|one, other| one.0.guest_id.cmp(&other.0.guest_id));
         let key_id = self.key.id();
-        write_file(path, &HostSketch { facts: &facts, guests, key_id: &key_id, page_size: page_size() })
+        let sketch = HostSketch { facts: &facts, guests, key_id: &key_id, next_key_id, page_size: page_size() };
+        write_file(path, &sketch)
     }
 }

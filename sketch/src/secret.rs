@@ -112,6 +112,25 @@ pub fn read_secret(path: &Path) -> Result<FleetKey, SecretError> {
     Ok(FleetKey::from_secret(secret))
 }
 
+/// Returns the path of the secret that comes after this one: with `.next` at its end.
+pub fn next_secret_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".next");
+    PathBuf::from(name)
+}
+
+/// Reads the secret that comes after this one, if there is one.
+///
+/// # Errors
+/// As of [`read_secret`], but for a file that is not there.
+pub fn read_next_secret(path: &Path) -> Result<Option<FleetKey>, SecretError> {
+    match read_secret(&next_secret_path(path)) {
+        Ok(key) => Ok(Some(key)),
+        Err(SecretError::Io { why, .. }) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn check(path: &Path, file: &File) -> Result<(), SecretError> {
     let found = file.metadata().map_err(|why| SecretError::Io { what: "read", path: path.to_owned(), why })?;
     let path = path.to_owned();
@@ -177,6 +196,18 @@ mod tests {
         }
         assert!(matches!(read_secret(directory.path()), Err(SecretError::NoFile(_))));
         assert!(matches!(read_secret(&directory.path().join("none")), Err(SecretError::Io { .. })));
+    }
+
+    #[test]
+    fn the_next_secret_lies_beside_the_one_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fleet.key");
+        assert!(read_next_secret(&path).unwrap().is_none());
+        let next = directory.path().join("fleet.key.next");
+        new_secret(&next).unwrap();
+        assert_eq!(read_next_secret(&path).unwrap().unwrap().id(), read_secret(&next).unwrap().id());
+        fs::set_permissions(&next, Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(read_next_secret(&path), Err(SecretError::Open { .. })));
     }
 
     #[test]

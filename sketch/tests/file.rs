@@ -303,7 +303,7 @@ fn what_changes_between_the_looks_is_not_steady() {
     now.at += Duration::from_secs(101);
     while rotation.turn(now) != RotationTurn::Round {}
     assert_eq!((rotation.sketched(), rotation.known()), (1, 1));
-    rotation.write(&path, facts("h1")).unwrap();
+    rotation.write(&path, facts("h1"), None).unwrap();
     let found = read(&path);
     let (pages, _, changing) = *found.guests.values().next().unwrap();
     let contents = found.contents.values().next().unwrap();
@@ -333,7 +333,7 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     while rotation.sketched() == 0 {
         rotation.turn(now);
     }
-    rotation.write(&path, facts("h1")).unwrap();
+    rotation.write(&path, facts("h1"), None).unwrap();
     let found = read(&path);
     assert_eq!((found.guests.len(), found.metadata["ksmith.complete"].as_str()), (1, "false"));
     assert!(found.metadata["ksmith.host"].contains("it has not been read yet"));
@@ -342,7 +342,7 @@ fn a_guest_that_ends_is_forgotten_and_one_that_was_not_read_is_named() {
     drop(first);
     rotation.guests(vec![left]);
     while rotation.turn(now) != RotationTurn::Round {}
-    rotation.write(&path, facts("h1")).unwrap();
+    rotation.write(&path, facts("h1"), None).unwrap();
     let found = read(&path);
     assert_eq!((found.guests.len(), found.metadata["ksmith.complete"].as_str()), (1, "true"));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside the file");
@@ -395,7 +395,7 @@ fn a_virtual_machine_with_shared_memory_is_left_out_by_name() {
     rotation.guests(vec![machine.subject(), private.subject()]);
     let clock = SketchClock::start();
     while rotation.turn(clock.now()) != RotationTurn::Round {}
-    rotation.write(&path, facts("h1")).unwrap();
+    rotation.write(&path, facts("h1"), None).unwrap();
     assert!(read(&path).metadata["ksmith.host"].contains("in shared mappings"));
 }
 

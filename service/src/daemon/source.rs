@@ -130,7 +130,8 @@ impl<H: DaemonHost> Daemon<H> {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| has_new_guests || has_new_domains) {
             recorder.configure(self.config.guest_rules());
         }
-        if let Some(sketcher) = self.sketcher.as_mut().filter(|_| has_new_domains || has_new_balance) {
+        // In any case: the fleet's secret may have changed.
+        if let Some(sketcher) = &mut self.sketcher {
             sketcher.configure(domains.clone(), balance.clone());
         }
         if has_new_domains {

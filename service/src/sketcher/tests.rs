@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ksmith_core::sample::ProcessId;
 use ksmith_host::memory::process::OpenProcess;
-use ksmith_sketch::{SketchClock, new_secret};
+use ksmith_sketch::{SketchClock, new_secret, read_secret};
 use tempfile::TempDir;
 
 use super::worker::WorkPause;
@@ -113,6 +113,90 @@ fn a_secret_that_others_may_read_stops_the_file_until_it_is_mended() {
     sketcher.offer_sample(&Sample { at: PERIOD, ..Sample::default() });
     wait_until(|| sketcher.status().written > 0);
     assert_eq!(sketcher.status().problem, None);
+}
+
+/// Returns the id of a key in the metadata of a sketch file: two bytes of Thrift behind its name.
+fn metadata(path: &Path, name: &str) -> Option<String> {
+    let bytes = fs::read(path).unwrap();
+    let at = bytes.windows(name.len()).position(|part| part == name.as_bytes())?;
+    Some(String::from_utf8(bytes[at + name.len() + 2..][..32].to_vec()).unwrap())
+}
+
+fn work_until_idle(worker: &mut SketcherWorker) {
+    while !matches!(worker.turn(), WorkPause::Idle(_)) {}
+}
+
+#[test]
+fn a_key_that_is_prepared_comes_into_use_without_a_gap() {
+    let rig = rig();
+    let secret = rig.tree.path().join("etc/ksmith/fleet.key");
+    let next = rig.tree.path().join("etc/ksmith/fleet.key.next");
+    let (mut worker, status) = rig.worker(vec![own_process()]);
+    worker.meet(Box::default(), &Terms::default());
+    work_until_idle(&mut worker);
+    let old = read_secret(&secret).unwrap().id();
+    let key_id = || metadata(&rig.file(), "ksmith.key_id").unwrap();
+    let ready = || metadata(&rig.file(), "ksmith.next_key_id");
+    assert_eq!((key_id(), ready()), (old.clone(), None));
+
+    // Others may read the next secret: it is not used, and the file of the old one goes on.
+    new_secret(&next).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o644)).unwrap();
+    worker.meet(Box::default(), &Terms::default());
+    work_until_idle(&mut worker);
+    worker.write();
+    assert_eq!((key_id(), ready(), status.lock().unwrap().problem.clone()), (old.clone(), None, None));
+
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o600)).unwrap();
+    let new = read_secret(&next).unwrap().id();
+    worker.meet(Box::default(), &Terms::default());
+    worker.write();
+    assert_eq!((key_id(), ready()), (old.clone(), None), "not read yet");
+    work_until_idle(&mut worker);
+    worker.write();
+    assert_eq!((key_id(), ready()), (old, Some(new.clone())));
+
+    // The very next turn writes what was read before.
+    fs::rename(&next, &secret).unwrap();
+    worker.meet(Box::default(), &Terms::default());
+    worker.turn();
+    assert_eq!((key_id(), ready()), (new, None));
+}
+
+#[test]
+fn a_key_that_was_not_prepared_leaves_the_old_file_until_all_guests_are_read() {
+    let rig = rig();
+    let secret = rig.tree.path().join("etc/ksmith/fleet.key");
+    let (mut worker, status) = rig.worker(vec![own_process()]);
+    worker.meet(Box::default(), &Terms::default());
+    work_until_idle(&mut worker);
+    let (old, written) = (metadata(&rig.file(), "ksmith.key_id"), status.lock().unwrap().written);
+    fs::remove_file(&secret).unwrap();
+    new_secret(&secret).unwrap();
+    worker.meet(Box::default(), &Terms::default());
+    worker.turn();
+    assert_eq!((metadata(&rig.file(), "ksmith.key_id"), status.lock().unwrap().written), (old, written));
+    work_until_idle(&mut worker);
+    assert_eq!(metadata(&rig.file(), "ksmith.key_id"), Some(read_secret(&secret).unwrap().id()));
+}
+
+#[test]
+fn a_secret_that_is_refused_for_a_while_costs_no_sketch() {
+    let rig = rig();
+    let secret = rig.tree.path().join("etc/ksmith/fleet.key");
+    let (mut worker, status) = rig.worker(vec![own_process()]);
+    worker.meet(Box::default(), &Terms::default());
+    work_until_idle(&mut worker);
+    let written = || status.lock().unwrap().written;
+    let before = written();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    worker.meet(Box::default(), &Terms::default());
+    work_until_idle(&mut worker);
+    assert!(written() == before && status.lock().unwrap().problem.as_ref().unwrap().contains("chmod 600"));
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    worker.meet(Box::default(), &Terms::default());
+    worker.turn();
+    assert_eq!((written(), status.lock().unwrap().problem.clone()), (before + 1, None));
 }
 
 #[test]

@@ -14,7 +14,9 @@ use ksmith_core::model::SketchStatus;
 use ksmith_core::sample::Sample;
 use ksmith_host::memory::pace::lower_priority;
 use ksmith_host::root::Root;
-use ksmith_sketch::{HostFacts, RotationTurn, SketchClock, SketchRotation, SketchSubject, read_secret};
+use ksmith_sketch::{
+    FleetKey, HostFacts, KeyRotations, RotationTurn, SketchClock, SketchSubject, read_next_secret, read_secret,
+};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{info, warn};
 
@@ -49,7 +51,11 @@ pub(super) struct SketcherWorker {
     status: Arc<Mutex<SketchStatus>>,
     elsewhere: Elsewhere,
     clock: SketchClock,
-    rotation: Option<SketchRotation>,
+    rotations: Option<KeyRotations>,
+    /// True if the secret is refused now, so that no file may be written.
+    is_refused: bool,
+    /// The reason why the next secret is refused, as it was last logged.
+    refused: Option<String>,
     sample: Option<Box<Sample>>,
     /// Time at which the file was last written, or could not be.
     written: Option<Instant>,
@@ -77,7 +83,9 @@ impl SketcherWorker {
             status,
             elsewhere,
             clock: SketchClock::start(),
-            rotation: None,
+            rotations: None,
+            is_refused: false,
+            refused: None,
             sample: None,
             written: None,
             charged: thread_seconds(),
@@ -118,10 +126,11 @@ impl SketcherWorker {
             WorkPause::Idle(idle) => idle,
             WorkPause::None | WorkPause::Opened => Duration::ZERO,
         };
-        if let (Ok(mut status), Some(rotation)) = (self.status.lock(), &self.rotation) {
+        if let (Ok(mut status), Some(rotations)) = (self.status.lock(), &self.rotations) {
+            let rotation = rotations.current();
             status.guests = rotation.sketched() as u64;
             status.missing = (rotation.known() - rotation.sketched()) as u64;
-            status.memory_bytes = rotation.bytes() as u64;
+            status.memory_bytes = rotations.bytes() as u64;
         }
         let spent = self.charge() + child;
         let share = self.config.max_cpu_percent / 100.0;
@@ -148,19 +157,41 @@ impl SketcherWorker {
         let of = |guest: &Guest| SketchSubject::from_guest(guest, domains, balance);
         let subjects = (self.guests)(&sample).iter().map(of).collect();
         self.sample = Some(sample);
-        if self.rotation.is_none() {
-            match read_secret(&self.secret()) {
-                Ok(key) => self.rotation = Some(SketchRotation::new(key, self.config.rotation())),
-                Err(error) => {
-                    self.fail(error.to_string());
-                    return WorkPause::Idle(LONGEST);
-                }
+        let key = match read_secret(&self.secret()) {
+            Ok(key) => key,
+            Err(error) => {
+                // The samples are kept: the file may be in the middle of a change.
+                self.is_refused = true;
+                self.fail(error.to_string());
+                return WorkPause::Idle(LONGEST);
             }
+        };
+        let was_refused = std::mem::take(&mut self.is_refused);
+        let next = self.next_key();
+        let rotations =
+            self.rotations.get_or_insert_with(|| KeyRotations::new(key.clone(), self.config.rotation()));
+        rotations.guests(subjects);
+        let is_other = rotations.set_keys(key, next);
+        if is_other {
+            info!("another key is in use: {}", rotations.current().key_id());
         }
-        if let Some(rotation) = &mut self.rotation {
-            rotation.guests(subjects);
+        if is_other || was_refused {
+            self.written = None;
         }
         WorkPause::None
+    }
+
+    /// Reads the secret that comes next. One that is refused must not stop the file of the one in use.
+    fn next_key(&mut self) -> Option<FleetKey> {
+        let (key, refused) = match read_next_secret(&self.secret()) {
+            Ok(key) => (key, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        if let Some(why) = refused.as_ref().filter(|why| self.refused.as_ref() != Some(why)) {
+            warn!("no guest is read with the next secret: {why}");
+        }
+        self.refused = refused;
+        key
     }
 
     fn secret(&self) -> PathBuf {
@@ -170,13 +201,14 @@ impl SketcherWorker {
         }
     }
 
-    fn turn(&mut self) -> WorkPause {
+    pub(super) fn turn(&mut self) -> WorkPause {
         // The secret is read again with the next sample.
-        let Some(rotation) = &mut self.rotation else { return WorkPause::Idle(LONGEST) };
+        let Some(rotations) = self.rotations.as_mut().filter(|_| !self.is_refused) else { return WorkPause::Idle(LONGEST) };
         let now = self.clock.now();
-        let turn = rotation.turn(now);
+        let turn = rotations.turn(now);
+        let is_first = self.written.is_none() && rotations.current().is_complete();
         let is_due = self.written.is_some_and(|written| written.elapsed() >= self.config.every());
-        if is_due || turn == RotationTurn::Round && self.written.is_none() {
+        if is_due || is_first {
             self.write();
         }
         match turn {
@@ -191,7 +223,7 @@ impl SketcherWorker {
     }
 
     pub(super) fn write(&mut self) {
-        let (Some(rotation), Some(sample)) = (&self.rotation, &self.sample) else { return };
+        let (Some(rotations), Some(sample)) = (&self.rotations, &self.sample) else { return };
         let reserved = self.config.reserved_bytes();
         let time = self.clock.now().day_clock;
         let facts = HostFacts::read(&self.root, sample, self.config.host.as_deref(), reserved, time);
@@ -201,7 +233,7 @@ impl SketcherWorker {
             .map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o750).create(parent));
         let made =
             made.map_err(|why: io::Error| format!("can't make the directory of {}: {why}", self.path.display()));
-        let written = made.and_then(|()| rotation.write(&self.path, facts).map_err(|error| error.to_string()));
+        let written = made.and_then(|()| rotations.write(&self.path, facts).map_err(|error| error.to_string()));
         match written {
             Ok(bytes) => {
                 self.written = Some(Instant::now());
