@@ -52,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "token").write_text(TOKEN + "\nthe-token-that-comes-next\n")
     (tmp_path / "token").chmod(0o600)
     (tmp_path / "out").mkdir()
     return ["fetch", "--out", str(tmp_path / "out"), "--token-file", str(tmp_path / "token")]

@@ -38,9 +38,9 @@ def options(directory: Path, *more: str) -> argparse.Namespace:
 
 
 @contextmanager
-def served(state: FleetState, token: str | None = None) -> Iterator[str]:
+def served(state: FleetState, *tokens: str) -> Iterator[str]:
     """Serves on a port of its own."""
-    server = uvicorn.Server(uvicorn.Config(make_app(state, token), host="127.0.0.1", port=0, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(make_app(state, tokens), host="127.0.0.1", port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -20,7 +20,7 @@ use subtle::ConstantTimeEq;
 /// The rules for accepting requests.
 #[derive(Debug, Clone)]
 pub struct RequestGuard {
-    token: Option<Arc<str>>,
+    tokens: Arc<[String]>,
     allowed_hosts: Arc<[String]>,
 }
 
@@ -33,11 +33,11 @@ const POLICY: HeaderValue =
     HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
 
 impl RequestGuard {
-    /// Requires the token if one is given, and one of these host names or loopback's.
-    pub fn new(token: Option<&str>, allowed_hosts: &[String]) -> Self {
+    /// Requires one of the tokens if there are any, and one of these host names or loopback's.
+    pub fn new(tokens: &[String], allowed_hosts: &[String]) -> Self {
         let allowed_hosts =
             allowed_hosts.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect();
-        Self { token: token.map(Arc::from), allowed_hosts }
+        Self { tokens: Arc::from(tokens), allowed_hosts }
     }
 
     /// Returns the response that rejects a request; `None` if the request is accepted.
@@ -59,8 +59,8 @@ impl RequestGuard {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return Some(response);
         }
-        let token = self.token.as_deref()?;
-        let is_right = headers.get(AUTHORIZATION).is_some_and(|given| carries(given, token));
+        let carries_one = |given| self.tokens.iter().any(|token| carries(given, token));
+        let is_right = self.tokens.is_empty() || headers.get(AUTHORIZATION).is_some_and(carries_one);
         (!is_right).then(|| {
             let why = "the token is missing or wrong: send it as a bearer token, or as the password of any user";
             let mut response = error(StatusCode::UNAUTHORIZED, why);

@@ -11,8 +11,8 @@ use crate::peers::PeerUrl;
 pub struct ServeOptions {
     /// Address to listen on, unless the service manager passes a socket.
     pub listen: SocketAddr,
-    /// The token that each request must carry.
-    pub token: Option<String>,
+    /// The tokens of which each request must carry one; none: requests need no token.
+    pub tokens: Vec<String>,
     /// Accepted host names besides those of loopback.
     pub allowed_hosts: Vec<String>,
     /// Servers of other hosts.

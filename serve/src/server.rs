@@ -81,15 +81,15 @@ async fn serve(
     let listener = listener(address).map_err(|source| ServeError::Listen { address, source })?;
     let address = listener.local_addr()?;
     info!("serving at http://{address}");
-    if !address.ip().is_loopback() && options.token.is_none() {
+    if !address.ip().is_loopback() && options.tokens.is_empty() {
         warn!("{address} is not loopback, and there is no --token-file: all that reach it may read the figures");
     }
     let poller = SourcePoller::new(source, render);
     let streams = EventStreams::new(poller.clone(), options.limits.streams);
     let peers = PeerHosts::start(&options.peers, options.peer_token.as_deref());
     let mut shared = RouteState::new(poller, streams, history, peers, &host_name(), options.most_guests);
-    shared.sketch = options.token.as_ref().and(options.sketch.as_deref()).map(Arc::from);
-    let routes = router(shared, RequestGuard::new(options.token.as_deref(), &options.allowed_hosts));
+    shared.sketch = options.sketch.as_deref().filter(|_| !options.tokens.is_empty()).map(Arc::from);
+    let routes = router(shared, RequestGuard::new(&options.tokens, &options.allowed_hosts));
     let connections = ConnectionLimiter::new(options.limits.connections, options.limits.of_one_address);
     if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         debug!("the service manager can't be told: {why}");

@@ -85,6 +85,8 @@ fn render() -> ModelRenderer {
 }
 
 const TOKEN: &str = "0123456789abcdef";
+/// The token that comes after it.
+const NEXT_TOKEN: &str = "fedcba9876543210";
 
 /// Builds the routes on a counting source. Must be called within a runtime.
 fn routes(token: Option<&str>, most_streams: usize) -> (Router, Arc<CountingSource>) {
@@ -101,7 +103,8 @@ fn routes_with_sketch(
     let streams = EventStreams::new(poller.clone(), most_streams);
     let mut shared = RouteState::new(poller, streams, Arc::new(EchoHistory), PeerHosts::default(), "here", 1000);
     shared.sketch = sketch.map(Arc::from);
-    (router(shared, RequestGuard::new(token, &["Ksmith.Example".to_owned()])), fake)
+    let tokens: Vec<String> = token.into_iter().chain(token.and(Some(NEXT_TOKEN))).map(str::to_owned).collect();
+    (router(shared, RequestGuard::new(&tokens, &["Ksmith.Example".to_owned()])), fake)
 }
 
 struct RouteResponse {
@@ -244,6 +247,7 @@ async fn with_a_token_each_route_wants_it() {
     for right in [
         format!("Bearer {TOKEN}"),
         format!("bearer {TOKEN}"),
+        format!("Bearer {NEXT_TOKEN}"),
         basic(&format!("any:{TOKEN}")),
         basic(&format!("any:{TOKEN}")).replace("Basic", "basic"),
     ] {
@@ -252,6 +256,7 @@ async fn with_a_token_each_route_wants_it() {
     let wrong = [
         TOKEN.to_owned(),
         format!("Bearer {TOKEN}0"),
+        format!("Bearer {TOKEN}{NEXT_TOKEN}"),
         "Bearer ".to_owned(),
         basic(TOKEN),
         basic("x:"),

@@ -37,12 +37,12 @@ def join(sketches: Sequence[Sketch], rules: Rules, left_out: Sequence[LeftOut] =
     """
     fleet = Fleet(left_out=list(left_out))
     kept = _one_per_host(list(sketches), fleet)
-    kept = _majority(kept, fleet, "key", lambda sketch: sketch.host.key_id, "its fingerprints have another key")
-    kept = _majority(kept, fleet, "page size", lambda sketch: sketch.host.page_size, "its pages have another size")
+    kept = _majority(kept, fleet, "key", lambda sketch: sketch.host.key_id, "its fingerprints have another key", "give all hosts one secret")
+    kept = _majority(kept, fleet, "page size", lambda sketch: sketch.host.page_size, "its pages have another size", "plan each size by itself")
     if rules.common_rate and kept:
         bits = max(sketch.host.rate_bits for sketch in kept)
         kept = [thin(sketch, bits) for sketch in kept]
-    kept = _majority(kept, fleet, "rate", lambda sketch: sketch.host.rate_bits, "it was sampled at another rate")
+    kept = _majority(kept, fleet, "rate", lambda sketch: sketch.host.rate_bits, "it was sampled at another rate", "allow --common-rate")
     kept = _times(kept, fleet, rules)
     for sketch in kept:
         fleet.left_out += [LeftOut(f"{sketch.host.name}: {guest}", "the host skipped it") for guest in sketch.host.skipped]
@@ -111,15 +111,15 @@ def _rank(sketch: Sketch, highest: int) -> int:
     return 0 if sketch.path.count("/") == highest or directory.rpartition("/")[2] == name else 1
 
 
-def _majority(sketches: list[Sketch], fleet: Fleet, what: str, key: Callable[[Sketch], object], why: str) -> list[Sketch]:
+def _majority(sketches: list[Sketch], fleet: Fleet, what: str, key: Callable[[Sketch], object], why: str, remedy: str) -> list[Sketch]:
     votes = Counter(key(sketch) for sketch in sketches)
     if len(votes) < 2:
         return sketches
     winner, count = votes.most_common(1)[0]
     if 2 * count <= len(sketches):
         parties = "; ".join(", ".join(sketch.host.name for sketch in sketches if key(sketch) == value) for value, _ in votes.most_common())
-        raise BadSketchError(f"the hosts disagree on the {what}, and no {what} has a majority: {parties}")
-    fleet.left_out += [LeftOut(sketch.host.name, why) for sketch in sketches if key(sketch) != winner]
+        raise BadSketchError(f"the hosts disagree on the {what}, and no {what} has a majority: {parties}: {remedy}")
+    fleet.left_out += [LeftOut(sketch.host.name, f"{why}: {remedy}") for sketch in sketches if key(sketch) != winner]
     return [sketch for sketch in sketches if key(sketch) == winner]
 
 

@@ -141,6 +141,7 @@ def host_of(meta: Mapping[str, str]) -> Host:
         page_size=page,
         rate_bits=bits,
         key_id=clean(meta[schema.META_KEY]),
+        next_key_id=clean(meta.get(schema.META_NEXT_KEY, "")),
         memory_bytes=said.memory_bytes,
         available_bytes=said.available_bytes,
         reserved_bytes=said.reserved_bytes or 0,

@@ -34,6 +34,8 @@ NULLABLE: Final = frozenset({"domain", "changing", "fingerprint", "copies", "ste
 
 META_FORMAT: Final = "ksmith.format"
 META_KEY: Final = "ksmith.key_id"
+META_NEXT_KEY: Final = "ksmith.next_key_id"
+"""Not in all files: all guests have been read with the key that comes next."""
 META_RATE_BITS: Final = "ksmith.rate_bits"
 META_PAGE: Final = "ksmith.page_size"
 META_COMPLETE: Final = "ksmith.complete"

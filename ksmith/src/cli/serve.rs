@@ -30,7 +30,7 @@ pub struct ServeArgs {
     /// Where to listen; the service manager's socket goes before it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797")]
     listen: SocketAddr,
-    /// Require the token in this file, as a bearer token or as any user's password
+    /// Require a token of this file, one a line, as a bearer token or as any user's password
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Answer to this name too, besides those of loopback and the address that is asked
@@ -39,7 +39,7 @@ pub struct ServeArgs {
     /// Show this server of another host too: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     peer: Vec<PeerUrl>,
-    /// The token of the other hosts' servers
+    /// The token of the other hosts' servers: the first line of this file
     #[arg(long, value_name = "FILE", requires = "peer")]
     peer_token_file: Option<PathBuf>,
     /// Guests with metrics of their own at most, those that save most
@@ -71,10 +71,15 @@ impl ServeArgs {
         let store = ServedHistory(self.history_file.clone().unwrap_or(config.history.path));
         let options = ServeOptions {
             listen: self.listen,
-            token: self.token_file.as_deref().map(token).transpose()?,
+            tokens: self.token_file.as_deref().map(read_tokens).transpose()?.unwrap_or_default(),
             allowed_hosts: self.allow_host.clone(),
             peers: self.peer.clone(),
-            peer_token: self.peer_token_file.as_deref().map(token).transpose()?,
+            peer_token: self
+                .peer_token_file
+                .as_deref()
+                .map(read_tokens)
+                .transpose()?
+                .and_then(|all| all.into_iter().next()),
             most_guests: self.max_guests,
             sketch: self.sketch.clone(),
             limits: ClientLimits::default(),
@@ -87,21 +92,24 @@ impl ServeArgs {
 /// Least length of a token in characters: a shorter one can be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Reads the token in a file, without the end of its line.
-fn token(path: &Path) -> Result<String, CommandFailure> {
+/// Reads the tokens in a file, one a line: there are two while clients change from one to the other.
+fn read_tokens(path: &Path) -> Result<Vec<String>, CommandFailure> {
     let refuse = |why: String| CommandFailure::usage(format!("the token file {}: {why}", path.display()));
     let text = read_text(path).map_err(|why| refuse(format!("it can't be read: {why}")))?;
     let mode = fs::metadata(path).map_err(|why| refuse(why.to_string()))?.permissions().mode();
     if mode & 0o004 != 0 {
         return Err(refuse("every user may read it: chmod o-r".to_owned()));
     }
-    let token = text.trim();
-    if token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    let tokens: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let is_token =
+        |token: &String| token.len() >= SHORTEST_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if tokens.is_empty() || !tokens.iter().all(is_token) {
         let what =
             format!("a token is one word of {SHORTEST_TOKEN} ASCII characters or more: openssl rand -hex 16");
         return Err(refuse(what));
     }
-    Ok(token.to_owned())
+    Ok(tokens)
 }
 
 /// The file of the history. It is opened for each query: a daemon may replace a damaged one.
@@ -144,11 +152,27 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(token(&path).unwrap_err().to_string().contains("it is a pipe"));
-        assert!(token(Path::new("/dev/zero")).unwrap_err().to_string().contains("it is longer than 1 MiB"));
+        assert!(read_tokens(&path).unwrap_err().to_string().contains("it is a pipe"));
+        assert!(read_tokens(Path::new("/dev/zero")).unwrap_err().to_string().contains("it is longer than 1 MiB"));
         fs::remove_file(&path).unwrap();
         fs::write(&path, "0123456789abcdef\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        assert_eq!(token(&path).unwrap(), "0123456789abcdef");
+        assert_eq!(read_tokens(&path).unwrap(), ["0123456789abcdef"]);
+    }
+
+    #[test]
+    fn a_token_file_has_a_token_a_line_and_no_line_that_could_be_guessed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let read = |text: &str| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            read_tokens(&path)
+        };
+        let two = read("the-old-token-of-all\r\n\nthe-new-token-of-all\n").unwrap();
+        assert_eq!(two, ["the-old-token-of-all", "the-new-token-of-all"]);
+        for wrong in ["", "\n\n", "the-old-token-of-all\nshort\n", "the old token of all"] {
+            assert!(read(wrong).unwrap_err().to_string().contains("openssl rand"), "{wrong:?}");
+        }
     }
 }

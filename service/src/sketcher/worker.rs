@@ -203,7 +203,9 @@ impl SketcherWorker {
 
     pub(super) fn turn(&mut self) -> WorkPause {
         // The secret is read again with the next sample.
-        let Some(rotations) = self.rotations.as_mut().filter(|_| !self.is_refused) else { return WorkPause::Idle(LONGEST) };
+        let Some(rotations) = self.rotations.as_mut().filter(|_| !self.is_refused) else {
+            return WorkPause::Idle(LONGEST);
+        };
         let now = self.clock.now();
         let turn = rotations.turn(now);
         let is_first = self.written.is_none() && rotations.current().is_complete();

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ksmith_fleet.cli.common import add_json, print_json
 from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError
-from ksmith_fleet.cli.serve import read_bearer_token
+from ksmith_fleet.cli.serve import read_bearer_tokens
 from ksmith_fleet.fetch import fetch_all, read_targets
 
 HELP = "fetch the sketches of hosts from `ksmith serve --sketch`"
@@ -18,7 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("hosts", nargs="*", metavar="URL", help="servers of hosts: http://HOST:9797")
     parser.add_argument("--targets", metavar="FILE", help="their addresses as JSON of Prometheus' file discovery")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the sketches: HOST.parquet")
-    parser.add_argument("--token-file", required=True, metavar="FILE", help="file with the token of the servers")
+    parser.add_argument("--token-file", required=True, metavar="FILE", help="file with the token of the servers in its first line")
     parser.add_argument("--ca", metavar="FILE", help="certificates that sign those of https servers, instead of the system's")
     add_json(parser)
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{wrong[0]} is no server of a host: give http://HOST:9797")
     if not options.out.is_dir():
         raise ValueError(f"{options.out} is no directory")
-    found = list(fetch_all(urls, read_bearer_token(options.token_file), options.out, options.ca))
+    found = list(fetch_all(urls, read_bearer_tokens(options.token_file)[0], options.out, options.ca))
     failed = [one for one in found if one.why is not None]
     for one in failed:
         LOG.warning("%s: %s", one.url, one.why)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ksmith_fleet.cli import common
 from ksmith_fleet.cli.numbers import count
+from ksmith_fleet.key_change import key_change
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.overlap import Overlap, overlap
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _json(fleet: Fleet, found: Overlap, names: list[str]) -> dict[str, Any]:
-    page = fleet.page_size
+    page, change = fleet.page_size, key_change(fleet.hosts)
     return {
         "rate": fleet.rate,
         "saved_bytes": asdict(found.saved.times(page)),
@@ -55,6 +56,7 @@ def _json(fleet: Fleet, found: Overlap, names: list[str]) -> dict[str, Any]:
         "images": [{"guests": [names[g] for g in image.guests], "common_bytes": asdict(image.common.times(page))} for image in found.images],
         "popular_bytes": asdict(found.popular_pages.times(page)),
         "across_hosts_bytes": asdict(found.across_hosts.times(page)),
+        "next_key": asdict(change) if change else None,
         "left_out": [str(left) for left in fleet.left_out],
     }
 
@@ -68,6 +70,9 @@ def _show(fleet: Fleet, found: Overlap, names: list[str], options: argparse.Name
     print(f"equal on different hosts, and so not merged: {common.mib_interval(found.across_hosts.times(page))}")
     if found.popular:
         print(f"  contents that more than {options.popular_above} guests hold: {common.mib_interval(found.popular_pages.times(page))}")
+    if change := key_change(fleet.hosts):
+        unready = f"; not yet: {', '.join(change.unready)}" if change.unready else ""
+        print(f"{len(change.ready)} of {len(fleet.hosts)} hosts are ready for the next key ({change.key_id[:8]}){unready}")
     for host in found.hosts:
         across = f"; across guests {common.mib_interval(host.across.times(page))}" if host.across.expected else ""
         guests = "1 guest" if host.guests == 1 else f"{host.guests} guests"

@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unit", action=PrintUnit, nargs=0, help="print a hardened unit of systemd for the service, and do nothing else")
     parser.add_argument("--rules", help="TOML file of rules, as for `plan`")
     parser.add_argument("--listen", type=address, default=("127.0.0.1", 9732), metavar="ADDRESS:PORT", help="where to answer (127.0.0.1:9732)")
-    parser.add_argument("--token-file", metavar="FILE", help="file with the token that requests have to bear; needed beyond 127.0.0.1")
+    parser.add_argument("--token-file", metavar="FILE", help="file of the tokens, one a line, that requests may bear; needed beyond 127.0.0.1")
     parser.add_argument("--refresh", type=amount, default=300.0, metavar="S", help="seconds between two reads of the sketches (300)")
     parser.add_argument("--plan-at", type=time_of_day, metavar="HH:MM", help="make a plan each day at this local time (needs --plans)")
     parser.add_argument("--plan-option", action="append", default=[], metavar="OPTION", help="one more option of that plan: --plan-option=--moves=20")
@@ -60,12 +60,12 @@ def time_of_day(text: str) -> time:
         raise argparse.ArgumentTypeError(f"{text!r} is no time of day, such as 02:30") from error
 
 
-def read_bearer_token(path: str) -> str:
-    """Reads a token from a file of which others can read nothing."""
-    token = read_secret(path)
-    if not _TOKEN.fullmatch(token):
+def read_bearer_tokens(path: str) -> list[str]:
+    """Reads the tokens, one a line, from a file of which others can read nothing. Servers take each of them, and clients send the first."""
+    tokens = read_secret(path).split()
+    if not tokens or not all(_TOKEN.fullmatch(token) for token in tokens):
         raise ValueError(f"{path} has no token: write 16 or more letters and digits, such as those of `openssl rand -hex 32`")
-    return token
+    return tokens
 
 
 def run(options: argparse.Namespace) -> int:
@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> int:
     from ksmith_fleet.serve.state import FleetState
 
     host, port = options.listen
-    token = read_bearer_token(options.token_file) if options.token_file else None
-    if token is None and host not in LOOPBACK:
+    tokens = read_bearer_tokens(options.token_file) if options.token_file else []
+    if not tokens and host not in LOOPBACK:
         raise ValueError(f"{host} can be asked by other machines: give --token-file")
     if options.plan_at is not None and not (options.plans and options.plans.is_dir()):
         raise ValueError("--plan-at needs a directory: give --plans")
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plan_at is not None:
         threading.Thread(target=plan_always, args=(state, options.plans, options.plan_at), daemon=True).start()
     LOG.info("answering on %s:%d", host, port)
-    server = uvicorn.Server(uvicorn.Config(make_app(state, token), host=host, port=port, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(make_app(state, tokens), host=host, port=port, log_config=None, access_log=False))
     try:
         server.run()
     finally:

@@ -1,6 +1,7 @@
 """The requests that the service answers, on Starlette."""
 
 import hmac
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -19,25 +20,25 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 
 class BearerToken:
-    """Lets only those in who have the token."""
+    """Lets only those in who have one of the tokens."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        """Keeps the token."""
+    def __init__(self, app: ASGIApp, tokens: Sequence[str]) -> None:
+        """Keeps the tokens."""
         self.app = app
-        self.expected = f"Bearer {token}".encode()
+        self.expected = [f"Bearer {token}".encode() for token in tokens]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers 401, or passes the request on."""
         if scope["type"] == "http":
             given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self.expected):
+            if not any(hmac.compare_digest(given, expected) for expected in self.expected):
                 await _error("a token is needed", 401)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-def make_app(state: FleetState, token: str | None) -> Starlette:
-    """Makes the application. Without a token only names of this machine are answered, so that no page of another site reads guests' names."""
+def make_app(state: FleetState, tokens: Sequence[str]) -> Starlette:
+    """Makes the application. Without tokens only names of this machine are answered, so that no page of another site reads guests' names."""
 
     # Starlette runs functions that are not `async` on threads of their own.
     def admit(request: Request) -> Response:
@@ -62,7 +63,7 @@ def make_app(state: FleetState, token: str | None) -> Starlette:
         return _error("no plan has been made yet", 404) if found is None else JSONResponse(plan_json(found))
 
     routes = [Route("/admit", admit), Route("/metrics", metrics), Route("/plan", plan)]
-    guard = Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK)) if token is None else Middleware(BearerToken, token=token)
+    guard = Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK)) if not tokens else Middleware(BearerToken, tokens=tokens)
     return Starlette(routes=routes, middleware=[guard])
 
 

@@ -46,6 +46,7 @@ class MadeHost:
     memory_bytes: int = 64 << 30
     rate_bits: int = 0
     key_id: str = "0" * 32
+    next_key_id: str | None = None
     time_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     page_size: int = 4096
     more: dict[str, Any] = field(default_factory=dict)
@@ -96,6 +97,6 @@ def write_sketch(host: MadeHost, path: Path) -> None:
         schema.META_FORMAT: schema.FORMAT, schema.META_KEY: host.key_id, schema.META_RATE_BITS: str(host.rate_bits),
         schema.META_PAGE: str(host.page_size), schema.META_COMPLETE: "true", schema.META_HOST: json.dumps(said_host),
         schema.META_GUESTS: json.dumps(said_guests),
-    }  # fmt: skip
+    } | ({schema.META_NEXT_KEY: host.next_key_id} if host.next_key_id else {})  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table.replace_schema_metadata(meta), path, compression="zstd", write_page_checksum=True)
