@@ -77,3 +77,17 @@ def test_servers_take_each_token_of_a_file(tmp_path: Path) -> None:
         path.write_text(wrong)
         with pytest.raises(ValueError, match="has no token"):
             read_bearer_tokens(str(path))
+
+
+def test_a_credential_of_systemd_may_be_read_by_its_access_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "token"
+    path.write_text("the-only-token-of-all")
+    path.chmod(0o440)
+    with pytest.raises(ValueError, match="chmod 600"):
+        read_bearer_tokens(str(path))
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_bearer_tokens(str(path)) == ["the-only-token-of-all"]
+    for mode in (0o444, 0o460, 0o442):
+        path.chmod(mode)
+        with pytest.raises(ValueError, match="chmod 600"):
+            read_bearer_tokens(str(path))

@@ -106,3 +106,31 @@ def test_messages_have_levels_and_no_control_characters(fleet: Path, capsys: pyt
         assert main(["overlap", str(fleet / "none"), *options]) == 1
         said = capsys.readouterr().err
         assert "does not exist" in said and ("Traceback" in said) is trace
+
+
+def test_files_that_are_not_there_are_named_in_words(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sketches, out = str(fleet), str(tmp_path / "none" / "file")
+    for command, said in (
+        (["plan", "new", sketches, "--out", out], f"{out} cannot be written: {tmp_path}/none is no directory; make it, or name another file"),
+        (["report", sketches, "--html", out], f"{out} cannot be written: {tmp_path}/none is no directory; make it, or name another file"),
+        (["plan", "new", sketches, "--rules", out], f"{out}: No such file or directory"),
+        (["apply", out], f"{out} cannot be read as a plan: No such file or directory; make it anew with `ksmith-fleet plan --out`"),
+        (["fetch", "http://h1", "--out", str(tmp_path), "--token-file", out], f"{out}: No such file or directory"),
+    ):
+        assert main(command) == 1
+        assert capsys.readouterr().err == f"ksmith-fleet: {said}\n"
+
+
+def test_old_sketches_say_their_age_in_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, MadeHost("h1", [guest("a", [(1, 500)])], time_ms=MadeHost("h1", []).time_ms - 400_000_000))
+    assert main(["overlap", str(tmp_path)]) == 1
+    assert "h1: it is 4.6 days old: take a new one, or allow its age with --max-age\n" in capsys.readouterr().err
+
+
+def test_a_plan_without_moves_says_which_price_none_is_worth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, *(MadeHost(host, [guest(f"{host}-a", [(1, 100), (number, 900)])]) for number, host in enumerate(("h1", "h2"), 2)))
+    assert main(["plan", "new", str(tmp_path)]) == 0
+    assert "no move saves 512 MiB for each GiB that it moves: --least-gain takes less\n" in capsys.readouterr().out
+    assert main(["plan", "new", str(tmp_path), "--least-gain", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "moves: 1 guest in 1 move" in said and "--least-gain" not in said

@@ -61,7 +61,7 @@ def test_guests_that_were_read_long_before_their_file_are_left_out(tmp_path: Pat
         assert main([*command, str(tmp_path / "s")]) == 0
         said = capsys.readouterr().err
         for name in "def":
-            assert f"h2: {name}: its pages were read 90000 s before the sketch: raise max_cpu_percent there" in said
+            assert f"h2: {name}: its pages were read 25.0 hours before the sketch: raise max_cpu_percent there" in said
     assert main(["plan", "new", str(tmp_path / "s"), "--max-age", "100000"]) == 0
     assert capsys.readouterr().err == ""
     # What KSM saves is as new as the file, so `check` takes all guests.

@@ -9,6 +9,7 @@ import numpy as np
 from ksmith_fleet.faults import BadSketchError
 from ksmith_fleet.files import Sketch
 from ksmith_fleet.model import Fleet, LeftOut
+from ksmith_fleet.text import duration
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,11 @@ def _times(sketches: list[Sketch], fleet: Fleet, rules: Rules) -> list[Sketch]:
         age = None if rules.now_ms is None else (rules.now_ms - sketch.host.time_ms) / 1000
         if abs(apart) > rules.max_apart_s:
             side = "after" if apart > 0 else "before"
-            why = f"its time is {abs(apart):.0f} s {side} the fleet's median: take a new sketch, or set its clock"
+            why = f"its time is {duration(abs(apart))} {side} the fleet's median: take a new sketch, or set its clock"
         elif age is not None and age < -60:
-            why = f"its time is {-age:.0f} s in the future: set its clock"
+            why = f"its time is {duration(-age)} in the future: set its clock"
         elif age is not None and age > rules.max_age_s:
-            why = f"it is {age:.0f} s old: take a new one, or allow its age with --max-age"
+            why = f"it is {duration(age)} old: take a new one, or allow its age with --max-age"
         else:
             kept.append(sketch)
             continue
@@ -170,7 +171,7 @@ def _young(sketch: Sketch, most_s: float, fleet: Fleet) -> Sketch:
     for guest in sketch.guests:
         age = (sketch.host.time_ms - guest.time_ms) / 1000
         if age > most_s:
-            why = f"its pages were read {age:.0f} s before the sketch: raise max_cpu_percent there, or allow its age with --max-age"
+            why = f"its pages were read {duration(age)} before the sketch: raise max_cpu_percent there, or allow its age with --max-age"
             fleet.left_out.append(LeftOut(f"{sketch.host.name}: {guest.name}", why))
             old.add(guest.id)
     return _without(sketch, old)

@@ -18,6 +18,7 @@ from ksmith_fleet.engine import Engine, Settings
 from ksmith_fleet.faults import BadSketchError
 from ksmith_fleet.files import Sketch, StoredRows, is_remote, list_sketches, read_sketch, whole_file, without_rows
 from ksmith_fleet.model import Fleet, LeftOut
+from ksmith_fleet.text import reason
 
 ROWS = pa.schema(
     [("file", pa.int32()), ("stored_guest", pa.int32()), ("fingerprint", pa.int64()), ("copies", pa.int32()), ("residual", pa.float32())]
@@ -86,7 +87,7 @@ class SampleStore:
         try:
             pq.write_table(pa.table(columns, schema=ROWS), self.directory / f"{self.files:06}.parquet", compression="zstd")
         except OSError as error:
-            raise OSError(f"cannot write below {self.directory.parent}: {error}; name another directory with --work-dir") from error
+            raise OSError(f"cannot write below {self.directory.parent}: {reason(error)}; name another directory with --work-dir") from error
         self.files += 1
         self.rows += len(sketch.fingerprints)
         return replace(without_rows(sketch), stored=StoredRows(self.files - 1, np.arange(len(sketch.guests), dtype=np.int32)))

@@ -15,7 +15,7 @@ from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built
 from ksmith_fleet.placement.problem import CONFIGURED, CPU
 from ksmith_fleet.planner import Outcome
-from ksmith_fleet.text import is_host_name
+from ksmith_fleet.text import is_host_name, reason
 from ksmith_fleet.write import replace_file
 
 FORMAT: Final = 4
@@ -278,7 +278,7 @@ def read_plan(path: str) -> Plan:
         plan = parse_json(_PLAN_FORMAT, data)
         _check(plan)
     except (OSError, ValueError) as error:
-        raise BadPlanError(f"{path} cannot be read as a plan: {error}; make it anew with `ksmith-fleet plan --out`") from error
+        raise BadPlanError(f"{path} cannot be read as a plan: {reason(error)}; make it anew with `ksmith-fleet plan --out`") from error
     return plan
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from ksmith_fleet.declared import CLOSED, Part, Whole, parse_json
+from ksmith_fleet.text import reason
 
 MOST_BYTES = 16 << 20
 """The largest file of rules. It has room for a rule for each of 100,000 guests."""
@@ -86,4 +87,4 @@ def read_rules(path: str | None) -> Rules:
     except RecursionError as error:
         raise BadRulesError(f"{path}: its values are nested too deeply") from error
     except (OSError, TypeError, ValueError, BadRulesError) as error:
-        raise BadRulesError(f"{path}: {error}") from error
+        raise BadRulesError(f"{path}: {reason(error)}") from error

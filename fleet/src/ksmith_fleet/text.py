@@ -20,6 +20,19 @@ def shown(message: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in known)
 
 
+def reason(error: Exception) -> str:
+    """Gives the reason of an error, without the number and the file that the system's errors have beside it."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def duration(seconds: float) -> str:
+    """Writes a time in the largest unit of which there are two."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def is_host_name(name: str) -> bool:
     """Says whether a name is one of a host, and so has no meaning in a URI, a shell or a list of options."""
     return _HOST.fullmatch(name) is not None

@@ -8,6 +8,12 @@ DEVICES = Path("/dev")
 """Nothing in it is replaced, also no link."""
 
 
+def check_directory(path: Path) -> None:
+    """Raises `ValueError` if the directory of a file to write is not there. Work of minutes should not be lost for that."""
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be written: {path.parent} is no directory; make it, or name another file")
+
+
 def replace_file(path: Path, text: str) -> None:
     """Writes a text beside the old file, and puts it into its place, as `replace_bytes` does."""
     replace_bytes(path, text.encode())
@@ -24,6 +30,7 @@ def replace_bytes(path: Path, data: bytes) -> None:
         with path.open("wb") as file:
             file.write(data)
         return
+    check_directory(path)
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ksmith_fleet.apply.backend import Action, ApplyError, Backend, Run, StaysError, reverse
 from ksmith_fleet.apply.journal import Journal, State
 from ksmith_fleet.plan_file import Plan, Step
+from ksmith_fleet.text import reason
 
 Say = Callable[[str], None]
 
@@ -42,7 +43,7 @@ def run_command(argv: Sequence[str], stdin: str | None, most_s: float | None = N
             argv, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=environment
         )
     except OSError as error:
-        raise ApplyError(f"{argv[0]} cannot be started: {error}") from error
+        raise ApplyError(f"{argv[0]} cannot be started: {reason(error)}") from error
     try:
         said, complaint = process.communicate(stdin, most_s)
     except subprocess.TimeoutExpired as error:

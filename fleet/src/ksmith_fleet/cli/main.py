@@ -16,6 +16,7 @@ from ksmith_fleet.cli.messages import LOG, ExitCode, StrictError, add_messages, 
 from ksmith_fleet.faults import BadSketchError
 from ksmith_fleet.plan_file import BadPlanError
 from ksmith_fleet.rules import BadRulesError
+from ksmith_fleet.text import reason
 
 
 class Command(Protocol):
@@ -74,7 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
         LOG.error("%s", error)
         return ExitCode.WARNED
     except (BadSketchError, BadPlanError, BadRulesError, OSError, RuntimeError, ValueError, duckdb.Error) as error:
-        LOG.error("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename and error.strerror else ""
+        LOG.error("%s%s", where, reason(error), exc_info=LOG.isEnabledFor(logging.DEBUG))
         return ExitCode.FAULT
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from pathlib import Path
 from typing import cast
 
 from ksmith_fleet.apply.backend import ApplyError
@@ -20,6 +21,7 @@ from ksmith_fleet.plan_file import Plan, make_plan, plan_json, write_plan
 from ksmith_fleet.planner import plan_goal
 from ksmith_fleet.rules import Rules, read_rules
 from ksmith_fleet.summary import summary
+from ksmith_fleet.write import check_directory
 
 HELP = "plan a new placement, an improvement by few moves, or the place of one more guest"
 MOVES = {"new": 200, "improve": 10}
@@ -60,6 +62,8 @@ def goal(text: str) -> tuple[Kind, str]:
 def run(options: argparse.Namespace) -> int:
     """Makes and prints the plan."""
     deadline = Deadline(options.seconds, options.begun)
+    if options.out:
+        check_directory(Path(options.out))
     rules = read_rules(options.rules)
     read = common.read(options, deadline)
     fleet = read.fleet
@@ -86,6 +90,8 @@ def run(options: argparse.Namespace) -> int:
         common.print_json(plan_json(plan))
     else:
         show(plan)
+        if not plan.steps and kind == "save" and moves:
+            print(f"no move saves {options.least_gain:.0f} MiB for each GiB that it moves: --least-gain takes less")
         if len(plan.steps) >= moves:
             print(f"the plan has as many moves as it may have: --moves {4 * moves} finds more, if they pay")
     if plan.faults and options.strict:

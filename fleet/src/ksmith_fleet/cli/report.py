@@ -8,7 +8,7 @@ from ksmith_fleet.overlap import overlap
 from ksmith_fleet.plan_file import read_plan
 from ksmith_fleet.report.html import report
 from ksmith_fleet.report.metrics import metrics
-from ksmith_fleet.write import replace_file
+from ksmith_fleet.write import check_directory, replace_file
 
 HELP = "write an HTML report with plots, and metrics for Prometheus"
 
@@ -26,6 +26,9 @@ def run(options: argparse.Namespace) -> int:
     """Writes the files."""
     if not options.html and not options.metrics:
         raise ValueError("name a file with --html or --metrics")
+    for path in (options.html, options.metrics):
+        if path:
+            check_directory(path)
     plan = read_plan(options.plan) if options.plan else None
     with common.opened(options) as (fleet, _, engine):
         if plan is not None and plan.key_id != fleet.hosts[0].key_id:

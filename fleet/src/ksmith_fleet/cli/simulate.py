@@ -98,7 +98,15 @@ def _write(options: argparse.Namespace) -> int:
     hosts = sketch_hosts(fleet, draw_counts(fleet, RATE_BITS, random), RATE_BITS, random)
     for host in hosts:
         write_sketch(host, options.out / f"{host.name}.parquet")
-    print(json.dumps({"hosts": len(hosts), "guests": len(fleet.host), "try": f"ksmith-fleet overlap {options.out}"}))
+    print(
+        json.dumps(
+            {
+                "hosts": len(hosts),
+                "guests": len(fleet.host),
+                "try": [f"ksmith-fleet overlap {options.out}", f"ksmith-fleet plan new {options.out} --goal empty"],
+            }
+        )
+    )
     return 0
 
 
