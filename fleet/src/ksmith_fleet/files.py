@@ -20,7 +20,7 @@ from ksmith_fleet.heavy import check_heavy, heavy_copies, positions
 from ksmith_fleet.metadata import GuestEntry, guest_entries, host_of, keys_of
 from ksmith_fleet.model import Guest, Host
 from ksmith_fleet.pages import check_pages
-from ksmith_fleet.text import clean
+from ksmith_fleet.text import clean, reason
 
 MOST_BYTES = 1 << 30
 """The largest file that is read, and a quarter of what may come of it when it is unpacked, by its own word."""
@@ -163,7 +163,7 @@ def _check_texts(table: pa.Table) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
+    return f"{type(error).__name__}: {reason(error)}".strip().splitlines()[0][:160]
 
 
 def _check_columns(arrow: pa.Schema) -> None:

@@ -20,7 +20,7 @@ def shown(message: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in known)
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """Gives the reason of an error, without the number and the file that the system's errors have beside it."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 

@@ -152,9 +152,12 @@ fn a_key_that_is_prepared_comes_into_use_without_a_gap() {
     worker.meet(Box::default(), &Terms::default());
     worker.write();
     assert_eq!((key_id(), ready()), (old.clone(), None), "not read yet");
+    let before = status.lock().unwrap().written;
     work_until_idle(&mut worker);
-    worker.write();
+    // The file says so at once, and is written once for it.
     assert_eq!((key_id(), ready()), (old, Some(new.clone())));
+    work_until_idle(&mut worker);
+    assert_eq!(status.lock().unwrap().written, before + 1);
 
     // The very next turn writes what was read before.
     fs::rename(&next, &secret).unwrap();

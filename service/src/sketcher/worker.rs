@@ -54,6 +54,8 @@ pub(super) struct SketcherWorker {
     rotations: Option<KeyRotations>,
     /// True if the secret is refused now, so that no file may be written.
     is_refused: bool,
+    /// The id of the next key as a file was last written because all guests were read with it.
+    told_ready: Option<String>,
     /// The reason why the next secret is refused, as it was last logged.
     refused: Option<String>,
     sample: Option<Box<Sample>>,
@@ -85,6 +87,7 @@ impl SketcherWorker {
             clock: SketchClock::start(),
             rotations: None,
             is_refused: false,
+            told_ready: None,
             refused: None,
             sample: None,
             written: None,
@@ -209,8 +212,11 @@ impl SketcherWorker {
         let now = self.clock.now();
         let turn = rotations.turn(now);
         let is_first = self.written.is_none() && rotations.current().is_complete();
+        // An operator waits for it, and a period may be long.
+        let ready = rotations.ready_key_id().filter(|id| self.told_ready.as_ref() != Some(id));
         let is_due = self.written.is_some_and(|written| written.elapsed() >= self.config.every());
-        if is_due || is_first {
+        if is_due || is_first || (ready.is_some() && self.written.is_some()) {
+            self.told_ready = ready.or(self.told_ready.take());
             self.write();
         }
         match turn {
