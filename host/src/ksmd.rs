@@ -11,10 +11,14 @@ pub fn pid(root: &Root) -> Option<u32> {
         entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     pids.into_iter().find(|pid| {
-        // The name waits for no process. Any program may take it.
-        let is_named = root.text(format!("proc/{pid}/comm")).value().is_none_or(|name| name.trim_end() == "ksmd");
-        let stat = || root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
-        is_named && stat().value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
+        // Name and size wait for no process. Any program may take the name, but a kernel thread has no memory, as opposed to a
+        // program that executes another, and so its `stat` waits for nothing either.
+        let text = |file| root.text(format!("proc/{pid}/{file}"));
+        let is_named = text("comm").value().is_none_or(|name| name.trim_end() == "ksmd");
+        let has_memory = || text("statm").value().is_some_and(|sizes| !sizes.starts_with("0 "));
+        let stat = || std::fs::read_to_string(root.path(format!("proc/{pid}/stat"))).ok();
+        let is_it = |stat: PidStat| stat.is_kernel_thread && stat.comm == "ksmd";
+        is_named && !has_memory() && stat().and_then(|text| PidStat::parse(&text).ok()).is_some_and(is_it)
     })
 }
 

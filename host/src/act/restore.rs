@@ -164,7 +164,7 @@ fn put_ksmd_back(writer: &mut KnobWriter, restored: &mut RestoreOutcome) -> Resu
 fn refuse_living_owner(journal: &KsmJournal, force: bool) -> Result<(), RestoreError> {
     let Some(owner) = journal.owner().filter(|_| !force) else { return Ok(()) };
     let is_other = identity::own().map_or(true, |own| own != owner);
-    if is_other && identity::is_alive(owner) {
+    if is_other && !identity::has_ended(owner) {
         return Err(RestoreError::OwnerAlive { pid: owner.pid });
     }
     Ok(())

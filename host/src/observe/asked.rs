@@ -126,15 +126,15 @@ impl SampleReader {
         let now = Instant::now();
         let (mut asked, mut due) = (Vec::with_capacity(wants.len()), Vec::new());
         let mut told: Vec<FileAnswer> = wants.iter().map(|_| FileAnswer::NotAsked).collect();
-        let mut admitted = None;
+        let admitted = match self.suspects < SUSPECTS_ASKED {
+            true => SUSPECTS.most_due(wants.iter().map(|(pid, _)| *pid), now),
+            false => None,
+        };
+        self.suspects += usize::from(admitted.is_some());
         for (at, ((pid, file), answer)) in wants.iter().zip(&mut told).enumerate() {
             if !SUSPECTS.has(*pid) {
                 asked.push(at);
             } else if admitted == Some(*pid) {
-                due.push(at);
-            } else if self.suspects < SUSPECTS_ASKED && !SUSPECTS.rests(*pid, now) {
-                self.suspects += 1;
-                admitted = Some(*pid);
                 due.push(at);
             } else {
                 // That a process has ended can be told without its answer.
@@ -238,6 +238,7 @@ impl SampleReader {
                         SUSPECTS.record_silence(pid, file, Instant::now());
                     }
                 })?;
+                SUSPECTS.record_answer(pid, file);
             }
         }
         if length > most { Err(proc_file::OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }

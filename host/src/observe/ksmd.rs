@@ -1,11 +1,11 @@
 //! The kernel thread ksmd: its PID and its CPU time.
 
-use ksmith_core::kernel::{self, PidStat};
+use ksmith_core::kernel;
 use ksmith_core::reading::Reading;
 
 use super::kept_file::KeptFile;
-use super::proc_dir::ProcDir;
 use super::scratch::{ReadBuffer, TextEnd};
+use crate::ksmd;
 use crate::root::Root;
 
 /// The kernel thread ksmd. It is searched for once, because it starts with the kernel and never ends. In a container
@@ -25,7 +25,7 @@ impl KsmdThread {
     pub(super) fn cpu_ns(&mut self, scratch: &mut ReadBuffer) -> Reading<u64> {
         if !self.is_sought {
             self.is_sought = true;
-            let pid = pid(&self.root);
+            let pid = ksmd::pid(&self.root);
             self.schedstat =
                 pid.map(|pid| KeptFile::new(&self.root, &format!("proc/{pid}/schedstat"), TextEnd::ShortRead));
         }
@@ -34,18 +34,6 @@ impl KsmdThread {
             None => Reading::Absent,
         }
     }
-}
-
-/// Finds ksmd among the kernel threads in the order of their PIDs, because it is one of the first.
-fn pid(root: &Root) -> Option<u32> {
-    let mut pids = ProcDir::open(root).ok()?.pids().ok()?;
-    pids.sort_unstable();
-    pids.into_iter().find(|pid| {
-        // The name waits for no process. Any program may take it, and kernel threads come first.
-        let is_named = root.text(format!("proc/{pid}/comm")).value().is_none_or(|name| name.trim_end() == "ksmd");
-        let stat = || root.text(format!("proc/{pid}/stat")).and_then(|text| PidStat::parse(&text));
-        is_named && stat().value().is_some_and(|stat| stat.is_kernel_thread && stat.comm == "ksmd")
-    })
 }
 
 #[cfg(test)]

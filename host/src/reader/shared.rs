@@ -22,6 +22,34 @@ const STALL_OF_ONE: Duration = Duration::from_millis(5);
 /// The longest reply about a link: its target.
 const LINK: u64 = 4096;
 
+/// The processes that are asked in a second for the owner of their namespace without an answer. A user may have hundreds
+/// that execute without an end, and a turn asks for each.
+static SILENT_OWNERS: Mutex<SilenceLimit> = Mutex::new(SilenceLimit { since: None, count: 0 });
+
+/// A limit on missing answers in a second.
+struct SilenceLimit {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl SilenceLimit {
+    const MOST: u32 = 8;
+    const SPAN: Duration = Duration::from_secs(1);
+
+    /// Returns true if no more are to be asked in this second.
+    fn is_reached(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Self::SPAN) {
+            *self = Self { since: Some(now), count: 0 };
+        }
+        self.count >= Self::MOST
+    }
+
+    fn count(&mut self, now: Instant) {
+        self.is_reached(now);
+        self.count += 1;
+    }
+}
+
 /// Idle readers, the one used last at the end.
 static IDLE: Mutex<Vec<ProcessReader>> = Mutex::new(Vec::new());
 
@@ -102,7 +130,16 @@ pub fn file_status(pid: u32, link: &str) -> io::Result<FileStatus> {
 /// # Errors
 /// As of [`file_status`].
 pub(super) fn namespace_owner(pid: u32) -> io::Result<Option<NamespaceOwner>> {
-    let bytes = ask_link(pid, "ns/user", RequestForm::Namespace)?;
+    const LINK: &str = "ns/user";
+    let limit = || SILENT_OWNERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if limit().is_reached(Instant::now()) {
+        return Err(UnansweredRead::new(pid, LINK).into());
+    }
+    let answer = ask_link(pid, LINK, RequestForm::Namespace);
+    if answer.as_ref().is_err_and(|error| UnansweredRead::find_in(error).is_some()) {
+        limit().count(Instant::now());
+    }
+    let bytes = answer?;
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -133,7 +170,7 @@ fn ask_link(pid: u32, link: &str, form: RequestForm) -> io::Result<Vec<u8>> {
     if SUSPECTS.rests_for(pid, link, Instant::now()) {
         return Err(UnansweredRead::new(pid, link).into());
     }
-    let patience = ReadPatience::new(STALL, LONGEST);
+    let patience = ReadPatience::new(STALL_OF_ONE, LONGEST);
     let answer = with_reader(|reader| reader.ask_links(&[want_link(pid, link)], form, patience).pop().flatten());
     let answer = answer.ok_or(io::ErrorKind::TimedOut)?;
     record_answer(pid, link, answer.as_ref().err());
@@ -161,5 +198,21 @@ fn record_answer(pid: u32, file: &str, error: Option<&io::Error>) {
         SUSPECTS.record_silence(pid, file, Instant::now());
     } else {
         SUSPECTS.record_answer(pid, file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_so_many_missing_answers_and_the_next_one_as_many_again() {
+        let (mut limit, now) = (SilenceLimit { since: None, count: 0 }, Instant::now());
+        for _ in 0..SilenceLimit::MOST {
+            assert!(!limit.is_reached(now));
+            limit.count(now);
+        }
+        assert!(limit.is_reached(now) && limit.is_reached(now + SilenceLimit::SPAN / 2));
+        assert!(!limit.is_reached(now + SilenceLimit::SPAN));
     }
 }

@@ -72,13 +72,24 @@ impl SuspectTable {
         }
     }
 
-    /// Records that a file of a process has answered, or that the process has ended. If another file of it did not answer, it
-    /// stays suspect.
+    /// Records that a file of a process has answered, or that the process has ended. The process stays suspect if this says
+    /// nothing of the lock for which the unanswered file waited.
     pub(crate) fn record_answer(&self, pid: u32, file: &str) {
+        let has_one_lock = |suspect: &SuspectEntry| match waits_for_memory(&suspect.file) {
+            true => waits_for_memory(file),
+            false => file == "stat",
+        };
         let mut all = self.all();
-        if all.get(&pid).is_some_and(|suspect| suspect.file == file) {
+        if all.get(&pid).is_some_and(|suspect| suspect.file == file || has_one_lock(suspect)) {
             all.remove(&pid);
         }
+    }
+
+    /// Returns the one of these suspects whose back-off ended first; `None` if all are in theirs. So each has its turn.
+    pub(crate) fn most_due(&self, pids: impl Iterator<Item = u32>, now: Instant) -> Option<u32> {
+        let all = self.all();
+        let due = pids.filter_map(|pid| Some((all.get(&pid)?.again, pid)));
+        due.filter(|(again, _)| *again <= now).min().map(|(_, pid)| pid)
     }
 }
 
@@ -117,6 +128,33 @@ mod tests {
         assert_eq!(rests(7), [true, true, false, false]);
         suspects.record_silence(8, "stat", now);
         assert_eq!((rests(8), rests(9)), ([true; 4], [false; 4]));
+    }
+
+    #[test]
+    fn an_answer_that_needs_the_same_lock_ends_the_suspicion() {
+        let is_cleared = |silent, answered| {
+            let suspects = SuspectTable::default();
+            suspects.record_silence(7, silent, Instant::now());
+            suspects.record_answer(7, answered);
+            !suspects.has(7)
+        };
+        assert!(
+            is_cleared("cmdline", "ksm_stat") && is_cleared("smaps", "cmdline") && is_cleared("ns/user", "stat")
+        );
+        assert!(!is_cleared("cmdline", "stat") && !is_cleared("exe", "ksm_stat") && !is_cleared("stat", "exe"));
+    }
+
+    #[test]
+    fn suspects_have_their_turns_by_the_ends_of_their_pauses() {
+        let suspects = SuspectTable::default();
+        let now = Instant::now();
+        for (pid, second) in [(7, 2), (8, 1), (9, 60)] {
+            suspects.record_silence(pid, "stat", now + Duration::from_secs(second));
+        }
+        let due = |second| suspects.most_due([6, 7, 8, 9].into_iter(), now + Duration::from_secs(second));
+        assert_eq!([due(0), due(2), due(20)], [None, Some(8), Some(8)]);
+        suspects.record_silence(8, "stat", now + Duration::from_secs(20));
+        assert_eq!(due(20), Some(7));
     }
 
     #[test]

@@ -29,6 +29,11 @@ pub(crate) fn is_alive(id: ProcessId) -> bool {
     process::is_alive(&Root::host(), id)
 }
 
+/// Returns true if this very process has ended for certain. One that can't be read may run.
+pub(crate) fn has_ended(id: ProcessId) -> bool {
+    process::has_ended(&Root::host(), id)
+}
+
 /// Returns the kernel's id of this boot. Settings do not survive a boot, so neither does what is to be restored.
 pub(crate) fn boot_id() -> Option<String> {
     let text = Root::host().text("proc/sys/kernel/random/boot_id");

@@ -32,12 +32,45 @@ const CALLS: [&str; 13] = [
 ];
 
 /// Files and links of a process that wait for its memory map, or until it has executed a program.
-const PROCESS_FILES: [&str; 13] =
-    ["stat", "exe", "cwd", "root", "ns/user", "mem", "pagemap", "io", "environ", "cmdline", "smaps", "maps", "fd"];
+const PROCESS_FILES: [&str; 19] = [
+    "stat",
+    "exe",
+    "cwd",
+    "root",
+    "ns/user",
+    "mem",
+    "pagemap",
+    "io",
+    "environ",
+    "cmdline",
+    "smaps",
+    "maps",
+    "fd",
+    "ksm_stat",
+    "smaps_rollup",
+    "numa_maps",
+    "auxv",
+    "syscall",
+    "stack",
+];
 
 /// Calls that open or read a file.
-const OPENERS: [&str; 9] =
-    ["open(", "openat(", "read(", "read_dir(", "read_to_string(", "file(", "path(", "join(", "format!(\"/proc/"];
+const OPENERS: [&str; 14] = [
+    "open(",
+    "openat(",
+    "read(",
+    "read_dir(",
+    "read_to_string(",
+    "file(",
+    "path(",
+    "join(",
+    "format!(\"/proc/",
+    "statat(",
+    "statx(",
+    "metadata(",
+    "read_link(",
+    "readlinkat(",
+];
 
 /// Calls by which the reader's child reads on the live host.
 const BY_CHILD: [&str; 6] = ["text(", "texts_of(", "reader::", "mappings::read(", "each_mapping(", "Error"];
@@ -115,6 +148,7 @@ fn each_file_of_a_process_that_waits_is_read_by_the_readers_child_or_listed_with
     compare(include_str!("process_files.toml"), process_files, Some("host/src/reader"), advice);
     assert_eq!(process_files("File::open(root.path(format!(\"proc/{pid}/stat\")))"), 1);
     assert_eq!(process_files("openat(directory, \"ns/user\", READ, Mode::empty())"), 1);
+    assert_eq!(process_files("let meta = statx(directory, \"exe\", AtFlags::empty(), StatxFlags::UID)?;"), 1);
     assert_eq!(process_files("let text = root.text(format!(\"proc/{pid}/stat\"));"), 0);
 }
 

@@ -29,11 +29,14 @@ pub(in super::super) fn start_child() -> io::Result<ReaderChild> {
     let (order, child) = channel();
     {
         let mut forker = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
-        let orders = match &*forker {
-            Some(orders) => orders,
-            None => forker.insert(start_thread()?),
+        let unsent = match &*forker {
+            Some(orders) => orders.send(order).err().map(|unsent| unsent.0),
+            None => Some(order),
         };
-        orders.send(order).map_err(io::Error::other)?;
+        // The first time, and after a fault of the thread.
+        if let Some(order) = unsent {
+            forker.insert(start_thread()?).send(order).map_err(io::Error::other)?;
+        }
     }
     child.recv_timeout(PATIENCE).map_err(io::Error::other)?
 }
