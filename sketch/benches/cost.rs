@@ -88,7 +88,7 @@ fn main() {
     let pages = (guests * mib * 256) as f64;
     let directory = tempfile::tempdir().unwrap();
     let facts = HostFacts::read(&Root::host(), &Sample::default(), Some("bench"), None, 0);
-    let (writing, bytes) = timed(|| rotation.write(&directory.path().join("bench.parquet"), facts).unwrap());
+    let (writing, bytes) = timed(|| rotation.write(&directory.path().join("bench.parquet"), facts, None).unwrap());
     let each = |sum: f64| sum / guests as f64;
     println!("{guests} guests of {mib} MiB, contents all different, about {PER_GUEST} sampled of each");
     println!("reading a page: {:.3} us", reading / pages * 1e6);

@@ -427,6 +427,7 @@ fn machine(backend: &str) -> Option<PatternProcess> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test's own words")]
 fn a_machine_of_qemu_is_sketched_only_if_its_memory_is_private() {
     let (Some(shared), Some(private)) = (machine("memory-backend-memfd,share=on"), machine("memory-backend-ram"))
     else {

@@ -89,6 +89,7 @@ impl Drop for HugePageHolder {
 
 /// Reports that a test ends without having tested anything. By a plain write: the test harness swallows what `eprintln!`
 /// says in a test that passes. `make test` counts these lines.
+#[allow(clippy::disallowed_methods, reason = "a test's own words")]
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED, nothing was tested: {why}");
 }
