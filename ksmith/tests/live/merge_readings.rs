@@ -77,8 +77,9 @@ impl Truth {
         read
     }
 
+    /// Returns the anonymous part of PSS: the rest changes whenever another Python begins or ends.
     fn pss(&self) -> u64 {
-        self.programs.iter().map(|program| program.sums().pss.unwrap()).sum()
+        self.programs.iter().map(|program| program.sums().pss_anon.unwrap()).sum()
     }
 
     fn huge(&self) -> u64 {
@@ -90,7 +91,7 @@ impl Truth {
         let sample = self.read();
         let totals = HostTotals::from_sample(&sample);
         let freed = before.saturating_sub(self.pss());
-        // A few pages of each program's interpreter come or go, and shared ones change with other programs.
+        // A few pages of each program's interpreter come or go.
         let tolerance = freed / 20 + 64 * 4096;
         let (parts, rest) = account::shares(&sample);
         let is_ours = |pid: u32| self.programs.iter().any(|program| program.pid() == pid);
