@@ -45,3 +45,8 @@ def test_what_is_shared_has_an_interval_which_is_a_point_at_the_full_rate(tmp_pa
     assert (first["host"], second["host"]) == ("h1", "h2")
     # The contents of its image and those that all guests have. Its own are on no other.
     assert first["shared_bytes"] == {end: 1050 * 4096 for end in ("expected", "low", "high")} == second["shared_bytes"]
+
+
+def test_admission_writes_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "admit", str(tmp_path), "--like", "a", "--out", str(tmp_path / "plan.json")]) == 1
+    assert "leave out --out" in capsys.readouterr().err

@@ -62,6 +62,8 @@ def goal(text: str) -> tuple[Kind, str]:
 def run(options: argparse.Namespace) -> int:
     """Makes and prints the plan."""
     deadline = Deadline(options.seconds, options.begun)
+    if options.out and options.mode == "admit":
+        raise ValueError("admit moves no guest and writes no plan: leave out --out")
     if options.out:
         check_directory(Path(options.out))
     rules = read_rules(options.rules)
