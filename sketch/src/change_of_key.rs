@@ -16,7 +16,6 @@ use crate::subject::SketchSubject;
 #[derive(Debug)]
 pub struct KeyRotations {
     options: RotationOptions,
-    subjects: Vec<SketchSubject>,
     current: SketchRotation,
     next: Option<SketchRotation>,
     /// True if the next turn is that of `next`.
@@ -27,7 +26,7 @@ impl KeyRotations {
     /// Creates a rotation without guests.
     pub fn new(key: FleetKey, options: RotationOptions) -> Self {
         let current = SketchRotation::new(key, options.clone());
-        Self { options, subjects: Vec::new(), current, next: None, is_turn_of_next: false }
+        Self { options, current, next: None, is_turn_of_next: false }
     }
 
     /// Sets the keys. Returns true if another key is in use now. What was read with a key that stays, or that comes into
@@ -49,17 +48,16 @@ impl KeyRotations {
 
     fn start(&self, key: FleetKey) -> SketchRotation {
         let mut rotation = SketchRotation::new(key, self.options.clone());
-        rotation.guests(self.subjects.clone());
+        rotation.guests(self.current.subjects().to_vec());
         rotation
     }
 
     /// Updates the list of guests, as [`SketchRotation::guests`] does.
     pub fn guests(&mut self, subjects: Vec<SketchSubject>) {
-        self.current.guests(subjects.clone());
         if let Some(next) = &mut self.next {
             next.guests(subjects.clone());
         }
-        self.subjects = subjects;
+        self.current.guests(subjects);
     }
 
     /// Performs a small part of the work that is due.
@@ -171,7 +169,7 @@ mod tests {
         let mut rotations = rotations();
         rotations.set_keys(key(1), Some(key(2)));
         run_until_idle(&mut rotations);
-        let mut subjects = rotations.subjects.clone();
+        let mut subjects = rotations.current.subjects().to_vec();
         let gone = ksmith_core::sample::ProcessId { pid: 1, start_ticks: u64::MAX };
         subjects.push(SketchSubject { processes: vec![gone], pid: 1, ..subjects[0].clone() });
         rotations.guests(subjects);

@@ -168,6 +168,11 @@ impl SketchRotation {
         self.waiting.iter().any(|(due, _)| *due <= now.at)
     }
 
+    /// Returns the guests.
+    pub(crate) fn subjects(&self) -> &[SketchSubject] {
+        &self.subjects
+    }
+
     /// Returns the number of guests with a sketch.
     pub fn sketched(&self) -> usize {
         self.sketches.len()
