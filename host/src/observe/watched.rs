@@ -204,6 +204,10 @@ impl WatchedProcess {
             Ok(stat) => stat,
             Err(unread) => {
                 self.figures = None;
+                // That a process has ended can be told without its answer.
+                if proc.process(self.id.pid).is_err() {
+                    return WatchedReading::Gone;
+                }
                 return unread.or_last(|| self.last_known());
             }
         };

@@ -219,8 +219,7 @@ impl SampledPageReader {
         let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
             Ok(pages) => Some(pages),
             Err(error) if UnansweredRead::find_in(&error).is_some() => {
-                // Until its figures are read: a page that never comes says nothing of its other files.
-                SUSPECTS.record_silence(want.pid, "ksm_stat", now);
+                SUSPECTS.record_silence(want.pid, "mem", now);
                 None
             }
             // It has ended.
