@@ -25,6 +25,7 @@ for hosts in sizes or (3, 10):
             fleet = make_known(hosts, random, scale=0.5)
             with tempfile.TemporaryDirectory() as directory:
                 planned = plan_known(fleet, bits, random, Path(directory))
+            assert planned.plan.steps, "a plan without moves promises what is"
             less = shared_lost(fleet)
             each = [planned.with_new_held_out(random) for _ in range(keys)]
             true.append([one.execute(fleet).verdict for one in each])

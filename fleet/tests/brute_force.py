@@ -31,6 +31,7 @@ def cluster(random: np.random.Generator, factor: float, hosts: int, guests: int)
     problem = Problem(
         own=arrival * random.uniform(0.95, 1.0, guests),
         arrival=arrival,
+        toll=arrival,
         incidence=incidence,
         kept=0.8,
         capacity=np.full(hosts, np.inf),

@@ -35,7 +35,8 @@ def test_check_says_whether_promises_were_kept(tmp_path: Path, part: float, code
     assert main(["check", str(plan), str(tmp_path / "after")]) == code
     assert capsys.readouterr().out.startswith("the plan: not kept" if code else "the plan: kept")
     # The guests are still where they were: the plan was not carried out.
-    assert main(["check", str(plan), str(tmp_path / "before")]) == 1
+    two_images(tmp_path / "still")
+    assert main(["check", str(plan), str(tmp_path / "still")]) == 1
     assert "is not there" in capsys.readouterr().out
 
 
@@ -121,6 +122,20 @@ def test_sketches_from_before_the_plan_say_nothing_of_it(tmp_path: Path, capsys:
     plan = one_pair(tmp_path)
     assert main(["check", str(plan), str(tmp_path / "before")]) == 3
     assert "can't tell, since its sketch is no newer than the plan's" in capsys.readouterr().out
+
+
+def test_guests_are_missed_by_newer_sketches_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two_images(tmp_path / "before")
+    plan = tmp_path / "plan.json"
+    assert main(["plan", "new", str(tmp_path / "before"), "--least-gain", "0", "--out", str(plan)]) == 0
+    moved = read_plan(str(plan)).steps[0]
+    capsys.readouterr()
+    assert main(["check", str(plan), str(tmp_path / "before")]) == 3
+    said = capsys.readouterr().out
+    assert f"  {moved.guest} is" not in said and "take one after `apply`" in said
+    after(plan, tmp_path / "after", 1.0)
+    (tmp_path / "after" / f"{moved.target}.parquet").write_bytes((tmp_path / "before" / f"{moved.target}.parquet").read_bytes())
+    assert main(["check", str(plan), str(tmp_path / "after")]) == 3, "the target may have it by now"
 
 
 def test_old_sketches_are_left_out_unless_their_age_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from ksmith_fleet.placement.problem import CONFIGURED, CPU
 from ksmith_fleet.placement.state import State
 from ksmith_fleet.plan_file import Plan, make_plan
 from ksmith_fleet.planner import Outcome, plan_goal, plan_new
-from ksmith_fleet.rules import BadRulesError, HostRule, Rules
+from ksmith_fleet.rules import BadRulesError, GuestRule, HostRule, Rules
 from ksmith_fleet.simulate.write import MadeHost
 from ksmith_fleet.summary import summary
 
@@ -160,3 +160,17 @@ def test_impossible_sizes_are_refused(tmp_path: Path, more: dict[str, object]) -
     put(tmp_path, MadeHost("h1", [guest("a", [(1, 1000)], more=more)]))
     with pytest.raises(BadSketchError, match=r"metadata ksmith\.guests: \[0\]\.(vcpus|configured_bytes) is "):
         load(tmp_path)
+
+
+def test_of_two_equal_guests_the_one_moves_that_bears_it(tmp_path: Path) -> None:
+    for host, name in {"h1": "a", "h2": "b"}.items():
+        put(tmp_path, MadeHost(host, [guest(name, [(1, 1000)])], 1 << 30))
+    for dear, moved in (("a", "b"), ("b", "a")):
+        fleet, built, _ = problem(tmp_path, Rules(guests={dear: GuestRule(move_price=1.5)}))
+        outcome = plan_goal(built.problem, Goal(price=0.5), Budget(), 5, ticks())
+        assert [fleet.guests[built.items[move.item][0]].name for move in outcome.moves] == [moved]
+    _, built, _ = problem(tmp_path, Rules(guests={name: GuestRule(move_price=3) for name in "ab"}))
+    assert plan_goal(built.problem, Goal(price=0.5), Budget(), 5, ticks()).moves == []
+    # What a move counts as is also what a budget allows.
+    assert plan_goal(built.problem, Goal(price=0.1), Budget(pages=2000), 5, ticks()).moves == []
+    assert len(plan_goal(built.problem, Goal(price=0.1), Budget(pages=3000), 5, ticks()).moves) == 1

@@ -32,7 +32,7 @@ def test_every_command_prints_one_object_of_json(fleet: Path, plan: Path, tmp_pa
         (["plan", "admit", sketches, "--like", "a"], 0, {"like", "hosts", "left_out"}),
         (["apply", str(plan)], 0, {"moves"}),
         (["apply", str(plan), "--undo"], 0, {"moves"}),
-        (["check", str(plan), sketches], 1, {"verdict", "hosts", "whole"}),
+        (["check", str(plan), sketches], 3, {"verdict", "hosts", "whole"}),
         (["report", sketches, "--html", page], 0, {"written", "left_out"}),
     ):
         assert main([*command, "--json"]) == code, command

@@ -41,6 +41,7 @@ def plan_of(directory: Path, rules: Rules) -> Plan:
         "[hosts.h1]\nexclude = 1",
         '[guests.a]\nfixed = "no"',
         '[guests.a]\nnode = "x"',
+        "[guests.a]\nmove_price = 0.5",
         "[guests.a]\nhost = 1",
         "no toml",
     ],
@@ -57,7 +58,7 @@ def test_the_rules_of_the_how_to_are_read(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(text)
     rules = read_rules(str(tmp_path / "rules.toml"))
     assert rules.hosts["h3"] == HostRule(cpus=32.0, classes=("gold",), exclude=True)
-    assert rules.guests["db-1"] == GuestRule(host="h1", node=0, cpus=4.0, fixed=True)
+    assert rules.guests["db-1"] == GuestRule(host="h1", node=0, cpus=4.0, fixed=True, move_price=4.0)
     assert rules.divergence == 0.2 and rules.together == (("app", "cache"),)
 
 

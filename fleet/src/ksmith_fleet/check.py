@@ -76,8 +76,10 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
     `within` is the part of a promise that guests may have changed since the plan.
     """
     names = {guest.id: guest.name for guest in fleet.guests}
-    where = {guest.id: guest.host for guest in fleet.guests}
     hosts = {host.name: host for host in fleet.hosts}
+    planned = {promise.host: promise.time_ms for promise in plan.hosts}
+    newer = {host.name for host in fleet.hosts if host.time_ms > planned.get(host.name, plan.time_ms)}
+    where = {guest.id: guest.host for guest in fleet.guests if guest.host in newer}
     # Each promise may fail by chance, but those that no sampling is in.
     uncertain = sum(promise.saved_after.low < promise.saved_after.high for promise in plan.hosts)
     z = _quantile(max(1, uncertain))
@@ -91,7 +93,8 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
     for promise in plan.hosts:
         guests, wanted = guests_of.get(promise.host, []), wanted_on.get(promise.host, set())
         saved, why = _saved(promise, hosts.get(promise.host), guests)
-        missing = sorted(names.get(i, i) for i in wanted if where.get(i) != promise.host)
+        # Where no newer sketch is, a guest is missing only if it is elsewhere by one.
+        missing = sorted(names.get(i, i) for i in wanted if where.get(i, "" if promise.host in newer else promise.host) != promise.host)
         slack = promise.changing_bytes + within * promise.saved_after.expected
         result.append(
             Kept(
@@ -99,7 +102,7 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
                 promised=promise.saved_after,
                 saved=saved,
                 why=why,
-                strangers=sorted(guest.name for guest in guests if guest.id not in wanted),
+                strangers=sorted(guest.name for guest in guests if promise.host in newer and guest.id not in wanted),
                 missing=missing,
                 verdict=Verdict.NOT_KEPT if missing else judge(promise.saved_before, promise.saved_after, saved, slack, z),
             )
@@ -148,7 +151,7 @@ def _saved(promise: HostPromise, host: Host | None, guests: list[Guest]) -> tupl
     if host is None:
         return None, "it has no sketch that can be used"
     if host.time_ms <= promise.time_ms:
-        return None, "its sketch is no newer than the plan's"
+        return None, "its sketch is no newer than the plan's: take one after `apply`"
     if any(guest.saved_bytes is None for guest in guests):
         return None, "its sketch lacks what KSM saves"
     zero = sum(guest.zero_saved_bytes or 0 for guest in guests)

@@ -47,10 +47,13 @@ def plan_improve(problem: Problem, most_moves: int, most_pages: float, price: fl
     return plan_goal(problem, Goal("save", price), Budget(most_moves, most_pages), seconds, clock)
 
 
-def plan_goal(problem: Problem, goal: Goal, budget: Budget, seconds: float = 30.0, clock: Clock = time.monotonic) -> Outcome:
+def plan_goal(
+    problem: Problem, goal: Goal, budget: Budget, seconds: float = 30.0, clock: Clock = time.monotonic, is_bound_solved: bool = True
+) -> Outcome:
     """Plans moves for a goal. Rules that are broken now are mended first, by moves that need not pay.
 
     A small cluster is searched exactly. In a large one several ways are tried from each placement that is reached, and the best is gone.
+    With `is_bound_solved` the solver has the time that is left to lower the bound; it does not change the plan.
     """
     begin = clock()
     goal = replace(goal, price=max(goal.price, TIE))
@@ -62,7 +65,7 @@ def plan_goal(problem: Problem, goal: Goal, budget: Budget, seconds: float = 30.
     moves, after = carry_out(problem, path)
     limit = bound(problem).shared
     left = begin + seconds - clock()
-    solved = solve(problem, left) if goal.kind == "save" and left > 0 else None
+    solved = solve(problem, left) if is_bound_solved and goal.kind == "save" and left > 0 else None
     if solved is not None:
         limit = min(limit, max(solved[1], 0.0))
     return Outcome(moves, State(problem, problem.current), after, limit, clock() - begin)

@@ -100,6 +100,7 @@ def build(fleet: Fleet, incidence: Incidence, alone: Alone, rules: Rules, is_adm
     problem = Problem(
         own=single - kept * incidence.weight * inner,
         arrival=np.array([now.arrival[item].sum() for item in items]),
+        toll=np.array([sum(now.arrival[g] * said[g].move_price for g in item) for item in items], dtype=np.float64),
         incidence=joined,
         kept=kept,
         capacity=capacity,

@@ -35,10 +35,11 @@ class Budget:
 
     moves: int = 1 << 40
     pages: float = np.inf
+    """Pages as tolls count them."""
 
     def after(self, problem: Problem, path: Path) -> "Budget":
         """Gives what is left after moves."""
-        return Budget(self.moves - len(path), self.pages - float(sum(problem.arrival[item] for item, _ in path)))
+        return Budget(self.moves - len(path), self.pages - float(sum(problem.toll[item] for item, _ in path)))
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Goal:
 
     kind: Kind = "save"
     price: float = PRICE
-    """Pages that each moved page costs."""
+    """Pages that each page of a toll costs."""
     may_empty: tuple[bool, ...] = ()
     """For each bin True if nothing but the problem's items is on it. Without entries all are such."""
 
@@ -70,7 +71,7 @@ class Goal:
 
     def of_empty_bin(self, problem: Problem) -> float:
         """Gives the worth of an empty bin: more than any moves cost that empty it."""
-        return 1.0 + (2.0 + 3.0 * self.price) * float(problem.arrival.sum())
+        return 1.0 + 2.0 * float(problem.arrival.sum()) + 3.0 * self.price * float(problem.toll.sum())
 
     def added(self, state: State, item: int, gains: Floats) -> Floats:
         """Gives for each bin what it is worth more with an item that is nowhere now and shares so much there."""

@@ -32,7 +32,7 @@ def search_jointly(state: State, items: Ints, bins: Ints, goal: Goal, budget: Bu
     tables = _tables(state, items, bins, goal)
     place_of = {int(where): at for at, where in enumerate(bins)}
     start = np.array([place_of[int(state.bin_of[item])] for item in items], dtype=np.int64)
-    path = _Walk(tables, state.problem.arrival[items], goal.price).best(start, budget)
+    path = _Walk(tables, state.problem.toll[items], goal.price).best(start, budget)
     return [(int(items[item]), int(bins[where])) for item, where in path]
 
 
@@ -106,9 +106,9 @@ def _strangers(problem: Problem, items: Ints, item: int) -> Bools:
 class _Walk:
     """All placements, each a number with a digit for each item: its bin."""
 
-    def __init__(self, tables: _Tables, arrival: Floats, price: float) -> None:
-        self.tables, self.arrival, self.price = tables, arrival, price
-        self.bins, self.items = len(tables.worth), len(arrival)
+    def __init__(self, tables: _Tables, toll: Floats, price: float) -> None:
+        self.tables, self.toll, self.price = tables, toll, price
+        self.bins, self.items = len(tables.worth), len(toll)
         self.power = self.bins ** np.arange(self.items, dtype=np.int64)
 
     def best(self, start: Ints, budget: Budget) -> Path:
@@ -150,16 +150,16 @@ class _Walk:
         may = np.take_along_axis(self.tables.may_arrive, sets, axis=1)
         by = np.full(len(cost), -1, dtype=np.int32)
         for item in range(self.items):
-            arrives = so_far + self.arrival[item]
+            paid = so_far + self.toll[item]
             for source in range(self.bins):
-                here = np.flatnonzero((digits[item] == source) & (arrives <= most + SLACK))
+                here = np.flatnonzero((digits[item] == source) & (paid <= most + SLACK))
                 for target in range(self.bins):
                     if target == source:
                         continue
                     at = here[may[target, here] >> item & 1 == 1]
                     reached = frontier[at] + (target - source) * self.power[item]
-                    better = arrives[at] < cost[reached] - SLACK
-                    cost[reached[better]] = arrives[at][better]
+                    better = paid[at] < cost[reached] - SLACK
+                    cost[reached[better]] = paid[at][better]
                     by[reached[better]] = item * self.bins + source
         reached = np.flatnonzero(by >= 0)
         return reached, by[reached].astype(np.int64)

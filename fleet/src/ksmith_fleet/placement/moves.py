@@ -49,7 +49,7 @@ def worth_of_moves(state: State, item: int, goal: Goal) -> Floats:
     added = goal.added(state, item, gains)
     state.put(item, here)
     ok[here] = False
-    return np.where(ok, added - added[here] - goal.price * problem.arrival[item], -np.inf)
+    return np.where(ok, added - added[here] - goal.price * problem.toll[item], -np.inf)
 
 
 def order_moves(problem: Problem, target: Ints, end: float = np.inf, clock: Clock = time.monotonic) -> tuple[Path, State]:
@@ -170,7 +170,7 @@ def best_moves(problem: Problem, goal: Goal, budget: Budget, end: float = np.inf
     while len(path) < budget.moves and heap and clock() < end:
         # A stale score is mostly an upper bound: take the largest, score it again, and act if it is still the largest.
         _, item = heapq.heappop(heap)
-        size = float(problem.arrival[item])
+        size = float(problem.toll[item])
         if moved + size > budget.pages:
             continue
         worth = worth_of_moves(state, item, goal)
@@ -202,7 +202,7 @@ class Score:
 
 
 def score_of(state: State, goal: Goal, moved: float = 0.0) -> Score:
-    """Scores a placement that so many moved pages reach."""
+    """Scores a placement that moves with such a sum of tolls reach."""
     return Score(float(faults_of_bins(state).sum()), goal.value(state) - goal.price * moved)
 
 
@@ -212,7 +212,7 @@ def best_part(problem: Problem, path: Path, goal: Goal, budget: Budget) -> tuple
     length, best = 0, score_of(state, goal)
     has_faults = best.faults > 0
     for number, (item, where) in enumerate(path[: budget.moves], 1):
-        moved += float(problem.arrival[item])
+        moved += float(problem.toll[item])
         if moved > budget.pages + SLACK:
             break
         state.move(item, where)

@@ -30,6 +30,8 @@ class Problem:
     """What each item needs if it is alone."""
     arrival: Floats
     """What each item needs when it arrives, before KSM has merged any of it."""
+    toll: Floats
+    """What a move of each item counts as: the pages that arrive, and for guests that bear a pause ill a multiple of these."""
     incidence: Incidence
     kept: float
     capacity: Floats

@@ -1,4 +1,4 @@
-"""Names the bins of a new placement so that as many pages as possible stay where they are."""
+"""Names the bins of a new placement so that moves to it cost as little as possible."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -11,7 +11,7 @@ MOST_BINS = 1 << 11
 
 
 def relabel(problem: Problem, target: Ints) -> Ints:
-    """Gives each set of items that shares a bin the bin where most of its pages are, among those that have room for it.
+    """Gives each set of items that shares a bin the bin that costs the fewest tolls, among those that have room for it.
 
     Bins need not be equal: a set may have any bin whose memory and limits it keeps to and that all its items may go to.
     """
@@ -27,8 +27,8 @@ def relabel(problem: Problem, target: Ints) -> Ints:
     stay = np.zeros((problem.bins, problem.bins))
     both = placed & (problem.current >= 0)
     # An item that must not move is worth more than all others together, and a bin that has no room more than that.
-    total = 1.0 + float(problem.arrival.sum())
-    worth = np.where(problem.movable, problem.arrival, total)
+    total = 1.0 + float(problem.toll.sum())
+    worth = np.where(problem.movable, problem.toll, total)
     np.add.at(stay, (target[both], problem.current[both]), worth[both])
     stay[~ok] -= (1.0 + problem.items) * total
     _, names = linear_sum_assignment(-stay)

@@ -40,14 +40,14 @@ def _one(state: State, goal: Goal, budget: Budget) -> Path:
     problem = state.problem
     faults = faults_of_bins(state)
     best, best_mended = (-1, -1), 0.0
-    faulty = np.flatnonzero((faults[state.bin_of] > 0) & (state.bin_of >= 0) & problem.movable & (problem.arrival <= budget.pages + SLACK))
+    faulty = np.flatnonzero((faults[state.bin_of] > 0) & (state.bin_of >= 0) & problem.movable & (problem.toll <= budget.pages + SLACK))
     for item in faulty.tolist() if budget.moves > 0 else ():
         here = state.take(item)
         mended = float(faults[here] - faults_of_bins(state)[here])
         state.put(item, here)
         if problem.allowed is not None and not problem.allowed.of(item)[here]:
             mended = max(mended, 1.0)
-        mended /= max(1.0, float(problem.arrival[item]))
+        mended /= max(1.0, float(problem.toll[item]))
         if mended > best_mended:
             worth = worth_of_moves(state, item, goal)
             if np.isfinite(worth.max()):

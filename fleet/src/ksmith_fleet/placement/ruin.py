@@ -52,7 +52,7 @@ def ruin_and_recreate(state: State, goal: Goal, seconds: float, seed: int = 1, c
 def _value(state: State, goal: Goal) -> float:
     problem = state.problem
     away = (state.bin_of != problem.current) & (problem.current >= 0)
-    return goal.value(state) - goal.price * float(problem.arrival[away].sum())
+    return goal.value(state) - goal.price * float(problem.toll[away].sum())
 
 
 def _related(state: State, movable: Ints, random: np.random.Generator) -> list[int]:
@@ -79,7 +79,7 @@ def _recreate(state: State, items: list[int], goal: Goal, random: np.random.Gene
         worth = goal.added(state, item, gains)
         home = int(problem.current[item])
         if home >= 0:
-            worth[home] += goal.price * problem.arrival[item]
+            worth[home] += goal.price * problem.toll[item]
         ok = state.may_stay(item, gains)
         if not ok.any():
             return False

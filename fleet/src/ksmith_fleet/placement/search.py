@@ -66,7 +66,7 @@ def _worth(state: State, item: int, gains: Floats, goal: Goal) -> Floats:
     worth = goal.added(state, item, gains)
     home = int(state.problem.current[item])
     if home >= 0:
-        worth[home] += goal.price * state.problem.arrival[item]
+        worth[home] += goal.price * state.problem.toll[item]
     return worth
 
 
@@ -95,4 +95,4 @@ def _swap(state: State, item: int, where: int, goal: Goal) -> bool:
 
 def _price(state: State, items: tuple[int, ...], goal: Goal) -> float:
     problem = state.problem
-    return goal.price * sum(float(problem.arrival[item]) for item in items if problem.current[item] not in (-1, state.bin_of[item]))
+    return goal.price * sum(float(problem.toll[item]) for item in items if problem.current[item] not in (-1, state.bin_of[item]))

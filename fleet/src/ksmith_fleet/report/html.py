@@ -12,10 +12,11 @@ from ksmith_fleet.report.plots import bar_table, heat_map
 
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
-    "table{border-collapse:collapse;width:100%}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}svg{max-width:100%;height:auto}"
+    "table{border-collapse:collapse;width:100%}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}"
+    "th,.n{overflow-wrap:normal}.n{text-align:right;white-space:nowrap}svg{max-width:100%;height:auto}"
     ".bar{position:relative;height:.9rem;min-width:6rem}.bar i{position:absolute;top:0;bottom:0;left:0;background:#4472c4}"
     ".bar b{position:absolute;top:45%;height:2px;background:#000}"
-    "@media print{details>*{display:revert}}"
+    "@media print{details>*{display:revert}}@media(max-width:600px){.wide{display:none}.bar{min-width:4rem}}"
 )
 MOST_IN_MAP = 60
 MOST_LISTED = 30
@@ -47,7 +48,7 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>ksmith fleet</title><style>{STYLE}</style><h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
         "<ul>" + "".join(f"<li>{line}</li>" for line in summary) + "</ul>",
-        f"<p>Sampled at {fleet.rate:g}. Intervals hold the truth in 95 of 100 cases.</p><h2>Saved on each host, all guests merging</h2>",
+        f"<p>Sampled at 1/{1 << fleet.rate_bits}. Intervals hold the truth in 95 of 100 cases.</p><h2>Saved on each host, all guests merging</h2>",
         bar_table([(fleet.hosts[h.host].name, f"{h.guests}", h.saved.times(page)) for h in hosts], "Guests", MOST_LISTED),
     ]
     order = [guest for image in found.images for guest in image.guests][:MOST_IN_MAP]
@@ -84,7 +85,7 @@ def _names(names: list[str]) -> str:
 def _plan(plan: Plan) -> str:
     rows = "".join(
         f"<tr><td>{step.number}<td>{escape(step.guest)}<td>{escape(step.source)}<td>{escape(step.target)}"
-        f"<td>{step.bytes / 2**20:,.0f}<td>{step.gain_bytes / 2**20:,.1f}</tr>"
+        f"<td class=n>{step.bytes / 2**20:,.0f}<td class=n>{step.gain_bytes / 2**20:,.1f}</tr>"
         for step in plan.steps
     )
     touched = {host for step in plan.steps for host in (step.source, step.target)}

@@ -10,7 +10,8 @@ def heat_map(names: Sequence[str], values: Sequence[Sequence[float]], size: int 
     """Draws a square table of values from 0 to 1 as shades. Each cell has its value as a title."""
     count = max(1, len(names))
     cell = size / count
-    margin = 150
+    font = max(4.0, min(11.0, cell))
+    margin = round(8 + 0.62 * font * max((len(shortened(name)) for name in names), default=0))
     parts = [f'<svg viewBox="0 0 {size + margin} {size + margin}" width="{size + margin}" role="img" aria-label="heat map of overlap">']
     for row, line in enumerate(values):
         for column, value in enumerate(line):
@@ -20,7 +21,6 @@ def heat_map(names: Sequence[str], values: Sequence[Sequence[float]], size: int 
                 f'<rect x="{margin + column * cell:.1f}" y="{margin + row * cell:.1f}" width="{cell:.1f}" height="{cell:.1f}" '
                 f'fill="rgb({shade},{shade},255)"><title>{title}</title></rect>'
             )
-    font = max(4.0, min(11.0, cell))
     for at, name in enumerate(names):
         middle = margin + (at + 0.5) * cell
         text = f"{escape(shortened(name))}<title>{escape(name)}</title>"
@@ -39,10 +39,11 @@ def bar_table(rows: Sequence[tuple[str, str, Estimate]], column: str, shown: int
         bar = f"<i style='width:{value.expected * scale:.1f}%'></i>"
         line = f"<b style='left:{value.low * scale:.1f}%;width:{(value.high - value.low) * scale:.1f}%'></b>"
         lines.append(
-            f"<tr><td>{escape(name)}<td>{escape(text)}<td>{value.expected:,.1f}<td>{value.low:,.1f} to {value.high:,.1f}"
+            f"<tr><td>{escape(name)}<td>{escape(text)}<td class=n>{value.expected:,.1f}"
+            f"<td class='n wide'>{value.low:,.1f} to {value.high:,.1f}"
             f"<td><div class=bar>{bar}{line}</div></tr>"
         )
-    head = f"<table><tr><th>Host<th>{escape(column)}<th>MiB<th>Interval<th></tr>"
+    head = f"<table><tr><th>Host<th>{escape(column)}<th>MiB<th class=wide>Interval<th></tr>"
     table = head + "".join(lines[:shown]) + "</table>"
     if len(lines) > shown:
         table += f"<details><summary>{len(lines) - shown} more hosts</summary>{head}{''.join(lines[shown:])}</table></details>"

@@ -16,16 +16,18 @@ from ksmith_fleet.incidence import from_answer
 from ksmith_fleet.interval import Estimate
 from ksmith_fleet.model import Fleet
 from ksmith_fleet.placement.build import Built, build
+from ksmith_fleet.placement.goal import Budget
+from ksmith_fleet.placement.search import SHARE
 from ksmith_fleet.plan_file import Plan, make_plan
-from ksmith_fleet.planner import Outcome, plan_admit, plan_improve
+from ksmith_fleet.planner import Outcome, plan_admit, plan_goal
 from ksmith_fleet.rules import Rules
 from ksmith_fleet.simulate.drawn import Draw, draw, drawn_alone, stays
 from ksmith_fleet.simulate.figures import Figure
 from ksmith_fleet.simulate.known import KnownFleet, sketch_hosts
 from ksmith_fleet.simulate.write import write_sketch
 
-MOST_CALLS = 200.0
-"""Calls of the clock after which the search ends. More of them better plans by less than a hundredth."""
+MOST_CALLS = 1000.0
+"""Calls of the clock after which the search ends. It makes all moves that it may on 50 hosts, and more calls no better ones."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def plan_known(known: KnownFleet, bits: int, random: np.random.Generator, direct
         single = alone(read.guests, engine.ask("alone"), read.rate, incidence, engine.settings.max_sharing)
     rules = Rules()
     built = build(read, incidence.for_planning(), single, rules)
-    outcome = plan_improve(built.problem, moves, np.inf, 0.0, seconds=MOST_CALLS, clock=partial(next, count(0.0)))
+    clock = partial(next, count(0.0))
+    outcome = plan_goal(built.problem, SHARE, Budget(moves), MOST_CALLS, clock, is_bound_solved=False)
     admission = build(read, incidence.for_planning(), single, rules.for_admission(), is_admission=True)
     places = plan_admit(admission, admission.items.index([0]))
     return PlannedFleet(known, read, drawn, bits, built, outcome, make_plan(read, built, single, outcome), places[0].where)

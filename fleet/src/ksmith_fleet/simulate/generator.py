@@ -104,6 +104,7 @@ def problem_of(crowd: Crowd, hosts: int, capacity: float, divergence: float = 0.
     return Problem(
         own=crowd.needs(kept),
         arrival=crowd.pages,
+        toll=crowd.pages,
         incidence=crowd.incidence,
         kept=kept,
         capacity=np.full(hosts, capacity),
@@ -125,6 +126,7 @@ def first(problem: Problem, count: int) -> Problem:
         problem,
         own=problem.own[:count],
         arrival=problem.arrival[:count],
+        toll=problem.toll[:count],
         incidence=incidence,
         demand=problem.demand[:count],
         domain=problem.domain[:count],
