@@ -1,6 +1,7 @@
 //! The forecast of merging in huge pages: see [`crate::merge_forecast`].
 
-/// The expected effect of merging all memory that is mergeable.
+/// The expected effect of merging all memory that is mergeable. Pages that map the kernel's zero page take none, and are in
+/// no figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MergeForecast {
     /// Mergeable bytes at the time.

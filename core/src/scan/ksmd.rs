@@ -46,7 +46,7 @@ pub struct KsmdState {
     /// Pages that change all the time, by the page samples: no pass puts them into a tree. 0 where no pages are
     /// sampled.
     pub changing: u64,
-    /// Bytes that merging saves.
+    /// Bytes that merging saves, zero pages included.
     pub saved_bytes: u64,
     /// CPU time since boot. `None` where it cannot be read.
     pub cpu_ns: Option<u64>,
@@ -115,6 +115,13 @@ impl KsmdState {
                 .and_then(|psi| psi.some.avg10)
                 .map(|percent| percent.min(history.recent_cpu_stall_percent())),
         }
+    }
+}
+
+impl KsmdState {
+    /// Returns the bytes that merging saves beside zero pages, which take no memory at all.
+    pub fn saved_nonzero_bytes(&self) -> u64 {
+        self.saved_bytes.saturating_sub(self.zero_pages.saturating_mul(self.page_size))
     }
 }
 

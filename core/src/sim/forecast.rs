@@ -2,7 +2,7 @@
 
 use super::PAGE_SIZE;
 use super::content::ZERO_SLOT;
-use super::guest::MachineGuest;
+use super::guest::{MachineGuest, SimPageState};
 use super::huge::HUGE_PAGES;
 use super::machine::SimMachine;
 use crate::merge_forecast::{ForecastDraft, ForecastPage, HugeRange};
@@ -36,9 +36,9 @@ impl SimMachine {
     }
 }
 
-/// Returns the fingerprint of a page. `None` if it is not there.
+/// Returns the fingerprint of a page. `None` if it takes no memory.
 fn content(guest: &MachineGuest, page: u64) -> Option<u64> {
-    let page = guest.pages.get(usize::try_from(page).ok()?).filter(|page| !page.state.is_absent())?;
-    let is_zero = page.slot == ZERO_SLOT || page.state.is_freed();
-    Some(if is_zero { ZERO } else { fingerprint(mix(page.slot.into())) })
+    let page = guest.pages.get(usize::try_from(page).ok()?)?;
+    let takes_memory = page.state.is_private() || page.state == SimPageState::Merged;
+    takes_memory.then(|| if page.slot == ZERO_SLOT { ZERO } else { fingerprint(mix(page.slot.into())) })
 }

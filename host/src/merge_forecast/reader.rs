@@ -79,8 +79,8 @@ impl ForecastReader {
         let page = |(place, page): (&Option<SampledAddress>, Option<_>)| {
             let (place, page): (SampledAddress, crate::reader::SampledPage) = ((*place)?, page?);
             let flags = self.frames.flags(page.entry);
-            // The huge zero page is no memory of the guest's.
-            (!(flags.is_huge() && flags.is_zero_page())).then(|| ForecastPage {
+            // A page that maps the kernel's zero page takes no memory: never filled, folded, or merged with it.
+            (!flags.is_zero_page()).then(|| ForecastPage {
                 range: HugeRange { guest: place.id.pid, number: place.address / HUGE_PAGE_BYTES },
                 page: place.address / page_size,
                 content: self.fingerprint(page.content),

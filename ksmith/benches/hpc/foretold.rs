@@ -16,12 +16,21 @@ pub(crate) struct ForetoldScans {
 }
 
 impl ForetoldScans {
-    /// Reads the log of `ksmith daemon -v`.
+    /// Reads the log of `ksmith daemon -v`. A reason is logged with each setting that it changes, and again with each
+    /// count of sampled pages.
     pub(crate) fn read(log: &str) -> Self {
-        let mut all = Self { left: log.matches("looked first: ").count() as u32, ..Self::default() };
+        let mut all = Self::default();
+        let mut last = None;
         for line in log.lines() {
+            if let Some((_, looked)) = line.split_once("looked first: ") {
+                let (looked, _) = looked.split_once(';').unwrap_or((looked, ""));
+                all.left += u32::from(last.replace(looked) != Some(looked));
+            }
             let Some((before, foretold)) = line.split_once(", foretold ") else { continue };
             let Some((_, came)) = before.split_once(" saved ") else { continue };
+            if last.replace(came) == Some(came) {
+                continue;
+            }
             let (Some(foretold), Some(came)) = (amounts(foretold), amounts(came)) else {
                 panic!("a forecast in other words: {line}")
             };

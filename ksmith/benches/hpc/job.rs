@@ -11,6 +11,7 @@ use ksmith_core::kernel::{KsmStat, PidStat, RMAP_ITEM_BYTES, SmapsRollup};
 use ksmith_core::units::Bytes;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
+use ksmith_lab::measure::Spread;
 use serde::Serialize;
 
 use crate::contender::{ControlledKsm, HpcContender};
@@ -29,6 +30,8 @@ pub(crate) struct JobRun {
     pub(crate) mean_bytes: f64,
     /// The same over the second half of the run: what a long run comes to.
     pub(crate) late_bytes: f64,
+    /// The median over the second half: of a job whose memory swings, what it holds between the swings.
+    pub(crate) usual_late_bytes: f64,
     /// The most of it.
     pub(crate) peak_bytes: u64,
     /// CPU time of the job with its system time, which other load on the host hardly changes. Processes that
@@ -110,6 +113,11 @@ pub(crate) fn play(
         wall_seconds,
         mean_bytes: mean(&looks),
         late_bytes: mean(&looks[looks.len() / 2..]),
+        usual_late_bytes: Spread::from_values(
+            looks[looks.len() / 2..].iter().map(|(_, bytes)| Some(*bytes as f64)),
+        )
+        .median
+        .unwrap_or(0.0),
         peak_bytes: looks.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
         job_seconds: children_seconds() - children_before,
         ksmd_seconds: ksmd(&after) - ksmd(&before),

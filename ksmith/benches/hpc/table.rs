@@ -14,17 +14,18 @@ pub(crate) fn print(case: &HpcCase, runs: &[(HpcContender, Vec<JobRun>)]) {
         runs.iter().find(|(contender, _)| *contender == HpcContender::None).map(|(_, runs)| runs.as_slice());
     println!("\n{}: {}\n", case.name, case.about);
     println!(
-        "| | mean memory | saved | in the second half | peak memory | seconds (least to most) | slower | CPU | more CPU | ksmd CPU | copied |"
+        "| | mean memory | saved | in the second half | median there | peak memory | seconds (least to most) | slower | CPU | more CPU | ksmd CPU | copied |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
         let median = |of: fn(&JobRun) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
         let wall = spread(runs, |run| run.wall_seconds);
         println!(
-            "| {contender} | {} | {:.1} % | {:.1} % | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:+.1} % | {:.2} s | {:.0} |",
+            "| {contender} | {} | {:.1} % | {:.1} % | {} | {} | {:.2} ({:.2} to {:.2}) | {:+.1} % | {:.2} s | {:+.1} % | {:.2} s | {:.0} |",
             Bytes(median(|run| run.mean_bytes) as i128),
             -100.0 * within(plain, runs, |run| run.mean_bytes),
             -100.0 * within(plain, runs, |run| run.late_bytes),
+            Bytes(median(|run| run.usual_late_bytes) as i128),
             Bytes(median(|run| run.peak_bytes as f64) as i128),
             wall.median.unwrap_or(f64::NAN),
             wall.min.unwrap_or(f64::NAN),

@@ -68,7 +68,7 @@ impl MemoryLook {
             _ if self.is_wanted => LookVerdict::Wait,
             ForecastState::Known(forecast) => {
                 let scan = ScanForecast {
-                    saved_bytes: forecast.saved_bytes.saturating_sub(now.ksmd.saved_bytes),
+                    saved_bytes: forecast.saved_bytes.saturating_sub(now.ksmd.saved_nonzero_bytes()),
                     cpu_seconds: cpu_seconds(forecast.bytes, reason, changes, now),
                 };
                 if (scan.saved_bytes as f64) < scan.cpu_seconds * now.price {
@@ -86,7 +86,7 @@ impl MemoryLook {
 /// Returns ksmd's CPU-seconds for two visits of all pages that are not merged, of so many bytes that are mergeable. A burst
 /// visits those that are old once.
 fn cpu_seconds(mergeable_bytes: u64, reason: ScanReason, changes: GuestChanges, now: &HostSituation) -> f64 {
-    let unmerged = mergeable_bytes.min(now.held_bytes).saturating_sub(now.ksmd.saved_bytes);
+    let unmerged = mergeable_bytes.min(now.held_bytes).saturating_sub(now.ksmd.saved_nonzero_bytes());
     let new = changes.grown_bytes.min(unmerged);
     let old_visits = if reason == ScanReason::Burst { 0.5 } else { 1.0 };
     let bytes = new as f64 + (unmerged - new) as f64 * old_visits;
@@ -160,6 +160,20 @@ mod tests {
         // Old memory is visited once.
         assert!(leaves(ScanReason::Burst, 512, 90) && !leaves(ScanReason::Burst, 512, 110));
         assert!(leaves(ScanReason::Probe, 0, 120) && !leaves(ScanReason::Probe, 0, 140));
+    }
+
+    #[test]
+    fn zero_pages_of_ksm_are_not_taken_from_what_is_foretold() {
+        let mut now = host();
+        (now.ksmd.saved_bytes, now.ksmd.zero_pages) = (300 * MIB, 200 * MIB / 4096);
+        let mut look = MemoryLook { is_wanted: false, is_under_way: true };
+        let verdict = look.judge(ScanReason::Probe, known(500), GuestChanges::default(), &now);
+        let LookVerdict::Begin(Some(forecast)) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(
+            forecast.saved_bytes,
+            400 * MIB,
+            "the forecast has the 100 MiB that are merged, and no zero page"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ from ksmith_fleet.simulate.figures import Figure
 from ksmith_fleet.simulate.known import KnownFleet, sketch_hosts
 from ksmith_fleet.simulate.write import write_sketch
 
-MOST_CALLS = 1000.0
+MOST_CALLS = 500.0
 """Calls of the clock after which the search ends. It makes all moves that it may on 50 hosts, and more calls no better ones."""
 
 
