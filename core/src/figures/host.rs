@@ -69,6 +69,12 @@ figures! {
         "hidden_processes": u64, Count Gauge (2 6), "/proc/PID/ksm_stat",
             "Processes that hide their KSM figures from this user.",
             |status| status.sample.hidden_processes;
+        "given_up_processes": u64, Count Gauge (2 6), "/proc/PID",
+            "Processes that are not read: they do not answer, or are more, or hold more, than is read; errors say why.",
+            |status| status.sample.given_up.count;
+        "over_budget_processes": u64, Count Gauge (2 6), "/proc/PID",
+            "Part of given_up_processes: more than are read of one user.",
+            |status| status.sample.given_up.over_budget;
     }
 }
 

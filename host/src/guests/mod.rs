@@ -301,8 +301,8 @@ impl TrackedProcess {
     fn was_moved(&self, root: &Root, id: ProcessId) -> bool {
         let had = self.found.as_ref().and_then(|found| found.cgroup.as_ref());
         let text = root.text(format!("proc/{}/cgroup", id.pid));
-        let now = text.value().and_then(|text| CgroupPath::parse(text));
-        now.is_some_and(|now| had != Some(&now))
+        // One whose path is too long to be read was moved there.
+        had != text.value().and_then(|text| CgroupPath::parse(text)).as_ref()
     }
 
     /// Returns true if the process looks like a guest with a manager's record, and none was found so far.

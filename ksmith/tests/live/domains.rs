@@ -3,6 +3,8 @@
 
 use crate::support;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -272,6 +274,41 @@ fn a_foreign_process_without_a_switch_keeps_ksmd_parked() {
     let foreign =
         guest(&[MemoryPart::Equal { seed: 71, pages: 2048 }, MemoryPart::Equal { seed: 71, pages: 2048 }]);
     wait_until("it merges", || merging(foreign.pid()) >= 4096);
+    daemon.end();
+}
+
+/// Whoever un-marks memory that ksmd knows could mark it again for ksmd's next visit alone, and merge with others.
+#[test]
+fn a_user_that_unmarks_memory_that_ksmd_knows_keeps_ksmd_parked() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks/unmark.py");
+    let program = fs::read_to_string(program).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", &program]).uid(65534).gid(65534).current_dir("/");
+    let mut user = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(user.stdout.take().unwrap());
+    let mut hear = || assert_eq!(said.read_line(&mut String::new()).unwrap(), 1, "it has ended");
+    hear();
+    let figures = || fs::read_to_string(format!("/proc/{}/ksm_stat", user.id())).unwrap();
+    if !figures().contains("ksm_mergeable") {
+        return support::skipped("this kernel does not tell what is mergeable, so that nothing counts as off");
+    }
+    support::write("run", "1");
+    passes(2);
+    support::write("run", "0");
+    user.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    hear();
+    let figures = figures();
+    assert!(figures.contains("ksm_rmap_items 256\n") && figures.contains("ksm_mergeable: no\n"), "{figures}");
+    let only_own =
+        "[domains]\nmode = \"one\"\nadmit = \"a\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"own-*\"\n";
+    let daemon = RunningProgram::daemon(&format!("{EAGER}{only_own}"), &[]);
+    let is_told = format!("(pid {}) belongs to no domain", user.id());
+    wait_until("ksmd is parked", || number("run") == 0 && state().1.contains(&is_told));
+    assert_eq!(state().0, "guarded");
+    drop(user.stdin.take());
+    user.wait().unwrap();
+    wait_until("ksmd scans", || number("run") == 1);
     daemon.end();
 }
 

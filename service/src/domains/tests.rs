@@ -111,6 +111,44 @@ fn hand_over(tree: &TempDir, pid: u32) {
 }
 
 #[test]
+fn a_process_that_unmarks_its_memory_between_ksmds_visits_keeps_ksmd_parked() {
+    let tree = tree();
+    hand_over(&tree, 11);
+    let root = Root::at(tree.path());
+    let sample_of = |second, figures: KsmStat| {
+        let mut sample = sample(second, &[(10, "web"), (11, "db")]);
+        sample.processes[1].ksm = KsmStat { mergeable: Some(false), ..figures };
+        sample
+    };
+    let (mut guard, mut guests) = (guard(&root), GuestTracker::new(root.clone(), LibvirtUri::default()));
+    let none = sample_of(1, KsmStat { rmap_items: Some(0), merging_pages: Some(0), ..KsmStat::default() });
+    let known = guests.snapshot(&none);
+    assert!(may_run(&mut guard, &none, &known), "it never was mergeable");
+    let in_trees = [
+        KsmStat { rmap_items: Some(3), ..KsmStat::default() },
+        KsmStat { rmap_items: Some(0), merging_pages: Some(2), zero_pages: Some(0), ..KsmStat::default() },
+    ];
+    for (second, figures) in (2..).zip(in_trees) {
+        let sample = sample_of(second, figures);
+        let known = guests.snapshot(&sample);
+        assert!(!may_run(&mut guard, &sample, &known), "ksmd knows pages of it");
+        let why = guard.parked().unwrap();
+        assert!(why.starts_with("db [1000] (pid 11) belongs to no domain"), "{why}");
+    }
+}
+
+#[test]
+fn what_ksmd_knows_of_a_verified_guest_that_is_off_keeps_nothing_parked() {
+    let tree = tree();
+    let root = Root::at(tree.path());
+    let (mut guard, mut guests) = (guard(&root), GuestTracker::new(root.clone(), LibvirtUri::default()));
+    let mut both = sample(1, &[(10, "web"), (11, "db")]);
+    both.processes[1].ksm = KsmStat { mergeable: Some(false), rmap_items: Some(3), ..KsmStat::default() };
+    let known = guests.snapshot(&both);
+    assert!(may_run(&mut guard, &both, &known));
+}
+
+#[test]
 fn a_process_that_calls_itself_a_guest_of_the_admitted_domain_keeps_ksmd_parked() {
     let tree = tree();
     hand_over(&tree, 10);

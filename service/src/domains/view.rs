@@ -73,12 +73,15 @@ impl GuestViews {
         if mergeable.is_none() && !guest.is_verified {
             unswitchable.get_or_insert(UNTOLD.to_owned());
         }
+        if mergeable == Some(false) && !guest.is_verified && has_pages_in_trees(guest) {
+            mergeable = Some(true);
+        }
         if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
             let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
             let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
             match self.remaining.bytes(&guest.processes, sample.at, tracked) {
-                Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) if guest.is_verified && left <= tolerated => mergeable = Some(false),
                 Some(left) if !guest.is_verified => {
                     unswitchable = Some(format!(
                         "{} of its memory stays mergeable, and whether that is firmware can't be told: it is not verified \
@@ -111,6 +114,16 @@ impl GuestViews {
             nodes,
         }
     }
+}
+
+/// Returns true if ksmd knows pages of a guest.
+///
+/// It keeps what it knows of a page that a process un-marks, with its checksum, until it visits that process again
+/// (`remove_trailing_rmap_items`, `mm/ksm.c`). A process that marks its memory for ksmd's visits and un-marks it for the
+/// looks in between merges all the same.
+fn has_pages_in_trees(guest: &Guest) -> bool {
+    let figures = &guest.figures;
+    figures.metadata_bytes > 0 || figures.merged_bytes > figures.zero_bytes
 }
 
 /// Returns true if any process of a guest is mergeable; `None` if none is and one is not known.

@@ -57,8 +57,8 @@ impl KsmLock {
             }
         };
         let mut file = lock_in_place(&path, fail, attempt)?;
-        if let Some((pid, held)) = removed::find_holder(&path).map_err(fail)? {
-            return Err(LockError::Held { pid: read_pid(held).or(Some(pid)) });
+        if let Some((pid, _)) = removed::find_holder(&path).map_err(fail)? {
+            return Err(LockError::Held { pid: Some(pid) });
         }
         let pid = format!("{}\n", std::process::id());
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(pid.as_bytes())).map_err(fail)?;

@@ -42,24 +42,28 @@ pub(super) fn find_holder(path: &Path) -> io::Result<Option<(u32, File)>> {
     Ok(None)
 }
 
-/// Returns true if a process has the rights of our user and of no other. The kernel makes the effective user the owner
+/// Returns true if a process has the rights of our user and of no other, and is in no container: root of one may give a file
+/// any name that it likes. The kernel makes the effective user the owner
 /// of the directory, unlike of the files in it, also for a process that has made itself undumpable. A set-user-id
 /// program such as `su` has the descriptors of the user that has started it.
 fn is_ours(pid: u32) -> io::Result<bool> {
     let ours = rustix::process::geteuid().as_raw();
     let is_effective = fs::metadata(format!("/proc/{pid}"))?.uid() == ours;
     // One whose status can't be read is examined.
-    let is_only = || ProcessOwner::from_pid(&Root::host(), pid).is_none_or(|owner| owner.only() == Some(ours));
+    let is_only =
+        || ProcessOwner::from_pid(&Root::host(), pid).is_none_or(|it| it.only() == Some(ours) && it.is_of_host());
     Ok(is_effective && is_only())
 }
 
-/// Returns false if a process has other files than we where KSM's are, as on a simulated host: it controls another KSM.
+/// Returns false if a process has other files than we where KSM's are, or none, as on a simulated host: it controls another
+/// KSM, or none.
 fn has_our_ksm(pid: u32) -> bool {
     let identity = |path: String| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let run = "/sys/kernel/mm/ksm/run";
     match (identity(run.to_owned()), identity(format!("/proc/{pid}/root{run}"))) {
         (Ok(ours), Ok(its)) => ours == its,
-        _ => true,
+        (Ok(_), Err(error)) => error.kind() != io::ErrorKind::NotFound,
+        (Err(_), _) => true,
     }
 }
 
@@ -138,6 +142,30 @@ mod tests {
         assert_eq!(found.metadata().unwrap().ino(), held.metadata().unwrap().ino());
         held.unlock().unwrap();
         assert!(find_holder(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_removed_lock_of_root_in_a_container_holds_nobody_up() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("only root can make a PID namespace");
+            return;
+        }
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("lock");
+        let program = "import fcntl, os, sys\nfile = open(sys.argv[1], 'w')\nos.fchmod(file.fileno(), 0o600)\n\
+                       fcntl.flock(file, fcntl.LOCK_EX)\nos.unlink(sys.argv[1])\nprint(flush=True)\nsys.stdin.readline()";
+        let container: &[&str] = &["unshare", "--pid", "--fork"];
+        for (within, is_found) in [(&[] as &[&str], true), (container, false)] {
+            let words: Vec<&str> = within.iter().copied().chain(["python3", "-c", program]).collect();
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+            let found = find_holder(&path).unwrap().map(|(pid, _)| pid);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            assert_eq!(found, is_found.then_some(child.id()), "{words:?}");
+        }
     }
 
     #[test]

@@ -47,6 +47,14 @@ pub enum MonitorError {
         /// The process that listens there.
         pid: u32,
     },
+    /// The socket on the command line is another user's file: nothing connected to it.
+    #[error("the QMP socket {} is not a file of the user of process {pid}: it was left alone", path.display())]
+    OfOther {
+        /// The socket.
+        path: PathBuf,
+        /// The guest's process.
+        pid: u32,
+    },
     /// The domain of libvirt is another process than the guest: libvirt was only asked for its threads.
     #[error("libvirt's domain is another process than {pid}: it was left alone")]
     OtherDomain {

@@ -5,10 +5,12 @@
 //! send QEMU's banner: the path comes from a command line that a user may have made up.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ksmith_core::reading::Malformed;
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use serde_json::{Value, json};
 
 use super::{MonitorError, PATIENCE, QmpMonitor, cut_text};
@@ -29,10 +31,17 @@ impl QmpConnection {
     /// Connects to the guest `pid` of the user `uid` on its socket.
     ///
     /// The user counts too: a socket that was made by a process that has ended, and handed on, still shows the PID of
-    /// that process, which may be another user's by now.
+    /// that process, which may be another user's by now. The file must belong to that user before anything connects: a
+    /// connection alone starts services of others, and keeps their managers from a monitor.
     pub(super) fn connect(path: &Path, pid: u32, uid: u32) -> Result<Self, MonitorError> {
         let broken = |source| MonitorError::Socket { path: path.to_owned(), source };
-        let stream = TimedStream::connect(path, PATIENCE).map_err(broken)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(CWD, path, flags, Mode::empty()).map_err(|error| broken(error.into()))?;
+        if fstat(&socket).map_err(|error| broken(error.into()))?.st_uid != uid {
+            return Err(MonitorError::OfOther { path: path.to_owned(), pid });
+        }
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
+        let stream = TimedStream::connect(&opened, PATIENCE).map_err(broken)?;
         match stream.peer().map_err(broken)? {
             peer if peer == (pid, uid) => {}
             (peer, _) => return Err(MonitorError::Foreign { path: path.to_owned(), pid: peer }),
@@ -187,18 +196,33 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_to_a_socket_of_another_process_or_user() {
+    fn nothing_connects_to_a_socket_of_another_user() {
         let (pid, uid) = (std::process::id(), rustix::process::geteuid().as_raw());
-        for (pid, uid) in [(pid + 1, uid), (pid, uid + 1)] {
-            let (sender, heard) = std::sync::mpsc::channel();
-            let (_directory, path) = socket(move |stream| {
-                let mut line = String::new();
-                let _ = BufReader::new(stream).read_line(&mut line);
-                sender.send(line).unwrap();
-            });
-            let error = QmpConnection::connect(&path, pid, uid).unwrap_err();
-            assert!(matches!(error, MonitorError::Foreign { .. }), "{error}");
-            assert_eq!(heard.recv().unwrap(), "");
-        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("qmp");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let error = QmpConnection::connect(&path, pid, uid + 1).unwrap_err();
+        assert!(matches!(error, MonitorError::OfOther { .. }), "{error}");
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // Nor by a link of the user's own.
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(QmpConnection::connect(&link, pid, uid).is_err());
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn nothing_is_said_to_a_socket_of_another_process() {
+        let (sender, heard) = std::sync::mpsc::channel();
+        let (_directory, path) = socket(move |stream| {
+            let mut line = String::new();
+            let _ = BufReader::new(stream).read_line(&mut line);
+            sender.send(line).unwrap();
+        });
+        let uid = rustix::process::geteuid().as_raw();
+        let error = QmpConnection::connect(&path, std::process::id() + 1, uid).unwrap_err();
+        assert!(matches!(error, MonitorError::Foreign { .. }), "{error}");
+        assert_eq!(heard.recv().unwrap(), "");
     }
 }

@@ -400,9 +400,10 @@ fn translate(error: MonitorError) -> ActuatorError {
             "its QEMU has no QMP socket: start it with -qmp unix:PATH,server=on,wait=off, or under libvirt"
                 .to_owned(),
         ),
-        MonitorError::Foreign { .. } | MonitorError::OtherDomain { .. } | MonitorError::Garbage { .. } => {
-            ActuatorError::Nonsense(error.to_string())
-        }
+        MonitorError::Foreign { .. }
+        | MonitorError::OfOther { .. }
+        | MonitorError::OtherDomain { .. }
+        | MonitorError::Garbage { .. } => ActuatorError::Nonsense(error.to_string()),
         MonitorError::NoRecord | MonitorError::Impossible(_) => ActuatorError::Unable(error.to_string()),
         MonitorError::Manager(source) => {
             ActuatorError::Io { what: "libvirt".to_owned(), source: std::io::Error::other(source) }
