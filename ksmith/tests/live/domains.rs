@@ -300,8 +300,7 @@ fn a_user_that_unmarks_memory_that_ksmd_knows_keeps_ksmd_parked() {
     hear();
     let figures = figures();
     assert!(figures.contains("ksm_rmap_items 256\n") && figures.contains("ksm_mergeable: no\n"), "{figures}");
-    let only_own =
-        "[domains]\nmode = \"one\"\nadmit = \"a\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"own-*\"\n";
+    let only_own = "[domains]\nmode = \"one\"\nadmit = \"a\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"own-*\"\n";
     let daemon = RunningProgram::daemon(&format!("{EAGER}{only_own}"), &[]);
     let is_told = format!("(pid {}) belongs to no domain", user.id());
     wait_until("ksmd is parked", || number("run") == 0 && state().1.contains(&is_told));
