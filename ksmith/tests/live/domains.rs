@@ -289,7 +289,8 @@ fn a_user_that_unmarks_memory_that_ksmd_knows_keeps_ksmd_parked() {
     let mut said = BufReader::new(user.stdout.take().unwrap());
     let mut hear = || assert_eq!(said.read_line(&mut String::new()).unwrap(), 1, "it has ended");
     hear();
-    let figures = || fs::read_to_string(format!("/proc/{}/ksm_stat", user.id())).unwrap();
+    let pid = user.id();
+    let figures = || fs::read_to_string(format!("/proc/{pid}/ksm_stat")).unwrap();
     if !figures().contains("ksm_mergeable") {
         return support::skipped("this kernel does not tell what is mergeable, so that nothing counts as off");
     }
@@ -302,7 +303,7 @@ fn a_user_that_unmarks_memory_that_ksmd_knows_keeps_ksmd_parked() {
     assert!(figures.contains("ksm_rmap_items 256\n") && figures.contains("ksm_mergeable: no\n"), "{figures}");
     let only_own = "[domains]\nmode = \"one\"\nadmit = \"a\"\n[[domains.rule]]\ndomain = \"a\"\nname = \"own-*\"\n";
     let daemon = RunningProgram::daemon(&format!("{EAGER}{only_own}"), &[]);
-    let is_told = format!("(pid {}) belongs to no domain", user.id());
+    let is_told = format!("(pid {pid}) belongs to no domain");
     wait_until("ksmd is parked", || number("run") == 0 && state().1.contains(&is_told));
     assert_eq!(state().0, "guarded");
     drop(user.stdin.take());
