@@ -79,7 +79,9 @@ impl GuestViews {
         if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
             let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
-            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
+            // Memory that is marked again is tracked already, and shows only once it merges.
+            let merged = guest.figures.merged_bytes / sample.page_size.max(1);
+            let tracked = (guest.figures.metadata_bytes / RMAP_ITEM_BYTES).saturating_add(merged);
             match self.remaining.bytes(&guest.processes, sample.at, tracked) {
                 Some(left) if guest.is_verified && left <= tolerated => mergeable = Some(false),
                 Some(left) if !guest.is_verified => {
