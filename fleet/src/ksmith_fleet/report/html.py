@@ -18,6 +18,8 @@ STYLE = (
     ".bar b{position:absolute;top:45%;height:2px;background:#000}"
     "@media print{details>*{display:revert}}@media(max-width:600px){.wide{display:none}.bar{min-width:4rem}}"
 )
+GIB_FROM = 10 * 1024.0
+"""MiB from which an amount is written in GiB."""
 MOST_IN_MAP = 60
 MOST_LISTED = 30
 """The rows of a table that are shown at once. The others are folded away."""
@@ -59,9 +61,10 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
         parts.append(f"<h2>Common contents of guests{note}</h2>" + heat_map([names[g] for g in order], (common / sizes).tolist()))
     if images:
         lines = [f"<b>{len(image.guests)} guests</b>, of which two have {_interval(image.common.times(page))} in common: " for image in images]
-        parts.append("<h2>Images</h2><ul>")
-        parts += [f"<li>{line}{_names([names[g] for g in image.guests])}</li>" for line, image in zip(lines, images, strict=True)]
-        parts.append("</ul>")
+        items = [f"<li>{line}{_names([names[g] for g in image.guests])}</li>" for line, image in zip(lines, images, strict=True)]
+        parts.append(f"<h2>Images</h2><ul>{''.join(items[:MOST_LISTED])}</ul>")
+        if len(items) > MOST_LISTED:
+            parts.append(f"<details><summary>{len(items) - MOST_LISTED} more images</summary><ul>{''.join(items[MOST_LISTED:])}</ul></details>")
     if plan is not None:
         parts.append(_plan(plan))
     left = [str(one) for one in fleet.left_out]
@@ -71,7 +74,8 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
 
 
 def _interval(value: Estimate) -> str:
-    return f"{value.expected:,.1f} MiB ({value.low:,.1f} to {value.high:,.1f})"
+    unit, factor = ("GiB", 2**-10) if value.expected >= GIB_FROM else ("MiB", 1.0)
+    return f"{value.expected * factor:,.1f} {unit} ({value.low * factor:,.1f} to {value.high * factor:,.1f})"
 
 
 def _names(names: list[str]) -> str:
