@@ -1,20 +1,25 @@
 """Fetches sketches from `ksmith serve` of each host."""
 
+import io
 import json
+import socket
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import urllib3
 from pydantic import Field, TypeAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
-from urllib3.util import Retry, Timeout
+from urllib3.util import parse_url
 
 from ksmith_fleet.declared import OPEN, parse_json
-from ksmith_fleet.text import is_host_name
+from ksmith_fleet.text import clean, is_host_name
 from ksmith_fleet.write import replace_bytes
 
 PATH = "/api/v1/sketch"
@@ -22,8 +27,10 @@ MOST_BYTES = 32 << 20
 """The most that `ksmith serve` gives."""
 AT_ONCE = 16
 """Hosts that are asked at once."""
-ANSWER_S = 30.0
-"""The longest time without a byte of an answer."""
+SILENCE_S = 30.0
+"""The longest time without a byte of an answer, in seconds."""
+ANSWER_S = 300.0
+"""The longest time for a whole answer, in seconds: a host that sends a byte now and then holds a worker no longer."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,48 @@ def read_targets(path: str) -> list[str]:
     return [f"{(group.labels or {}).get('__scheme__', 'http')}://{target}" for group in groups for target in group.targets]
 
 
-def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | None) -> Iterator[Fetched]:
-    """Fetches the sketches of hosts into `HOST.parquet`, several at once. A host that gives none keeps its old file."""
-    retries = Retry(2, redirect=False, backoff_factor=0.5)
-    pool = urllib3.PoolManager(num_pools=AT_ONCE, timeout=Timeout(ANSWER_S), retries=retries, cert_reqs="CERT_REQUIRED", ca_certs=ca_file)
+class SlowAnswerError(HTTPError):
+    """A host sends its answer too slowly."""
+
+
+class _DeadlineReader(io.RawIOBase):
+    """Reads a socket until a deadline. The timeout of a socket begins anew with each byte, in the head of an answer too."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, answer_s: float, end: float) -> None:
+        self._sock, self._raw, self._answer_s, self._end = sock, raw, answer_s, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._end - time.monotonic()
+        try:
+            if left > 0:
+                self._sock.settimeout(min(left, SILENCE_S))
+                return self._raw.readinto(buffer)
+        except TimeoutError:
+            if left > SILENCE_S:
+                raise SlowAnswerError(f"it sent nothing for {SILENCE_S:g} s") from None
+        raise SlowAnswerError(f"it gave no whole answer in {self._answer_s:g} s")
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _DeadlineResponse(HTTPResponse):
+    """An answer whose head and body are read until a deadline."""
+
+    def __init__(self, sock: socket.socket, *args: Any, answer_s: float, end: float, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), answer_s, end))
+
+
+def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | None, answer_s: float = ANSWER_S) -> Iterator[Fetched]:
+    """Fetches the sketches of hosts into `HOST.parquet`, several at once. A host that gives none within `answer_s` seconds keeps its old file.
+
+    No request is repeated: when to ask again is not for a host to say.
+    """
     headers = {"Authorization": f"Bearer {token}"}
 
     def fetch(url: str) -> Fetched:
@@ -70,15 +115,11 @@ def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | N
         if not is_host_name(host):
             return Fetched(url, None, "its address is no name of a host")
         try:
-            answer = pool.request("GET", url.rstrip("/") + PATH, headers=headers, preload_content=False, redirect=False)
-            try:
-                data = answer.read(MOST_BYTES + 1)
-            finally:
-                answer.release_conn()
-        except HTTPError as error:
-            return Fetched(url, None, str(getattr(error, "reason", None) or error))
-        if answer.status != 200:
-            return Fetched(url, None, f"it answered {answer.status}: {_reason(data)}")
+            status, data = _ask(url.rstrip("/") + PATH, headers, ca_file, answer_s)
+        except (HTTPError, HTTPException, OSError) as error:
+            return Fetched(url, None, clean(str(error)))
+        if status != 200:
+            return Fetched(url, None, f"it answered {status}: {_reason(data)}")
         if len(data) > MOST_BYTES or not (data.startswith(b"PAR1") and data.endswith(b"PAR1")):
             return Fetched(url, None, "what it gave is no sketch")
         path = directory / f"{host}.parquet"
@@ -89,8 +130,30 @@ def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | N
         yield from executor.map(fetch, urls)
 
 
+def _ask(url: str, headers: dict[str, str], ca_file: str | None, answer_s: float) -> tuple[int, bytes]:
+    """Returns the status of an answer, and its body up to a byte more than a sketch may have."""
+    place = parse_url(url)
+    end = time.monotonic() + answer_s
+    connection = (
+        HTTPSConnection(place.host or "", place.port, timeout=SILENCE_S, cert_reqs="CERT_REQUIRED", ca_certs=ca_file)
+        if place.scheme == "https"
+        else HTTPConnection(place.host or "", place.port, timeout=SILENCE_S)
+    )
+    connection.response_class = partial(_DeadlineResponse, answer_s=answer_s, end=end)  # type: ignore[assignment]
+    try:
+        # Nothing is unpacked: no sketch comes packed, and a few bytes can unpack to any size.
+        connection.request("GET", place.request_uri, headers=headers, preload_content=False, decode_content=False)
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.read(MOST_BYTES + 1)
+        finally:
+            answer.close()
+    finally:
+        connection.close()
+
+
 def _reason(data: bytes) -> str:
     try:
-        return str(json.loads(data)["error"])[:200]
+        return clean(str(json.loads(data)["error"])[:200])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return data[:80].decode(errors="replace")
+        return clean(data[:80].decode(errors="replace"))
