@@ -101,6 +101,37 @@ def test_sketches_come_from_the_targets_of_prometheus(server: str, command: list
         assert "is no file of Prometheus' file discovery in JSON" in capsys.readouterr().err
 
 
+def test_a_target_is_sent_its_own_token_alone(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent = {}
+
+    class Keeper(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent[self.headers["Host"].split(":")[0]] = self.headers["Authorization"]
+            self.send_error(404)
+
+        def log_message(self, *words: object) -> None:
+            del words
+
+    own = tmp_path / "own"
+    own.write_text("the-token-of-one-host-alone")
+    own.chmod(0o600)
+    targets, without = tmp_path / "hosts.json", [word for word in command if word not in ("--token-file", str(tmp_path / "token"))]
+    with serving(Keeper) as keeper:
+        other = keeper.replace("127.0.0.1", "localhost")
+        targets.write_text(json.dumps([{"targets": [keeper], "labels": {"__token_file__": str(own)}}, {"targets": [other]}]))
+        assert main([*command, "--targets", str(targets)]) == 1
+        assert sent == {"127.0.0.1": "Bearer the-token-of-one-host-alone", "localhost": f"Bearer {TOKEN}"}
+        sent.clear()
+        capsys.readouterr()
+        assert main([*without, "--targets", str(targets)]) == 1
+        assert f"http://{other} has no token: give --token-file, or the label __token_file__" in capsys.readouterr().err and not sent
+        targets.write_text(json.dumps([{"targets": [keeper], "labels": {"__token_file__": str(own)}}]))
+        assert main([*without, "--targets", str(targets)]) == 1 and list(sent) == ["127.0.0.1"]
+        own.chmod(0o640)
+        assert main([*without, "--targets", str(targets)]) == 1
+        assert f"{own} can be read by other users: chmod 600" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

@@ -47,6 +47,15 @@ _DISCOVERY = TypeAdapter(list[_Targets])
 
 
 @dataclass(frozen=True)
+class Target:
+    """A server of a host."""
+
+    url: str
+    token_file: str | None
+    """The file of the token that this server is sent."""
+
+
+@dataclass(frozen=True)
 class Fetched:
     """What became of one host's sketch."""
 
@@ -57,13 +66,17 @@ class Fetched:
     """Why none was fetched."""
 
 
-def read_targets(path: str) -> list[str]:
-    """Reads a JSON file of Prometheus' file discovery. The label `__scheme__` is that of its groups' URLs, or else `http`."""
+def read_targets(path: str, token_file: str | None) -> list[Target]:
+    """Reads a JSON file of Prometheus' file discovery.
+
+    The label `__scheme__` is that of its groups' URLs, or else `http`. The label `__token_file__` goes before `token_file`.
+    """
     try:
         groups = parse_json(_DISCOVERY, Path(path).read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} is no file of Prometheus' file discovery in JSON: {error}") from error
-    return [f"{(group.labels or {}).get('__scheme__', 'http')}://{target}" for group in groups for target in group.targets]
+    found = [(target, group.labels or {}) for group in groups for target in group.targets]
+    return [Target(f"{labels.get('__scheme__', 'http')}://{target}", labels.get("__token_file__", token_file)) for target, labels in found]
 
 
 class SlowAnswerError(HTTPError):
@@ -73,8 +86,8 @@ class SlowAnswerError(HTTPError):
 class _DeadlineReader(io.RawIOBase):
     """Reads a socket until a deadline. The timeout of a socket begins anew with each byte, in the head of an answer too."""
 
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase, answer_s: float, end: float) -> None:
-        self._sock, self._raw, self._answer_s, self._end = sock, raw, answer_s, end
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, end: float) -> None:
+        self._sock, self._raw, self._end = sock, raw, end
 
     def readable(self) -> bool:
         return True
@@ -88,7 +101,7 @@ class _DeadlineReader(io.RawIOBase):
         except TimeoutError:
             if left > SILENCE_S:
                 raise SlowAnswerError(f"it sent nothing for {SILENCE_S:g} s") from None
-        raise SlowAnswerError(f"it gave no whole answer in {self._answer_s:g} s")
+        raise SlowAnswerError(f"it gave no whole answer in {ANSWER_S:g} s")
 
     def close(self) -> None:
         self._raw.close()
@@ -98,24 +111,23 @@ class _DeadlineReader(io.RawIOBase):
 class _DeadlineResponse(HTTPResponse):
     """An answer whose head and body are read until a deadline."""
 
-    def __init__(self, sock: socket.socket, *args: Any, answer_s: float, end: float, **options: Any) -> None:
+    def __init__(self, sock: socket.socket, *args: Any, end: float, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), answer_s, end))
+        self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), end))
 
 
-def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | None, answer_s: float = ANSWER_S) -> Iterator[Fetched]:
-    """Fetches the sketches of hosts into `HOST.parquet`, several at once. A host that gives none within `answer_s` seconds keeps its old file.
+def fetch_all(urls: Sequence[str], tokens: Sequence[str], directory: Path, ca_file: str | None) -> Iterator[Fetched]:
+    """Fetches the sketches of hosts into `HOST.parquet`, several at once. A host that gives none within five minutes keeps its old file.
 
-    No request is repeated: when to ask again is not for a host to say.
+    Each host is sent its own of the tokens. No request is repeated: when to ask again is not for a host to say.
     """
-    headers = {"Authorization": f"Bearer {token}"}
 
-    def fetch(url: str) -> Fetched:
+    def fetch(url: str, token: str) -> Fetched:
         host = urlsplit(url).hostname or ""
         if not is_host_name(host):
             return Fetched(url, None, "its address is no name of a host")
         try:
-            status, data = _ask(url.rstrip("/") + PATH, headers, ca_file, answer_s)
+            status, data = _ask(url.rstrip("/") + PATH, token, ca_file)
         except (HTTPError, HTTPException, OSError) as error:
             return Fetched(url, None, clean(str(error)))
         if status != 200:
@@ -127,19 +139,20 @@ def fetch_all(urls: Sequence[str], token: str, directory: Path, ca_file: str | N
         return Fetched(url, str(path), None)
 
     with ThreadPoolExecutor(AT_ONCE) as executor:
-        yield from executor.map(fetch, urls)
+        yield from executor.map(fetch, urls, tokens)
 
 
-def _ask(url: str, headers: dict[str, str], ca_file: str | None, answer_s: float) -> tuple[int, bytes]:
+def _ask(url: str, token: str, ca_file: str | None) -> tuple[int, bytes]:
     """Returns the status of an answer, and its body up to a byte more than a sketch may have."""
     place = parse_url(url)
-    end = time.monotonic() + answer_s
+    end = time.monotonic() + ANSWER_S
     connection = (
         HTTPSConnection(place.host or "", place.port, timeout=SILENCE_S, cert_reqs="CERT_REQUIRED", ca_certs=ca_file)
         if place.scheme == "https"
         else HTTPConnection(place.host or "", place.port, timeout=SILENCE_S)
     )
-    connection.response_class = partial(_DeadlineResponse, answer_s=answer_s, end=end)  # type: ignore[assignment]
+    connection.response_class = partial(_DeadlineResponse, end=end)  # type: ignore[assignment]
+    headers = {"Authorization": f"Bearer {token}"}
     try:
         # Nothing is unpacked: no sketch comes packed, and a few bytes can unpack to any size.
         connection.request("GET", place.request_uri, headers=headers, preload_content=False, decode_content=False)
