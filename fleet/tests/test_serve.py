@@ -5,7 +5,6 @@ import json
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, time
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import urllib3
-import uvicorn
 from made import two_images
+from service import running
 
 from ksmith_fleet.cli.main import main, parser
 from ksmith_fleet.plan_file import plan_json, read_plan
@@ -40,17 +39,8 @@ def options(directory: Path, *more: str) -> argparse.Namespace:
 @contextmanager
 def served(state: FleetState, *tokens: str) -> Iterator[str]:
     """Serves on a port of its own."""
-    server = uvicorn.Server(uvicorn.Config(make_app(state, tokens), host="127.0.0.1", port=0, log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            thread.join(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with running(make_app(state, tokens)) as (port, _):
+        yield f"http://127.0.0.1:{port}"
 
 
 def ask(url: str, **headers: str) -> tuple[int, str]:

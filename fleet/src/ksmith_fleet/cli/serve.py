@@ -71,9 +71,8 @@ def read_bearer_tokens(path: str) -> list[str]:
 def run(options: argparse.Namespace) -> int:
     """Answers until SIGINT or SIGTERM."""
     try:
-        import uvicorn
-
         from ksmith_fleet.serve.app import LOOPBACK, make_app
+        from ksmith_fleet.serve.server import make_server
     except ImportError as error:
         raise RuntimeError("the service needs more packages: pip install 'ksmith-fleet[serve]'") from error
     from ksmith_fleet.serve.night import plan_always
@@ -90,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plan_at is not None:
         threading.Thread(target=plan_always, args=(state, options.plans, options.plan_at), daemon=True).start()
     LOG.info("answering on %s:%d", host, port)
-    server = uvicorn.Server(uvicorn.Config(make_app(state, tokens), host=host, port=port, log_config=None, access_log=False))
+    server = make_server(make_app(state, tokens), host, port)
     try:
         server.run()
     finally:
