@@ -28,6 +28,7 @@ pub mod own_use;
 pub mod owner;
 pub mod page_sampler;
 mod pagemap_scan;
+pub mod passed_descriptors;
 pub mod peer_credentials;
 pub mod pool;
 pub mod proc_file;

@@ -11,6 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
+use crate::passed_descriptors::refuse_descriptors;
 use crate::peer_credentials::SocketCredentials;
 
 /// A connection with a deadline for reads and writes.
@@ -30,6 +31,8 @@ impl TimedStream {
     pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // Before there is a peer: a descriptor that it passes could block the thread that closes this.
+        refuse_descriptors(&socket);
         match connect(&socket, &SocketAddrUnix::new(path)?) {
             Err(Errno::AGAIN) => {
                 return Err(io::Error::new(ErrorKind::WouldBlock, "another peer is connected, and others wait"));
@@ -129,6 +132,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::passed_descriptors::tests::{kernel_refuses, pass_descriptor};
 
     const SHORT: Duration = Duration::from_millis(100);
 
@@ -176,6 +180,17 @@ mod tests {
             }
         };
         assert!(error.to_string().contains("another peer is connected"), "{error}");
+    }
+
+    #[test]
+    fn a_monitor_passes_no_descriptor() {
+        let (passed, outcome) = crossbeam_channel::bounded(1);
+        let (_directory, mut timed) = peer(move |peer| passed.send(pass_descriptor(&peer, None)).unwrap());
+        let sent = outcome.recv().unwrap();
+        if kernel_refuses() {
+            assert_eq!(sent, Err(Errno::PERM));
+            assert_eq!(timed.line().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use ksmith_host::acl::open_to_group;
+use ksmith_host::passed_descriptors::refuse_descriptors;
 
 /// Connections that may wait for the accept loop.
 const BACKLOG: i32 = 128;
@@ -64,6 +65,7 @@ impl SocketFile {
             Err(error) => return Err(error),
         }
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        refuse_descriptors(&socket);
         // The file gets the mode that the socket has: there is no moment at which others may connect.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;

@@ -15,6 +15,7 @@ use ksmith_core::reading::Reading;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
+use crate::passed_descriptors::refuse_descriptors;
 use crate::proc_file;
 use crate::root::Root;
 
@@ -137,6 +138,8 @@ impl Mconsole {
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
         let place = format!("/proc/self/fd/{}", self.socket.as_raw_fd());
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        // A descriptor that a guest passes could block the thread that reads its reply.
+        refuse_descriptors(&socket);
         // First connected, then named: no other process can send to it. The guest answers to the sender's address, so
         // it needs one. The kernel chooses it: others can't take it beforehand, and nothing of it stays behind.
         connect(&socket, &SocketAddrUnix::new(place)?)?;
@@ -429,5 +432,27 @@ mod tests {
         );
         guest.send_to_addr(&reply(0, 0, "true"), &from).unwrap();
         assert_eq!(asked.join().unwrap().unwrap(), "true");
+    }
+
+    #[test]
+    fn a_guest_passes_no_descriptor_with_its_answer() {
+        use std::os::linux::net::SocketAddrExt;
+
+        use crate::passed_descriptors::tests::{kernel_refuses, pass_descriptor};
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mconsole");
+        let guest = UnixDatagram::bind(&path).unwrap();
+        let console = Mconsole::at(path).unwrap();
+        let asked = std::thread::spawn(move || console.send_command("version"));
+        let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
+        let to = SocketAddrUnix::new_abstract_name(from.as_abstract_name().unwrap()).unwrap();
+        let passed = pass_descriptor(&guest, Some(&to));
+        // Where the kernel takes it, that datagram was the answer.
+        let _ = guest.send_to_addr(&reply(0, 0, "true"), &from);
+        let answer = asked.join().unwrap();
+        if kernel_refuses() {
+            assert_eq!((passed, answer.unwrap().as_str()), (Err(rustix::io::Errno::PERM), "true"));
+        }
     }
 }
