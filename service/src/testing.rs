@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +24,9 @@ use ksmith_host::observe::ProcessEvent;
 use ksmith_host::other_controllers::ControllerProcess;
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sd_notify::NotifyState;
 use tempfile::TempDir;
 
@@ -36,6 +41,15 @@ pub fn say(socket: &Path, text: &[u8]) -> String {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     line
+}
+
+/// Sends a byte with a descriptor over a socket.
+pub fn pass_descriptor(socket: impl AsFd, file: impl AsFd) -> Result<usize, Errno> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut passed = SendAncillaryBuffer::new(&mut space);
+    assert!(passed.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(socket, &[IoSlice::new(b"x")], &mut passed, SendFlags::NOSIGNAL)
 }
 
 /// Copies a program, in a process of its own: a test that forks while this one has the copy open for writing would keep

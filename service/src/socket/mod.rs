@@ -7,6 +7,7 @@
 
 mod accept;
 mod caller;
+mod closer;
 mod credentials;
 mod group;
 mod lines;

@@ -53,11 +53,11 @@ impl SocketFile {
     }
 
     /// Makes the socket, to which only its owner may connect. Another socket there is removed, and nothing else: an
-    /// operator gave the path, and may have mistyped it.
+    /// operator gave the path, and may have mistyped it. Returns with it true if no peer can pass descriptors to it.
     ///
     /// # Errors
     /// It can't be made. [`io::ErrorKind::AlreadyExists`]: there is something else than a socket.
-    pub(super) fn bind(&mut self, path: &Path) -> io::Result<UnixListener> {
+    pub(super) fn bind(&mut self, path: &Path) -> io::Result<(UnixListener, bool)> {
         match self.stat(&self.name) {
             Ok(found) if is_socket(&found) => unlinkat(&self.directory, &self.name, AtFlags::empty())?,
             Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
@@ -65,7 +65,7 @@ impl SocketFile {
             Err(error) => return Err(error),
         }
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        refuse_descriptors(&socket);
+        let refuses_descriptors = refuse_descriptors(&socket);
         // The file gets the mode that the socket has: there is no moment at which others may connect.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -77,7 +77,7 @@ impl SocketFile {
         }
         self.file = Some(file);
         listen(&socket, BACKLOG)?;
-        Ok(socket.into())
+        Ok((socket.into(), refuses_descriptors))
     }
 
     /// Lets the members of a group connect, and pass through the directory to get there. Their right to list the

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::bounded;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use tracing::debug;
 
 use super::accept::{AcceptLoop, DescriptorReserve, spare};
+use super::closer::StreamCloser;
 use super::lines::LineReader;
 use super::place::SocketFile;
 use super::slots::{ConnectionSlots, TakenSlot};
@@ -109,16 +111,18 @@ impl ServedSocket {
 /// [`io::ErrorKind::PermissionDenied`]: others may rename files in its directory.
 pub fn serve<P: SocketProtocol>(path: &Path, protocol: P) -> io::Result<ServedSocket> {
     let mut place = SocketFile::open(path)?;
-    let listener = place.bind(path)?;
+    let (listener, refuses_descriptors) = place.bind(path)?;
     let served = Arc::new(SocketServer {
         protocol,
         slots: ConnectionSlots::new(P::LIMITS.connections, P::LIMITS.of_one_user),
         threads: AtomicUsize::new(0),
+        closer: if refuses_descriptors { None } else { Some(StreamCloser::start(P::NAME)?) },
     });
     let work = move || {
         let accept = || Some(listener.accept().map(|(stream, _)| stream));
-        let refuse =
-            |stream| refuse(&stream, &served.protocol.too_many("the daemon has too many files open; try again"));
+        let refuse = |stream: UnixStream| {
+            served.refuse(stream, &served.protocol.too_many("the daemon has too many files open; try again"));
+        };
         let pause = || std::thread::sleep(PAUSE);
         AcceptLoop { accept, take: |stream| served.admit_connection(stream), refuse, pause }
             .run(DescriptorReserve::new(spare));
@@ -132,6 +136,8 @@ struct SocketServer<P> {
     protocol: P,
     slots: Arc<ConnectionSlots>,
     threads: AtomicUsize,
+    /// `None` if a close can't block.
+    closer: Option<StreamCloser>,
 }
 
 impl<P: SocketProtocol> SocketServer<P> {
@@ -152,29 +158,46 @@ impl<P: SocketProtocol> SocketServer<P> {
     ) {
         let admitted = match self.protocol.admit(&stream) {
             Ok(admitted) => admitted,
-            Err(text) => return refuse(&stream, &text),
+            Err(text) => return self.refuse(stream, &text),
         };
         let spare = if admitted.uid == ROOT { SPARE_THREADS + ROOTS_THREADS } else { SPARE_THREADS };
         if self.threads.load(Ordering::Relaxed) >= P::LIMITS.connections + spare {
-            return refuse(&stream, &self.protocol.too_many("too many are connected; try again"));
+            return self.refuse(stream, &self.protocol.too_many("too many are connected; try again"));
         }
         let stream = Arc::new(stream);
         let slot = match self.slots.take_slot(admitted.uid, &stream) {
             Ok(slot) => slot,
-            Err(why) => return refuse(&stream, &self.protocol.too_many(why)),
+            Err(why) => return self.refuse(stream, &self.protocol.too_many(why)),
         };
         self.threads.fetch_add(1, Ordering::Relaxed);
-        let (shared, received) = (Arc::clone(self), Arc::clone(&stream));
+        let shared = Arc::clone(self);
+        // The thread gets the connection alone, so that it is not closed here.
+        let (hand_over, connections) = bounded::<Arc<UnixStream>>(1);
         let work = move || {
-            if let Err(error) = shared.receive(&received, &admitted.peer, &slot) {
-                debug!("{} socket: {error}", P::NAME);
+            if let Ok(stream) = connections.recv() {
+                if let Err(error) = shared.receive(&stream, &admitted.peer, &slot) {
+                    debug!("{} socket: {error}", P::NAME);
+                }
+                slot.close(stream);
             }
-            drop(slot);
+            // Only now: a thread counts for as long as the close blocks it.
             shared.threads.fetch_sub(1, Ordering::Relaxed);
         };
-        if spawn(Box::new(work)).is_err() {
-            self.threads.fetch_sub(1, Ordering::Relaxed);
-            refuse(&stream, &self.protocol.too_many("the daemon can't start a thread; try again"));
+        match spawn(Box::new(work)) {
+            Ok(()) => drop(hand_over.send(stream)),
+            Err(_) => {
+                self.threads.fetch_sub(1, Ordering::Relaxed);
+                self.refuse(stream, &self.protocol.too_many("the daemon can't start a thread; try again"));
+            }
+        }
+    }
+
+    /// Sends a refusal as far as there is room for it, and closes the connection. Nothing here waits.
+    fn refuse(&self, stream: impl Into<Arc<UnixStream>>, text: &str) {
+        let stream = stream.into();
+        let _ = rustix::net::send(&*stream, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        if let Some(closer) = &self.closer {
+            closer.close(stream);
         }
     }
 
@@ -232,19 +255,19 @@ fn await_room(stream: &UnixStream, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Sends a refusal as far as there is room for it, without waiting.
-fn refuse(stream: &UnixStream, text: &str) {
-    let _ = rustix::net::send(stream, text.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
+    use ksmith_host::passed_descriptors::refuse_descriptors;
+    use rustix::net::sockopt;
+
     use super::*;
+    use crate::testing::pass_descriptor;
 
     /// A protocol that sends each line back.
     struct EchoProtocol;
@@ -320,7 +343,8 @@ mod tests {
     #[test]
     fn a_connection_without_a_thread_is_refused_with_a_sentence() {
         let slots = ConnectionSlots::new(EchoProtocol::LIMITS.connections, EchoProtocol::LIMITS.of_one_user);
-        let served = Arc::new(SocketServer { protocol: EchoProtocol, slots, threads: AtomicUsize::new(0) });
+        let served =
+            Arc::new(SocketServer { protocol: EchoProtocol, slots, threads: AtomicUsize::new(0), closer: None });
         // More often than the user has connections: none keeps its slot.
         for _ in 0..3 {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -330,6 +354,54 @@ mod tests {
             assert_eq!(text, "busy: the daemon can't start a thread; try again\n");
         }
         assert_eq!(served.threads.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_peer_passes_no_descriptor() {
+        let (_directory, path, _socket) = echo();
+        let stream = UnixStream::connect(path).unwrap();
+        let passed = pass_descriptor(&stream, File::open("/dev/null").unwrap());
+        if refuse_descriptors(&stream) {
+            assert_eq!(passed, Err(Errno::PERM));
+        }
+    }
+
+    /// A TCP socket with data that its peer does not take; closing it blocks for ten minutes, or until the peer ends.
+    fn lingering() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        lingering.set_nonblocking(true).unwrap();
+        while lingering.write(&[0; 1 << 16]).is_ok() {}
+        sockopt::set_socket_linger(&lingering, Some(Duration::from_secs(600))).unwrap();
+        (lingering, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_descriptor_that_blocks_its_close_does_not_block_the_accept_loop() {
+        let slots = ConnectionSlots::new(EchoProtocol::LIMITS.connections, EchoProtocol::LIMITS.of_one_user);
+        let closer = Some(StreamCloser::start("test").unwrap());
+        let served = Arc::new(SocketServer { protocol: EchoProtocol, slots, threads: AtomicUsize::new(0), closer });
+        let mut held = Vec::new();
+        let mut refuse_one = |spawns: fn(Box<dyn FnOnce() + Send>) -> io::Result<()>| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (lingering, peer) = lingering();
+            pass_descriptor(&theirs, &lingering).unwrap();
+            drop(lingering);
+            held.push((theirs, peer));
+            let (done, outcome) = bounded(1);
+            let served = Arc::clone(&served);
+            std::thread::spawn(move || {
+                served.take_with(ours, spawns);
+                done.send(()).unwrap();
+            });
+            outcome.recv_timeout(Duration::from_secs(60)).is_ok()
+        };
+        assert!(refuse_one(|_work| Err(io::ErrorKind::WouldBlock.into())), "refused for want of a thread");
+        // Their threads read a request, so that the descriptor is closed by them: the slots stay taken.
+        let spawns = |work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(work).map(|_| ());
+        assert!(refuse_one(spawns) && refuse_one(spawns));
+        assert!(refuse_one(|_work| panic!("the user has no more slots")), "refused for want of a slot");
+        assert_eq!(served.threads.load(Ordering::Relaxed), 2);
     }
 
     #[test]

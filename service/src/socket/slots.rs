@@ -27,8 +27,8 @@ struct SlotEntry {
     uid: u32,
     /// True if no request is being answered.
     is_idle: bool,
-    /// The connection, to close it.
-    stream: Arc<UnixStream>,
+    /// The connection, to close it; `None` once its thread closes it.
+    stream: Option<Arc<UnixStream>>,
 }
 
 const ROOT: u32 = 0;
@@ -64,7 +64,7 @@ impl ConnectionSlots {
         }
         let number = table.next;
         table.next += 1;
-        table.slots.push(SlotEntry { number, uid, is_idle: true, stream: Arc::clone(stream) });
+        table.slots.push(SlotEntry { number, uid, is_idle: true, stream: Some(Arc::clone(stream)) });
         Ok(TakenSlot { slots: Arc::clone(self), number })
     }
 
@@ -92,7 +92,9 @@ impl SlotTable {
         let at = idle.or_else(|| self.slots.iter().rposition(|slot| slot.uid == heaviest));
         let Some(at) = at else { return false };
         // Its thread then reads the end of the connection.
-        let _ = self.slots.remove(at).stream.shutdown(Shutdown::Both);
+        if let Some(stream) = self.slots.remove(at).stream {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         true
     }
 }
@@ -103,6 +105,15 @@ impl TakenSlot {
         if let Some(slot) = self.slots.table().slots.iter_mut().find(|slot| slot.number == self.number) {
             slot.is_idle = is_idle;
         }
+    }
+
+    /// Closes the connection, of which this is the last holder but for the slot, and then releases the slot. A close
+    /// may block: meanwhile the slot counts to its user, and no lock is held.
+    pub(super) fn close(self, stream: Arc<UnixStream>) {
+        if let Some(slot) = self.slots.table().slots.iter_mut().find(|slot| slot.number == self.number) {
+            slot.stream = None;
+        }
+        drop(stream);
     }
 }
 
