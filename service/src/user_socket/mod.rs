@@ -13,6 +13,7 @@ mod config;
 mod peer;
 pub mod protocol;
 mod ranges;
+mod reading_thread;
 mod scans;
 mod server;
 

@@ -8,7 +8,6 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
 use ksmith_core::job::{ContentCensus, MemoryStretch, RangeTally, choose_stretches};
 use ksmith_core::kernel::PidStat;
 use ksmith_core::sample::ProcessId;
@@ -16,13 +15,13 @@ use ksmith_core::sample::ProcessId;
 use super::budget::{BudgetError, UserBudgets};
 use super::peer::{OtherRights, UserPeer};
 use super::protocol::AdvisedRange;
+use super::reading_thread::{HeldUpReadings, ReadingError, ReadingWatch};
 use ksmith_host::memory::frames::FrameTable;
 use ksmith_host::memory::pace::ReadPace;
 use ksmith_host::memory::pinned::PinningCheck;
 use ksmith_host::memory::process::{MappingDetail, OpenProcess};
 use ksmith_host::memory::salt::FingerprintSalt;
 use ksmith_host::memory::scan::{ScanBuffers, ScanContext, page_size};
-use ksmith_host::memory::under_way;
 use ksmith_host::own_use::thread_cpu;
 use ksmith_host::root::Root;
 
@@ -51,8 +50,8 @@ const REMEMBERED: u64 = 1 << 20;
 /// The largest process that is advised.
 const LARGEST: u64 = 256 << 30;
 
-/// The most CPU time of a reading; what was not read by then is not compared with. Small processes that map much are
-/// cheap to create and expensive to read.
+/// The time after which a reading compares with no more processes. Small processes that map much are cheap to create
+/// and expensive to read.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Processes smaller than this are not compared with.
@@ -73,7 +72,7 @@ pub enum RangesError {
     )]
     NotTheUsers,
     /// A process of the user's has held up an earlier reading, and still does.
-    #[error("your process {0} does not let its memory be read; ask again when it has ended")]
+    #[error("your process {0} does not let its memory be read in time; ask again when it has ended")]
     HeldUp(u32),
     /// The process can't be read.
     #[error("your memory can't be read: {0}")]
@@ -89,6 +88,16 @@ impl From<OtherRights> for RangesError {
     }
 }
 
+impl From<ReadingError> for RangesError {
+    fn from(error: ReadingError) -> Self {
+        match error {
+            ReadingError::HeldUp(pid) => Self::HeldUp(pid),
+            ReadingError::Busy => Self::Busy,
+            ReadingError::Failed(why) => Self::Unreadable(why.to_string()),
+        }
+    }
+}
+
 /// The longest wait for a turn. A reading may take [`LONGEST`]; libksmith waits a minute for its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -99,21 +108,23 @@ pub struct RangesAdviser {
     shelf: Mutex<ReadingShelf>,
     is_free: Condvar,
     patience: Duration,
-    held_up: HeldUp,
+    held_up: HeldUpReadings,
 }
 
-/// Readings that a process holds up, each with its accountable uid and that process. Their threads are left behind.
-type HeldUp = Arc<Mutex<Vec<(u32, u32)>>>;
-
-/// The most readings that may be held up at a time: each has memory of its own.
-const MOST_HELD_UP: usize = 2;
-
-/// The longest read of memory. A process that holds one up for longer does not answer.
-const LONGEST_READ: Duration = Duration::from_secs(2);
+/// Returns the longest time of a reading for a process of `rss` bytes: a minute, for which libksmith waits, and a second
+/// for each GiB, of which a second usually reads two.
+fn longest_reading(rss: u64) -> Duration {
+    Duration::from_secs(60 + (rss >> 30))
+}
 
 impl Default for RangesAdviser {
     fn default() -> Self {
-        Self { shelf: Mutex::default(), is_free: Condvar::new(), patience: PATIENCE, held_up: HeldUp::default() }
+        Self {
+            shelf: Mutex::default(),
+            is_free: Condvar::new(),
+            patience: PATIENCE,
+            held_up: HeldUpReadings::default(),
+        }
     }
 }
 
@@ -218,53 +229,16 @@ impl RangesAdviser {
         let usable = last.as_ref().is_some_and(|reading| reading.serves(peer, rss));
         if !usable {
             *last = None;
-            *last = Some(self.read(peer, rss, cpu)?);
+            let begin = Instant::now();
+            let user = RequestingProcess { id: peer.id, user: peer.user, name: peer.name.clone() };
+            let read =
+                move |watch: &ReadingWatch| (ProgramsReading::read_programs(&user, rss, watch), thread_cpu());
+            let read = self.held_up.run(peer.accountable_uid, longest_reading(rss), read);
+            // One that is held up costs the time for which it kept others waiting: it may take no CPU.
+            *cpu = read.as_ref().map_or_else(|_| begin.elapsed(), |(_, used)| *used);
+            *last = Some(read?.0?);
         }
         Ok(last.as_ref().map_or_else(Vec::new, |reading| reading.ranges(peer.id, worth_permille)))
-    }
-}
-
-impl RangesAdviser {
-    /// Reads in a thread that is left behind if a process holds it up.
-    fn read(&self, peer: &UserPeer, rss: u64, cpu: &mut Duration) -> Result<ProgramsReading, RangesError> {
-        let held_up = || self.held_up.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, pid)) = held_up().iter().find(|(uid, _)| *uid == peer.accountable_uid) {
-            return Err(RangesError::HeldUp(*pid));
-        }
-        if held_up().len() >= MOST_HELD_UP {
-            return Err(RangesError::Busy);
-        }
-        let user = RequestingProcess { id: peer.id, user: peer.user, name: peer.name.clone() };
-        let (sender, outcome) = bounded(1);
-        let (returned, uid) = (Arc::clone(&self.held_up), peer.accountable_uid);
-        let work = move || {
-            let reading = ProgramsReading::read_programs(&user, rss);
-            // The request may have been given up.
-            let _ = sender.send((reading, thread_cpu()));
-            returned.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != uid);
-        };
-        let started = std::thread::Builder::new().name("user-ranges".to_owned()).spawn(work);
-        started.map_err(|why| RangesError::Unreadable(why.to_string()))?;
-        loop {
-            match outcome.recv_timeout(LONGEST_READ / 8) {
-                Ok((reading, used)) => {
-                    *cpu = used;
-                    return reading;
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RangesError::Unreadable("the reading has failed".to_owned()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let mut held_up = held_up();
-            let is_new = |pid: &u32| held_up.iter().all(|(_, other)| other != pid);
-            let Some(pid) = under_way::stuck(LONGEST_READ).into_iter().find(is_new) else { continue };
-            // The thread takes itself from the list after its word. So it has none now, or will find itself there.
-            if outcome.is_empty() {
-                held_up.push((uid, pid));
-                return Err(RangesError::HeldUp(pid));
-            }
-        }
     }
 }
 
@@ -285,9 +259,9 @@ impl ProgramsReading {
             && self.read.iter().any(|(id, then, _)| *id == peer.id && is_like(*then))
     }
 
-    fn read_programs(peer: &RequestingProcess, rss: u64) -> Result<Self, RangesError> {
+    fn read_programs(peer: &RequestingProcess, rss: u64, watch: &ReadingWatch) -> Result<Self, RangesError> {
         let unreadable = |why: String| RangesError::Unreadable(why);
-        let begin = thread_cpu();
+        let begin = Instant::now();
         let salt = FingerprintSalt::new().map_err(|why| unreadable(why.to_string()))?;
         let context = ScanContext {
             salt,
@@ -297,7 +271,7 @@ impl ProgramsReading {
             quiet: PinningCheck::never(),
             page_size: page_size(),
         };
-        let mut companions = companions(peer);
+        let mut companions = companions(peer, watch);
         let mut bytes = 0_u64;
         companions.retain(|(_, rss)| {
             bytes = bytes.saturating_add(*rss);
@@ -306,20 +280,21 @@ impl ProgramsReading {
         let all = companions.iter().map(|(_, rss)| rss).sum::<u64>().saturating_add(rss);
         let census = ContentCensus::new(all / page_size(), REMEMBERED);
         let mut reading = Self { taken: Instant::now(), user: peer.user, census, read: Vec::new() };
-        reading.add(&context, peer.id, rss).map_err(unreadable)?;
+        reading.add(&context, peer.id, rss, watch).map_err(unreadable)?;
         for (id, rss) in companions {
-            if thread_cpu().saturating_sub(begin) > LONGEST {
+            if begin.elapsed() > LONGEST || !watch.is_wanted() {
                 break;
             }
             // One that ends or can't be read is no companion.
-            let _ = reading.add(&context, id, rss);
+            let _ = reading.add(&context, id, rss, watch);
         }
         reading.census.close();
         reading.taken = Instant::now();
         Ok(reading)
     }
 
-    fn add(&mut self, context: &ScanContext, id: ProcessId, rss: u64) -> Result<(), String> {
+    fn add(&mut self, context: &ScanContext, id: ProcessId, rss: u64, watch: &ReadingWatch) -> Result<(), String> {
+        watch.begin(id.pid);
         let process = OpenProcess::open(id.pid).map_err(|why| why.to_string())?;
         // Opened by its number: it must still be the same.
         if start_ticks(id.pid) != Some(id.start_ticks) {
@@ -346,6 +321,9 @@ impl ProgramsReading {
         for stretch in stretches {
             let mut start = stretch.start;
             while start < stretch.end {
+                if !watch.is_wanted() {
+                    return Err("it was read for too long".to_owned());
+                }
                 let end = ((start / window + 1) * window).min(stretch.end);
                 let piece_of = |address: u64| MemoryPiece {
                     start: (address / size * size).max(start),
@@ -412,9 +390,10 @@ fn list_pids(user: u32) -> impl Iterator<Item = u32> {
 
 /// Returns the user's other processes that are likely to have equal pages, likeliest first: the same program, then
 /// those that have opted in.
-fn companions(peer: &RequestingProcess) -> Vec<(ProcessId, u64)> {
+fn companions(peer: &RequestingProcess, watch: &ReadingWatch) -> Vec<(ProcessId, u64)> {
     let mut found: Vec<(bool, u64, ProcessId)> = list_pids(peer.user)
         .filter(|pid| *pid != peer.id.pid)
+        .take_while(|pid| watch.begin(*pid))
         .filter_map(|pid| {
             let stat = stat(pid)?;
             let rss = stat.rss_pages?.saturating_mul(page_size());
