@@ -2,8 +2,23 @@
 
 use std::fs::File;
 use std::io;
+use std::time::Duration;
 
 use tracing::warn;
+
+/// The time for which a peer may hold up the accept loop at no cost: a look at its process takes a millisecond, and more
+/// on a busy host.
+const FREE_DELAY: Duration = Duration::from_millis(10);
+
+/// The cost of a delay, as a multiple of the connections that its user may make in that time: a user whose processes
+/// execute programs without an end holds up a tenth of the accept loop.
+const DELAY_PRICE: f64 = 10.0;
+
+/// Returns the connections that a look counts as besides its own, if it held up the accept loop for `delay`. Its user may
+/// make `per_second` connections.
+pub fn connections_for_delay(delay: Duration, per_second: f64) -> f64 {
+    delay.saturating_sub(FREE_DELAY).as_secs_f64() * per_second * DELAY_PRICE
+}
 
 /// A descriptor held back, which is closed so that a connection can be accepted and refused.
 #[derive(Debug)]

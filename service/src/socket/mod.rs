@@ -15,6 +15,7 @@ mod place;
 mod serve;
 mod slots;
 
+pub use accept::connections_for_delay;
 pub use caller::{AwaitedAnswer, PeerGuard, PeerWatch, answer_or_hang_up, watch_peer};
 pub use credentials::PeerCredentials;
 pub use group::allow;

@@ -43,7 +43,7 @@ pub trait SocketProtocol: Send + Sync + 'static {
     /// Limits of the socket.
     const LIMITS: SocketLimits;
 
-    /// Identifies a process that has connected. Runs in the accept loop, so it may not wait.
+    /// Identifies a process that has connected. Runs in the accept loop, so that its user pays for each delay.
     ///
     /// # Errors
     /// The process may send no request, or not as often. The text is sent to it.

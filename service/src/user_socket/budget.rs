@@ -7,6 +7,7 @@ use ksmith_core::job::{UserAllowance, UserWindow};
 use ksmith_core::units::TimeSpan;
 
 use super::config::PassLimit;
+use crate::socket::connections_for_delay;
 
 /// Lines, and connections, that may come at once. As many may come again after [`RATE_PERIOD`].
 const LINES: u32 = 64;
@@ -107,6 +108,14 @@ impl UserBudgets {
     /// There were too many.
     pub fn connection(&self, user: u32) -> Result<(), BudgetError> {
         self.rate(user, CONNECTIONS, "connections", |accounts| &mut accounts.connections)
+    }
+
+    /// Counts more connections for a look at a user's process that held up the accept loop.
+    pub fn charge_delay(&self, user: u32, delay: Duration) {
+        let cost = connections_for_delay(delay, f64::from(CONNECTIONS) / RATE_PERIOD.as_secs_f64());
+        if user != 0 && cost > 0.0 {
+            self.with(|accounts, now| accounts.connections.charge(user, now, cost));
+        }
     }
 
     fn rate(

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use tracing::debug;
@@ -66,7 +66,7 @@ impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
 
     fn admit(&self, stream: &UnixStream) -> Result<AdmittedPeer<UserPeer>, String> {
         let credentials = PeerCredentials::from_stream(stream).map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
-        admit(&self.budget, credentials)
+        admit(&self.budget, credentials, UserPeer::open)
     }
 
     fn too_many(&self, why: &str) -> String {
@@ -97,15 +97,21 @@ impl<T: Send + 'static> SocketProtocol for UserProtocol<T> {
 /// Refusal of a process that can't be seen from here.
 const UNSEEN: &str = "your process can't be seen from the daemon's PID namespace, has ended, or is another user's";
 
-/// Examines a process that has connected, if its user has not connected too often: that costs more than a refusal.
-fn admit(budget: &UserBudgets, credentials: PeerCredentials) -> Result<AdmittedPeer<UserPeer>, String> {
+/// Examines a process that has connected by `open`, if its user has not connected too often: that costs more than a
+/// refusal. A process that executes a program keeps `open` waiting, and with it all others that connect.
+fn admit(
+    budget: &UserBudgets,
+    credentials: PeerCredentials,
+    open: impl FnOnce(PeerCredentials) -> io::Result<UserPeer>,
+) -> Result<AdmittedPeer<UserPeer>, String> {
     let count = |uid| budget.connection(uid).map_err(|why| error(RefusalKind::Busy, &why.to_string()));
     let holder = credentials.holder().map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
     count(holder)?;
-    let begin = thread_cpu();
-    let peer = UserPeer::open(credentials);
+    let (begin, cpu) = (Instant::now(), thread_cpu());
+    let peer = open(credentials);
+    budget.charge_delay(holder, begin.elapsed());
     let uid = peer.as_ref().map_or(holder, |peer| peer.accountable_uid);
-    budget.charge(uid, thread_cpu().saturating_sub(begin));
+    budget.charge(uid, thread_cpu().saturating_sub(cpu));
     let peer = peer.map_err(|_| error(RefusalKind::Denied, UNSEEN))?;
     if uid != holder {
         count(uid)?;
@@ -440,14 +446,33 @@ print(connections)
         let budget = UserBudgets::standing_still(60.0);
         // A look finds no such process, and would say so.
         let no_process = |user| PeerCredentials { pid: u32::MAX, user, group: user };
-        let refusals: Vec<String> = (0..300).map(|_| admit(&budget, no_process(7)).unwrap_err()).collect();
+        let look = |user| admit(&budget, no_process(user), UserPeer::open);
+        let refusals: Vec<String> = (0..300).map(|_| look(7).unwrap_err()).collect();
         let looks = refusals.iter().filter(|text| text.contains("can't be seen")).count();
         assert_eq!((looks, refusals[256].contains("256 connections in 4 s")), (256, true));
         assert!(budget.left(7) < 60.0, "looks that find nothing are paid for");
         let left = budget.left(7);
-        assert!(admit(&budget, no_process(7)).is_err());
+        assert!(look(7).is_err());
         assert!(budget.left(7) >= left, "a refusal is not");
-        assert!(admit(&budget, no_process(8)).unwrap_err().contains("can't be seen"), "another user");
+        assert!(look(8).unwrap_err().contains("can't be seen"), "another user");
+    }
+
+    #[test]
+    fn a_user_whose_processes_keep_the_accept_loop_waiting_is_soon_refused_and_others_are_not() {
+        let budget = UserBudgets::standing_still(60.0);
+        let connect = |user, delay| {
+            let wait = |_| {
+                std::thread::sleep(delay);
+                Err(io::ErrorKind::TimedOut.into())
+            };
+            let refusal = admit(&budget, PeerCredentials { pid: u32::MAX, user, group: user }, wait).unwrap_err();
+            refusal.contains("can't be seen")
+        };
+        // Each look may take as long as the reader waits for an answer.
+        let looks = (0..30).take_while(|_| connect(7, Duration::from_millis(50))).count();
+        assert!((1..=10).contains(&looks), "256 connections count 25 for a delay of 40 ms too much: {looks}");
+        assert!(connect(8, Duration::ZERO), "another user");
+        assert!((0..30).all(|_| connect(0, Duration::from_millis(11))), "root");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::job::UserAllowance;
 
+use crate::socket::connections_for_delay;
+
 /// Connections of an accountable user, and lines, that may come at once. As many may come again after [`PERIOD`]. There
 /// is no limit of all users together, by which some could keep `ksmith serve` from asking.
 const OF_A_USER: f64 = 64.0;
@@ -38,6 +40,15 @@ impl ViewRate {
         }
         Err(format!("user {user} asks too often; wait {} s", PERIOD.as_secs()))
     }
+
+    /// Counts more connections for a look at a user's process that held up the accept loop.
+    pub(super) fn charge_delay(&self, user: u32, delay: Duration) {
+        let cost = connections_for_delay(delay, OF_A_USER / PERIOD.as_secs_f64());
+        if user != ROOT && cost > 0.0 {
+            let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+            buckets.charge(user, self.started.elapsed(), cost);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +64,15 @@ mod tests {
             assert!((64..1000).contains(&alone), "user {user}: {alone}");
         }
         assert_eq!(may(&rate, ROOT), 100_000);
+    }
+
+    #[test]
+    fn a_user_that_keeps_the_accept_loop_waiting_may_connect_less() {
+        let rate = ViewRate::new();
+        for user in [ROOT, 1] {
+            // As much as two seconds of looks may take where each stalls.
+            rate.charge_delay(user, Duration::from_secs(2));
+        }
+        assert!(rate.count(1).is_err() && rate.count(2).is_ok() && rate.count(ROOT).is_ok());
     }
 }

@@ -89,7 +89,10 @@ impl<T: Send + 'static> SocketProtocol for ViewProtocol<T> {
         let credentials = PeerCredentials::from_stream(stream).map_err(|_| refusal(UNSEEN))?;
         let holder = credentials.holder().map_err(|_| refusal(UNSEEN))?;
         self.rate.count(holder).map_err(refusal)?;
-        let uid = credentials.accountable_uid().map_err(|_| refusal(UNSEEN))?;
+        let begin = Instant::now();
+        let uid = credentials.accountable_uid();
+        self.rate.charge_delay(holder, begin.elapsed());
+        let uid = uid.map_err(|_| refusal(UNSEEN))?;
         if uid != holder {
             self.rate.count(uid).map_err(refusal)?;
         }
