@@ -210,7 +210,7 @@ def test_a_plan_at_a_common_rate_is_checked_and_begun_with_sketches_of_other_rat
     (step,) = json.loads(Path(plan).read_text())["steps"]
     assert {step["source"], step["target"]} == {"h1", "h2"}
     capsys.readouterr()
-    assert main(["check", plan, str(tmp_path)]) == 1
+    assert main(["check", plan, str(tmp_path)]) == 3
     said = capsys.readouterr()
     assert "h1: promised" in said.out and "h2: promised" in said.out and "rate" not in said.err
 

@@ -136,6 +136,9 @@ def test_guests_are_missed_by_newer_sketches_only(tmp_path: Path, capsys: pytest
     after(plan, tmp_path / "after", 1.0)
     (tmp_path / "after" / f"{moved.target}.parquet").write_bytes((tmp_path / "before" / f"{moved.target}.parquet").read_bytes())
     assert main(["check", str(plan), str(tmp_path / "after")]) == 3, "the target may have it by now"
+    after(plan, tmp_path / "after", 1.0)
+    (tmp_path / "after" / f"{moved.source}.parquet").write_bytes((tmp_path / "before" / f"{moved.source}.parquet").read_bytes())
+    assert main(["check", str(plan), str(tmp_path / "after")]) == 3, "the source has an old sketch that claims it, too"
 
 
 def test_old_sketches_are_left_out_unless_their_age_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

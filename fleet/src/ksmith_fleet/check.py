@@ -86,6 +86,7 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
     guests_of: dict[str, list[Guest]] = {}
     for guest in fleet.guests:
         guests_of.setdefault(guest.host, []).append(guest)
+    names_of_moved = {step.guest_id: step.guest for step in plan.steps}
     wanted_on: dict[str, set[str]] = {}
     for identity, host in plan.placement.items():
         wanted_on.setdefault(host, set()).add(identity)
@@ -93,6 +94,12 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
     for promise in plan.hosts:
         guests, wanted = guests_of.get(promise.host, []), wanted_on.get(promise.host, set())
         saved, why = _saved(promise, hosts.get(promise.host), guests)
+        # Another host's older sketch may claim it as well.
+        skipped = hosts[promise.host].skipped if promise.host in newer else ()
+        disputed = {identity for identity in wanted if identity not in where and names_of_moved.get(identity) in skipped}
+        if disputed:
+            saved, why = None, "no sketch says what all of its guests save: take new ones of all hosts"
+            wanted = wanted - disputed
         # Where no newer sketch is, a guest is missing only if it is elsewhere by one.
         missing = sorted(names.get(i, i) for i in wanted if where.get(i, "" if promise.host in newer else promise.host) != promise.host)
         slack = promise.changing_bytes + within * promise.saved_after.expected

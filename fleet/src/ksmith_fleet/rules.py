@@ -43,7 +43,7 @@ class GuestRule:
     """Its virtual CPUs, if they are others than its sketch says."""
     fixed: bool = False
     move_price: Annotated[float, Field(ge=1, le=1e6)] = 1.0
-    """How many times its memory a move of it counts as: over 1 for a guest that bears a migration's pause ill."""
+    """Factor on its memory in what a move of it counts as: over 1 for a guest that bears a migration's pause ill."""
 
 
 @dataclass(frozen=True)

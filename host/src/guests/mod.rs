@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use ksmith_core::guest::{FindGuestError, Guest, GuestId, GuestKind, find};
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 
 pub use self::journal::{OffList, SwitchedOff};
@@ -301,8 +302,8 @@ impl TrackedProcess {
     fn was_moved(&self, root: &Root, id: ProcessId) -> bool {
         let had = self.found.as_ref().and_then(|found| found.cgroup.as_ref());
         let text = root.text(format!("proc/{}/cgroup", id.pid));
-        // One whose path is too long to be read was moved there.
-        had != text.value().and_then(|text| CgroupPath::parse(text)).as_ref()
+        // One that has ended has not moved. One whose path is too long to be read was moved there.
+        !matches!(text, Reading::Absent) && had != text.value().and_then(|text| CgroupPath::parse(text)).as_ref()
     }
 
     /// Returns true if the process looks like a guest with a manager's record, and none was found so far.

@@ -37,8 +37,8 @@ impl RemainingMergeable {
     }
 
     /// Returns the bytes of address space of a guest's processes that are marked mergeable. `None` if that can't be
-    /// seen, or is being looked up. `tracked` is the number of pages that ksmd tracks in it, merged ones twice. That grows
-    /// when a process marks more, before any of it merges, and then it is looked up at once.
+    /// seen, or is being looked up. `tracked` is the number of pages that ksmd tracks in it. That grows when a process
+    /// marks more, before any of it merges, and then it is looked up at once.
     pub fn bytes(&mut self, processes: &[ProcessId], now: Duration, tracked: u64) -> Option<u64> {
         for (id, marked, (at, tracked)) in self.lookups.take_found() {
             self.found.insert(id, RemainingFigure { at, marked, tracked });

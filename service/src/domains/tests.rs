@@ -134,6 +134,7 @@ fn a_process_that_unmarks_its_memory_between_ksmds_visits_keeps_ksmd_parked() {
         assert!(!may_run(&mut guard, &sample, &known), "ksmd knows pages of it");
         let why = guard.parked().unwrap();
         assert!(why.starts_with("db [1000] (pid 11) belongs to no domain"), "{why}");
+        assert!(why.contains("`ksmith unmerge`"), "{why}");
     }
 }
 

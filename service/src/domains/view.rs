@@ -17,6 +17,10 @@ use super::remaining::RemainingMergeable;
 const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
                       verified (/usr/share/doc/ksmith/docs/reference/guests.md)";
 
+/// Error text of a guest that has un-marked its memory.
+const TRACKED: &str = "it is off, but ksmd still knows pages of it, which it could mark again: `ksmith unmerge` makes \
+                       ksmd forget them";
+
 /// Builds views of guests, and caches what is expensive to find out.
 #[derive(Debug)]
 pub(super) struct GuestViews {
@@ -64,7 +68,9 @@ impl GuestViews {
         let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
         let unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
         // A guest of no domain that can't be switched is not asked about: any user may have thousands.
-        let is_settled = guest.mergeable == Some(false) || domain.is_none() && unswitchable.is_some();
+        let is_tracked = !guest.is_verified && has_pages_in_trees(guest);
+        let is_settled =
+            guest.mergeable == Some(false) && !is_tracked || domain.is_none() && unswitchable.is_some();
         let is_same = |id: &ProcessId| known.has_its_user(&self.root, *id) && !known.was_moved(&self.root, *id);
         let is_known = has_names && (is_settled || guest.processes.iter().all(is_same));
         let domain = domain.filter(|_| is_known);
@@ -73,15 +79,12 @@ impl GuestViews {
         if mergeable.is_none() && !guest.is_verified {
             unswitchable.get_or_insert(UNTOLD.to_owned());
         }
-        if mergeable == Some(false) && !guest.is_verified && has_pages_in_trees(guest) {
-            mergeable = Some(true);
-        }
-        if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
+        if mergeable == Some(false) && is_tracked {
+            (mergeable, unswitchable) = (Some(true), Some(TRACKED.to_owned()));
+        } else if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
             let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
-            // Memory that is marked again is tracked already, and shows only once it merges.
-            let merged = guest.figures.merged_bytes / sample.page_size.max(1);
-            let tracked = (guest.figures.metadata_bytes / RMAP_ITEM_BYTES).saturating_add(merged);
+            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
             match self.remaining.bytes(&guest.processes, sample.at, tracked) {
                 Some(left) if guest.is_verified && left <= tolerated => mergeable = Some(false),
                 Some(left) if !guest.is_verified => {

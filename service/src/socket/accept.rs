@@ -14,10 +14,14 @@ const FREE_DELAY: Duration = Duration::from_millis(10);
 /// execute programs without an end holds up a tenth of the accept loop.
 const DELAY_PRICE: f64 = 10.0;
 
+/// The longest delay that a look costs anything: a read of a peer's process is given up after 50 ms. What lasts longer is the
+/// host's doing.
+const LONGEST_DELAY: Duration = Duration::from_millis(200);
+
 /// Returns the connections that a look counts as besides its own, if it held up the accept loop for `delay`. Its user may
 /// make `per_second` connections.
 pub fn connections_for_delay(delay: Duration, per_second: f64) -> f64 {
-    delay.saturating_sub(FREE_DELAY).as_secs_f64() * per_second * DELAY_PRICE
+    delay.min(LONGEST_DELAY).saturating_sub(FREE_DELAY).as_secs_f64() * per_second * DELAY_PRICE
 }
 
 /// A descriptor held back, which is closed so that a connection can be accepted and refused.

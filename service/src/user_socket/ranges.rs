@@ -72,7 +72,7 @@ pub enum RangesError {
     )]
     NotTheUsers,
     /// A process of the user's has held up an earlier reading, and still does.
-    #[error("your process {0} does not let its memory be read in time; ask again when it has ended")]
+    #[error("your memory could not be read in time, last that of your process {0}; ask again later")]
     HeldUp(u32),
     /// The process can't be read.
     #[error("your memory can't be read: {0}")]

@@ -37,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", help="TOML file of rules: pins, groups together and apart, hosts, limits, divergence")
     parser.add_argument("--out", help="write the plan to this file, for `apply` and `check`")
     parser.add_argument("--moves", type=count, help="moves at most (improve: 10, new: 200)")
-    parser.add_argument("--gib", type=amount, default=math.inf, help="GiB moved at most")
+    parser.add_argument("--gib", type=amount, default=math.inf, help="GiB moved at most, with move_price of rules")
     parser.add_argument(
         "--least-gain",
         type=amount,

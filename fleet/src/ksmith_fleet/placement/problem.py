@@ -31,7 +31,7 @@ class Problem:
     arrival: Floats
     """What each item needs when it arrives, before KSM has merged any of it."""
     toll: Floats
-    """What a move of each item counts as: the pages that arrive, and for guests that bear a pause ill a multiple of these."""
+    """Pages that a move of each item counts as: those that arrive, and for guests that bear a pause ill a multiple of them."""
     incidence: Incidence
     kept: float
     capacity: Floats

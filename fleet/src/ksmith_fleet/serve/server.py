@@ -24,7 +24,9 @@ class BoundedProtocol(H11Protocol):
         """Begins to wait for a head. If there are too many connections, the one that waits longest makes room."""
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS and _waiting:
-            next(iter(_waiting))._abort()
+            # One that still takes its answer only if all do.
+            idle = (one for one in _waiting if not one.transport.get_write_buffer_size())
+            next(idle, next(iter(_waiting)))._abort()
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
