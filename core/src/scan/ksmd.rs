@@ -116,9 +116,7 @@ impl KsmdState {
                 .map(|percent| percent.min(history.recent_cpu_stall_percent())),
         }
     }
-}
 
-impl KsmdState {
     /// Returns the bytes that merging saves beside zero pages, which take no memory at all.
     pub fn saved_nonzero_bytes(&self) -> u64 {
         self.saved_bytes.saturating_sub(self.zero_pages.saturating_mul(self.page_size))

@@ -83,10 +83,9 @@ impl GuestViews {
             (mergeable, unswitchable) = (Some(true), Some(TRACKED.to_owned()));
         } else if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
-            let tolerated = if guest.is_verified { u64::from(config.remaining_mergeable_mib) << 20 } else { 0 };
+            let tolerated = u64::from(config.remaining_mergeable_mib) << 20;
             let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
             match self.remaining.bytes(&guest.processes, sample.at, tracked) {
-                Some(left) if guest.is_verified && left <= tolerated => mergeable = Some(false),
                 Some(left) if !guest.is_verified => {
                     unswitchable = Some(format!(
                         "{} of its memory stays mergeable, and whether that is firmware can't be told: it is not verified \
@@ -94,6 +93,7 @@ impl GuestViews {
                         Bytes::from(left)
                     ));
                 }
+                Some(left) if left <= tolerated => mergeable = Some(false),
                 Some(left) => {
                     let left = Bytes::from(left);
                     unswitchable = Some(format!(

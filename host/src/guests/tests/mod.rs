@@ -200,6 +200,12 @@ fn a_process_that_is_moved_to_another_cgroup_is_seen_to_move() {
     fs::write(tree.path().join("proc/11/cgroup"), "0::/system.slice/two.service\n").unwrap();
     let moved: Vec<bool> = sample.processes.iter().map(|process| before.was_moved(&root, process.id)).collect();
     assert_eq!(moved, [false, true]);
+    // A cgroup that can't be told is another one. A process that has ended is in none.
+    fs::write(tree.path().join("proc/11/cgroup"), "").unwrap();
+    assert!(before.was_moved(&root, sample.processes[1].id));
+    fs::remove_file(tree.path().join("proc/11/cgroup")).unwrap();
+    assert!(!before.was_moved(&root, sample.processes[1].id));
+    fs::write(tree.path().join("proc/11/cgroup"), "0::/system.slice/two.service\n").unwrap();
     let names = |list: GuestList| list.guests.into_iter().map(|guest| guest.name).collect::<Vec<_>>();
     assert_eq!(names(before.list), ["one"]);
     assert_eq!(names(guests.list(&sample)), ["one", "two"]);
