@@ -4,44 +4,26 @@
  *
  *     gcc -O2 -static khugepaged.c -o khugepaged && ./khugepaged
  */
-#include "ksm.h"
+#include "huge.h"
 
-#define HUGE (2UL << 20)
 #define FOLDER "/sys/kernel/mm/transparent_hugepage/khugepaged/"
 
 static const char *const FILES[] = {"scan_sleep_millisecs", "alloc_sleep_millisecs", "pages_to_scan", "max_ptes_shared", "max_ptes_none"};
 #define FILE_COUNT (sizeof FILES / sizeof *FILES)
 static long files_before[FILE_COUNT];
-static char enabled_before[16];
 
-static void enable(const char *mode) {
-    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_WRONLY);
-    if (file < 0 || write(file, mode, strlen(mode)) < 0)
-        end(FAILED, "transparent_hugepage/enabled = %s: %s", mode, strerror(errno));
-    close(file);
-}
-
-static void put_huge_back(void) {
+static void put_files_back(void) {
     if (getpid() != restorer)
         return;
     for (size_t at = 0; at < FILE_COUNT; at++)
         set_in(FOLDER, FILES[at], files_before[at]);
-    enable(enabled_before);
 }
 
-static void begin_huge(void) {
-    char text[64] = "", *mode;
-    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
-    if (file < 0 || read(file, text, sizeof text - 1) < 0 || !(mode = strchr(text, '[')) || !strchr(mode, ']'))
-        end(NOT_APPLICABLE, "this kernel has no transparent huge pages");
-    close(file);
-    *strchr(mode, ']') = 0;
-    snprintf(enabled_before, sizeof enabled_before, "%s", mode + 1);
+static void begin_khugepaged(void) {
     for (size_t at = 0; at < FILE_COUNT; at++)
         if ((files_before[at] = get_in(FOLDER, FILES[at])) == absent)
             end(NOT_APPLICABLE, "this kernel has no %s%s", FOLDER, FILES[at]);
-    atexit(put_huge_back);
-    enable("madvise"); /* khugepaged does not run under "never". */
+    atexit(put_files_back);
     set_in(FOLDER, "alloc_sleep_millisecs", 10);
     set_in(FOLDER, "pages_to_scan", 1000000);
     set_in(FOLDER, "scan_sleep_millisecs", 10);
@@ -95,11 +77,9 @@ static void describe(char *text, size_t length, unsigned found) {
 
 int main(void) {
     begin();
-    begin_huge();
-    unsigned char *place = mmap(NULL, (2 * RANGES + 1) * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (place == MAP_FAILED)
-        end(FAILED, "mmap: %s", strerror(errno));
-    place = (unsigned char *)(((uintptr_t)place + HUGE - 1) & -HUGE);
+    begin_huge(); /* khugepaged does not run under "never". */
+    begin_khugepaged();
+    unsigned char *place = huge_space(2 * RANGES, PROT_NONE);
     set_in(FOLDER, "max_ptes_shared", 0);
     set_in(FOLDER, "max_ptes_none", 0);
     volatile unsigned char sink = 0;

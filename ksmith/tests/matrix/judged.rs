@@ -52,6 +52,8 @@ fn a_kernel_that_does_not_show_its_fact_is_a_fault() {
         ("smart_scan", linux(6, 1), 4, true),
         ("smart_scan", linux(6, 12), 4, false),
         ("zero_pages", linux(6, 18), 0, false),
+        ("uncounted_zeros", linux(6, 1), 0, false),
+        ("uncounted_zeros", linux(6, 12), 0, true),
         ("unstable_tree", None, 4, true),
         ("huge_pages", linux(5, 10), 2, false),
     ] {
