@@ -5,6 +5,7 @@
 //! every parser is property-tested on arbitrary input.
 
 mod cmdline;
+mod cpu_loads;
 mod keyed;
 mod ksm;
 mod ksm_stat;
@@ -23,6 +24,7 @@ mod statm;
 mod vmstat;
 
 pub use cmdline::CommandLine;
+pub use cpu_loads::CpuLoads;
 pub use ksm::{AdvisorMode, FIELDS, Ksm, KsmFileSource, KsmValue, RMAP_ITEM_BYTES, RunState};
 pub use ksm_stat::{KsmStat, merging_pages};
 pub use mappings::{IneligibleReason, ProcessMapping, SmapsFigures};

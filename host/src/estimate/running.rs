@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ksmith_core::diagnose::KsmdPlacement;
 use ksmith_core::kernel::{is_running, nodes};
 
 use super::report::{GuestReport, JobAdvice, RunningReport, WORTH_FOLDING};
+use crate::doctor::{cpu_loads, isolated_cpus};
 use crate::root::Root;
 
 /// The looks at the states of processes.
@@ -31,7 +33,7 @@ pub(super) struct RunningProcesses {
     pub count: u64,
     /// The CPUs that they may use.
     pub cpus: BTreeSet<u32>,
-    /// The other CPUs that are online.
+    /// The other CPUs that are online and that nobody keeps busy.
     pub spare_cpus: BTreeSet<u32>,
 }
 
@@ -40,6 +42,7 @@ impl RunningProcesses {
     ///
     /// Source: the state in `/proc/PID/stat`, which is R also for a process that waits for a CPU.
     pub fn observe(root: &Root, pids: impl IntoIterator<Item = u32>) -> Option<Self> {
+        let loads = cpu_loads(root);
         let mut asleep: Vec<(u32, u32)> = pids.into_iter().map(|pid| (pid, 0)).collect();
         for look in 0..LOOKS {
             if look > 0 {
@@ -61,10 +64,18 @@ impl RunningProcesses {
         let allowed = |pid: u32| list(format!("proc/{pid}/status"), "Cpus_allowed_list:");
         let cpus: BTreeSet<u32> = asleep.iter().filter_map(|(pid, _)| allowed(*pid)).flatten().collect();
         let online = list("sys/devices/system/cpu/online".to_owned(), "")?;
+        let busy = cpu_loads(root).busy_since(&loads);
+        let placement = KsmdPlacement {
+            online,
+            of_guests: cpus,
+            busy,
+            isolated: isolated_cpus(root),
+            ..KsmdPlacement::default()
+        };
         Some(Self {
             count: asleep.len() as u64,
-            spare_cpus: online.difference(&cpus).copied().collect(),
-            cpus: cpus.intersection(&online).copied().collect(),
+            spare_cpus: placement.spare_cpus(),
+            cpus: placement.of_guests.intersection(&placement.online).copied().collect(),
         })
     }
 

@@ -18,7 +18,7 @@ use crate::exit;
 use crate::show::controllers;
 use ksmith_host::act::{KsmJournal, StateDir, UndoError};
 use ksmith_host::doctor::{
-    ExaminationOptions, examine, find, huge_page_circumstances, ksmd_placement, memory_nodes,
+    ExaminationOptions, examine, find, huge_page_circumstances, ksmd_placement_now, memory_nodes,
 };
 use ksmith_host::guests::{Guest, GuestTracker};
 use ksmith_host::observe::HostObserver;
@@ -131,7 +131,7 @@ pub(super) fn findings(global: &GlobalArgs, config: &Config) -> anyhow::Result<V
             Err(UndoError::Damaged { why, .. }) => Some(why),
             _ => None,
         },
-        placement: ksmd_placement(&root, &sample),
+        placement: ksmd_placement_now(&root, &sample),
         memory_nodes: memory_nodes(&root),
         huge_pages: huge_page_circumstances(&root, config.huge_pages.keep),
         impossible_lines: root

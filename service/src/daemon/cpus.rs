@@ -1,12 +1,14 @@
 //! The CPUs of ksmd: listed ones, or those that the processes with mergeable memory leave free.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ksmith_core::controller::TickOutcome;
 use ksmith_core::diagnose::KsmdPlacement;
-use ksmith_core::kernel::number_list;
+use ksmith_core::kernel::{CpuLoads, number_list};
 use ksmith_core::knobs::Knob;
-use ksmith_host::doctor::ksmd_placement;
+use ksmith_host::doctor::{cpu_loads, ksmd_placement};
+use ksmith_host::root::Root;
 use tracing::{info, warn};
 
 use super::{Daemon, DaemonHost};
@@ -15,11 +17,30 @@ use crate::config::KsmdCpus;
 /// The shortest time between two looks at the CPUs of all processes while ksmd runs.
 const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
-/// The CPUs that ksmd was bound to last, and the time of the last look at those of the processes.
+/// The CPUs that ksmd was bound to last, and the looks at those of the processes.
 #[derive(Debug, Default)]
 pub(super) struct KsmdBinding {
     cpus: Option<String>,
+    /// The CPUs that ksmd had before it was bound.
+    before: Option<String>,
     looked: Option<Instant>,
+    /// The last look at what the CPUs do, and those that were busy between it and the one before.
+    loads: Option<(Instant, CpuLoads)>,
+    busy: BTreeSet<u32>,
+}
+
+impl KsmdBinding {
+    /// Looks at what the CPUs do while ksmd does nothing: a CPU that ksmd runs on is busy by that alone.
+    fn follow_loads(&mut self, root: &Root, now: Instant) {
+        if self.loads.as_ref().is_some_and(|(then, _)| now.duration_since(*then) < LOOK_PAUSE) {
+            return;
+        }
+        let loads = cpu_loads(root);
+        if let Some((_, before)) = &self.loads {
+            self.busy = loads.busy_since(before);
+        }
+        self.loads = Some((now, loads));
+    }
 }
 
 impl<H: DaemonHost> Daemon<H> {
@@ -30,7 +51,10 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.binding.cpus = Some(cpus.to_owned());
         match self.controller.host_mut().bind_ksmd(cpus) {
-            Ok(Some(before)) => info!("ksmd runs on CPUs {cpus} only (before: {before})"),
+            Ok(Some(before)) => {
+                info!("ksmd runs on CPUs {cpus} only (before: {before})");
+                self.binding.before.get_or_insert(before);
+            }
             Ok(None) => {}
             Err(why) => warn!("{why}"),
         }
@@ -42,30 +66,31 @@ impl<H: DaemonHost> Daemon<H> {
         if self.config.daemon.ksmd_cpus != Some(KsmdCpus::Spare) {
             return;
         }
+        let now = self.environment.now();
         if tick.decision.knobs.get(Knob::Run) != Some(1) {
             self.binding.looked = None;
+            self.binding.follow_loads(self.controller.host().root(), now);
             return;
         }
-        let now = self.environment.now();
+        // What they did before the scan holds until its end.
+        self.binding.loads = None;
         if self.binding.looked.is_some_and(|then| now.duration_since(then) < LOOK_PAUSE) {
             return;
         }
         self.binding.looked = Some(now);
         let Some(placement) = ksmd_placement(self.controller.host().root(), &tick.sample) else { return };
-        if let Some(cpus) = wanted_cpus(&placement, self.binding.cpus.is_some()) {
+        let placement = KsmdPlacement { busy: self.binding.busy.clone(), ..placement };
+        let before = self.binding.cpus.as_ref().and(self.binding.before.as_deref());
+        if let Some(cpus) = wanted_cpus(&placement, before) {
             self.bind_ksmd(&cpus);
         }
     }
 }
 
-/// Returns the list of CPUs for ksmd; `None` to leave it as it is.
-fn wanted_cpus(placement: &KsmdPlacement, is_bound: bool) -> Option<String> {
+/// Returns the list of CPUs for ksmd, which had `before` until it was bound; `None` to leave it as it is.
+fn wanted_cpus(placement: &KsmdPlacement, before: Option<&str>) -> Option<String> {
     let spare = placement.spare_cpus();
-    match () {
-        () if !spare.is_empty() => Some(number_list(&spare)),
-        () if is_bound => Some(number_list(&placement.online)),
-        () => None,
-    }
+    if spare.is_empty() { before.map(str::to_owned) } else { Some(number_list(&spare)) }
 }
 
 #[cfg(test)]
@@ -79,8 +104,31 @@ mod tests {
             of_guests: guests.iter().copied().collect(),
             ..KsmdPlacement::default()
         };
-        assert_eq!(wanted_cpus(&placement(&[1, 2]), false).as_deref(), Some("0,3"));
-        assert_eq!(wanted_cpus(&placement(&[0, 1, 2, 3]), false), None);
-        assert_eq!(wanted_cpus(&placement(&[0, 1, 2, 3]), true).as_deref(), Some("0-3"));
+        assert_eq!(wanted_cpus(&placement(&[1, 2]), None).as_deref(), Some("0,3"));
+        assert_eq!(wanted_cpus(&placement(&[0, 1, 2, 3]), None), None);
+        assert_eq!(wanted_cpus(&placement(&[0, 1, 2, 3]), Some("0-2")).as_deref(), Some("0-2"));
+        // Other jobs run on those that these leave free.
+        let shared = KsmdPlacement { busy: [3].into(), ..placement(&[1, 2]) };
+        assert_eq!(wanted_cpus(&shared, None).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn what_the_cpus_do_is_looked_at_while_ksmd_does_nothing() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("proc")).unwrap();
+        let put = |busy: u32, idle: u32| {
+            std::fs::write(tree.path().join("proc/stat"), format!("cpu  0 0 0 0\ncpu7 {busy} 0 0 {idle}\n")).unwrap();
+        };
+        let (root, began) = (Root::at(tree.path()), Instant::now());
+        let mut binding = KsmdBinding::default();
+        let mut look = |seconds, busy, idle| {
+            put(busy, idle);
+            binding.follow_loads(&root, began + Duration::from_secs(seconds));
+            binding.busy.contains(&7)
+        };
+        assert!(!look(0, 100, 100));
+        assert!(!look(5, 150, 100), "too soon");
+        assert!(look(10, 200, 100));
+        assert!(!look(20, 200, 300));
     }
 }

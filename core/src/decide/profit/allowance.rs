@@ -6,7 +6,8 @@ use crate::token_bucket::TokenBucket;
 /// CPU-seconds that ksmd may use in advance: two passes over a gigabyte.
 const ADVANCE: f64 = 1.0;
 
-/// A token bucket of ksmd's CPU-seconds. A scan that has begun may overdraw it, and the next one waits.
+/// A token bucket of ksmd's CPU-seconds. A scan begins when its expected cost has come in, or the bucket is full; it may overdraw
+/// the bucket then, and the next one waits.
 #[derive(Debug, Clone)]
 pub struct DelayAllowance {
     bucket: TokenBucket,
@@ -29,6 +30,11 @@ impl DelayAllowance {
         }
         self.cpu_ns = now.cpu_ns;
         self.bucket.tokens() < 0.0
+    }
+
+    /// Returns true if a scan of so many CPU-seconds may begin.
+    pub fn affords(&self, cpu_seconds: f64) -> bool {
+        self.bucket.is_full() || self.bucket.tokens() >= cpu_seconds
     }
 }
 
@@ -53,6 +59,13 @@ mod tests {
         let mut spent = |second, cpu_ms| allowance.follow(&at(second, cpu_ms));
         assert_eq!([spent(1, 5000), spent(2, 5900), spent(3, 6900)], [false, false, true]);
         assert_eq!([spent(40, 6900), spent(60, 6900)], [true, false]);
+        let mut affords = |second, cpu_seconds| {
+            allowance.follow(&at(second, 6900));
+            allowance.affords(cpu_seconds)
+        };
+        assert!(!affords(60, 0.5) && affords(95, 0.5));
+        assert!(!affords(96, 1.5), "the bucket is not full");
+        assert!(affords(120, 1.5), "more does not fit in");
         let mut unlimited = DelayAllowance::new(100.0);
         unlimited.follow(&at(1, 0));
         assert!(!unlimited.follow(&at(2, 100_000)));

@@ -85,7 +85,7 @@ impl MemoryLook {
 
 /// Returns ksmd's CPU-seconds for two visits of all pages that are not merged, of so many bytes that are mergeable. A burst
 /// visits those that are old once.
-fn cpu_seconds(mergeable_bytes: u64, reason: ScanReason, changes: GuestChanges, now: &HostSituation) -> f64 {
+pub fn cpu_seconds(mergeable_bytes: u64, reason: ScanReason, changes: GuestChanges, now: &HostSituation) -> f64 {
     let unmerged = mergeable_bytes.min(now.held_bytes).saturating_sub(now.ksmd.saved_nonzero_bytes());
     let new = changes.grown_bytes.min(unmerged);
     let old_visits = if reason == ScanReason::Burst { 0.5 } else { 1.0 };

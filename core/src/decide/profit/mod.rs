@@ -232,8 +232,8 @@ impl ProfitPolicy {
         }
     }
 
-    /// Has pages read before a burst or a probe. Returns the decision to wait for them, or to stay parked where they tell
-    /// that the scan does not pay; `None` if the action is to be carried out.
+    /// Has pages read before a burst or a probe that the allowance affords. Returns the decision to wait, or to stay parked where
+    /// they tell that the scan does not pay; `None` if the action is to be carried out.
     fn look_first(
         &mut self,
         action: MachineAction,
@@ -248,6 +248,12 @@ impl ProfitPolicy {
         };
         let is_looked_at = |reason: &ScanReason| matches!(reason, ScanReason::Burst | ScanReason::Probe);
         self.foretold = None;
+        let cost = |reason: ScanReason| look::cpu_seconds(now.held_bytes, reason, changes, now);
+        if reason.is_some_and(|reason| is_looked_at(&reason) && !self.allowance.affords(cost(reason))) {
+            self.look.follow(forecast);
+            let now = HostSituation { waits: Some(WaitReason::Spent), ..now.clone() };
+            return Some(self.watch(changes, &now));
+        }
         let Some(reason) = reason.filter(is_looked_at).filter(|_| self.config.look_first) else {
             self.look.follow(forecast);
             return None;

@@ -229,3 +229,25 @@ fn ranks_that_have_nothing_in_common_are_looked_at_and_left_alone() {
     assert!(without > 0.4, "{without:.2} CPU-s");
     assert!(with < 0.01, "{with:.2} CPU-s, {without:.2} without looking");
 }
+
+/// A guest of equal memory every ten seconds, beside ranks that spin: ksmd may use a second, 2 % of the time, and one scan more.
+#[test]
+fn a_limit_of_the_delay_is_kept_over_minutes() {
+    const SECONDS: u32 = 300;
+    let play = |max_delay_percent| {
+        let config = ProfitConfig { max_delay_percent, ..ProfitConfig::default() };
+        let host = SimHost::new(SimMachine::new(SimConfig::default()));
+        let mut run = ProfitRun::configured(host, PolicyLimits::default(), config);
+        for number in 0..SECONDS / 10 {
+            let rank = guest("rank", number, 10 * u64::from(number)).equal(1, 64 * MIB).unique(128 * MIB);
+            run.machine_mut().start(rank);
+        }
+        run.for_seconds(SECONDS.into());
+        run
+    };
+    let (without, with) = (play(100.0), play(2.0));
+    let most = 1.0 + f64::from(SECONDS) * 0.02 + with.dearest_scan_seconds();
+    let (without, seconds) = (without.ksmd_seconds(), with.ksmd_seconds());
+    assert!(without > 1.5 * most && seconds <= most, "{without:.2}, with a limit {seconds:.2} of {most:.2} CPU-s");
+    assert!(with.saved_part() > 0.5, "{:.2}", with.saved_part());
+}

@@ -85,6 +85,15 @@ impl ProfitRun {
         self.machine().sample().ksmd_cpu_ns.get().unwrap() as f64 / 1e9
     }
 
+    /// Returns ksmd's CPU-seconds in the dearest scan.
+    pub(super) fn dearest_scan_seconds(&self) -> f64 {
+        let scans = self.log.chunk_by(|before, now| (before.1 == "parked") == (now.1 == "parked"));
+        // A decision to park comes after the scan's last batch.
+        let starts = scans.filter_map(|scan| scan.first()).map(|first| first.2);
+        let costs = starts.clone().zip(starts.skip(1)).map(|(from, to)| to - from);
+        costs.max().unwrap_or(0) as f64 / 1e9
+    }
+
     pub(super) fn states(&self) -> Vec<&'static str> {
         let mut states: Vec<_> = self.log.iter().map(|(_, state, _)| *state).collect();
         states.dedup();

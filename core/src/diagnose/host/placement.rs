@@ -14,6 +14,10 @@ pub struct KsmdPlacement {
     pub of_ksmd: BTreeSet<u32>,
     /// Those on which a process with mergeable memory may run. Empty if there is none.
     pub of_guests: BTreeSet<u32>,
+    /// Those that other programs keep busy, as far as that was looked at.
+    pub busy: BTreeSet<u32>,
+    /// Those that the scheduler leaves to programs bound to them (`isolcpus`).
+    pub isolated: BTreeSet<u32>,
     /// True if the scheduler groups processes by session (`sched_autogroup_enabled`).
     pub is_autogrouped: bool,
     /// `cpu.weight` of the first guest's control group.
@@ -21,9 +25,10 @@ pub struct KsmdPlacement {
 }
 
 impl KsmdPlacement {
-    /// Returns the CPUs that are free for ksmd: those on which no process with mergeable memory may run.
+    /// Returns the CPUs that are free for ksmd: those on which no process with mergeable memory may run, and which nobody else uses.
     pub fn spare_cpus(&self) -> BTreeSet<u32> {
-        self.online.difference(&self.of_guests).copied().collect()
+        let is_used = |cpu: &u32| [&self.of_guests, &self.busy, &self.isolated].iter().any(|cpus| cpus.contains(cpu));
+        self.online.iter().copied().filter(|cpu| !is_used(cpu)).collect()
     }
 }
 
