@@ -58,20 +58,21 @@ fn print_foretold(plain: Option<&[JobRun]>, runs: &[(HpcContender, Vec<JobRun>)]
         return;
     }
     println!(
-        "\n| | scans | not begun | saved, foretold | came | ksmd CPU and longest delay, foretold | ksmd CPU | delay |"
+        "\n| | scans | not begun | saved, foretold | came | CPU and longest delay, foretold | CPU | all of ksmd's | delay |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (contender, runs) in runs {
         let median = |of: fn(&JobRun) -> f64| spread(runs, of).median.unwrap_or(f64::NAN);
         let pairs = plain.unwrap_or_default().iter().zip(runs);
         let delay = Spread::from_values(pairs.map(|(plain, run)| Some(run.wall_seconds - plain.wall_seconds)));
         println!(
-            "| {contender} | {:.0} | {:.0} | {:.0} MiB | {:.0} MiB | {:.2} s | {:.2} s | {:+.2} s |",
+            "| {contender} | {:.0} | {:.0} | {:.0} MiB | {:.0} MiB | {:.2} s | {:.2} s | {:.2} s | {:+.2} s |",
             median(|run| f64::from(run.foretold.scans)),
             median(|run| f64::from(run.foretold.left)),
             median(|run| run.foretold.saved_mib[0]),
             median(|run| run.foretold.saved_mib[1]),
             median(|run| run.foretold.cpu_seconds[0]),
+            median(|run| run.foretold.cpu_seconds[1]),
             median(|run| run.ksmd_seconds),
             delay.median.unwrap_or(f64::NAN),
         );
