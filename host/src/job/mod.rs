@@ -23,7 +23,7 @@ pub use fold::{JobFoldReport, JobFoldSettings, JobFolder};
 pub use guided::GuidedProgress;
 pub use launch::{LaunchError, LaunchPlan, LaunchRequest, StartedProgram, library, support};
 pub use offers::MemoryOffers;
-pub use rank::JobRank;
+pub use rank::{JobRank, is_first_of_node};
 pub use ranks::{RankFigures, RankReport, RankedReport, parts_directory, prepare_part};
 pub use report::{JobReport, ProcessReport};
 pub use wait::{BlockedSignals, ProgramEnd, block_signals, wait};

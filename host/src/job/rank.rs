@@ -13,6 +13,25 @@ pub struct JobRank {
     pub ranks: u32,
 }
 
+/// The variables in which launchers number the ranks of a node, from 0: Open MPI, Hydra of MPICH and Intel MPI, MVAPICH, the
+/// process manager of Cray, and `srun`. A launcher sets its own in a step of `srun`, which is why that comes last.
+const LOCAL_RANKS: [&str; 5] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PMI_LOCAL_RANK",
+    "SLURM_LOCALID",
+];
+
+/// Returns true if this process acts for its node: it is the first rank there, or no rank at all.
+pub fn is_first_of_node() -> bool {
+    is_first_of(|name| env::var(name).ok())
+}
+
+fn is_first_of(variable: impl Fn(&str) -> Option<String>) -> bool {
+    LOCAL_RANKS.iter().find_map(|name| variable(name)?.parse::<u32>().ok()).is_none_or(|rank| rank == 0)
+}
+
 /// The variables of a launcher.
 struct LauncherVariables {
     rank: &'static str,
@@ -57,10 +76,23 @@ impl JobRank {
 mod tests {
     use super::*;
 
+    fn environment(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    }
+
     fn read(variables: &[(&str, &str)]) -> Option<(String, u32, u32)> {
-        let variable =
-            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        JobRank::from_variables(variable).map(|place| (place.job, place.rank, place.ranks))
+        JobRank::from_variables(environment(variables)).map(|place| (place.job, place.rank, place.ranks))
+    }
+
+    #[test]
+    fn one_rank_acts_for_its_node() {
+        let is_first = |variables: &[(&str, &str)]| is_first_of(environment(variables));
+        assert!(is_first(&[]), "no rank");
+        for name in LOCAL_RANKS {
+            assert_eq!([is_first(&[(name, "0")]), is_first(&[(name, "1")])], [true, false], "{name}");
+        }
+        assert!(!is_first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "3")]), "mpirun in a step of srun");
+        assert!(is_first(&[("OMPI_COMM_WORLD_RANK", "8"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")]), "of the second node");
     }
 
     #[test]

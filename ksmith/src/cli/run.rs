@@ -16,7 +16,7 @@ use crate::exit;
 use ksmith_host::fold::{FoldError, fold_hindrance, may_split};
 use ksmith_host::job::{
     JobFoldSettings, JobFolder, JobReport, JobWatch, LaunchError, LaunchRequest, WatchOutcome, block_signals,
-    nanoseconds_per_copy, wait,
+    is_first_of_node, nanoseconds_per_copy, wait,
 };
 use ksmith_host::ksmd;
 use ksmith_host::own_use;
@@ -43,7 +43,8 @@ pub struct RunArgs {
     /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = RangesArg::All)]
     ranges: RangesArg,
-    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never
+    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never. Of the ranks of a node, which
+    /// `mpirun` or `srun` starts, the first one asks
     #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanSchedule::EndOfInit)]
     scan: ScanSchedule,
     /// Scan where KSM is off although other programs have offered memory, which merges too. Only root can
@@ -102,11 +103,16 @@ impl RunArgs {
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
-        let scanner = ScanProvider::find(global, self.scan, self.scan_others, socket);
-        if let Some(warning) = scanner.warning(&root) {
-            tracing::warn!("{warning}");
+        // A scan visits all memory of the node, that of other ranks too.
+        let is_first = is_first_of_node();
+        let schedule = if is_first { self.scan } else { ScanSchedule::Never };
+        let scanner = ScanProvider::find(global, schedule, self.scan_others, socket);
+        if is_first {
+            if let Some(warning) = scanner.warning(&root) {
+                tracing::warn!("{warning}");
+            }
+            self.say_fold(&root);
         }
-        self.say_fold(&root);
         // Before the start, because a failure after hours would come too late.
         let files = ReportFiles::prepare(self.report.as_deref())?;
         let mut signals = block_signals()?;
@@ -117,7 +123,7 @@ impl RunArgs {
         let watch = JobWatch::begin(plan.method)?;
         let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
         let folder = self.fold.map(fold).transpose()?;
-        let scans = ScanThread::begin(scanner, self.scan, plan.ranges, watch.notices())?;
+        let scans = ScanThread::begin(scanner, schedule, plan.ranges, watch.notices())?;
         own_use::release_code();
         let ended = wait(&started.child, &mut signals)?;
         let outcome = watch.finish();

@@ -14,6 +14,7 @@ mod cgroup;
 mod executing;
 mod history_faults;
 mod hpc_packaging;
+mod job_ranks;
 mod kernel_lock;
 mod ksmtuned_oracle;
 mod kubernetes;
