@@ -7,6 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::settled::MemoryPeak;
+
 /// The setting of when a job is folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoldWhen {
@@ -50,17 +52,6 @@ impl FromStr for FoldWhen {
     }
 }
 
-/// The time in which memory must not have grown is a quarter of the process's age, within these. Zeros that a program
-/// writes over in its first step are written over by then.
-const SHORTEST_WINDOW: Duration = Duration::from_millis(500);
-const LONGEST_WINDOW: Duration = Duration::from_secs(10);
-
-/// Growth of one part in so many counts as none.
-const STILL: u64 = 100;
-
-/// A start that does not end is over after this time.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A pass that frees less than one part in so many of what it looked at did not pay.
 const WORTH: u64 = 64;
 
@@ -77,10 +68,8 @@ pub struct FoldSchedule {
     /// The age at which the next pass is due at the earliest.
     next: Duration,
     pause: Duration,
-    /// The most resident bytes since the last pass, and the age when they were last exceeded. A process that frees and
-    /// allocates again and again does not grow.
-    level: u64,
-    level_age: Duration,
+    /// The most resident bytes since the last pass.
+    peak: MemoryPeak,
     /// The age at the end of the first pass, if there was one.
     first_pass: Option<Duration>,
     /// CPU time of all passes after the first.
@@ -97,8 +86,7 @@ impl FoldSchedule {
             cpu_share,
             next,
             pause: SOON,
-            level: 0,
-            level_age: Duration::ZERO,
+            peak: MemoryPeak::default(),
             first_pass: None,
             spent: Duration::ZERO,
         }
@@ -106,22 +94,18 @@ impl FoldSchedule {
 
     /// Records the resident bytes of the process at this age. Returns true if it is to be folded now.
     pub fn is_due(&mut self, age: Duration, resident_bytes: u64) -> bool {
-        if resident_bytes.saturating_sub(self.level) > self.level / STILL {
-            self.level = resident_bytes;
-            self.level_age = age;
+        if self.peak.record_rss(age, resident_bytes) {
             // New memory may be folded soon.
             self.pause = SOON;
         }
-        let window = (age / 4).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
-        let is_still = age.saturating_sub(self.level_age) >= window;
         let is_affordable = self.first_pass.is_none_or(|first| {
             let budget = age.saturating_sub(first).as_secs_f64() * self.cpu_share;
             self.spent.as_secs_f64() <= budget
         });
         match self.when {
             FoldWhen::OnDemand => false,
-            FoldWhen::EndOfInit if self.first_pass.is_none() => age >= self.next && (is_still || age >= PATIENCE),
-            FoldWhen::EndOfInit => is_still && age >= self.next && is_affordable,
+            FoldWhen::EndOfInit if self.first_pass.is_none() => age >= self.next && self.peak.has_settled(age),
+            FoldWhen::EndOfInit => self.peak.is_still(age) && age >= self.next && is_affordable,
             FoldWhen::Every(_) => age >= self.next && is_affordable,
         }
     }
@@ -142,7 +126,7 @@ impl FoldSchedule {
         }
         self.pause = if freed_bytes < looked_bytes / WORTH { (self.pause * 2).min(LATE) } else { SOON };
         self.next = age + if let FoldWhen::Every(period) = self.when { period } else { self.pause };
-        self.level = self.level.saturating_sub(freed_bytes);
+        self.peak.subtract_freed(freed_bytes);
     }
 }
 

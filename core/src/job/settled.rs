@@ -1,48 +1,71 @@
-//! The end of a job's start: its memory has stopped growing.
+//! The end of a start: memory has not exceeded its peak for a while.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The growth within the window, as part of the whole, that counts as none.
-const STILL: f64 = 0.01;
+/// Growth of one part in so many counts as none.
+const STILL: u64 = 100;
 
-/// The window is the job's age divided by this, so that a pause in a long start does not count as its end.
+/// The peak must be as old as the job's age divided by this, so that a pause in a long start does not count as its end.
+/// Zeros that a program writes over in its first step are written over by then.
 const PART_OF_AGE: u32 = 4;
 
-/// The shortest window.
+/// Bounds of that time.
 const SHORTEST: Duration = Duration::from_millis(500);
-
-/// The longest window.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The longest start: a job that never stops growing has equal pages too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The most memory that a job or a process has held, and its age when that was last exceeded.
+///
+/// A solver frees its arrays and allocates them again in each iteration. Such memory swings for ever, and does not grow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryPeak {
+    bytes: u64,
+    age: Duration,
+}
+
+impl MemoryPeak {
+    /// Records the resident bytes at an age. Returns true if they have grown.
+    pub fn record_rss(&mut self, age: Duration, rss_bytes: u64) -> bool {
+        let has_grown = rss_bytes.saturating_sub(self.bytes) > self.bytes / STILL;
+        if has_grown {
+            *self = Self { bytes: rss_bytes, age };
+        }
+        has_grown
+    }
+
+    /// Lowers the peak by memory that was freed from outside: what is written to again is growth.
+    pub fn subtract_freed(&mut self, freed_bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(freed_bytes);
+    }
+
+    /// Returns true if memory has not grown for a quarter of the age, half a second at least and ten at most.
+    pub fn is_still(self, age: Duration) -> bool {
+        age.saturating_sub(self.age) >= (age / PART_OF_AGE).clamp(SHORTEST, LONGEST)
+    }
+
+    /// Returns true if the start is over: memory is still, or has grown for two minutes.
+    pub fn has_settled(self, age: Duration) -> bool {
+        self.is_still(age) || age >= PATIENCE
+    }
+}
+
 /// Finds the end of one job's start.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct StartDetector {
-    seen: VecDeque<(Duration, u64)>,
+    peak: MemoryPeak,
     is_over: bool,
 }
 
 impl StartDetector {
     /// Records the RSS at a job's age. Returns `true` once: when the start ends.
     pub fn record_rss(&mut self, age: Duration, rss_bytes: u64) -> bool {
-        if self.is_over {
-            return false;
-        }
-        self.seen.push_back((age, rss_bytes));
-        let window = (age / PART_OF_AGE).clamp(SHORTEST, LONGEST);
-        let begin = age.saturating_sub(window);
-        // The last look before the window stays: growth is measured from there.
-        while self.seen.get(1).is_some_and(|(at, _)| *at <= begin) {
-            self.seen.pop_front();
-        }
-        let Some(&(at, before)) = self.seen.front() else { return false };
-        let is_covered = at <= begin && age >= SHORTEST;
-        let grown = rss_bytes.abs_diff(before) as f64;
-        self.is_over = age >= PATIENCE || is_covered && rss_bytes > 0 && grown <= rss_bytes as f64 * STILL;
-        self.is_over
+        self.peak.record_rss(age, rss_bytes);
+        let was_over = self.is_over;
+        // A job without memory has not begun.
+        self.is_over |= self.peak.has_settled(age) && (self.peak.bytes > 0 || age >= PATIENCE);
+        self.is_over && !was_over
     }
 }
 
@@ -67,6 +90,13 @@ mod tests {
     fn a_short_pause_in_a_long_start_is_not_its_end() {
         let memory = |ms: u64| if (10_000..11_000).contains(&ms) { 10_000 << 10 } else { ms.min(20_000) << 10 };
         assert!(over(memory).unwrap() >= 20_000);
+    }
+
+    #[test]
+    fn memory_that_swings_below_its_peak_has_stopped_growing() {
+        let swinging = |ms: u64| ms.min(3000) * 100 + if ms >= 3000 && ms % 1000 < 500 { 300_000 } else { 0 };
+        assert!((3000..6000).contains(&over(swinging).unwrap()), "{:?}", over(swinging));
+        assert_eq!(over(|ms| if ms < 4000 { 0 } else { 1 << 20 }), Some(5400), "what waits for its input holds nothing");
     }
 
     #[test]
