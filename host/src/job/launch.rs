@@ -98,6 +98,8 @@ pub struct LaunchRequest<'a> {
     pub asked: OptInRequest,
     /// Path of the daemon's socket, for the library.
     pub socket: &'a Path,
+    /// True to get the program's memory into huge pages. Where nobody folds them, they cost memory and hinder KSM.
+    pub wants_huge_pages: bool,
 }
 
 /// A running program.
@@ -192,13 +194,13 @@ impl LaunchRequest<'_> {
                     .env("LD_PRELOAD", preloaded(library, env::var_os("LD_PRELOAD").as_deref()))
                     .env("KSMITH_RANGES", ranges)
                     .env("KSMITH_SOCKET", self.socket);
-                if self.asked.folds {
+                if self.wants_huge_pages {
                     command.env("KSMITH_HUGE_HINT", "1");
                 }
             }
             OptInMethod::None => {}
         }
-        if self.asked.folds {
+        if self.wants_huge_pages {
             command.env("GLIBC_TUNABLES", with_tunable(env::var_os("GLIBC_TUNABLES").as_deref()));
         }
         let child = command.spawn().map_err(|source| LaunchError::Unusable { path: plan.path.clone(), source })?;
@@ -291,7 +293,7 @@ mod tests {
     fn plan(file: &Path, method: Option<OptInMethod>) -> Result<LaunchPlan, LaunchError> {
         let command = [file.as_os_str().to_owned()];
         let asked = OptInRequest { method, ranges: MarkedRanges::All, folds: false };
-        LaunchRequest { command: &command, asked, socket: Path::new("/run/none") }.plan()
+        LaunchRequest { command: &command, asked, socket: Path::new("/run/none"), wants_huge_pages: false }.plan()
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub struct RunArgs {
     #[arg(long)]
     scan_others: bool,
     /// Get the program's memory into huge pages, and give their zero pages back: when memory has stopped growing, every
-    /// so many seconds, or on demand by `ksmith fold`; without KSM too. Needs root and Linux 6.12
+    /// so many seconds, or on demand by `ksmith fold` or a daemon with `[fold] mode = "all"`. Needs Linux 6.12, and root
+    /// unless on demand; without KSM too
     #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
         default_missing_value = "end-of-init")]
     fold: Option<FoldWhen>,
@@ -99,7 +100,9 @@ impl RunArgs {
         let root = global.live_root()?;
         let config = global.load_config_to_read()?;
         let socket: &Path = &config.optin.socket;
-        let launch = LaunchRequest { command: &self.command, asked: self.asked(), socket };
+        let obstacle = self.fold_obstacle(&root);
+        let wants_huge_pages = self.fold.is_some() && obstacle.is_none();
+        let launch = LaunchRequest { command: &self.command, asked: self.asked(), socket, wants_huge_pages };
         let plan = launch.plan().map_err(failure)?;
         tracing::debug!("{} opts in by {}", plan.path.display(), plan.method);
         let copy_nanoseconds = nanoseconds_per_copy().unwrap_or(0.0);
@@ -111,7 +114,7 @@ impl RunArgs {
             if let Some(warning) = scanner.warning(&root) {
                 tracing::warn!("{warning}");
             }
-            self.say_fold(&root);
+            self.say_fold(obstacle);
         }
         // Before the start, because a failure after hours would come too late.
         let files = ReportFiles::prepare(self.report.as_deref())?;
@@ -141,14 +144,18 @@ impl RunArgs {
     }
 
     /// Warns before the start if nothing will be folded, or only on demand.
-    fn say_fold(&self, root: &Root) {
-        let Some(when) = self.fold else { return };
-        let hindrance = fold_hindrance(root).map(|why| why.to_string());
-        let why = hindrance.or_else(|| (!may_split()).then(|| FoldError::Denied.to_string()));
-        if let Some(why) = why {
+    /// Returns the reason why nobody folds the job's memory. On demand it is folded by others: root, or the daemon.
+    fn fold_obstacle(&self, root: &Root) -> Option<String> {
+        let when = self.fold?;
+        let denied = || (when != FoldWhen::OnDemand && !may_split()).then(|| FoldError::Denied.to_string());
+        fold_hindrance(root).map(|why| why.to_string()).or_else(denied)
+    }
+
+    fn say_fold(&self, obstacle: Option<String>) {
+        if let Some(why) = obstacle {
             tracing::warn!("nothing will be folded: {why}");
-        } else if when == FoldWhen::OnDemand && !self.quiet {
-            tracing::warn!("nothing is folded until `ksmith fold PID`");
+        } else if self.fold == Some(FoldWhen::OnDemand) && !self.quiet {
+            tracing::warn!("nothing is folded until `ksmith fold PID`, or by a daemon with `[fold] mode = \"all\"`");
         }
     }
 

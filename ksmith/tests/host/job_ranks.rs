@@ -1,5 +1,5 @@
-//! The ranks of a job that a launcher starts with `ksmith run`: one asks for scans, and all write one report. Their memory is not
-//! offered to KSM.
+//! The ranks of a job that a launcher starts with `ksmith run`: one asks for scans, all write one report, and
+//! their memory gets into huge pages if it is folded. It is not offered to KSM.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,6 +7,9 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
 
 use crate::support::program::PROGRAM;
+use crate::support::skipped;
+use ksmith_host::fold::{fold_hindrance, may_split};
+use ksmith_host::root::Root;
 
 /// Variables of launchers under which the tests themselves may run.
 const LAUNCHER: [&str; 9] = [
@@ -51,4 +54,24 @@ fn the_first_rank_of_a_node_asks_for_scans() {
     assert!(asks(&[("OMPI_COMM_WORLD_RANK", "8"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")]));
     assert!(!asks(&[("OMPI_COMM_WORLD_RANK", "9"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
     assert!(!asks(&[("SLURM_PROCID", "1"), ("SLURM_LOCALID", "1")]));
+}
+
+#[test]
+fn memory_that_nobody_folds_stays_out_of_huge_pages() {
+    if let Some(why) = fold_hindrance(&Root::host()) {
+        return skipped(&why.to_string());
+    }
+    let huge_pages = |before: &[&str], fold: &str| {
+        let run = [PROGRAM, "run", "--ranges", "none", "--scan", "never", "-q", fold, "--", "printenv", "GLIBC_TUNABLES"];
+        let line = [before, &run].concat();
+        let output = Command::new(line[0]).args(&line[1..]).env_remove("GLIBC_TUNABLES").output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains("hugetlb=1")
+    };
+    let mut denied: &[&str] = &[];
+    if may_split() {
+        assert!(huge_pages(&[], "--fold"));
+        denied = &["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice", "--"];
+    }
+    assert!(!huge_pages(denied, "--fold"));
+    assert!(huge_pages(denied, "--fold=on-demand"), "others fold it");
 }
