@@ -80,18 +80,32 @@ pub fn parts_directory(file: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes the directory of the parts ready, without this rank's part of an earlier run.
+/// Prepares the report `file` of many ranks, of which nothing of an earlier run stays: neither the file nor this rank's part.
 ///
 /// # Errors
-/// The directory can't be made or written to.
-pub fn prepare_part(directory: &Path, place: &JobRank) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+/// The file, or the directory of the parts, can't be made or written to.
+pub fn prepare_part(file: &Path, place: &JobRank) -> io::Result<()> {
+    let directory = parts_directory(file);
+    fs::create_dir_all(&directory)?;
     // Fails now rather than after hours.
-    drop(tempfile::Builder::new().prefix(".part").tempfile_in(directory)?);
-    match fs::remove_file(part_file(directory, place.rank)) {
+    for directory in [parent(file), &directory] {
+        drop(tempfile::Builder::new().prefix(".part").tempfile_in(directory)?);
+    }
+    if fs::symlink_metadata(file).is_ok_and(|about| !about.is_file() && !about.is_symlink()) {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    [file, &part_file(&directory, place.rank)].into_iter().try_for_each(remove_old)
+}
+
+fn remove_old(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn part_file(directory: &Path, rank: u32) -> PathBuf {
@@ -103,11 +117,10 @@ fn part_file(directory: &Path, rank: u32) -> PathBuf {
 /// # Errors
 /// The directory can't be written to.
 pub fn replace_file(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".part")
         .permissions(fs::Permissions::from_mode(0o666))
-        .tempfile_in(directory)?;
+        .tempfile_in(parent(path))?;
     file.write_all(text.as_bytes())?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
@@ -157,8 +170,11 @@ impl RankedReport {
             let is_part = path.extension().is_some_and(|extension| extension == "json");
             parts.extend(is_part.then(|| read_part(&path)).flatten());
         }
-        let newest = parts.iter().max_by_key(|(written, _)| *written).map(|(_, part)| part.job.clone());
-        let rows = parts.into_iter().map(|(_, part)| part).filter(|part| Some(&part.job) == newest.as_ref());
+        let newest = parts.iter().max_by_key(|(written, _)| *written).map(|(_, part)| (part.job.clone(), part.ranks));
+        let rows = parts.into_iter().map(|(_, part)| part).filter(|part| {
+            let is_of_newest = newest.as_ref().is_some_and(|(job, ranks)| part.job == *job && part.ranks == *ranks);
+            is_of_newest && part.rank < part.ranks
+        });
         Ok(Self::from_rows(rows.collect()))
     }
 
@@ -313,11 +329,12 @@ mod tests {
     #[test]
     fn the_last_rank_finds_all_parts() {
         let tree = tempfile::tempdir().unwrap();
-        let directory = parts_directory(&tree.path().join("job.json"));
+        let file = tree.path().join("job.json");
+        let directory = parts_directory(&file);
         for rank in 0..3 {
             let part = row("a", rank, "one");
             let place = JobRank { job: part.job.clone(), rank, ranks: 3 };
-            prepare_part(&directory, &place).unwrap();
+            prepare_part(&file, &place).unwrap();
             part.write(&directory).unwrap();
             let report = RankedReport::read(&directory).unwrap().unwrap();
             assert_eq!((report.rows.len(), report.is_complete()), (rank as usize + 1, rank == 2));
@@ -340,8 +357,38 @@ mod tests {
         symlink(part_file(tree.path(), 0), tree.path().join("8.json")).unwrap();
         let report = RankedReport::read(tree.path()).unwrap().unwrap();
         assert_eq!((report.job.as_str(), report.rows.len(), report.is_complete()), ("new", 1, false));
-        let place = JobRank { job: "new".to_owned(), rank: 1, ranks: 3 };
-        prepare_part(tree.path(), &place).unwrap();
-        assert!(!part_file(tree.path(), 1).exists());
+    }
+
+    #[test]
+    fn nothing_of_an_earlier_run_stays_once_a_rank_starts() {
+        let tree = tempfile::tempdir().unwrap();
+        let file = tree.path().join("job.json");
+        let directory = parts_directory(&file);
+        let place = JobRank { job: String::new(), rank: 1, ranks: 3 };
+        prepare_part(&file, &place).unwrap();
+        (0..3).for_each(|rank| row("", rank, "one").write(&directory).unwrap());
+        fs::write(&file, "{}").unwrap();
+        prepare_part(&file, &place).unwrap();
+        assert!(!file.exists() && !part_file(&directory, 1).exists());
+        let taken = tree.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(prepare_part(&taken, &place).is_err(), "it fails now");
+    }
+
+    #[test]
+    fn a_run_with_fewer_ranks_is_told_from_the_one_before_although_its_launcher_names_neither() {
+        let tree = tempfile::tempdir().unwrap();
+        for rank in 0..8 {
+            RankReport { ranks: 8, ..row("", rank, "one") }.write(tree.path()).unwrap();
+            let file = File::options().write(true).open(part_file(tree.path(), rank)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        for rank in 0..3 {
+            row("", rank, "one").write(tree.path()).unwrap();
+            let report = RankedReport::read(tree.path()).unwrap().unwrap();
+            assert_eq!((report.rows.len(), report.is_complete()), (rank as usize + 1, rank == 2));
+        }
+        row("", 3, "one").write(tree.path()).unwrap();
+        assert_eq!(RankedReport::read(tree.path()).unwrap().unwrap().rows.len(), 3, "there is no fourth rank of three");
     }
 }

@@ -59,7 +59,8 @@ pub struct RunArgs {
     /// CPU that folding each process may take after its first pass, in per cent of a core
     #[arg(long, value_name = "PERCENT", default_value = "2", requires = "fold", value_parser = percent)]
     fold_cpu: f64,
-    /// Write the report to this file, as JSON. Ranks that `mpirun` or `srun` starts write one report
+    /// Write the report to this file, as JSON. Ranks that `mpirun` or `srun` starts write one report, on a file system
+    /// that all their nodes share
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print nothing at the end
@@ -143,7 +144,6 @@ impl RunArgs {
         Ok(ExitCode::from(ended.code()))
     }
 
-    /// Warns before the start if nothing will be folded, or only on demand.
     /// Returns the reason why nobody folds the job's memory. On demand it is folded by others: root, or the daemon.
     fn fold_obstacle(&self, root: &Root) -> Option<String> {
         let when = self.fold?;
@@ -151,6 +151,7 @@ impl RunArgs {
         fold_hindrance(root).map(|why| why.to_string()).or_else(denied)
     }
 
+    /// Warns before the start if nothing will be folded, or only on demand.
     fn say_fold(&self, obstacle: Option<String>) {
         if let Some(why) = obstacle {
             tracing::warn!("nothing will be folded: {why}");
@@ -161,18 +162,26 @@ impl RunArgs {
 
     /// Writes the report to its file and prints it. A failure is only logged: the exit code is the program's.
     fn deliver_report(&self, global: &GlobalArgs, files: &ReportFiles, report: &JobReport, outcome: &WatchOutcome) {
-        let of_all = files.write(report);
+        let of_ranks = files.write(report);
         if self.quiet {
             return;
         }
         let mut page = TextPage::new();
-        if files.is_of_rank() {
+        if let Some(rank) = files.rank() {
             // One report for all of them.
-            let Some(of_all) = of_all else { return };
-            if global.json {
-                page.lines(json_lines(&of_all).lines());
-            } else {
-                page.lines(of_all.page().text().lines().map(|line| format!("ksmith: {line}")));
+            match of_ranks {
+                Some(of_all) if of_all.is_complete() && global.json => page.lines(json_lines(&of_all).lines()),
+                Some(of_all) if of_all.is_complete() => {
+                    page.lines(of_all.page().text().lines().map(|line| format!("ksmith: {line}")));
+                }
+                // Ranks that were killed, or see another file system, never report here.
+                Some(so_far) if rank == 0 && !global.json => page.line(format_args!(
+                    "ksmith: {} of {} ranks have reported so far: the last one writes the report, and `ksmith job \
+                     report FILE` shows those that have",
+                    so_far.rows.len(),
+                    so_far.ranks
+                )),
+                _ => return,
             }
             print::aside(&page);
             return;

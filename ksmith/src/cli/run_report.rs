@@ -37,7 +37,7 @@ impl ReportFiles {
         let place = JobRank::from_env();
         if let Some(file) = file {
             let made = match &place {
-                Some(place) => prepare_part(&parts_directory(file), place),
+                Some(place) => prepare_part(file, place),
                 None => OpenOptions::new().create(true).append(true).open(file).map(drop),
             };
             made.map_err(|why| CommandFailure::usage(format!("can't write the report {}: {why}", file.display())))?;
@@ -47,12 +47,13 @@ impl ReportFiles {
         Ok(Self { file: file.map(Path::to_owned), place, of_node })
     }
 
-    /// Returns true if all ranks write one report.
-    pub(super) fn is_of_rank(&self) -> bool {
-        self.place.is_some() && self.file.is_some()
+    /// Returns this process's number among the ranks that write one report; `None` if its report is its own.
+    pub(super) fn rank(&self) -> Option<u32> {
+        self.place.as_ref().filter(|_| self.file.is_some()).map(|place| place.rank)
     }
 
-    /// Writes the report. Returns the report of all ranks, if this is the last of them. A failure is only logged.
+    /// Writes the report. Returns that of all ranks so far, if this is one of them; the last writes it. A failure is only
+    /// logged.
     pub(super) fn write(&self, report: &JobReport) -> Option<RankedReport> {
         let host = Root::host().text("proc/sys/kernel/hostname");
         let host = host.value().map(|name| name.trim().to_owned()).unwrap_or_default();
@@ -74,13 +75,13 @@ impl ReportFiles {
     }
 }
 
-/// Writes the part of a rank, and the report if it is the last.
+/// Writes the part of a rank, and the report if it is the last. Returns the report of the ranks so far.
 fn write_part(file: &Path, part: &RankReport) -> std::io::Result<Option<RankedReport>> {
     let directory = parts_directory(file);
     part.write(&directory)?;
-    let of_all = RankedReport::read(&directory)?.filter(|report| report.job == part.job && report.is_complete());
-    if let Some(of_all) = &of_all {
+    let so_far = RankedReport::read(&directory)?.filter(|report| report.job == part.job);
+    if let Some(of_all) = so_far.as_ref().filter(|report| report.is_complete()) {
         of_all.write(file)?;
     }
-    Ok(of_all)
+    Ok(so_far)
 }

@@ -4,12 +4,14 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::program::PROGRAM;
 use crate::support::skipped;
 use ksmith_host::fold::{fold_hindrance, may_split};
 use ksmith_host::root::Root;
+use serde_json::Value;
 
 /// Variables of launchers under which the tests themselves may run.
 const LAUNCHER: [&str; 9] = [
@@ -74,4 +76,42 @@ fn memory_that_nobody_folds_stays_out_of_huge_pages() {
     }
     assert!(!huge_pages(denied, "--fold"));
     assert!(huge_pages(denied, "--fold=on-demand"), "others fold it");
+}
+
+/// Shows the report of a job.
+fn job_report(job: &Path, options: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(["job", "report"]).args(options).arg(job).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn all_ranks_write_one_report() {
+    let tree = tempfile::tempdir().unwrap();
+    let file = tree.path().join("job.json");
+    fs::write(&file, "of an earlier run").unwrap();
+    let run = |rank: &str| {
+        let variables = [
+            ("OMPI_COMM_WORLD_RANK", rank),
+            ("OMPI_COMM_WORLD_SIZE", "3"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
+            ("PMIX_NAMESPACE", "run.1"),
+        ];
+        let output = run_rank(&variables, &["--scan", "never", "--report", file.to_str().unwrap()], &["true"]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run("0");
+    assert!(said.contains("1 of 3 ranks have reported so far"), "{said}");
+    assert!(!file.exists(), "it would be taken for the report of this run");
+    assert!(!run("2").contains("ranks"), "one says so");
+    assert!(job_report(&file, &["--line"]).contains("2 of 3 ranks"));
+    let said = run("1");
+    assert!(said.contains("3 of 3 ranks"), "{said}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let ranks: Vec<u64> = report["rows"].as_array().unwrap().iter().filter_map(|row| row["rank"].as_u64()).collect();
+    assert_eq!((report["job"].as_str(), ranks), (Some("run.1"), vec![0, 1, 2]));
+    assert_eq!(serde_json::from_str::<Value>(&job_report(&file, &["--json"])).unwrap(), report);
+    let page = job_report(&file, &[]);
+    assert_eq!(page.lines().next().unwrap(), job_report(&file, &["--line"]).trim_end());
+    assert_eq!(page.lines().count(), 4, "{page}");
 }
