@@ -164,18 +164,23 @@ impl RankedReport {
     /// # Errors
     /// The directory can't be read.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
-        let mut parts: Vec<(SystemTime, RankReport)> = Vec::new();
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let is_part = path.extension().is_some_and(|extension| extension == "json");
-            parts.extend(is_part.then(|| read_part(&path)).flatten());
+        Ok(read_newest(directory)?.map(|(_, report)| report))
+    }
+
+    /// Reads the reports of all runs in a directory, in the order of their ends: that of the parts in it, and those of its
+    /// directories.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn read_runs(directory: &Path) -> io::Result<Vec<Self>> {
+        let mut runs = Vec::from_iter(read_newest(directory)?);
+        for entry in fs::read_dir(directory)?.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                runs.extend(read_newest(&entry.path()).ok().flatten());
+            }
         }
-        let newest = parts.iter().max_by_key(|(written, _)| *written).map(|(_, part)| (part.job.clone(), part.ranks));
-        let rows = parts.into_iter().map(|(_, part)| part).filter(|part| {
-            let is_of_newest = newest.as_ref().is_some_and(|(job, ranks)| part.job == *job && part.ranks == *ranks);
-            is_of_newest && part.rank < part.ranks
-        });
-        Ok(Self::from_rows(rows.collect()))
+        runs.sort_by_key(|(ended, _)| *ended);
+        Ok(runs.into_iter().map(|(_, report)| report).collect())
     }
 
     /// Sums the ranks. `None` if there are none.
@@ -269,6 +274,21 @@ impl RankedReport {
     }
 }
 
+/// Reads the parts of the newest run in a directory. Returns the time of its last part, and its report.
+fn read_newest(directory: &Path) -> io::Result<Option<(SystemTime, RankedReport)>> {
+    let mut parts: Vec<(SystemTime, RankReport)> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let is_part = path.extension().is_some_and(|extension| extension == "json");
+        parts.extend(is_part.then(|| read_part(&path)).flatten());
+    }
+    let Some((ended, newest)) = parts.iter().max_by_key(|(written, _)| *written) else { return Ok(None) };
+    let (ended, job, ranks) = (*ended, newest.job.clone(), newest.ranks);
+    let is_of_newest = |part: &RankReport| part.job == job && part.ranks == ranks && part.rank < ranks;
+    let rows = parts.into_iter().map(|(_, part)| part).filter(is_of_newest);
+    Ok(RankedReport::from_rows(rows.collect()).map(|report| (ended, report)))
+}
+
 /// Reads a part and the time of its writing. `None` if it is none.
 fn read_part(path: &Path) -> Option<(SystemTime, RankReport)> {
     let file: File =
@@ -357,6 +377,25 @@ mod tests {
         symlink(part_file(tree.path(), 0), tree.path().join("8.json")).unwrap();
         let report = RankedReport::read(tree.path()).unwrap().unwrap();
         assert_eq!((report.job.as_str(), report.rows.len(), report.is_complete()), ("new", 1, false));
+    }
+
+    #[test]
+    fn each_run_of_a_job_has_its_report() {
+        let tree = tempfile::tempdir().unwrap();
+        assert_eq!(RankedReport::read_runs(tree.path()).unwrap(), []);
+        for (directory, job, seconds) in [("second", "12.1", 20), ("first", "12.0", 10), ("empty", "", 0)] {
+            let directory = tree.path().join(directory);
+            fs::create_dir(&directory).unwrap();
+            for rank in 0..u32::from(seconds > 0) * 3 {
+                row(job, rank, "one").write(&directory).unwrap();
+                let file = File::options().write(true).open(part_file(&directory, rank)).unwrap();
+                file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+            }
+        }
+        symlink(tree.path().join("first"), tree.path().join("link")).unwrap();
+        let runs = RankedReport::read_runs(tree.path()).unwrap();
+        let runs: Vec<_> = runs.iter().map(|run| (run.job.as_str(), run.rows.len())).collect();
+        assert_eq!(runs, [("12.0", 3), ("12.1", 3)]);
     }
 
     #[test]

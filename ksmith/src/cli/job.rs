@@ -18,13 +18,14 @@ pub enum JobCommand {
 /// Sum the reports of a job's ranks.
 ///
 /// Each rank was started by `ksmith run --report FILE`, as in `mpirun -n 8 ksmith run --report FILE -- ./solver`, and the last
-/// one has written FILE. This also shows the ranks that have ended so far, or those of a job of which some were killed.
+/// one has written FILE. This also shows the ranks that have ended so far, or those of a job of which some were killed. Of a Slurm
+/// job it shows each step, and each `ksmith run` of its script.
 #[derive(Debug, Args)]
 pub struct JobReportArgs {
     /// The file that --report named, its directory FILE.d, or the ID of a Slurm job on this node
     #[arg(value_name = "FILE|JOBID")]
     job: PathBuf,
-    /// Print one line, as for the comment of a job
+    /// Print one line for each run, as for the comment of a job
     #[arg(long)]
     line: bool,
 }
@@ -32,21 +33,22 @@ pub struct JobReportArgs {
 impl JobCommand {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let Self::Report(args) = self;
-        let report = args.read()?;
-        match () {
-            () if global.json => print::json(&report)?,
-            () if args.line => print::line(report.line())?,
-            () => print::page(&report.page())?,
+        for report in args.read()? {
+            match () {
+                () if global.json => print::json(&report)?,
+                () if args.line => print::line(report.line())?,
+                () => print::page(&report.page())?,
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl JobReportArgs {
-    fn read(&self) -> Result<RankedReport, CommandFailure> {
+    fn read(&self) -> Result<Vec<RankedReport>, CommandFailure> {
         let directory = self.directory().ok_or_else(|| self.failure("there is no such report of ranks"))?;
-        let report = RankedReport::read(&directory).map_err(|why| self.failure(&why.to_string()))?;
-        report.ok_or_else(|| self.failure("no rank has reported yet"))
+        let runs = RankedReport::read_runs(&directory).map_err(|why| self.failure(&why.to_string()))?;
+        if runs.is_empty() { Err(self.failure("no rank has reported yet")) } else { Ok(runs) }
     }
 
     fn directory(&self) -> Option<PathBuf> {

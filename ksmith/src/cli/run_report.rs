@@ -1,7 +1,7 @@
 //! The files that a job's report is written to.
 
 use std::env;
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, create_dir_all};
 use std::path::{Path, PathBuf};
 
 use super::CommandFailure;
@@ -18,8 +18,8 @@ pub(super) struct ReportFiles {
     file: Option<PathBuf>,
     /// This process's place among the ranks of its job, if it has one.
     place: Option<JobRank>,
-    /// The directory of this Slurm job on this node.
-    of_node: Option<(PathBuf, String)>,
+    /// The directory of this run in that of its Slurm job on this node, and the place in it.
+    of_node: Option<(PathBuf, JobRank)>,
 }
 
 /// Returns the directory of a Slurm job's reports on this node.
@@ -43,7 +43,13 @@ impl ReportFiles {
             made.map_err(|why| CommandFailure::usage(format!("can't write the report {}: {why}", file.display())))?;
         }
         let job = env::var("SLURM_JOB_ID").ok().filter(|job| job.parse::<u64>().is_ok());
-        let of_node = job.map(|job| (slurm_directory(&job), job)).filter(|(directory, _)| directory.is_dir());
+        let of_node = job.and_then(|job| {
+            let directory = Some(slurm_directory(&job)).filter(|directory| directory.is_dir())?;
+            // A job has many steps, some at once, and its script may run programs that are no ranks.
+            let alone = || JobRank { job: format!("{job}.pid{}", std::process::id()), rank: 0, ranks: 1 };
+            let place = place.clone().unwrap_or_else(alone);
+            Some((directory.join(directory_of_run(&place.job)), place))
+        });
         Ok(Self { file: file.map(Path::to_owned), place, of_node })
     }
 
@@ -57,9 +63,9 @@ impl ReportFiles {
     pub(super) fn write(&self, report: &JobReport) -> Option<RankedReport> {
         let host = Root::host().text("proc/sys/kernel/hostname");
         let host = host.value().map(|name| name.trim().to_owned()).unwrap_or_default();
-        if let Some((directory, job)) = &self.of_node {
-            let place = self.place.clone().unwrap_or_else(|| JobRank { job: job.clone(), rank: 0, ranks: 1 });
-            if let Err(why) = RankReport::new(&place, host.clone(), report).write(directory) {
+        if let Some((directory, place)) = &self.of_node {
+            let part = RankReport::new(place, host.clone(), report);
+            if let Err(why) = create_dir_all(directory).and_then(|()| part.write(directory)) {
                 tracing::warn!("{}: the batch system gets no report: {why}", directory.display());
             }
         }
@@ -73,6 +79,13 @@ impl ReportFiles {
             None
         })
     }
+}
+
+/// Returns a name that any file system takes, for the launcher's name of a run.
+fn directory_of_run(name: &str) -> String {
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-_.@".contains(*letter);
+    let plain: String = name.chars().map(|letter| if is_plain(&letter) { letter } else { '_' }).take(100).collect();
+    format!("run-{plain}")
 }
 
 /// Writes the part of a rank, and the report if it is the last. Returns the report of the ranks so far.

@@ -25,7 +25,7 @@ fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
             ),
         ),
         ("logger", format!("#!/bin/sh\necho \"$@\" >> {}\n", tree.join("said").display())),
-        ("ksmith", "#!/bin/sh\n[ -e \"$4/0.json\" ] && echo KSM saved much\n".to_owned()),
+        ("ksmith", "#!/bin/sh\ncat \"$4/0.json\"\n".to_owned()),
     ] {
         let source = tree.join(format!("{name}.text"));
         fs::write(&source, text).unwrap();
@@ -69,9 +69,12 @@ fn the_epilog_logs_what_ksm_did_and_removes_the_reports() {
     assert_eq!(mode & 0o777, 0o700, "only the job's user reports");
     let mode = fs::metadata(&reports).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o711, "users reach their own");
-    fs::write(reports.join("7/0.json"), "").unwrap();
+    fs::write(reports.join("7/0.json"), "KSM saved much\nKSM saved 5 %\n".to_owned() + &"and so on\n".repeat(1000)).unwrap();
     asked(tree.path(), &[("epilog", "7"), ("epilog", "8")], false);
-    assert_eq!(fs::read_to_string(tree.path().join("said")).unwrap(), "-t ksmith-epilog job 7: KSM saved much\n");
+    let said = fs::read_to_string(tree.path().join("said")).unwrap();
+    let each_step = "-t ksmith-epilog job 7: KSM saved much\n-t ksmith-epilog job 7: KSM saved 5 %\n";
+    assert!(said.starts_with(each_step), "{said}");
+    assert_eq!(said.lines().count(), 20, "a user fills no log");
     assert_eq!(fs::read_dir(&reports).unwrap().count(), 0);
 }
 

@@ -115,3 +115,24 @@ fn all_ranks_write_one_report() {
     assert_eq!(page.lines().next().unwrap(), job_report(&file, &["--line"]).trim_end());
     assert_eq!(page.lines().count(), 4, "{page}");
 }
+
+#[test]
+fn each_step_of_a_slurm_job_has_its_report() {
+    let tree = tempfile::tempdir().unwrap();
+    let (jobs, reports) = (tree.path().join("jobs"), tree.path().join("jobs.reports/12"));
+    fs::create_dir_all(&reports).unwrap();
+    let of_job = [("KSMITH_JOBS", jobs.to_str().unwrap()), ("SLURM_JOB_ID", "12")];
+    let run = |variables: &[(&str, &str)]| {
+        let output = run_rank(&[&of_job, variables].concat(), &["--scan", "never"], &["true"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("no report"), "{said}");
+    };
+    // Two steps at once, and two programs of the job's script.
+    for (rank, step) in [("0", "0"), ("0", "1"), ("1", "1"), ("1", "0")] {
+        run(&[("SLURM_STEP_ID", step), ("SLURM_PROCID", rank), ("SLURM_STEP_NUM_TASKS", "2")]);
+    }
+    (0..2).for_each(|_| run(&[("SLURM_PROCID", "0")]));
+    let lines = job_report(&reports, &["--line"]);
+    let ranks: Vec<&str> = lines.lines().filter_map(|line| line.split(", ").find(|part| part.ends_with(" ranks"))).collect();
+    assert_eq!(ranks, ["2 of 2 ranks", "2 of 2 ranks", "1 of 1 ranks", "1 of 1 ranks"], "{lines}");
+}
