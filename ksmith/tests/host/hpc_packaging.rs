@@ -25,6 +25,10 @@ fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
             ),
         ),
         ("logger", format!("#!/bin/sh\necho \"$@\" >> {}\n", tree.join("said").display())),
+        // The file system of a job's reports: its options, and what was in it is gone.
+        ("mountpoint", "#!/bin/sh\n[ -e \"$2.mounted\" ]\n".to_owned()),
+        ("mount", "#!/bin/sh\neval reports=\\${$#}\necho \"$@\" > \"$reports.mounted\"\n".to_owned()),
+        ("umount", "#!/bin/sh\nrm -r \"$2.mounted\" \"$2\"/*\n".to_owned()),
         ("ksmith", "#!/bin/sh\ncat \"$4/0.json\"\n".to_owned()),
     ] {
         let source = tree.join(format!("{name}.text"));
@@ -36,7 +40,8 @@ fn asked(tree: &Path, scripts: &[(&str, &str)], fails: bool) -> Vec<String> {
     for (script, job) in scripts {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/slurm").join(script);
         let mut command = Command::new("sh");
-        command.arg(script).env("PATH", &path).env("SLURM_JOB_ID", job).env("KSMITH_JOBS", tree.join("jobs"));
+        command.arg(script).env("PATH", &path).env("SLURM_JOB_ID", job).env("SLURM_JOB_UID", "65534");
+        command.env("KSMITH_JOBS", tree.join("jobs"));
         assert!(command.status().unwrap().success(), "a script that fails drains the node");
     }
     fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect()
@@ -67,6 +72,10 @@ fn the_epilog_logs_what_ksm_did_and_removes_the_reports() {
     asked(tree.path(), &[("prolog", "7"), ("prolog", "8")], false);
     let mode = fs::metadata(reports.join("7")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "only the job's user reports");
+    let mounted = fs::read_to_string(reports.join("7.mounted")).unwrap();
+    for bound in ["tmpfs", "size=", "nr_inodes=", "mode=700", "uid=65534", "nodev"] {
+        assert!(mounted.contains(bound), "no user fills up /run: {mounted}");
+    }
     let mode = fs::metadata(&reports).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o711, "users reach their own");
     fs::write(reports.join("7/0.json"), "KSM saved much\nKSM saved 5 %\n".to_owned() + &"and so on\n".repeat(1000)).unwrap();
