@@ -51,7 +51,8 @@ impl LostZeroPages {
 
     /// Subtracts the error from the sample's count, and measures it anew if the sample shows the zero pages of every
     /// process. While ksmd runs, two samples must show the same error: processes are read a moment before the host's
-    /// counts, and a page may merge in between.
+    /// counts, and a page may merge in between. A count that was not compared with those of all processes is bounded by the
+    /// host's memory.
     pub fn take_off(&mut self, sample: &mut Sample) {
         let Reading::Value(counted) = sample.ksm.ksm_zero_pages else { return };
         let error = zero_pages_of_living(sample).map(|pages| counted.saturating_sub_unsigned(pages));
@@ -61,6 +62,9 @@ impl LostZeroPages {
         }
         sample.lost_zero_pages = self.rest;
         self.take_off_count(&mut sample.ksm);
+        if error.is_none() || seen.is_none() && error != Some(self.rest) {
+            bound_by_memory(sample);
+        }
     }
 
     /// Subtracts the error from the count.
@@ -68,6 +72,14 @@ impl LostZeroPages {
         if let Reading::Value(counted) = &mut ksm.ksm_zero_pages {
             *counted = counted.saturating_sub(self.rest);
         }
+    }
+}
+
+/// Bounds the count of zero pages by all memory.
+fn bound_by_memory(sample: &mut Sample) {
+    let most = sample.memory.value().and_then(|memory| memory.total?.checked_div(sample.page_size));
+    if let (Reading::Value(counted), Some(most)) = (&mut sample.ksm.ksm_zero_pages, most) {
+        *counted = (*counted).min(most.cast_signed());
     }
 }
 
@@ -85,6 +97,7 @@ fn zero_pages_of_living(sample: &Sample) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use ksmith_core::kernel::Meminfo;
     use ksmith_core::sample::{ProcessId, ProcessSample};
 
     use super::*;
@@ -136,6 +149,23 @@ mod tests {
         let mut hidden = Sample { hidden_processes: 1, ..sample(0, 64, Some(0)) };
         LostZeroPages::default().take_off(&mut hidden);
         assert_eq!(hidden.ksm.ksm_zero_pages, Reading::Value(64));
+    }
+
+    #[test]
+    fn a_count_that_nobody_can_check_is_at_most_the_memory() {
+        const GIB_PAGES: i64 = 1 << 18;
+        let shown = |mut sample: Sample, is_running: bool| {
+            sample.memory = Reading::Value(Meminfo { total: Some(24 << 30), ..Meminfo::default() });
+            sample.ksm.run = Reading::Value(u64::from(is_running));
+            LostZeroPages::default().take_off(&mut sample);
+            sample.ksm.ksm_zero_pages.get()
+        };
+        let all = |of_process: i64| sample(9, 321 * GIB_PAGES, Some(of_process.cast_unsigned()));
+        let hidden = Sample { hidden_processes: 1, ..all(0) };
+        assert_eq!(shown(hidden, false), Some(24 * GIB_PAGES));
+        assert_eq!(shown(all(0), true), Some(24 * GIB_PAGES), "one sample of running ksmd shows no error");
+        assert_eq!(shown(all(0), false), Some(0));
+        assert_eq!(shown(all(321 * GIB_PAGES), true), Some(321 * GIB_PAGES), "zeros may be more than the memory");
     }
 
     /// Creates a tree of processes with these `ksm_stat`s.

@@ -139,8 +139,8 @@ impl HostObserver {
             sample.ksm = Ksm::read(&mut self.ksm.with(&mut self.scratch));
         }
         self.has_run = sample.ksm.run_state() == Some(RunState::Running);
-        self.lost.take_off(&mut sample);
         self.host.read(&mut self.scratch, &mut sample);
+        self.lost.take_off(&mut sample);
         sample.took = self.clock.now().saturating_sub(sample.at);
         self.clock.advance();
         sample
