@@ -19,9 +19,7 @@ pub(super) struct JobMember {
 
 /// Returns the running descendants of `ancestor`, without itself.
 pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<JobMember> {
-    let Ok(entries) = std::fs::read_dir(root.path("proc")) else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let pids: Vec<u32> = pids.collect();
+    let pids = listed_descendants(root, ancestor).unwrap_or_else(|| numbers_in(root, "proc"));
     let stats = pids.iter().zip(root.texts_of(&pids, "stat"));
     let all: BTreeMap<u32, PidStat> =
         stats.filter_map(|(pid, text)| Some((*pid, PidStat::parse(text.value()?).ok()?))).collect();
@@ -52,6 +50,35 @@ pub(super) fn descendants(root: &Root, ancestor: u32, page_size: u64) -> Vec<Job
     found.into_iter().filter_map(member).collect()
 }
 
+/// Returns the PIDs of the descendants of `ancestor` by the kernel's lists of children, so that the ranks of a node do not all
+/// read the files of all processes. `None` on a kernel without these lists (CONFIG_PROC_CHILDREN).
+///
+/// A list may lack children while one of them ends (`get_children_pid`, fs/proc/array.c): they are in the next one. Children of
+/// processes that have ended are in those of the nearest subreaper, which `ksmith run` is.
+fn listed_descendants(root: &Root, ancestor: u32) -> Option<Vec<u32>> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![ancestor];
+    while let Some(pid) = next.pop() {
+        let directory = format!("proc/{pid}/task");
+        let tasks = numbers_in(root, &directory);
+        let list = |task: &u32| root.text(format!("{directory}/{task}/children")).value().cloned();
+        let lists: Vec<String> = tasks.iter().filter_map(list).collect();
+        // One's own threads do not end all at once.
+        if pid == ancestor && lists.is_empty() {
+            return None;
+        }
+        let children = lists.iter().flat_map(|list| list.split_ascii_whitespace()).filter_map(|pid| pid.parse().ok());
+        next.extend(children.filter(|child| found.insert(*child)));
+    }
+    Some(found.into_iter().collect())
+}
+
+/// Returns the numbers that name entries of a directory.
+fn numbers_in(root: &Root, directory: &str) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(root.path(directory)) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Reads the KSM figures of a process, which are empty if the kernel has none.
 pub(super) fn ksm(root: &Root, pid: u32) -> KsmStat {
     let text = root.text(format!("proc/{pid}/ksm_stat"));
@@ -79,6 +106,10 @@ pub(super) fn mapped_bytes(root: &Root, pid: u32, page_size: u64) -> Option<u64>
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
     use super::*;
 
@@ -91,10 +122,34 @@ mod tests {
             let text = format!("{pid} (p{pid}) {state} {parent} 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 900 1000 33 0");
             fs::write(directory.join("stat"), text).unwrap();
         }
-        let found = descendants(&Root::at(tree.path()), 10, 4096);
-        let names: Vec<&str> = found.iter().map(|member| member.name.as_str()).collect();
-        assert_eq!(names, ["p11", "p12"]);
-        assert_eq!(found[0].rss_bytes, 33 * 4096);
+        let names = || -> Vec<String> {
+            descendants(&Root::at(tree.path()), 10, 4096).into_iter().map(|member| member.name).collect()
+        };
+        assert_eq!(names(), ["p11", "p12"]);
+        assert_eq!(descendants(&Root::at(tree.path()), 10, 4096)[0].rss_bytes, 33 * 4096);
+        // By the lists of children nobody else is read. They are by thread, and may name who has a new parent by now.
+        for (pid, task, children) in [(10, 10, "11 \n"), (10, 15, "13 14 "), (11, 11, "12 99 "), (12, 12, ""), (13, 13, "")] {
+            let directory = tree.path().join(format!("proc/{pid}/task/{task}"));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("children"), children).unwrap();
+        }
+        assert_eq!(listed_descendants(&Root::at(tree.path()), 10), Some(vec![11, 12, 13, 14, 99]));
+        assert_eq!(names(), ["p11", "p12"]);
+    }
+
+    #[test]
+    fn a_process_whose_parent_has_ended_still_belongs() {
+        set_child_subreaper(Some(getpid())).unwrap();
+        let mut shell = Command::new("sh").args(["-c", "sleep 1000 & echo $!"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        shell.wait().unwrap();
+        let pid: i32 = line.trim().parse().unwrap();
+        let own = std::process::id();
+        let found = descendants(&Root::host(), own, 4096);
+        set_child_subreaper(None).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        assert!(found.iter().any(|member| member.id.pid == pid.cast_unsigned()), "{found:?}");
     }
 
     #[test]
