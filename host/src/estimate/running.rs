@@ -125,6 +125,13 @@ mod tests {
     }
 
     #[test]
+    fn the_price_is_that_of_compute_nodes() {
+        let line = format!("price_mib_per_cpu_second = {:.1}", PRICE / f64::from(1 << 20));
+        let nodes = include_str!("../../../packaging/hpc.toml");
+        assert!(nodes.lines().any(|known| known == line), "{line}");
+    }
+
+    #[test]
     fn ksmd_delays_processes_that_leave_it_no_cpu() {
         let delay = |running: RunningProcesses| running.judge(&memory(0, 300)).delay_seconds;
         assert_eq!(delay(running(4, 2, 0)), 2.0);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::copy_program;
-use ksmith_service::config::Config;
+use ksmith_service::config::{Config, KsmdCpus};
 
 /// Runs each of these scripts for a job, and returns the calls of systemctl, each with a line if it is made without the
 /// lock of prologs and epilogs.
@@ -107,4 +107,9 @@ fn the_configuration_for_compute_nodes_is_one() {
     assert_eq!(config.policy.kind.name(), "profit");
     let price = |config: &Config| config.policy.profit.price_mib_per_cpu_second;
     assert!(price(&config) > price(&Config::default()), "a job's CPU is dearer");
+    let (profit, usual) = (&config.policy.profit, Config::default().policy.profit);
+    assert!(profit.after_init && profit.look_first && profit.growth_mib > usual.growth_mib);
+    assert!(profit.max_delay_percent <= 2.0 && profit.probe_cpu_percent < usual.probe_cpu_percent);
+    assert_eq!(config.daemon.ksmd_cpus, Some(KsmdCpus::Spare));
+    assert_eq!(config.daemon.merge_across_nodes, Some(false));
 }

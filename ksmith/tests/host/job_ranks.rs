@@ -29,7 +29,9 @@ const LAUNCHER: [&str; 9] = [
 /// Runs a program as a rank with these variables and options.
 fn run_rank(variables: &[(&str, &str)], options: &[&str], program: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
-    LAUNCHER.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in LAUNCHER {
+        command.env_remove(name);
+    }
     command.args(["run", "--ranges", "none", "--fold=on-demand"]).args(options).arg("--").args(program);
     let output = command.envs(variables.iter().copied()).output().unwrap();
     assert!(output.status.success(), "{variables:?} {options:?}: {}", String::from_utf8_lossy(&output.stderr));
