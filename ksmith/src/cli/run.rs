@@ -126,7 +126,7 @@ impl RunArgs {
         let started = launch.start(&plan, &signals).map_err(failure)?;
         let watch = JobWatch::begin(plan.method)?;
         let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
-        let folder = self.fold.map(fold).transpose()?;
+        let folder = self.fold.filter(|when| *when != FoldWhen::OnDemand).map(fold).transpose()?;
         let scans = ScanThread::begin(scanner, schedule, plan.ranges, watch.notices())?;
         own_use::release_code();
         let ended = wait(&started.child, &mut signals)?;

@@ -34,7 +34,9 @@ fn run_rank(variables: &[(&str, &str)], options: &[&str], program: &[&str]) -> O
     }
     command.args(["run", "--ranges", "none", "--fold=on-demand"]).args(options).arg("--").args(program);
     let output = command.envs(variables.iter().copied()).output().unwrap();
-    assert!(output.status.success(), "{variables:?} {options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?} {options:?}: {said}");
+    assert!(!said.contains("no process was folded"), "none was to be: {said}");
     output
 }
 
