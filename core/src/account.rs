@@ -7,6 +7,8 @@
 //! The counters are an upper bound: they do not notice that a page is un-merged before ksmd visits it. Where a process's
 //! page tables were read ([`MergeReading`](crate::sample::MergeReading)), its part is what they say, and the host's is
 //! the sum of the parts, at most the counters.
+//!
+//! Processes with one memory map each show all of it. It counts once, in the first of them.
 
 use serde::Serialize;
 
@@ -43,7 +45,8 @@ impl HostTotals {
         let parts = SavingParts::from_sample(sample);
         let folded_bytes = parts.folded_bytes();
         let saved_bytes = parts.ksm_pages().saturating_mul(sample.page_size).saturating_add(folded_bytes);
-        let huge = sample.processes.iter().filter_map(|process| Some(process.merge_reading?.huge_bytes));
+        let counting = sample.processes.iter().filter(|process| !process.is_twin);
+        let huge = counting.filter_map(|process| Some(process.merge_reading?.huge_bytes));
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
         let headroom_bytes = sample.memory.value().and_then(Meminfo::headroom);
         Self {
@@ -96,9 +99,13 @@ struct SavingParts {
 
 impl SavingParts {
     fn from_sample(sample: &Sample) -> Self {
-        let merging: Vec<u64> = sample.processes.iter().map(|p| p.merging_pages()).collect();
-        let zero: Vec<u64> = sample.processes.iter().map(|p| p.zero_pages()).collect();
-        let folded: Vec<u64> = sample.processes.iter().map(|p| p.folded_bytes.unwrap_or(0)).collect();
+        let of_each = |figure: fn(&ProcessSample) -> u64| -> Vec<u64> {
+            let figure = |process: &ProcessSample| if process.is_twin { 0 } else { figure(process) };
+            sample.processes.iter().map(figure).collect()
+        };
+        let merging = of_each(ProcessSample::merging_pages);
+        let zero = of_each(ProcessSample::zero_pages);
+        let folded = of_each(|process| process.folded_bytes.unwrap_or(0));
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
         let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
         let mapped = shared.saturating_add(sharing);
@@ -136,6 +143,7 @@ fn correct(sample: &Sample, counted: (Vec<u64>, u64), shared: u64, sharing: u64)
     let (counted, rest) = counted;
     let mut unread = rest;
     let part = |(process, counted): (&ProcessSample, u64)| match &process.merge_reading {
+        _ if process.is_twin => 0,
         Some(reading) => reading.saved_now(process.merging_pages(), shared, sharing),
         None => {
             unread = unread.saturating_add(counted);
@@ -339,6 +347,28 @@ mod tests {
     }
 
     #[test]
+    fn one_memory_map_counts_once_however_many_processes_have_it() {
+        let mut sample = sample(100, 100, 20, vec![process(1, 100, 20), process(2, 100, 20), process(3, 100, 0)]);
+        let reading = MergeReading {
+            counted_pages: 100,
+            merged_pages: 100,
+            saved_pages: 40,
+            huge_bytes: 2 << 20,
+            ..MergeReading::default()
+        };
+        for process in &mut sample.processes {
+            (process.merge_reading, process.folded_bytes) = (Some(reading), Some(8192));
+        }
+        sample.processes[1].is_twin = true;
+        let totals = HostTotals::from_sample(&sample);
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), (100 * 4096 + 2 * 8192, 0));
+        assert_eq!((totals.folded_bytes, totals.huge_bytes), (2 * 8192, Some(4 << 20)));
+        let (parts, rest) = shares(&sample);
+        let saved: Vec<u64> = parts.iter().map(|part| part.saved_bytes).collect();
+        assert_eq!((saved, rest), (vec![62 * 4096, 0, 42 * 4096], 0));
+    }
+
+    #[test]
     fn profit_is_negative_when_metadata_outweighs_savings() {
         let mut sample = sample(0, 0, 0, vec![]);
         sample.ksm.pages_unshared = Reading::Value(1000);
@@ -353,11 +383,16 @@ mod tests {
             zero in 0_u64..1 << 40,
             hidden in 0_u64..2,
             of_processes in prop::collection::vec(
-                (0_u64..1 << 40, 0_u64..1 << 40, prop::option::of([0_u64..1 << 40, 0..1 << 40, 0..1 << 40, 0..1 << 40])),
+                (
+                    0_u64..1 << 40,
+                    0_u64..1 << 40,
+                    prop::option::of([0_u64..1 << 40, 0..1 << 40, 0..1 << 40, 0..1 << 40]),
+                    any::<bool>(),
+                ),
                 0..20,
             ),
         ) {
-            let processes = of_processes.iter().map(|(merging, zero, read)| {
+            let processes = of_processes.iter().map(|(merging, zero, read, is_twin)| {
                 let reading = read.map(|[counted, merged, saved, _]| MergeReading {
                     counted_pages: counted,
                     merged_pages: merged.min(counted),
@@ -367,6 +402,7 @@ mod tests {
                 ProcessSample {
                     merge_reading: reading,
                     folded_bytes: read.map(|read| read[3]),
+                    is_twin: *is_twin,
                     ..process(1, *merging, *zero)
                 }
             });

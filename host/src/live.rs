@@ -57,8 +57,8 @@ impl LiveHost {
         for process in &mut sample.processes {
             process.folded_bytes = self.folded.get(&process.id).copied().or(process.folded_bytes);
         }
-        sample.folded_bytes =
-            sample.processes.iter().filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
+        let counting = sample.processes.iter().filter(|process| !process.is_twin);
+        sample.folded_bytes = counting.filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
         sample
     }
 }

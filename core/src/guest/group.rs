@@ -69,19 +69,18 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
         // A guest is as little to be believed as the least of its processes.
         guest.is_verified &= known.is_some_and(|known| known.is_verified);
         guest.uid = guest.uid.filter(|uid| known.and_then(|known| known.uid) == Some(*uid));
-        match known {
-            // It has a share of the savings; everything else was counted with its parent.
-            Some(ProcessIdentity { is_twin: true, .. }) => guest.figures.add_saved(share.saved_bytes),
-            _ => guest.figures.add(process, &share, page_size),
+        if process.is_twin || known.is_some_and(|known| known.is_twin) {
+            // It may have a share of the savings; everything else was counted with its parent.
+            guest.figures.add_saved(share.saved_bytes);
+        } else {
+            guest.figures.add(process, &share, page_size);
         }
-        guest.folded_bytes = match (guest.folded_bytes, process.folded_bytes) {
-            (Some(a), Some(b)) => Some(a.saturating_add(b)),
-            (a, b) => a.or(b),
-        };
-        guest.huge_bytes = match (guest.huge_bytes, process.merge_reading) {
-            (Some(a), Some(b)) => Some(a.saturating_add(b.huge_bytes)),
-            (a, b) => a.or(b.map(|reading| reading.huge_bytes)),
-        };
+        // As for the host: by what the sample says of twins, so that the guests' figures add up to the host's.
+        if !process.is_twin {
+            let huge_bytes = process.merge_reading.map(|reading| reading.huge_bytes);
+            guest.folded_bytes = add_known(guest.folded_bytes, process.folded_bytes);
+            guest.huge_bytes = add_known(guest.huge_bytes, huge_bytes);
+        }
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
             (Some(a), Some(b)) => Some(a || b),
             (a, b) => a.or(b),
@@ -95,6 +94,11 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
         ));
     }
     Some(guest)
+}
+
+/// Adds two figures; one that is unknown adds nothing.
+fn add_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).reduce(u64::saturating_add)
 }
 
 fn placement(known: Option<&ProcessIdentity>) -> ProcessPlacement {
@@ -176,6 +180,7 @@ pub(super) mod tests {
     use crate::guest::GuestKind;
     use crate::kernel::KsmStat;
     use crate::reading::Reading;
+    use crate::sample::MergeReading;
 
     pub(in super::super) fn guest(name: &str, pid: u32) -> Guest {
         Guest::plain(name, ProcessId { pid, start_ticks: 1 })
@@ -271,6 +276,16 @@ pub(super) mod tests {
             (100 * 4096, Some(4096), 6400)
         );
         assert_eq!((figures.saved_bytes, figures.profit_bytes, rest), (100 * 4096, 100 * 4096 - 6400, 0));
+        // The reader of page tables finds twins too, also where no identity says so.
+        for process in &mut sample.processes {
+            process.merge_reading = Some(MergeReading { huge_bytes: 2 << 20, ..MergeReading::default() });
+            process.folded_bytes = Some(4096);
+        }
+        sample.processes[1].is_twin = true;
+        let (guests, _) = group(&sample, |_| Some(&first));
+        let figures = guests[0].figures;
+        assert_eq!((figures.merged_bytes, figures.rss_bytes), (100 * 4096, Some(4096)));
+        assert_eq!((guests[0].folded_bytes, guests[0].huge_bytes), (Some(4096), Some(2 << 20)));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Sample {
         if self.has_unknown_figures() {
             return None;
         }
-        self.processes.iter().try_fold(0_u64, |sum, process| {
+        self.processes.iter().filter(|process| !process.is_twin).try_fold(0_u64, |sum, process| {
             Some(sum.saturating_add(process.ksm.merging_pages?).saturating_add(process.zero_pages()))
         })
     }
@@ -227,6 +227,10 @@ pub struct ProcessSample {
     /// Zeros in it that splits of huge pages have freed, whoever split them. `None` if it was not examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
+    /// True if it has one memory map with its parent, which is in the sample: the memory counts there. False until that
+    /// was examined.
+    #[serde(default)]
+    pub is_twin: bool,
 }
 
 impl ProcessSample {
@@ -242,6 +246,7 @@ impl ProcessSample {
             ksm: KsmStat::default(),
             merge_reading: None,
             folded_bytes: None,
+            is_twin: false,
         }
     }
 
@@ -284,6 +289,9 @@ mod tests {
         assert_eq!(sample(vec![]).merged_by_the_living(), Some(0));
         assert_eq!(sample(vec![merging(Some(3)), merging(Some(4))]).merged_by_the_living(), Some(11));
         assert_eq!(sample(vec![merging(Some(3)), merging(None)]).merged_by_the_living(), None);
+        let mut twins = sample(vec![merging(Some(3)), merging(Some(3))]);
+        twins.processes[1].is_twin = true;
+        assert_eq!(twins.merged_by_the_living(), Some(5), "one memory map counts once");
         let hiding = Sample { hidden_processes: 1, ..sample(vec![merging(Some(3))]) };
         assert_eq!(hiding.merged_by_the_living(), None);
         let mut silent = sample(vec![merging(Some(3))]);

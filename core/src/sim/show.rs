@@ -207,6 +207,7 @@ impl SimMachine {
             },
             merge_reading: None,
             folded_bytes: None,
+            is_twin: false,
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct OpenProcess {
     pub size: MachineSize,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
+    /// The PID of its parent.
+    pub parent: u32,
     directory: OwnedFd,
 }
 
@@ -115,6 +117,7 @@ impl OpenProcess {
             is_vm: false,
             size: MachineSize::default(),
             start_ticks: 0,
+            parent: 0,
             directory,
         };
         let text = process.text("stat").map_err(UnreadableProcess::from_io)?;
@@ -125,7 +128,7 @@ impl OpenProcess {
         if stat.is_zombie {
             return Err(UnreadableProcess::Exited);
         }
-        process.start_ticks = stat.start_ticks;
+        (process.start_ticks, process.parent) = (stat.start_ticks, stat.parent);
         let line = CommandLine::parse(&process.bytes("cmdline").unwrap_or_default());
         let named = GuestName::from_command_line(&stat.comm, &line);
         process.name = named.name.into();

@@ -27,6 +27,8 @@ pub(super) struct ReadProcess {
     /// `None`: it can't be read, or the kernel lacks the figures.
     pub(super) reading: Option<MergeReading>,
     pub(super) zeros: Option<ZeroReading>,
+    /// The PID of its parent, if both have one memory map. Then nothing was read: the parent's reading has it all.
+    pub(super) twin_of: Option<u32>,
 }
 
 /// The processes that were read, with the CPU time that it took.

@@ -40,11 +40,15 @@ impl ProcessMergeReader {
 
     /// Reads a process. The counters come first: what ksmd merges meanwhile is not missed by them later.
     fn read_process(&mut self, id: ProcessId, at: Duration, page_size: u64) -> ReadProcess {
-        let mut read = ReadProcess { id, at, reading: None, zeros: None };
+        let mut read = ReadProcess { id, at, reading: None, zeros: None, twin_of: None };
         let Some(process) = OpenProcess::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks)
         else {
             return read;
         };
+        if self.is_twin(&process) {
+            read.twin_of = Some(process.parent);
+            return read;
+        }
         let ksm = process.ksm();
         let Some(sums) = read_rollup(id.pid) else { return read };
         read.reading = MergeReading::from_figures(at, &sums, &ksm, page_size);
@@ -66,6 +70,13 @@ impl ProcessMergeReader {
         read
     }
 
+    /// Returns true if a process shares its memory map with its parent, as helpers of user-mode Linux and children of
+    /// `vfork` do. False also if that can't be told.
+    fn is_twin(&mut self, process: &OpenProcess) -> bool {
+        let same = self.reader.compare_memory(process.pid, &[process.parent], ReadPatience::new(STALL, LONGEST));
+        same.is_ok_and(|same| same.contains(&true))
+    }
+
     /// Counts the bytes that small pages of anonymous mappings map to the zero page.
     fn count_zero_mapped(&mut self, process: &OpenProcess, rss_bytes: u64) -> Option<u64> {
         let stretches = process.stretches().ok()?;
@@ -78,4 +89,19 @@ impl ProcessMergeReader {
 fn read_rollup(pid: u32) -> Option<SmapsRollup> {
     let bytes = reader::read(pid, "smaps_rollup").ok()?;
     SmapsRollup::parse(&String::from_utf8_lossy(&bytes)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_the_memory_map_of_its_parent_is_a_twin_and_is_not_read() {
+        let mut reader = ProcessMergeReader::default();
+        let mut process = OpenProcess::open(std::process::id()).unwrap();
+        assert_eq!(process.parent, std::os::unix::process::parent_id());
+        assert!(!reader.is_twin(&process));
+        process.parent = process.pid;
+        assert!(reader.is_twin(&process));
+    }
 }

@@ -24,6 +24,8 @@ pub(super) struct MergeSchedule {
     readings: BTreeMap<ProcessId, MergeReading>,
     /// Time of the last attempt.
     attempts: BTreeMap<ProcessId, Duration>,
+    /// The parents of processes that have one memory map with them.
+    twins: BTreeMap<ProcessId, u32>,
     ledger: FoldLedger,
     bucket: TokenBucket,
     is_busy: bool,
@@ -34,6 +36,7 @@ impl Default for MergeSchedule {
         Self {
             readings: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            twins: BTreeMap::new(),
             ledger: FoldLedger::new(u64::MAX),
             bucket: TokenBucket::new(RESERVE, CPU_SHARE),
             is_busy: false,
@@ -46,8 +49,12 @@ impl MergeSchedule {
     pub(super) fn record_reply(&mut self, reply: MergeReply) {
         self.is_busy = false;
         self.bucket.charge(reply.cpu_seconds);
-        for ReadProcess { id, at, reading, zeros } in reply.processes {
+        for ReadProcess { id, at, reading, zeros, twin_of } in reply.processes {
             self.attempts.insert(id, at);
+            match twin_of {
+                Some(parent) => drop(self.twins.insert(id, parent)),
+                None => drop(self.twins.remove(&id)),
+            }
             match reading {
                 Some(reading) => drop(self.readings.insert(id, reading)),
                 None => drop(self.readings.remove(&id)),
@@ -66,11 +73,18 @@ impl MergeSchedule {
         let is_there = |id: &ProcessId| ids.binary_search(id).is_ok();
         self.readings.retain(|id, _| is_there(id));
         self.attempts.retain(|id, _| is_there(id));
+        self.twins.retain(|id, _| is_there(id));
         self.ledger.retain(|id| is_there(&id));
         if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
             self.ledger.set_host_bytes(total);
         }
         for process in &mut sample.processes {
+            // A parent that is not in the sample has no figures there.
+            let parent = self.twins.get(&process.id);
+            process.is_twin = parent.is_some_and(|parent| ids.binary_search_by_key(parent, |id| id.pid).is_ok());
+            if process.is_twin {
+                continue;
+            }
             process.merge_reading = self.readings.get(&process.id).copied();
             process.folded_bytes = self.ledger.folded_bytes(process.id);
         }
@@ -133,6 +147,7 @@ mod tests {
             at: Duration::from_secs(seconds),
             reading: Some(MergeReading { saved_pages: u64::from(*pid), ..MergeReading::default() }),
             zeros: Some(ZeroReading { huge_bytes: 4 << 20, ..ZeroReading::default() }),
+            twin_of: None,
         };
         MergeReply { processes: pids.iter().map(read).collect(), cpu_seconds }
     }
@@ -178,6 +193,26 @@ mod tests {
         assert_eq!(filled.processes[0].folded_bytes, Some(2 * 4096));
         assert_eq!(filled.processes[0].merge_reading.unwrap().saved_pages, 1);
         assert_eq!((filled.processes[1].merge_reading, filled.processes[1].folded_bytes), (None, None));
+    }
+
+    #[test]
+    fn a_process_with_the_memory_map_of_its_parent_has_no_figures_of_its_own() {
+        let mut schedule = MergeSchedule::default();
+        let mut read = reply(1, &[1, 2, 3], 0.0);
+        for (n, parent) in [(1, 1), (2, 77)] {
+            let process = &mut read.processes[n];
+            (process.reading, process.zeros, process.twin_of) = (None, None, Some(parent));
+        }
+        schedule.record_reply(read);
+        let mut filled = sample(1, &[1, 2, 3]);
+        schedule.fill(&mut filled);
+        let twins: Vec<bool> = filled.processes.iter().map(|process| process.is_twin).collect();
+        assert_eq!(twins, [false, true, false], "the parent of process 3 is not in the sample");
+        assert_eq!((filled.processes[1].merge_reading, filled.processes[1].folded_bytes), (None, None));
+        // Its parent has ended, or it has executed another program.
+        schedule.record_reply(reply(2, &[2], 0.0));
+        schedule.fill(&mut filled);
+        assert!(!filled.processes[1].is_twin && filled.processes[1].folded_bytes.is_some());
     }
 
     #[test]

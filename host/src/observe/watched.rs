@@ -266,6 +266,7 @@ impl WatchedProcess {
             ksm,
             merge_reading: None,
             folded_bytes: None,
+            is_twin: false,
         })
     }
 }
