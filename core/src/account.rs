@@ -109,14 +109,16 @@ impl SavingParts {
         let shared = sample.ksm.pages_shared.get().unwrap_or(0);
         let sharing = sample.ksm.pages_sharing.get().unwrap_or(0);
         let mapped = shared.saturating_add(sharing);
-        let counted = bounded(apportion(sharing, &merging, hidden(sample, mapped, &merging)), &merging);
+        let of_ended = sample.shows_all_merged_pages();
+        let counted = attribute(sample, sharing, mapped, &merging, of_ended);
         let (merged, unverified_pages) = correct(sample, counted, shared, sharing);
         let zero_total = sample.ksm.zero_pages();
+        let of_ended = of_ended && sample.processes.iter().all(|process| process.ksm.zero_pages.is_some());
         let examined = folded.iter().copied().fold(0, u64::saturating_add);
         let folded_rest = sample.folded_bytes.unwrap_or(0).saturating_sub(examined);
         Self {
             merged,
-            zero: bounded(apportion(zero_total, &zero, hidden(sample, zero_total, &zero)), &zero),
+            zero: attribute(sample, zero_total, zero_total, &zero, of_ended),
             folded: (folded, folded_rest),
             unverified_pages,
         }
@@ -185,17 +187,22 @@ pub fn shares(sample: &Sample) -> (Vec<ProcessShare>, u64) {
     (shares.collect(), rest.saturating_add(parts.folded.1))
 }
 
-/// Returns the pages of `mapped` that belong to hidden processes. While every process shows its figures there are
-/// none, whatever the two sums say: they were read a moment apart.
-fn hidden(sample: &Sample, mapped: u64, seen: &[u64]) -> u64 {
-    if !sample.has_unknown_figures() {
-        return 0;
+/// Attributes the `total` of a counter to the processes by the pages that each has `seen` of those `mapped`, and the
+/// rest to processes that hide their figures.
+///
+/// The counters keep what ended processes had merged until ksmd visits them: with `run` = 0 for ever. Nobody maps that,
+/// and it saves nothing. It is dropped if the sample `shows_all` pages, and else a part of the rest.
+fn attribute(sample: &Sample, total: u64, mapped: u64, seen: &[u64], shows_all: bool) -> (Vec<u64>, u64) {
+    let unseen = mapped.saturating_sub(seen.iter().fold(0, |sum, &pages| sum.saturating_add(pages)));
+    if shows_all {
+        return (bounded(apportion(total, seen, unseen), seen).0, 0);
     }
-    mapped.saturating_sub(seen.iter().fold(0, |sum, &pages| sum.saturating_add(pages)))
+    // The two sums are read a moment apart: without hidden processes their difference is nobody's.
+    let hidden = if sample.has_unknown_figures() { unseen } else { 0 };
+    bounded(apportion(total, seen, hidden), seen)
 }
 
-/// Bounds each part by the pages that the process maps merged, and adds what is beyond to the rest: the counters keep
-/// what ended processes had merged until ksmd visits them.
+/// Bounds each part by the pages that the process maps merged, and adds what is beyond to the rest.
 fn bounded((mut parts, mut rest): (Vec<u64>, u64), mapped: &[u64]) -> (Vec<u64>, u64) {
     for (part, mapped) in parts.iter_mut().zip(mapped) {
         let excess = part.saturating_sub(*mapped);
@@ -243,7 +250,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::KsmStat;
+    use crate::kernel::{KsmStat, Vmstat};
     use crate::reading::Reading;
     use crate::sample::{MergeReading, ProcessId};
 
@@ -287,11 +294,31 @@ mod tests {
 
     #[test]
     fn no_process_saves_more_than_it_has_merged() {
-        // Another process has ended, and ksmd has visited nothing since.
+        // It can't be told whether all processes were seen.
         let sample = sample(100, 500, 70, vec![process(1, 100, 10), process(2, 100, 0)]);
         let (shares, rest) = shares(&sample);
         assert_eq!((shares[0].saved_bytes, shares[1].saved_bytes), (110 * 4096, 100 * 4096));
         assert_eq!(rest, (300 + 60) * 4096);
+    }
+
+    #[test]
+    fn what_ended_processes_had_merged_is_not_saved() {
+        // Processes 3 and 4 had half of it. ksmd has visited nothing since they ended.
+        let mut sample = sample(100, 300, 70, vec![process(1, 100, 10), process(2, 100, 0)]);
+        sample.ksmd_cpu_ns = Reading::Value(1);
+        sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(0), ..Vmstat::default() });
+        let (parts, rest) = shares(&sample);
+        assert_eq!((parts[0].saved_bytes, parts[1].saved_bytes, rest), (85 * 4096, 75 * 4096, 0));
+        assert_eq!(HostTotals::from_sample(&sample).exposure_bytes, 160 * 4096);
+        assert_eq!(HostTotals::from_sample(&Sample { processes: vec![], ..sample.clone() }).saved_bytes, 0);
+        // Zero pages of a process are counted since Linux 6.10.
+        let mut older = sample.clone();
+        older.processes[1].ksm.zero_pages = None;
+        assert_eq!((saved_pages(&older), shares(&older).1), (150 + 70, 60 * 4096));
+        let in_a_namespace = Sample { ksmd_cpu_ns: Reading::Absent, ..sample.clone() };
+        let hidden = Sample { hidden_processes: 1, ..sample.clone() };
+        let before_5_19 = Sample { vmstat: Reading::Absent, processes: vec![], ..sample };
+        assert_eq!([in_a_namespace, hidden, before_5_19].map(|sample| saved_pages(&sample)), [370; 3]);
     }
 
     #[test]
@@ -382,6 +409,7 @@ mod tests {
             sharing in 0_u64..1 << 40,
             zero in 0_u64..1 << 40,
             hidden in 0_u64..2,
+            shows_all: bool,
             of_processes in prop::collection::vec(
                 (
                     0_u64..1 << 40,
@@ -408,12 +436,18 @@ mod tests {
             });
             let mut sample = sample(shared, sharing, zero, processes.collect());
             sample.hidden_processes = hidden;
+            if shows_all {
+                sample.ksmd_cpu_ns = Reading::Value(1);
+                sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(0), ..Vmstat::default() });
+            }
             let totals = HostTotals::from_sample(&sample);
             let (parts, rest) = shares(&sample);
             let sum = parts.iter().map(|part| part.saved_bytes).sum::<u64>() + rest;
             prop_assert_eq!(sum, totals.saved_bytes);
             prop_assert!(totals.saved_bytes <= (sharing + zero) * 4096 + totals.folded_bytes);
             prop_assert!(totals.unverified_bytes <= totals.saved_bytes);
+            let mapped = parts.iter().map(|part| part.merged_bytes).sum::<u64>() + totals.folded_bytes;
+            prop_assert!(totals.saved_bytes <= mapped || !sample.shows_all_merged_pages());
             prop_assert!(totals.exposure_bytes == totals.saved_bytes);
         }
 

@@ -82,6 +82,15 @@ impl Sample {
         self.hidden_processes > 0 || self.given_up.unknown > 0
     }
 
+    /// Returns true if every page that a living process has merged is in the figures of a process here.
+    ///
+    /// ksmd is invisible from a PID namespace of one's own, and where `hidepid` hides the processes of others. A kernel
+    /// that counts `cow_ksm` counts merged pages by process too: both came with Linux 5.19.
+    pub fn shows_all_merged_pages(&self) -> bool {
+        let counts_by_process = self.vmstat.value().is_some_and(|vmstat| vmstat.cow_ksm.is_some());
+        counts_by_process && self.ksmd_cpu_ns.get().is_some() && self.merged_by_the_living().is_some()
+    }
+
     /// Returns the pages that living processes have merged, zero pages included. `None` where one of them hides its
     /// figures or the kernel has none (before 5.19).
     ///
