@@ -42,7 +42,8 @@ pub struct SketchSubject {
     pub swap_bytes: Option<u64>,
     /// Its share of KSM's current savings, including zero pages.
     pub saved_bytes: u64,
-    /// The part of those savings that is due to the kernel's zero page.
+    /// The part of those savings that is due to the kernel's zero page: KSM's zero pages, and zeros that splits of huge
+    /// pages have freed. They are no equal pages.
     pub zero_saved_bytes: u64,
     /// True if any of its memory is offered to KSM.
     pub mergeable: Option<bool>,
@@ -54,6 +55,7 @@ pub struct SketchSubject {
 impl SketchSubject {
     /// Creates the subject for a guest, with the domain and class that the configuration assigns to it.
     pub fn from_guest(guest: &Guest, domains: &DomainsConfig, classes: &BalanceConfig) -> Self {
+        let zero_bytes = guest.figures.zero_bytes.saturating_add(guest.folded_bytes.unwrap_or(0));
         let class = classes.terms(&guest.name, guest.uuid.as_deref(), guest.is_verified).class.name;
         Self {
             guest_id: String::new(),
@@ -71,7 +73,7 @@ impl SketchSubject {
             rss_bytes: guest.figures.known_rss_bytes(),
             swap_bytes: None,
             saved_bytes: guest.figures.saved_bytes,
-            zero_saved_bytes: guest.figures.zero_bytes.min(guest.figures.saved_bytes),
+            zero_saved_bytes: zero_bytes.min(guest.figures.saved_bytes),
             mergeable: guest.mergeable,
             processes: guest.processes.clone(),
         }
@@ -149,6 +151,19 @@ pub(crate) mod tests {
             mergeable: Some(true),
             processes: vec![ProcessId { pid, start_ticks: 70 + u64::from(pid) }],
         }
+    }
+
+    #[test]
+    fn zeros_that_splits_freed_are_no_equal_pages() {
+        let mut guest = Guest::plain("web", ProcessId { pid: 7, start_ticks: 1 });
+        (guest.figures.saved_bytes, guest.figures.zero_bytes, guest.folded_bytes) = (900, 100, Some(500));
+        let zero_saved = |guest: &Guest| {
+            let subject = SketchSubject::from_guest(guest, &DomainsConfig::default(), &BalanceConfig::default());
+            subject.zero_saved_bytes
+        };
+        assert_eq!(zero_saved(&guest), 600);
+        guest.folded_bytes = Some(u64::MAX);
+        assert_eq!(zero_saved(&guest), 900);
     }
 
     #[test]
