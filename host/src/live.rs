@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::knobs::KnobSettings;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
 use crate::act::{ActError, KsmControl};
 use crate::merge_forecast::MergeForecaster;
@@ -21,8 +21,8 @@ pub struct LiveHost {
     pub observer: HostObserver,
     /// Writer of the settings; restores them when dropped.
     pub control: KsmControl,
-    /// Folded memory of the processes that a folder has examined. It is newer than what page tables said.
-    pub folded: BTreeMap<ProcessId, u64>,
+    /// Folded memory of the processes that a folder has examined.
+    pub folded: BTreeMap<ProcessId, FoldedFigure>,
     merge_readings: Option<MergeReader>,
     page_samples: Option<BackgroundSampler>,
     forecaster: Option<MergeForecaster>,
@@ -54,8 +54,9 @@ impl LiveHost {
         if let Some(reader) = &mut self.merge_readings {
             reader.fill(&mut sample);
         }
-        for process in &mut sample.processes {
-            process.folded_bytes = self.folded.get(&process.id).copied().or(process.folded_bytes);
+        for process in sample.processes.iter_mut().filter(|process| !process.is_twin) {
+            let of_folder = self.folded.get(&process.id).copied();
+            process.folded_bytes = FoldedFigure::join(process.folded_figure(), of_folder);
         }
         let counting = sample.processes.iter().filter(|process| !process.is_twin);
         sample.folded_bytes = counting.filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);

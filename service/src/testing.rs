@@ -17,7 +17,7 @@ use ksmith_core::controller::{ApplyOutcome, KsmHost};
 use ksmith_core::knobs::{Knob, KnobChange, KnobSettings};
 use ksmith_core::lease;
 use ksmith_core::reading::Reading;
-use ksmith_core::sample::{GivenUpList, ProcessId, Sample};
+use ksmith_core::sample::{FoldedFigure, GivenUpList, ProcessId, Sample};
 use ksmith_core::sim::{SimConfig, SimMachine};
 use ksmith_host::act::{AffinityError, LostState, RestoreError};
 use ksmith_host::observe::ProcessEvent;
@@ -218,8 +218,8 @@ impl DaemonHost for FakeDaemonHost {
         self.world().shortness = shortness;
     }
 
-    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>) {
-        self.world().folded_bytes = folded.into_values().reduce(u64::saturating_add);
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>) {
+        self.world().folded_bytes = folded.into_values().map(|figure| figure.bytes).reduce(u64::saturating_add);
     }
 
     fn bind_ksmd(&mut self, cpus: &str) -> Result<Option<String>, AffinityError> {

@@ -1,10 +1,12 @@
 //! One sample of the host: the input of every policy and of every view.
 
+mod folded_figure;
 mod merge_forecast;
 mod merge_reading;
 mod page_samples;
 mod rest;
 
+pub use folded_figure::FoldedFigure;
 pub use merge_forecast::{ForecastState, MergeForecast};
 pub use merge_reading::MergeReading;
 pub use page_samples::{LASTING, PageSamples};
@@ -273,6 +275,13 @@ impl ProcessSample {
     /// kernel says that none of its memory is mergeable; before Linux 6.14 that is unknown.
     pub fn may_merge(&self) -> bool {
         self.ksm.is_involved() || self.ksm.mergeable.is_none()
+    }
+
+    /// Returns its folded memory with the time at which its page tables were read; the start of time if they can't be
+    /// read any more.
+    pub fn folded_figure(&self) -> Option<FoldedFigure> {
+        let read_at = self.merge_reading.map_or(Duration::ZERO, |reading| reading.read_at);
+        self.folded_bytes.map(|bytes| FoldedFigure { bytes, read_at })
     }
 
     /// Returns the pages of this process that map the kernel's zero page through KSM.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::controller::KsmHost;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 use ksmith_host::act::{AffinityError, LostState, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::{ProcessEvent, shows_mergeable};
@@ -47,7 +47,7 @@ pub trait DaemonHost: KsmHost {
     fn set_pool_shortness(&mut self, shortness: f64);
 
     /// Sets the folded memory of processes in the following samples.
-    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>);
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>);
 
     /// Binds ksmd to a list of CPUs. Returns the list before, if it differs.
     ///
@@ -109,7 +109,7 @@ impl DaemonHost for LiveHost {
         self.observer.pool_shortness = shortness;
     }
 
-    fn set_folded(&mut self, folded: BTreeMap<ProcessId, u64>) {
+    fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>) {
         self.folded = folded;
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ksmith_core::account;
 use ksmith_core::fold::FoldLedger;
 use ksmith_core::guest::Guest;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
 /// The folded memory of each process that was looked at. Clones share the figures.
 #[derive(Debug, Clone, Default)]
@@ -16,17 +17,17 @@ pub struct FoldedFigures(Arc<Mutex<FoldedMemory>>);
 struct FoldedMemory {
     host_bytes: u64,
     /// The figures of the folder.
-    of_processes: BTreeMap<ProcessId, u64>,
+    of_processes: BTreeMap<ProcessId, FoldedFigure>,
     /// The figures of the newest sample.
-    of_sample: BTreeMap<ProcessId, u64>,
+    of_sample: BTreeMap<ProcessId, FoldedFigure>,
     /// Bytes that KSM's counters have as saved, and page tables have not.
     unmerged_bytes: u64,
 }
 
 impl FoldedMemory {
-    /// Returns the folded memory of a process: the folder's figure is the newer one.
+    /// Returns the folded memory of a process.
     fn bytes_of(&self, id: &ProcessId) -> Option<u64> {
-        self.of_processes.get(id).or_else(|| self.of_sample.get(id)).copied()
+        FoldedFigure::join(self.of_sample.get(id).copied(), self.of_processes.get(id).copied())
     }
 }
 
@@ -35,15 +36,20 @@ impl FoldedFigures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces all figures by those of the ledger.
-    pub(super) fn publish(&self, ledger: &FoldLedger, host_bytes: u64) {
+    /// Replaces the folder's figures by those of its ledger, with the times of its looks.
+    pub(super) fn publish(&self, ledger: &FoldLedger, looks: &BTreeMap<ProcessId, Duration>, host_bytes: u64) {
+        let figure = |(id, bytes)| {
+            let read_at = looks.get(&id).copied().unwrap_or_default();
+            (id, FoldedFigure { bytes, read_at })
+        };
         let mut memory = self.memory();
-        (memory.host_bytes, memory.of_processes) = (host_bytes, ledger.figures().collect());
+        (memory.host_bytes, memory.of_processes) = (host_bytes, ledger.figures().map(figure).collect());
     }
 
     /// Takes over the figures of a sample, and drops those of processes that are not in it: they have ended.
     pub fn follow_sample(&self, sample: &Sample) {
-        let of_sample = sample.processes.iter().filter_map(|process| Some((process.id, process.folded_bytes?)));
+        let counting = sample.processes.iter().filter(|process| !process.is_twin);
+        let of_sample = counting.filter_map(|process| Some((process.id, process.folded_figure()?)));
         let unmerged_pages = sample.ksm.saved_pages().saturating_sub(account::saved_pages(sample));
         let mut memory = self.memory();
         memory.of_sample = of_sample.collect();
@@ -60,7 +66,7 @@ impl FoldedFigures {
     }
 
     /// Returns the figures of the folder.
-    pub fn of_folder(&self) -> BTreeMap<ProcessId, u64> {
+    pub fn of_folder(&self) -> BTreeMap<ProcessId, FoldedFigure> {
         self.memory().of_processes.clone()
     }
 
@@ -68,7 +74,7 @@ impl FoldedFigures {
     pub fn total_bytes(&self) -> Option<u64> {
         let memory = self.memory();
         let only_sampled = memory.of_sample.iter().filter(|(id, _)| !memory.of_processes.contains_key(id));
-        let all = memory.of_processes.iter().chain(only_sampled).map(|(_, bytes)| *bytes);
+        let all = memory.of_processes.iter().chain(only_sampled).filter_map(|(id, _)| memory.bytes_of(id));
         all.reduce(u64::saturating_add).map(|sum| sum.min(memory.host_bytes))
     }
 
@@ -111,7 +117,7 @@ mod tests {
                 ZeroReading { zero_mapped_bytes: bytes, ..ZeroReading::default() },
             );
         }
-        figures.publish(&ledger, 1 << 30);
+        figures.publish(&ledger, &BTreeMap::new(), 1 << 30);
         let processes = [1, 3, 5].map(|pid| ProcessSample::new(process(pid), "a".into(), true)).into();
         let sample = Sample { processes, ..Sample::default() };
         let (mut guests, _) = guest::group(&sample, |_| None);
@@ -127,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_adds_the_processes_that_the_folder_does_not_examine() {
+    fn a_sample_adds_what_the_folder_does_not_know() {
         let figures = FoldedFigures::default();
         let mut ledger = FoldLedger::new(1 << 30);
         ledger.record_fold(process(1), 4096, ZeroReading { zero_mapped_bytes: 4096, ..ZeroReading::default() });
-        figures.publish(&ledger, 1 << 30);
+        figures.publish(&ledger, &BTreeMap::new(), 1 << 30);
         let mut sample = Sample { page_size: 4096, ..Sample::default() };
         sample.ksm.pages_sharing = Reading::Value(10);
         sample.processes = [1, 2].map(|pid| ProcessSample::new(process(pid), "a".into(), true)).into();
@@ -139,6 +145,16 @@ mod tests {
         sample.processes[1].folded_bytes = Some(8192);
         figures.follow_sample(&sample);
         assert_eq!((figures.total_bytes(), figures.unmerged_bytes()), (Some(12288), 0));
+        // Zeros that were freed before the folder looked for the first time.
+        sample.processes[0].folded_bytes = Some(16384);
+        figures.follow_sample(&sample);
+        assert_eq!(figures.total_bytes(), Some(16384 + 8192));
+        sample.processes[0].folded_bytes = Some(0);
+        // Its memory was written to since the folder looked.
+        let read_at = Duration::from_secs(9);
+        sample.processes[0].merge_reading = Some(MergeReading { read_at, ..MergeReading::default() });
+        figures.follow_sample(&sample);
+        assert_eq!(figures.total_bytes(), Some(8192));
         for process in &mut sample.processes {
             process.ksm.merging_pages = Some(10);
             process.merge_reading = Some(MergeReading { counted_pages: 10, ..MergeReading::default() });

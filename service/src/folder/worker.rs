@@ -1,5 +1,6 @@
 //! The folder's thread.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,8 @@ pub(super) struct FolderWorker {
     notes: Notes,
     policy: FoldPolicy,
     ledger: FoldLedger,
+    /// Times of the newest looks, since boot.
+    looks: BTreeMap<ProcessId, Duration>,
     collapses: CollapseQueue,
     host_bytes: u64,
     child: Option<FoldChild>,
@@ -89,6 +92,7 @@ impl FolderWorker {
             name_guests,
             notes,
             ledger: FoldLedger::default(),
+            looks: BTreeMap::new(),
             collapses: CollapseQueue::default(),
             host_bytes: 0,
             child: None,
@@ -154,6 +158,7 @@ impl FolderWorker {
         self.collapses.follow(&guests);
         let is_there = |id| sample.processes.iter().any(|process| process.id == id);
         self.ledger.retain(is_there);
+        self.looks.retain(|id, _| is_there(*id));
     }
 
     /// Returns the processes that may be folded, and those with folded memory: these are looked at even while folding
@@ -164,7 +169,8 @@ impl FolderWorker {
             FoldMode::Guests => is_vm && is_verified,
             FoldMode::All => true,
         };
-        let candidates = sample.processes.iter().filter_map(|process| {
+        // Memory that two processes have in common is folded in the first.
+        let candidates = sample.processes.iter().filter(|process| !process.is_twin).filter_map(|process| {
             let guest = guests.iter().find(|guest| guest.processes.contains(&process.id));
             is_chosen(process.id, process.is_vm, guest.is_some_and(|guest| guest.is_verified)).then(|| {
                 FoldCandidate {
@@ -284,10 +290,12 @@ impl FolderWorker {
         }
         match reply.outcome {
             FoldOutcome::Looked(look) => {
+                self.looks.insert(id, now);
                 self.ledger.record_look(id, look.zero_reading());
                 self.record_look(id, look, cpu);
             }
             FoldOutcome::Folded(pass, look) => {
+                self.looks.insert(id, now);
                 self.ledger.record_fold(id, pass.freed_bytes, look.zero_reading());
                 self.policy.record_pass(now, id, &pass);
                 debug!("folded {id}: {pass:?}");
@@ -344,7 +352,7 @@ impl FolderWorker {
 
     /// Publishes figures and notes.
     fn publish(&mut self) {
-        self.figures.publish(&self.ledger, self.host_bytes);
+        self.figures.publish(&self.ledger, &self.looks, self.host_bytes);
         let new = self.policy.drain_notes();
         if new.is_empty() {
             return;
