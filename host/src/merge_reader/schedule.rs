@@ -12,7 +12,11 @@ use super::message::{MergeReply, MergeRequest, ReadProcess};
 /// CPU time per second for readings: 0.2 % of a CPU.
 const CPU_SHARE: f64 = 0.002;
 
-/// Seconds of CPU time in reserve, for the processes that are there at the start: some 100 GiB of small pages.
+/// CPU time per second for first readings: 1 % of a CPU, in the long run. Few are expensive: a new guest has few pages, or
+/// huge ones.
+const FIRST_CPU_SHARE: f64 = 0.01;
+
+/// Seconds of CPU time in reserve for each, as for the processes that are there at the start: some 100 GiB of small pages.
 const RESERVE: f64 = 1.0;
 
 /// The shortest time between two readings of one process.
@@ -28,7 +32,18 @@ pub(super) struct MergeSchedule {
     twins: BTreeMap<ProcessId, u32>,
     ledger: FoldLedger,
     bucket: TokenBucket,
-    is_busy: bool,
+    /// The budget of first readings, which no others use up: what splits free before the first reading is never known.
+    first_bucket: TokenBucket,
+    state: ReaderState,
+}
+
+/// The work of the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReaderState {
+    Idle,
+    /// It reads processes that were never read.
+    ReadsFirst,
+    Reads,
 }
 
 impl Default for MergeSchedule {
@@ -39,7 +54,8 @@ impl Default for MergeSchedule {
             twins: BTreeMap::new(),
             ledger: FoldLedger::new(u64::MAX),
             bucket: TokenBucket::new(RESERVE, CPU_SHARE),
-            is_busy: false,
+            first_bucket: TokenBucket::new(RESERVE, FIRST_CPU_SHARE),
+            state: ReaderState::Idle,
         }
     }
 }
@@ -47,8 +63,12 @@ impl Default for MergeSchedule {
 impl MergeSchedule {
     /// Records what the thread has read. A process that can't be read has no reading any more.
     pub(super) fn record_reply(&mut self, reply: MergeReply) {
-        self.is_busy = false;
-        self.bucket.charge(reply.cpu_seconds);
+        let bucket = match self.state {
+            ReaderState::ReadsFirst => &mut self.first_bucket,
+            _ => &mut self.bucket,
+        };
+        bucket.charge(reply.cpu_seconds);
+        self.state = ReaderState::Idle;
         for ReadProcess { id, at, reading, zeros, twin_of } in reply.processes {
             self.attempts.insert(id, at);
             match twin_of {
@@ -94,7 +114,8 @@ impl MergeSchedule {
     /// first, for zeros that are there at the first reading count as never written.
     pub(super) fn next_request(&mut self, sample: &Sample) -> Option<MergeRequest> {
         self.bucket.refill(sample.at);
-        if self.is_busy || self.bucket.tokens() <= 0.0 {
+        self.first_bucket.refill(sample.at);
+        if self.state != ReaderState::Idle {
             return None;
         }
         let candidates = sample.processes.iter().filter(|process| process.may_merge()).map(|process| process.id);
@@ -102,17 +123,20 @@ impl MergeSchedule {
             .map(|id| (self.attempts.get(&id).copied(), id))
             .filter(|(last, _)| last.is_none_or(|last| sample.at.saturating_sub(last) >= PAUSE))
             .collect();
-        if due.is_empty() {
-            return None;
-        }
         due.sort_unstable();
-        self.is_busy = true;
-        Some(MergeRequest {
-            processes: due.into_iter().map(|(_, id)| id).collect(),
-            at: sample.at,
-            cpu_seconds: self.bucket.tokens(),
-            page_size: sample.page_size,
-        })
+        let mut processes: Vec<ProcessId> = due.iter().map(|(_, id)| *id).collect();
+        let new = due.partition_point(|(last, _)| last.is_none());
+        let cpu_seconds = if new > 0 && self.first_bucket.tokens() > 0.0 {
+            processes.truncate(new);
+            self.state = ReaderState::ReadsFirst;
+            self.first_bucket.tokens()
+        } else if !processes.is_empty() && self.bucket.tokens() > 0.0 {
+            self.state = ReaderState::Reads;
+            self.bucket.tokens()
+        } else {
+            return None;
+        };
+        Some(MergeRequest { processes, at: sample.at, cpu_seconds, page_size: sample.page_size })
     }
 }
 
@@ -157,23 +181,43 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_is_read_first_and_then_the_one_that_was_read_longest_ago() {
+    fn new_processes_are_read_first_and_then_the_one_that_was_read_longest_ago() {
         let mut schedule = MergeSchedule::default();
         assert_eq!(next(&mut schedule, &sample(100, &[1, 2])), Some(vec![1, 2]));
         assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the thread is busy");
         schedule.record_reply(reply(101, &[2], 0.01));
+        assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), Some(vec![1]), "its turn did not come");
         schedule.record_reply(reply(102, &[1], 0.01));
         assert_eq!(next(&mut schedule, &sample(103, &[1, 2])), None, "both were read a moment ago");
-        assert_eq!(next(&mut schedule, &sample(110, &[1, 2, 3])), Some(vec![3, 2, 1]));
+        assert_eq!(next(&mut schedule, &sample(110, &[1, 2, 3])), Some(vec![3]));
+        schedule.record_reply(reply(110, &[3], 0.01));
+        assert_eq!(next(&mut schedule, &sample(111, &[1, 2, 3])), Some(vec![2, 1]));
     }
 
     #[test]
     fn readings_take_no_more_than_their_share_of_a_cpu() {
         let mut schedule = MergeSchedule::default();
+        schedule.record_reply(reply(90, &[1], 0.0));
         assert!(next(&mut schedule, &sample(100, &[1])).is_some());
         schedule.record_reply(reply(100, &[1], RESERVE + 0.2));
         assert_eq!(next(&mut schedule, &sample(199, &[1])), None);
         assert_eq!(next(&mut schedule, &sample(201, &[1])), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_new_process_waits_for_no_others_readings_but_for_those_of_new_ones() {
+        let mut schedule = MergeSchedule::default();
+        schedule.record_reply(reply(90, &[1], 0.0));
+        assert!(next(&mut schedule, &sample(100, &[1])).is_some());
+        schedule.record_reply(reply(100, &[1], RESERVE + 0.5));
+        assert_eq!(
+            next(&mut schedule, &sample(110, &[1, 2])),
+            Some(vec![2]),
+            "the budget of the others is used up"
+        );
+        schedule.record_reply(reply(110, &[2], RESERVE + 0.2));
+        assert_eq!(next(&mut schedule, &sample(120, &[1, 2, 3])), None);
+        assert_eq!(next(&mut schedule, &sample(131, &[1, 2, 3])), Some(vec![3]));
     }
 
     #[test]
