@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::fold::FoldLedger;
-use ksmith_core::sample::{MergeReading, ProcessId, Sample};
+use ksmith_core::sample::{MergeReading, ProcessId, ProcessSample, Sample};
 use ksmith_core::token_bucket::TokenBucket;
 
 use super::message::{MergeReply, MergeRequest, ReadProcess};
@@ -118,7 +118,11 @@ impl MergeSchedule {
         if self.state != ReaderState::Idle {
             return None;
         }
-        let candidates = sample.processes.iter().filter(|process| process.may_merge()).map(|process| process.id);
+        // What was read stays true only if it is read again, also where merging was switched off since: a write and a
+        // collapse end what splits have freed.
+        let is_candidate =
+            |process: &&ProcessSample| process.may_merge() || self.ledger.folded_bytes(process.id).is_some();
+        let candidates = sample.processes.iter().filter(is_candidate).map(|process| process.id);
         let mut due: Vec<(Option<Duration>, ProcessId)> = candidates
             .map(|id| (self.attempts.get(&id).copied(), id))
             .filter(|(last, _)| last.is_none_or(|last| sample.at.saturating_sub(last) >= PAUSE))
@@ -144,7 +148,6 @@ impl MergeSchedule {
 mod tests {
     use ksmith_core::fold::ZeroReading;
     use ksmith_core::kernel::KsmStat;
-    use ksmith_core::sample::ProcessSample;
 
     use super::*;
 
@@ -218,6 +221,17 @@ mod tests {
         schedule.record_reply(reply(110, &[2], RESERVE + 0.2));
         assert_eq!(next(&mut schedule, &sample(120, &[1, 2, 3])), None);
         assert_eq!(next(&mut schedule, &sample(131, &[1, 2, 3])), Some(vec![3]));
+    }
+
+    #[test]
+    fn a_guest_whose_merging_was_switched_off_is_still_read() {
+        let mut schedule = MergeSchedule::default();
+        schedule.record_reply(reply(90, &[1], 0.0));
+        let mut off = sample(100, &[1, 2]);
+        for process in &mut off.processes {
+            process.ksm.mergeable = Some(false);
+        }
+        assert_eq!(next(&mut schedule, &off), Some(vec![1]), "process 2 never merged");
     }
 
     #[test]
