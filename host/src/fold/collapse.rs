@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ksmith_core::kernel::Meminfo;
 use serde::{Deserialize, Serialize};
 
 use super::FoldError;
@@ -12,6 +13,7 @@ use super::target::FoldTarget;
 use crate::memory::error::UnreadableProcess;
 use crate::memory::page_ranges::{PageKinds, PageQuery};
 use crate::own_use::thread_cpu;
+use crate::root::Root;
 
 /// Figures of a pass that puts huge pages together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +28,23 @@ pub struct CollapseTally {
     pub is_done: bool,
 }
 
+/// Huge pages that are put together between two checks of the host's memory.
+const RANGES_PER_CHECK: usize = 32;
+
+/// Memory that stays free. The margin is an eighth of what is filled, since guests allocate memory meanwhile.
+const LEAST_MARGIN_BYTES: u64 = 64 << 20;
+
+/// Checks that the host has memory to fill so many bytes. One whose memory is unknown has none.
+fn check_headroom(root: &Root, fill_bytes: u64) -> Result<(), FoldError> {
+    if fill_bytes == 0 {
+        return Ok(());
+    }
+    let memory = root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text));
+    let headroom_bytes = memory.value().and_then(Meminfo::headroom).unwrap_or(0);
+    let spare_bytes = headroom_bytes.saturating_sub(LEAST_MARGIN_BYTES.max(fill_bytes / 8));
+    if spare_bytes < fill_bytes { Err(FoldError::NoHeadroom { fill_bytes, spare_bytes }) } else { Ok(()) }
+}
+
 impl FoldTarget {
     /// Puts small pages of anonymous memory together into huge ones by `MADV_COLLAPSE`, until the CPU time is used up.
     ///
@@ -33,9 +52,11 @@ impl FoldTarget {
     /// split it. So is memory that another process shares, merged or by a fork. Mappings without huge pages are refused.
     ///
     /// # Errors
-    /// The process can't be read or has ended, or this user may not advise on its memory.
+    /// The process can't be read or has ended, this user may not advise on its memory, or the host, whose `/proc` is
+    /// below `root`, lacks memory for what is not resident: it is filled with zeros.
     pub fn collapse_small(
         &self,
+        root: &Root,
         least_zero_permille: u32,
         cpu_limit: Duration,
     ) -> Result<CollapseTally, FoldError> {
@@ -43,7 +64,15 @@ impl FoldTarget {
         let size = self.huge_size as u64;
         let mut tally = CollapseTally { is_done: true, ..CollapseTally::default() };
         let mut failures = 0;
-        for (start, resident_bytes) in self.find_split(least_zero_permille)? {
+        let split = self.find_split(least_zero_permille)?;
+        let fill = |(_, resident_bytes): &(u64, u64)| size.saturating_sub(*resident_bytes);
+        let mut fill_bytes: u64 = split.iter().map(fill).sum();
+        for (number, range) in split.into_iter().enumerate() {
+            if number % RANGES_PER_CHECK == 0 {
+                check_headroom(root, fill_bytes)?;
+            }
+            fill_bytes = fill_bytes.saturating_sub(fill(&range));
+            let (start, resident_bytes) = range;
             if thread_cpu().saturating_sub(begin) >= cpu_limit {
                 tally.is_done = false;
                 break;
@@ -90,5 +119,29 @@ impl FoldTarget {
         }
         let is_whole = |bytes: u64| (size - bytes.min(size)) * 1000 < size * u64::from(least_zero_permille);
         Ok(resident.into_iter().filter(|(_, bytes)| is_whole(*bytes)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_filled_without_the_memory_for_it() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let spare = |fill_mib: u64| match check_headroom(&root, fill_mib << 20) {
+            Ok(()) => None,
+            Err(FoldError::NoHeadroom { fill_bytes, spare_bytes }) => {
+                assert_eq!(fill_bytes, fill_mib << 20);
+                Some(spare_bytes >> 20)
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!((spare(0), spare(1)), (None, Some(0)), "the host's memory is unknown");
+        std::fs::create_dir(tree.path().join("proc")).unwrap();
+        let text = "MemTotal: 1048576 kB\nMemFree: 65536 kB\nMemAvailable: 98304 kB\nSwapFree: 1024 kB\n";
+        std::fs::write(tree.path().join("proc/meminfo"), text).unwrap();
+        assert_eq!([spare(0), spare(33), spare(34)], [None, None, Some(33)]);
     }
 }

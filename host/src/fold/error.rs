@@ -2,6 +2,8 @@
 
 use std::io;
 
+use ksmith_core::units::Bytes;
+
 use crate::memory::error::{UnreadableProcess, right};
 
 /// An error from folding a process.
@@ -19,6 +21,17 @@ pub enum FoldError {
     /// The kernel lacks a call that folding needs.
     #[error("this kernel has no {0}")]
     NoCall(&'static str),
+    /// The host lacks the memory for the zeros that huge pages would fill. Holds both in bytes.
+    #[error(
+        "its huge pages would hold up to {} of zeros, and the host has {} beyond its margin",
+        Bytes::from(*.fill_bytes), Bytes::from(*.spare_bytes)
+    )]
+    NoHeadroom {
+        /// The memory to fill with zeros.
+        fill_bytes: u64,
+        /// Available memory and free swap, less the margin.
+        spare_bytes: u64,
+    },
 }
 
 impl FoldError {

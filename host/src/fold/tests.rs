@@ -227,9 +227,11 @@ fn split_huge_pages_are_put_together_and_no_byte_differs() {
     if !split_all(&holder) {
         return skip(NO_RIGHT);
     }
-    let none = holder.target().collapse_small(125, Duration::ZERO).unwrap();
+    let short = holder.target().collapse_small(&Root::at("/nonexistent"), 125, Duration::from_secs(60));
+    assert!(matches!(short, Err(FoldError::NoHeadroom { .. })), "{short:?}");
+    let none = holder.target().collapse_small(&Root::host(), 125, Duration::ZERO).unwrap();
     assert_eq!((none.collapsed_bytes, none.is_done, holder.huge_bytes()), (0, false, 0));
-    let tally = holder.target().collapse_small(125, Duration::from_secs(60)).unwrap();
+    let tally = holder.target().collapse_small(&Root::host(), 125, Duration::from_secs(60)).unwrap();
     if tally.refused_bytes > 0 && holder.huge_bytes() < LENGTH as u64 {
         return skip(NO_HUGE_PAGES);
     }
@@ -254,7 +256,8 @@ fn folded_memory_and_memory_that_a_fork_shares_stay_in_small_pages() {
             let Some(holder) = HugePageHolder::start_in(false, zeros, then) else { return skip(NO_HUGE_PAGES) };
             holder
         };
-        if let Err(FoldError::Denied) = holder.target().collapse_small(125, Duration::from_secs(60)) {
+        if let Err(FoldError::Denied) = holder.target().collapse_small(&Root::host(), 125, Duration::from_secs(60))
+        {
             return skip(NO_RIGHT);
         }
         assert_eq!(holder.huge_bytes(), 0, "{zeros} {then}");

@@ -155,6 +155,6 @@ fn code_of(why: &FoldError) -> NamedExitCode {
         FoldError::Denied | FoldError::Unreadable(UnreadableProcess::Denied) => exit::NO_PRIVILEGE,
         FoldError::NoCall(_) => exit::IMPOSSIBLE,
         FoldError::Unreadable(UnreadableProcess::NoSuchProcess) => exit::UNKNOWN_GUEST,
-        FoldError::Unreadable(_) => exit::FAILED,
+        FoldError::NoHeadroom { .. } | FoldError::Unreadable(_) => exit::FAILED,
     }
 }

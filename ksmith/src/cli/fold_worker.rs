@@ -67,7 +67,7 @@ fn serve(root: &Root, request: &FoldRequest) -> Result<FoldOutcome, FoldError> {
     match request.action {
         FoldAction::Collapse => {
             let cpu_limit = settings.cpu_limit.unwrap_or_default();
-            Ok(FoldOutcome::Collapsed(target.collapse_small(request.least_zero_permille, cpu_limit)?))
+            Ok(FoldOutcome::Collapsed(target.collapse_small(root, request.least_zero_permille, cpu_limit)?))
         }
         FoldAction::Look => Ok(FoldOutcome::Looked(sample_process(root, &target, request, &settings)?)),
         FoldAction::Fold => {
@@ -118,6 +118,6 @@ fn outcome_of(why: &FoldError) -> FoldOutcome {
                 .to_owned(),
         ),
         FoldError::NoCall(_) => FoldOutcome::Hindered(why.to_string()),
-        FoldError::Unreadable(_) => FoldOutcome::Failed(why.to_string()),
+        FoldError::NoHeadroom { .. } | FoldError::Unreadable(_) => FoldOutcome::Failed(why.to_string()),
     }
 }
