@@ -13,6 +13,9 @@ pub struct ZeroReading {
     pub ksm_zero_bytes: u64,
     /// Memory in huge pages.
     pub huge_bytes: u64,
+    /// Memory in huge pages that the host has split since boot, read before the figures above: `thp_split_page`. `None` if
+    /// it is unknown.
+    pub host_split_bytes: Option<u64>,
 }
 
 /// The account of one process.
@@ -24,13 +27,33 @@ struct FoldEntry {
     folded_bytes: u64,
     /// Huge pages at the last reading.
     huge_bytes: u64,
+    /// Memory in huge pages that the host had split before the last reading.
+    host_split_bytes: Option<u64>,
+}
+
+impl FoldEntry {
+    /// The most that splits can have freed between this reading and the next.
+    ///
+    /// A process that grows may have more huge pages than before although many were split: then all splits of the host may
+    /// be its own. Without huge pages none is.
+    fn most_freed_bytes(&self, next: &ZeroReading) -> u64 {
+        let fallen = self.huge_bytes.saturating_sub(next.huge_bytes);
+        let split = match (self.host_split_bytes, next.host_split_bytes) {
+            (Some(before), Some(after)) if self.huge_bytes > 0 || next.huge_bytes > 0 => {
+                after.saturating_sub(before)
+            }
+            _ => 0,
+        };
+        fallen.max(split)
+    }
 }
 
 /// The account of folded memory of all processes.
 ///
 /// It goes by what the kernel maps. A process's figure is the zeros that have come since the first reading and that KSM
-/// does not count. It is at most the folded memory at the reading before plus what folds and splits have freed since.
-/// So it falls when memory is written to again, and does not rise when a program reads memory that it never wrote to.
+/// does not count. It is at most the folded memory at the reading before plus what folds and splits can have freed since.
+/// So it falls when memory is written to again, and does not rise when a program reads memory that it never wrote to,
+/// unless huge pages are split meanwhile.
 #[derive(Debug, Clone, Default)]
 pub struct FoldLedger {
     host_bytes: u64,
@@ -48,10 +71,10 @@ impl FoldLedger {
         self.host_bytes = host_bytes;
     }
 
-    /// Records a reading of a process. Huge pages that are gone were split by others: ksmd splits them too.
+    /// Records a reading of a process. Huge pages may have been split by others: ksmd splits them too.
     pub fn record_look(&mut self, id: ProcessId, reading: ZeroReading) {
-        let huge_before = self.entries.get(&id).map_or(0, |entry| entry.huge_bytes);
-        self.update(id, huge_before.saturating_sub(reading.huge_bytes), reading);
+        let freed_bytes = self.entries.get(&id).map_or(0, |entry| entry.most_freed_bytes(&reading));
+        self.update(id, freed_bytes, reading);
     }
 
     /// Records a reading after a fold that freed this much.
@@ -65,12 +88,13 @@ impl FoldLedger {
             baseline_bytes: zeros.saturating_sub(freed_bytes),
             folded_bytes: 0,
             huge_bytes: reading.huge_bytes,
+            host_split_bytes: reading.host_split_bytes,
         };
         let entry = self.entries.entry(id).or_insert(first);
         let most = entry.folded_bytes.saturating_add(freed_bytes).min(self.host_bytes);
         entry.baseline_bytes = entry.baseline_bytes.min(zeros);
         entry.folded_bytes = (zeros - entry.baseline_bytes).min(most);
-        entry.huge_bytes = reading.huge_bytes;
+        (entry.huge_bytes, entry.host_split_bytes) = (reading.huge_bytes, reading.host_split_bytes);
     }
 
     /// Drops the processes that have ended or can't be read any more.
@@ -108,7 +132,8 @@ mod tests {
     }
 
     fn reading(zeros: u64, ksm: u64, huge: u64) -> ZeroReading {
-        ZeroReading { zero_mapped_bytes: zeros * MIB, ksm_zero_bytes: ksm * MIB, huge_bytes: huge * MIB }
+        let (zero_mapped_bytes, ksm_zero_bytes, huge_bytes) = (zeros * MIB, ksm * MIB, huge * MIB);
+        ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes: None }
     }
 
     #[test]
@@ -144,6 +169,28 @@ mod tests {
     }
 
     #[test]
+    fn what_splits_freed_counts_also_in_a_process_that_grows() {
+        let (mut ledger, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        let at = |splits: u64, zeros, huge| ZeroReading {
+            host_split_bytes: Some(splits * MIB),
+            ..reading(zeros, 0, huge)
+        };
+        // A guest boots, and ksmd splits its huge pages as fast as it gets new ones.
+        ledger.record_look(id, at(1000, 0, 50));
+        ledger.record_look(id, at(1240, 200, 60));
+        assert_eq!(ledger.folded_bytes(id), Some(200 * MIB));
+        ledger.record_look(id, at(1240, 300, 60));
+        assert_eq!(ledger.folded_bytes(id), Some(200 * MIB), "nothing was split: mere reads");
+        ledger.record_look(id, at(1270, 400, 60));
+        assert_eq!(ledger.folded_bytes(id), Some(230 * MIB), "at most what was split");
+        // None of the splits is in a process without huge pages.
+        let small = process(8, 1);
+        ledger.record_look(small, at(1270, 0, 0));
+        ledger.record_look(small, at(1370, 90, 0));
+        assert_eq!(ledger.folded_bytes(small), Some(0));
+    }
+
+    #[test]
     fn a_process_with_the_pid_of_another_begins_anew() {
         let mut ledger = FoldLedger::new(1000 * MIB);
         ledger.record_look(process(7, 1), reading(0, 0, 0));
@@ -158,20 +205,20 @@ mod tests {
         #[test]
         fn no_figure_exceeds_what_the_host_holds_or_what_was_freed(
             host: u64,
-            steps in prop::collection::vec((0_u32..4, any::<u64>(), any::<u64>(), any::<u64>(), prop::option::of(any::<u64>())), 0..40),
+            steps in prop::collection::vec((0_u32..4, any::<[u64; 3]>(), prop::option::of(any::<u64>()), prop::option::of(any::<u64>())), 0..40),
         ) {
             let mut ledger = FoldLedger::new(host);
             let mut freed_in_all = 0_u64;
             let mut huge_in_all = 0_u64;
-            for (pid, zero_mapped_bytes, ksm_zero_bytes, huge_bytes, freed) in steps {
-                let reading = ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes };
+            for (pid, [zero_mapped_bytes, ksm_zero_bytes, huge_bytes], host_split_bytes, freed) in steps {
+                let reading = ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes };
                 let id = process(pid, 0);
                 match freed {
                     Some(freed) => ledger.record_fold(id, freed, reading),
                     None => ledger.record_look(id, reading),
                 }
                 freed_in_all = freed_in_all.saturating_add(freed.unwrap_or(0));
-                huge_in_all = huge_in_all.saturating_add(huge_bytes);
+                huge_in_all = huge_in_all.saturating_add(huge_bytes).saturating_add(host_split_bytes.unwrap_or(0));
                 let figure = ledger.folded_bytes(id).unwrap();
                 prop_assert!(figure <= host && figure <= zero_mapped_bytes.saturating_sub(ksm_zero_bytes));
                 prop_assert!(ledger.total_bytes().unwrap() <= host.min(freed_in_all.saturating_add(huge_in_all)));

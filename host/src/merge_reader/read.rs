@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use ksmith_core::fold::ZeroReading;
-use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::kernel::{SmapsRollup, Vmstat};
 use ksmith_core::sample::{MergeReading, ProcessId};
 
 use super::message::{MergeReply, MergeRequest, ReadProcess};
 use crate::memory::process::OpenProcess;
 use crate::own_use::CpuStopwatch;
 use crate::reader::{self, ProcessReader, ReadPatience};
+use crate::root::Root;
 
 /// The longest wait for the count of zero-mapped pages, without the time that it has no CPU.
 const STALL: Duration = Duration::from_millis(50);
@@ -18,10 +19,40 @@ const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 const LONGEST_OF_GIB: Duration = Duration::from_millis(100);
 
+/// The file with the bytes in a huge page.
+const HUGE_PAGE_SIZE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+
 /// Reads processes by children.
 #[derive(Debug, Default)]
 pub(super) struct ProcessMergeReader {
     reader: ProcessReader,
+    splits: SplitCounter,
+}
+
+/// The host's counter of splits.
+#[derive(Debug)]
+struct SplitCounter {
+    root: Root,
+    huge_page_bytes: Option<u64>,
+}
+
+impl Default for SplitCounter {
+    fn default() -> Self {
+        Self::new(Root::host())
+    }
+}
+
+impl SplitCounter {
+    fn new(root: Root) -> Self {
+        let huge_page_bytes = root.text(HUGE_PAGE_SIZE).value().and_then(|text| text.trim().parse().ok());
+        Self { root, huge_page_bytes }
+    }
+
+    /// Reads the memory in huge pages that were split since boot.
+    fn read(&self) -> Option<u64> {
+        let vmstat = self.root.text("proc/vmstat").and_then(|text| Vmstat::parse(&text));
+        Some(vmstat.value()?.thp_split_page?.saturating_mul(self.huge_page_bytes?))
+    }
 }
 
 impl ProcessMergeReader {
@@ -49,6 +80,7 @@ impl ProcessMergeReader {
             read.twin_of = Some(process.parent);
             return read;
         }
+        let host_split_bytes = self.splits.read();
         let ksm = process.ksm();
         let Some(sums) = read_rollup(id.pid) else { return read };
         read.reading = MergeReading::from_figures(at, &sums, &ksm, page_size);
@@ -60,6 +92,7 @@ impl ProcessMergeReader {
                     zero_mapped_bytes,
                     ksm_zero_bytes: zero_pages.max(after).saturating_mul(page_size),
                     huge_bytes: reading.huge_bytes,
+                    host_split_bytes,
                 }
             });
         }
@@ -94,6 +127,7 @@ fn read_rollup(pid: u32) -> Option<SmapsRollup> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::root::put_file;
 
     #[test]
     fn a_process_with_the_memory_map_of_its_parent_is_a_twin_and_is_not_read() {
@@ -103,5 +137,17 @@ mod tests {
         assert!(!reader.is_twin(&process));
         process.parent = process.pid;
         assert!(reader.is_twin(&process));
+    }
+
+    #[test]
+    fn splits_are_counted_in_bytes_where_the_kernel_has_both_figures() {
+        let tree = tempfile::tempdir().unwrap();
+        let counted = || SplitCounter::new(Root::at(tree.path())).read();
+        put_file(tree.path(), "proc/vmstat", "pswpout 1\nthp_split_page 7\n");
+        assert_eq!(counted(), None);
+        put_file(tree.path(), HUGE_PAGE_SIZE, "2097152\n");
+        assert_eq!(counted(), Some(14 << 20));
+        put_file(tree.path(), "proc/vmstat", "pswpout 1\n");
+        assert_eq!(counted(), None);
     }
 }

@@ -239,7 +239,8 @@ mod tests {
         let mut schedule = MergeSchedule::default();
         let read = |zero_mapped_bytes, huge_bytes| {
             let mut reply = reply(1, &[1], 0.0);
-            reply.processes[0].zeros = Some(ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes });
+            let zeros = ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes, host_split_bytes: None };
+            reply.processes[0].zeros = Some(zeros);
             reply
         };
         let mut filled = sample(1, &[1, 2]);
