@@ -11,6 +11,7 @@ use crate::merge_forecast::MergeForecaster;
 use crate::merge_reader::MergeReader;
 use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
+use crate::undo::StateDir;
 use ksmith_core::controller::{ApplyOutcome, KsmHost};
 use ksmith_core::lease::KsmdWaker;
 
@@ -36,10 +37,10 @@ impl LiveHost {
     }
 
     /// Has the page tables of merging processes read, at leisure: [`MergeReader`]. Without a thread for it, samples have
-    /// KSM's counters only.
+    /// KSM's counters only. What is to outlive this process is kept in `directory`.
     #[must_use]
-    pub fn with_merge_readings(mut self) -> Self {
-        let started = MergeReader::start();
+    pub fn with_merge_readings(mut self, directory: &StateDir) -> Self {
+        let started = MergeReader::start(directory);
         self.merge_readings = started.inspect_err(|why| tracing::warn!("no page tables are read: {why}")).ok();
         self
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sample::ProcessId;
 
 /// The memory of a process that maps the kernel's zero page, and its huge pages, at one moment.
@@ -19,8 +21,9 @@ pub struct ZeroReading {
 }
 
 /// The account of one process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FoldEntry {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FoldEntry {
     /// Zeros that no fold has made: a program maps the zero page too when it reads memory that it never wrote to.
     baseline_bytes: u64,
     /// Zeros that folds have made and that are still there.
@@ -32,6 +35,22 @@ struct FoldEntry {
 }
 
 impl FoldEntry {
+    /// Returns the folded memory of the process.
+    pub fn folded_bytes(&self) -> u64 {
+        self.folded_bytes
+    }
+
+    /// Returns true if no figure differs from that of another entry by more than `bytes`.
+    pub fn is_within(&self, bytes: u64, other: &Self) -> bool {
+        let figures = |entry: &Self| {
+            [Some(entry.baseline_bytes), Some(entry.folded_bytes), Some(entry.huge_bytes), entry.host_split_bytes]
+        };
+        figures(self).into_iter().zip(figures(other)).all(|pair| match pair {
+            (Some(one), Some(other)) => one.abs_diff(other) <= bytes,
+            (one, other) => one == other,
+        })
+    }
+
     /// The most that splits can have freed between this reading and the next.
     ///
     /// A process that grows may have more huge pages than before although many were split: then all splits of the host may
@@ -95,6 +114,16 @@ impl FoldLedger {
         entry.baseline_bytes = entry.baseline_bytes.min(zeros);
         entry.folded_bytes = (zeros - entry.baseline_bytes).min(most);
         (entry.huge_bytes, entry.host_split_bytes) = (reading.huge_bytes, reading.host_split_bytes);
+    }
+
+    /// Returns the accounts of all processes that were looked at.
+    pub fn entries(&self) -> impl Iterator<Item = (ProcessId, FoldEntry)> {
+        self.entries.iter().map(|(id, entry)| (*id, *entry))
+    }
+
+    /// Continues the account of a process that an earlier ledger has kept. One that was looked at since stays.
+    pub fn restore(&mut self, id: ProcessId, entry: FoldEntry) {
+        self.entries.entry(id).or_insert(entry);
     }
 
     /// Drops the processes that have ended or can't be read any more.
@@ -188,6 +217,25 @@ mod tests {
         ledger.record_look(small, at(1270, 0, 0));
         ledger.record_look(small, at(1370, 90, 0));
         assert_eq!(ledger.folded_bytes(small), Some(0));
+    }
+
+    #[test]
+    fn an_account_that_was_kept_goes_on_where_it_ended() {
+        let (mut before, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        before.record_look(id, reading(10, 0, 200));
+        before.record_look(id, reading(90, 0, 100));
+        let entry = before.entries().next().unwrap().1;
+        let text = serde_json::to_string(&entry).unwrap();
+        let mut after = FoldLedger::new(1000 * MIB);
+        after.restore(id, serde_json::from_str(&text).unwrap());
+        assert_eq!(after.folded_bytes(id), Some(80 * MIB));
+        // Huge pages were split meanwhile.
+        after.record_look(id, reading(150, 0, 20));
+        assert_eq!(after.folded_bytes(id), Some(140 * MIB));
+        after.restore(id, entry);
+        assert_eq!(after.folded_bytes(id), Some(140 * MIB), "the newer figure stays");
+        let newer = after.entries().next().unwrap().1;
+        assert!(newer.is_within(80 * MIB, &entry) && !newer.is_within(80 * MIB - 1, &entry));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-pub use ledger::{FoldLedger, ZeroReading};
+pub use ledger::{FoldEntry, FoldLedger, ZeroReading};
 pub use policy::{FoldCandidate, FoldNote, FoldPolicy, FoldStep, FoldTerms};
 
 use serde::{Deserialize, Serialize};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use ksmith_core::fold::ZeroReading;
 use ksmith_core::sample::{MergeReading, ProcessId};
 
+use super::ledger_file::LedgerEntries;
+
 /// A request to the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MergeRequest {
@@ -16,6 +18,8 @@ pub(super) struct MergeRequest {
     pub(super) cpu_seconds: f64,
     /// Bytes in a page.
     pub(super) page_size: u64,
+    /// The account to write to its file. `None`: it has hardly changed since the last time.
+    pub(super) account: Option<LedgerEntries>,
 }
 
 /// The outcome of reading one process.

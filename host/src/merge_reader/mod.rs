@@ -4,6 +4,7 @@
 //! A thread reads one process after another by a child that can be killed ([`crate::reader`]). The measured CPU time is
 //! charged to a token bucket, which bounds it more than a low priority would. No tick waits for it.
 
+mod ledger_file;
 mod message;
 mod read;
 mod schedule;
@@ -12,9 +13,11 @@ use std::io;
 
 use ksmith_core::sample::Sample;
 
+use self::ledger_file::LedgerFile;
 use self::message::{MergeReply, MergeRequest};
 use self::read::ProcessMergeReader;
 use self::schedule::MergeSchedule;
+use crate::undo::StateDir;
 use crate::worker_thread::WorkerThread;
 
 /// Keeps the newest reading of each process, with a thread that reads.
@@ -25,19 +28,25 @@ pub struct MergeReader {
 }
 
 impl MergeReader {
-    /// Starts the thread. It ends when this is dropped.
+    /// Starts the thread. It ends when this is dropped. The account of freed zeros goes on where an earlier reader with this
+    /// directory has left it.
     ///
     /// # Errors
     /// The host has no thread for it.
-    pub fn start() -> io::Result<Self> {
-        let worker = WorkerThread::start("merge-reader", 1, |requests, replies| {
+    pub fn start(directory: &StateDir) -> io::Result<Self> {
+        let mut file = LedgerFile::of(directory);
+        let schedule = MergeSchedule::new(file.load());
+        let worker = WorkerThread::start_replying("merge-reader", 1, {
             let mut reader = ProcessMergeReader::default();
-            requests
-                .iter()
-                .map(|request: MergeRequest| reader.carry_out(&request))
-                .all(|reply| replies.send(reply).is_ok());
+            move |mut request: MergeRequest| {
+                // Here, so that no tick waits for a disk.
+                if let Some(account) = request.account.take() {
+                    file.store(account);
+                }
+                reader.carry_out(&request)
+            }
         })?;
-        Ok(Self { schedule: MergeSchedule::default(), worker })
+        Ok(Self { schedule, worker })
     }
 
     /// Fills the newest readings into `sample`.

@@ -7,6 +7,7 @@ use ksmith_core::fold::FoldLedger;
 use ksmith_core::sample::{MergeReading, ProcessId, ProcessSample, Sample};
 use ksmith_core::token_bucket::TokenBucket;
 
+use super::ledger_file::LedgerEntries;
 use super::message::{MergeReply, MergeRequest, ReadProcess};
 
 /// CPU time per second for readings: 0.2 % of a CPU.
@@ -22,6 +23,12 @@ const RESERVE: f64 = 1.0;
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// The time for which an earlier reader's accounts wait for their processes: not all are found at once.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// Changes of an account that need not be written, in bytes.
+const WRITE_GRANULARITY: u64 = 1 << 20;
+
 /// The newest readings, and the order of the next.
 #[derive(Debug)]
 pub(super) struct MergeSchedule {
@@ -31,6 +38,12 @@ pub(super) struct MergeSchedule {
     /// The parents of processes that have one memory map with them.
     twins: BTreeMap<ProcessId, u32>,
     ledger: FoldLedger,
+    /// Accounts of an earlier reader, of processes that were in no sample yet.
+    kept: LedgerEntries,
+    /// Time from which on they are dropped.
+    kept_until: Option<Duration>,
+    /// The accounts as they were last written.
+    written: LedgerEntries,
     bucket: TokenBucket,
     /// The budget of first readings, which no others use up: what splits free before the first reading is never known.
     first_bucket: TokenBucket,
@@ -46,21 +59,23 @@ enum ReaderState {
     Reads,
 }
 
-impl Default for MergeSchedule {
-    fn default() -> Self {
+impl MergeSchedule {
+    /// Creates a schedule with the accounts of an earlier reader.
+    pub(super) fn new(kept: LedgerEntries) -> Self {
         Self {
             readings: BTreeMap::new(),
             attempts: BTreeMap::new(),
             twins: BTreeMap::new(),
             ledger: FoldLedger::new(u64::MAX),
+            written: kept.clone(),
+            kept,
+            kept_until: None,
             bucket: TokenBucket::new(RESERVE, CPU_SHARE),
             first_bucket: TokenBucket::new(RESERVE, FIRST_CPU_SHARE),
             state: ReaderState::Idle,
         }
     }
-}
 
-impl MergeSchedule {
     /// Records what the thread has read. A process that can't be read has no reading any more.
     pub(super) fn record_reply(&mut self, reply: MergeReply) {
         let bucket = match self.state {
@@ -94,6 +109,13 @@ impl MergeSchedule {
         self.readings.retain(|id, _| is_there(id));
         self.attempts.retain(|id, _| is_there(id));
         self.twins.retain(|id, _| is_there(id));
+        let kept_until = *self.kept_until.get_or_insert(sample.at.saturating_add(KEPT));
+        for (id, entry) in self.kept.extract_if(.., |id, _| is_there(id)) {
+            self.ledger.restore(id, entry);
+        }
+        if sample.at >= kept_until {
+            self.kept.clear();
+        }
         self.ledger.retain(|id| is_there(&id));
         if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
             self.ledger.set_host_bytes(total);
@@ -140,7 +162,23 @@ impl MergeSchedule {
         } else {
             return None;
         };
-        Some(MergeRequest { processes, at: sample.at, cpu_seconds, page_size: sample.page_size })
+        let (at, page_size, account) = (sample.at, sample.page_size, self.account_to_write());
+        Some(MergeRequest { processes, at, cpu_seconds, page_size, account })
+    }
+
+    /// Returns the accounts of all processes, if they have changed since they were last written.
+    fn account_to_write(&mut self) -> Option<LedgerEntries> {
+        let mut now = self.kept.clone();
+        now.extend(self.ledger.entries());
+        let is_written = now.len() == self.written.len()
+            && now.iter().all(|(id, entry)| {
+                self.written.get(id).is_some_and(|written| written.is_within(WRITE_GRANULARITY, entry))
+            });
+        if is_written {
+            return None;
+        }
+        self.written.clone_from(&now);
+        Some(now)
     }
 }
 
@@ -185,7 +223,7 @@ mod tests {
 
     #[test]
     fn new_processes_are_read_first_and_then_the_one_that_was_read_longest_ago() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         assert_eq!(next(&mut schedule, &sample(100, &[1, 2])), Some(vec![1, 2]));
         assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the thread is busy");
         schedule.record_reply(reply(101, &[2], 0.01));
@@ -199,7 +237,7 @@ mod tests {
 
     #[test]
     fn readings_take_no_more_than_their_share_of_a_cpu() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         schedule.record_reply(reply(90, &[1], 0.0));
         assert!(next(&mut schedule, &sample(100, &[1])).is_some());
         schedule.record_reply(reply(100, &[1], RESERVE + 0.2));
@@ -209,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_new_process_waits_for_no_others_readings_but_for_those_of_new_ones() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         schedule.record_reply(reply(90, &[1], 0.0));
         assert!(next(&mut schedule, &sample(100, &[1])).is_some());
         schedule.record_reply(reply(100, &[1], RESERVE + 0.5));
@@ -225,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_guest_whose_merging_was_switched_off_is_still_read() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         schedule.record_reply(reply(90, &[1], 0.0));
         let mut off = sample(100, &[1, 2]);
         for process in &mut off.processes {
@@ -236,7 +274,7 @@ mod tests {
 
     #[test]
     fn zeros_that_a_split_freed_are_filled_in_and_those_of_the_first_reading_are_not() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         let read = |zero_mapped_bytes, huge_bytes| {
             let mut reply = reply(1, &[1], 0.0);
             let zeros = ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes, host_split_bytes: None };
@@ -255,8 +293,46 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_knows_the_zeros_that_were_freed_before_it() {
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
+        let read = |zero_mib: u64, huge_mib: u64| {
+            let mut reply = reply(1, &[1, 2], 0.0);
+            let zeros = ZeroReading {
+                zero_mapped_bytes: zero_mib << 20,
+                huge_bytes: huge_mib << 20,
+                ..ZeroReading::default()
+            };
+            reply.processes[0].zeros = Some(zeros);
+            reply
+        };
+        schedule.record_reply(read(0, 100));
+        schedule.record_reply(read(60, 20));
+        schedule.fill(&mut sample(1, &[1, 2]));
+        let account = |schedule: &mut MergeSchedule, seconds| {
+            schedule.next_request(&sample(seconds, &[1, 2])).unwrap().account
+        };
+        let written = account(&mut schedule, 10).unwrap();
+        schedule.record_reply(read(60, 20));
+        assert_eq!(account(&mut schedule, 20), None, "nothing has changed");
+        let mut next = MergeSchedule::new(written.clone());
+        let mut filled = sample(30, &[1]);
+        next.fill(&mut filled);
+        assert_eq!(filled.processes[0].folded_bytes, Some(60 << 20), "before anything is read");
+        // Process 2 is found later.
+        next.fill(&mut sample(31, &[1, 2]));
+        assert_eq!(account(&mut next, 32), None);
+        let mut late = MergeSchedule::new(written);
+        late.fill(&mut sample(30, &[2]));
+        late.fill(&mut sample(630, &[2]));
+        let mut filled = sample(631, &[1, 2]);
+        late.fill(&mut filled);
+        let folded: Vec<_> = filled.processes.iter().map(|process| process.folded_bytes).collect();
+        assert_eq!(folded, [None, Some(0)], "it was gone for too long");
+    }
+
+    #[test]
     fn a_process_with_the_memory_map_of_its_parent_has_no_figures_of_its_own() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         let mut read = reply(1, &[1, 2, 3], 0.0);
         for (n, parent) in [(1, 1), (2, 77)] {
             let process = &mut read.processes[n];
@@ -276,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_process_that_can_not_be_read_any_more_has_no_reading() {
-        let mut schedule = MergeSchedule::default();
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
         schedule.record_reply(reply(1, &[1, 2], 0.0));
         let mut unread = reply(2, &[1], 0.0);
         (unread.processes[0].reading, unread.processes[0].zeros) = (None, None);

@@ -19,8 +19,9 @@ mod store_lock;
 
 pub use entries::{EntryKind, UndoEntries, UndoEntry};
 pub use error::UndoError;
+pub(crate) use identity::boot_id;
 pub use kept::KeptEntries;
-pub(crate) use replace::WriteDurability;
+pub(crate) use replace::{WriteDurability, replace};
 pub use state_dir::StateDir;
 pub use store::UndoStore;
 pub(crate) use store_lock::{is_in_place, lock_in_place};

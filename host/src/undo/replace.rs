@@ -25,7 +25,7 @@ pub(super) fn new_of(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The new file can't be written, synced or renamed. The old one stays.
-pub(super) fn replace(path: &Path, text: &[u8], durable: WriteDurability) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8], durable: WriteDurability) -> io::Result<()> {
     let new = new_of(path);
     let write = || {
         let mut file = disk::run(DiskOperation::Create, || {

@@ -89,7 +89,7 @@ impl DaemonArgs {
                 "the program is not locked in RAM ({why}): LimitMEMLOCK=infinity or CAP_IPC_LOCK allows it"
             );
         }
-        let mut host = host.with_merge_readings();
+        let mut host = host.with_merge_readings(&directory);
         host.control.writer().set_patience(STOP_PATIENCE);
         let daemon = Daemon::new(host, LiveEnvironment, config, source)?;
         let mut ended = daemon.run(|inbox| signals.forward(inbox, DaemonMessage::Signal))?;
