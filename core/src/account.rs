@@ -21,7 +21,8 @@ pub struct HostTotals {
     /// Memory not needed because pages are merged or zeros were freed: merged pages less the frames that are kept, zero
     /// pages of KSM, and `folded_bytes`.
     pub saved_bytes: u64,
-    /// The part of `saved_bytes` that only KSM's counters say. It is an upper bound.
+    /// The part of `saved_bytes` that only KSM's counters say: an upper bound of what is merged in processes that were not
+    /// read, without the zeros that splits have freed there.
     pub unverified_bytes: u64,
     /// Memory in huge pages, of the processes whose page tables were read; `None` if there are none.
     pub huge_bytes: Option<u64>,
@@ -158,7 +159,10 @@ fn correct(sample: &Sample, counted: (Vec<u64>, u64), shared: u64, sharing: u64)
     if total <= sharing {
         return (corrected, unread);
     }
-    (apportion(sharing, &corrected.0, rest), unread.min(sharing))
+    let (parts, rest) = apportion(sharing, &corrected.0, rest);
+    let of_unread = sample.processes.iter().zip(&parts).filter(|(process, _)| process.merge_reading.is_none());
+    let unread = of_unread.fold(rest, |sum, (_, part)| sum.saturating_add(*part));
+    ((parts, rest), unread)
 }
 
 /// Returns the pages that KSM saves, zero pages included: by the page tables that were read, and else by the counters.
@@ -371,6 +375,17 @@ mod tests {
         let (parts, rest) = shares(&sample);
         assert_eq!((parts[0].saved_bytes, parts[1].saved_bytes, rest), (10 * 4096, 12 * 4096, 0));
         assert_eq!(saved_pages(&sample), 20);
+    }
+
+    #[test]
+    fn what_is_unverified_is_a_part_of_what_is_saved_also_where_readings_are_old() {
+        let mut sample = sample(0, 100, 0, vec![process(1, 100, 0), process(2, 100, 0)]);
+        let reading =
+            MergeReading { counted_pages: 100, merged_pages: 100, saved_pages: 100, ..MergeReading::default() };
+        sample.processes[0].merge_reading = Some(reading);
+        let totals = HostTotals::from_sample(&sample);
+        // 100 by the reading and 50 by the counters are more than the host's 100.
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), (100 * 4096, 33 * 4096));
     }
 
     #[test]

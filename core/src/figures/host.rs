@@ -20,7 +20,7 @@ figures! {
             "Part of saved_bytes that splitting huge pages freed: zeros, as far as the daemon looked.",
             |status| status.sample.folded_bytes;
         "unverified_bytes": u64, Bytes Gauge (2 6), "saved_bytes of processes whose page tables were not read",
-            "Part of saved_bytes known from KSM's counters only: an upper bound.",
+            "Part of saved_bytes that only KSM's counters say. They miss freed zeros, and count what collapses undid.",
             |status| known(status, |totals| totals.unverified_bytes);
         "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
             "Memory in huge pages of the processes that merge, as far as the daemon looked.",

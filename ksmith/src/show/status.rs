@@ -89,6 +89,20 @@ pub fn text(status: &StatusReport, width: Option<usize>) -> TextPage {
     page
 }
 
+/// Returns the end of the line of what is saved. KSM's counters lie in both directions where there are huge pages; without
+/// a daemon, which reads page tables, all figures are theirs.
+fn unverified_note(status: &StatusReport, totals: &HostTotals) -> String {
+    let memory = status.sample.memory.value();
+    let has_huge_pages = memory.is_some_and(|memory| memory.anonymous_huge.is_some_and(|bytes| bytes > 0));
+    if totals.unverified_bytes == 0 || status.daemon.is_none() && !has_huge_pages {
+        return String::new();
+    }
+    let unverified = Bytes::from(totals.unverified_bytes);
+    format!(
+        "; {unverified} of it by KSM's counters alone: khugepaged may have undone some, and freed zeros are not in it"
+    )
+}
+
 fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) {
     match status.sample.ksm.run_state() {
         Some(RunState::Running) => page.toned(TextTone::Good, headline(status)),
@@ -108,11 +122,7 @@ fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) 
                 bytes(totals.saved_bytes),
                 bytes(totals.overhead_bytes),
                 Bytes::from(totals.profit_bytes),
-                match totals.unverified_bytes {
-                    0 => String::new(),
-                    _ if status.daemon.is_none() => String::new(),
-                    unverified => format!("; {} of it is KSM's count, an upper bound", bytes(unverified)),
-                }
+                unverified_note(status, &totals)
             )),
         }
         if let Some(folded) = status.sample.folded_bytes {
