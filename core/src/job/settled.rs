@@ -96,7 +96,11 @@ mod tests {
     fn memory_that_swings_below_its_peak_has_stopped_growing() {
         let swinging = |ms: u64| ms.min(3000) * 100 + if ms >= 3000 && ms % 1000 < 500 { 300_000 } else { 0 };
         assert!((3000..6000).contains(&over(swinging).unwrap()), "{:?}", over(swinging));
-        assert_eq!(over(|ms| if ms < 4000 { 0 } else { 1 << 20 }), Some(5400), "what waits for its input holds nothing");
+        assert_eq!(
+            over(|ms| if ms < 4000 { 0 } else { 1 << 20 }),
+            Some(5400),
+            "what waits for its input holds nothing"
+        );
     }
 
     #[test]

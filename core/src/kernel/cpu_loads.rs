@@ -43,9 +43,14 @@ mod tests {
 
     #[test]
     fn a_cpu_is_busy_that_has_worked_for_others_most_of_the_time() {
-        let before = CpuLoads::parse("cpu  9 9 9 9\ncpu0 10 0 10 100 0 0 0 0 0 0\ncpu1 5 0 5 100\ncpu3 0 0 0 100\nintr 1\n");
+        let before =
+            CpuLoads::parse("cpu  9 9 9 9\ncpu0 10 0 10 100 0 0 0 0 0 0\ncpu1 5 0 5 100\ncpu3 0 0 0 100\nintr 1\n");
         let after = "cpu  9 9 9 9\ncpu0 70 0 20 130 0 0 0 0 70 0\ncpu1 5 90 5 110\ncpu2 900 0 0 0\ncpu3 40 0 0 160\nintr 1\n";
-        assert_eq!(CpuLoads::parse(after).busy_since(&before), [0].into(), "1 for low priority, 2 came late, 3 is idle");
+        assert_eq!(
+            CpuLoads::parse(after).busy_since(&before),
+            [0].into(),
+            "1 for low priority, 2 came late, 3 is idle"
+        );
         assert!(before.busy_since(&before).is_empty(), "no time has passed");
         for bad in ["", "cpu0", "cpu0 1 2", "cpux 1 2 3 4", "cpu0 a b c d"] {
             assert_eq!(CpuLoads::parse(bad), CpuLoads::default(), "{bad}");

@@ -91,8 +91,14 @@ mod tests {
         for name in LOCAL_RANKS {
             assert_eq!([is_first(&[(name, "0")]), is_first(&[(name, "1")])], [true, false], "{name}");
         }
-        assert!(!is_first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "3")]), "mpirun in a step of srun");
-        assert!(is_first(&[("OMPI_COMM_WORLD_RANK", "8"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")]), "of the second node");
+        assert!(
+            !is_first(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "3")]),
+            "mpirun in a step of srun"
+        );
+        assert!(
+            is_first(&[("OMPI_COMM_WORLD_RANK", "8"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")]),
+            "of the second node"
+        );
     }
 
     #[test]

@@ -428,6 +428,10 @@ mod tests {
             assert_eq!((report.rows.len(), report.is_complete()), (rank as usize + 1, rank == 2));
         }
         row("", 3, "one").write(tree.path()).unwrap();
-        assert_eq!(RankedReport::read(tree.path()).unwrap().unwrap().rows.len(), 3, "there is no fourth rank of three");
+        assert_eq!(
+            RankedReport::read(tree.path()).unwrap().unwrap().rows.len(),
+            3,
+            "there is no fourth rank of three"
+        );
     }
 }

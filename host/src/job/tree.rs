@@ -67,7 +67,8 @@ fn listed_descendants(root: &Root, ancestor: u32) -> Option<Vec<u32>> {
         if pid == ancestor && lists.is_empty() {
             return None;
         }
-        let children = lists.iter().flat_map(|list| list.split_ascii_whitespace()).filter_map(|pid| pid.parse().ok());
+        let children =
+            lists.iter().flat_map(|list| list.split_ascii_whitespace()).filter_map(|pid| pid.parse().ok());
         next.extend(children.filter(|child| found.insert(*child)));
     }
     Some(found.into_iter().collect())
@@ -128,7 +129,9 @@ mod tests {
         assert_eq!(names(), ["p11", "p12"]);
         assert_eq!(descendants(&Root::at(tree.path()), 10, 4096)[0].rss_bytes, 33 * 4096);
         // By the lists of children nobody else is read. They are by thread, and may name who has a new parent by now.
-        for (pid, task, children) in [(10, 10, "11 \n"), (10, 15, "13 14 "), (11, 11, "12 99 "), (12, 12, ""), (13, 13, "")] {
+        for (pid, task, children) in
+            [(10, 10, "11 \n"), (10, 15, "13 14 "), (11, 11, "12 99 "), (12, 12, ""), (13, 13, "")]
+        {
             let directory = tree.path().join(format!("proc/{pid}/task/{task}"));
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join("children"), children).unwrap();
@@ -140,7 +143,8 @@ mod tests {
     #[test]
     fn a_process_whose_parent_has_ended_still_belongs() {
         set_child_subreaper(Some(getpid())).unwrap();
-        let mut shell = Command::new("sh").args(["-c", "sleep 1000 & echo $!"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut shell =
+            Command::new("sh").args(["-c", "sleep 1000 & echo $!"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         shell.wait().unwrap();

@@ -156,7 +156,9 @@ impl RunArgs {
         if let Some(why) = obstacle {
             tracing::warn!("nothing will be folded: {why}");
         } else if self.fold == Some(FoldWhen::OnDemand) && !self.quiet {
-            tracing::warn!("nothing is folded until `ksmith fold PID`, or by a daemon with `[fold] mode = \"all\"`");
+            tracing::warn!(
+                "nothing is folded until `ksmith fold PID`, or by a daemon with `[fold] mode = \"all\"`"
+            );
         }
     }
 

@@ -78,7 +78,8 @@ fn the_epilog_logs_what_ksm_did_and_removes_the_reports() {
     }
     let mode = fs::metadata(&reports).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o711, "users reach their own");
-    fs::write(reports.join("7/0.json"), "KSM saved much\nKSM saved 5 %\n".to_owned() + &"and so on\n".repeat(1000)).unwrap();
+    fs::write(reports.join("7/0.json"), "KSM saved much\nKSM saved 5 %\n".to_owned() + &"and so on\n".repeat(1000))
+        .unwrap();
     asked(tree.path(), &[("epilog", "7"), ("epilog", "8")], false);
     let said = fs::read_to_string(tree.path().join("said")).unwrap();
     let each_step = "-t ksmith-epilog job 7: KSM saved much\n-t ksmith-epilog job 7: KSM saved 5 %\n";

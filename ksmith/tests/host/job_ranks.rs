@@ -68,7 +68,8 @@ fn memory_that_nobody_folds_stays_out_of_huge_pages() {
         return skipped(&why.to_string());
     }
     let huge_pages = |before: &[&str], fold: &str| {
-        let run = [PROGRAM, "run", "--ranges", "none", "--scan", "never", "-q", fold, "--", "printenv", "GLIBC_TUNABLES"];
+        let run =
+            [PROGRAM, "run", "--ranges", "none", "--scan", "never", "-q", fold, "--", "printenv", "GLIBC_TUNABLES"];
         let line = [before, &run].concat();
         let output = Command::new(line[0]).args(&line[1..]).env_remove("GLIBC_TUNABLES").output().unwrap();
         String::from_utf8(output.stdout).unwrap().contains("hugetlb=1")
@@ -112,7 +113,8 @@ fn all_ranks_write_one_report() {
     let said = run("1");
     assert!(said.contains("3 of 3 ranks"), "{said}");
     let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    let ranks: Vec<u64> = report["rows"].as_array().unwrap().iter().filter_map(|row| row["rank"].as_u64()).collect();
+    let ranks: Vec<u64> =
+        report["rows"].as_array().unwrap().iter().filter_map(|row| row["rank"].as_u64()).collect();
     assert_eq!((report["job"].as_str(), ranks), (Some("run.1"), vec![0, 1, 2]));
     assert_eq!(serde_json::from_str::<Value>(&job_report(&file, &["--json"])).unwrap(), report);
     let page = job_report(&file, &[]);
@@ -137,6 +139,7 @@ fn each_step_of_a_slurm_job_has_its_report() {
     }
     (0..2).for_each(|_| run(&[("SLURM_PROCID", "0")]));
     let lines = job_report(&reports, &["--line"]);
-    let ranks: Vec<&str> = lines.lines().filter_map(|line| line.split(", ").find(|part| part.ends_with(" ranks"))).collect();
+    let ranks: Vec<&str> =
+        lines.lines().filter_map(|line| line.split(", ").find(|part| part.ends_with(" ranks"))).collect();
     assert_eq!(ranks, ["2 of 2 ranks", "2 of 2 ranks", "1 of 1 ranks", "1 of 1 ranks"], "{lines}");
 }

@@ -117,7 +117,8 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         std::fs::create_dir(tree.path().join("proc")).unwrap();
         let put = |busy: u32, idle: u32| {
-            std::fs::write(tree.path().join("proc/stat"), format!("cpu  0 0 0 0\ncpu7 {busy} 0 0 {idle}\n")).unwrap();
+            std::fs::write(tree.path().join("proc/stat"), format!("cpu  0 0 0 0\ncpu7 {busy} 0 0 {idle}\n"))
+                .unwrap();
         };
         let (root, began) = (Root::at(tree.path()), Instant::now());
         let mut binding = KsmdBinding::default();

@@ -27,7 +27,8 @@ pub struct KsmdPlacement {
 impl KsmdPlacement {
     /// Returns the CPUs that are free for ksmd: those on which no process with mergeable memory may run, and which nobody else uses.
     pub fn spare_cpus(&self) -> BTreeSet<u32> {
-        let is_used = |cpu: &u32| [&self.of_guests, &self.busy, &self.isolated].iter().any(|cpus| cpus.contains(cpu));
+        let is_used =
+            |cpu: &u32| [&self.of_guests, &self.busy, &self.isolated].iter().any(|cpus| cpus.contains(cpu));
         self.online.iter().copied().filter(|cpu| !is_used(cpu)).collect()
     }
 }
