@@ -29,7 +29,7 @@ test: rust test-tools $(PEERS) $(TUNED) $(GUEST_KERNEL) ## Check format and lint
 	@tools/groups live > /dev/null
 	@tools/style
 	cargo test --workspace --no-run
-	@$(MAKE) --no-print-directory page-live-test dashboard-test alerts-test kubernetes-test fleet-test
+	@KSMITH_IS_BUILT=1 $(MAKE) --no-print-directory page-live-test dashboard-test alerts-test kubernetes-test fleet-test
 	@tools/suite
 
 matrix: rust test-tools ## Run every command on Debian's kernels from 5.10 to the newest, and on one without KSM, emulated, and the packages (half an hour; KSMITH_MATRIX=6.1,none takes these only)
