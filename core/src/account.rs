@@ -254,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::{KsmStat, Vmstat};
+    use crate::kernel::KsmStat;
     use crate::reading::Reading;
     use crate::sample::{MergeReading, ProcessId};
 
@@ -310,7 +310,7 @@ mod tests {
         // Processes 3 and 4 had half of it. ksmd has visited nothing since they ended.
         let mut sample = sample(100, 300, 70, vec![process(1, 100, 10), process(2, 100, 0)]);
         sample.ksmd_cpu_ns = Reading::Value(1);
-        sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(0), ..Vmstat::default() });
+        sample.shows_mergeable = true;
         let (parts, rest) = shares(&sample);
         assert_eq!((parts[0].saved_bytes, parts[1].saved_bytes, rest), (85 * 4096, 75 * 4096, 0));
         assert_eq!(HostTotals::from_sample(&sample).exposure_bytes, 160 * 4096);
@@ -321,8 +321,8 @@ mod tests {
         assert_eq!((saved_pages(&older), shares(&older).1), (150 + 70, 60 * 4096));
         let in_a_namespace = Sample { ksmd_cpu_ns: Reading::Absent, ..sample.clone() };
         let hidden = Sample { hidden_processes: 1, ..sample.clone() };
-        let before_5_19 = Sample { vmstat: Reading::Absent, processes: vec![], ..sample };
-        assert_eq!([in_a_namespace, hidden, before_5_19].map(|sample| saved_pages(&sample)), [370; 3]);
+        let before_6_14 = Sample { shows_mergeable: false, processes: vec![], ..sample };
+        assert_eq!([in_a_namespace, hidden, before_6_14].map(|sample| saved_pages(&sample)), [370; 3]);
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
             sample.hidden_processes = hidden;
             if shows_all {
                 sample.ksmd_cpu_ns = Reading::Value(1);
-                sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(0), ..Vmstat::default() });
+                sample.shows_mergeable = true;
             }
             let totals = HostTotals::from_sample(&sample);
             let (parts, rest) = shares(&sample);

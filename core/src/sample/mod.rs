@@ -62,6 +62,10 @@ pub struct Sample {
     pub newly_offered: Vec<ProcessId>,
     /// Processes with KSM figures that we may not read; their savings can't be attributed.
     pub hidden_processes: u64,
+    /// True if the kernel shows which processes have mergeable memory, so that all of them are in the sample: from Linux
+    /// 6.14 on. Before, one that has just begun to merge may be missing.
+    #[serde(skip)]
+    pub shows_mergeable: bool,
     /// Processes that are given up: they do not answer, have more than is read of one process, or are more than are read
     /// of one user.
     #[serde(default)]
@@ -86,11 +90,9 @@ impl Sample {
 
     /// Returns true if every page that a living process has merged is in the figures of a process here.
     ///
-    /// ksmd is invisible from a PID namespace of one's own, and where `hidepid` hides the processes of others. A kernel
-    /// that counts `cow_ksm` counts merged pages by process too: both came with Linux 5.19.
+    /// ksmd is invisible from a PID namespace of one's own, and where `hidepid` hides the processes of others.
     pub fn shows_all_merged_pages(&self) -> bool {
-        let counts_by_process = self.vmstat.value().is_some_and(|vmstat| vmstat.cow_ksm.is_some());
-        counts_by_process && self.ksmd_cpu_ns.get().is_some() && self.merged_by_the_living().is_some()
+        self.shows_mergeable && self.ksmd_cpu_ns.get().is_some() && self.merged_by_the_living().is_some()
     }
 
     /// Returns the pages that living processes have merged, zero pages included. `None` where one of them hides its

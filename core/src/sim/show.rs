@@ -102,6 +102,7 @@ impl SimMachine {
             folded_bytes: None,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
             hidden_processes: 0,
+            shows_mergeable: since(6, 14),
             given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
             merge_forecast: crate::sample::ForecastState::Unavailable,

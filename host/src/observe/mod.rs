@@ -63,6 +63,7 @@ pub struct HostObserver {
     lost: LostZeroPages,
     host: HostFiles,
     processes: ProcessTable,
+    shows_mergeable: bool,
     /// True if ksmd ran at the last sample.
     has_run: bool,
     /// Shortness of the host's pool, set by the caller and copied into every sample.
@@ -113,6 +114,7 @@ impl HostObserver {
             lost: LostZeroPages::default(),
             host: HostFiles::new(&root),
             processes: ProcessTable::new(&root),
+            shows_mergeable: shows_mergeable(&root),
             has_run: false,
             pool_shortness: 0.0,
         }
@@ -127,6 +129,7 @@ impl HostObserver {
             at: self.clock.now(),
             page_size: self.page_size,
             pool_shortness: self.pool_shortness,
+            shows_mergeable: self.shows_mergeable,
             ..Sample::default()
         };
         // Before the processes, so that those are spared which can't have changed.
