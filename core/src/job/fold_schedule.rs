@@ -104,7 +104,7 @@ impl FoldSchedule {
         });
         match self.when {
             FoldWhen::OnDemand => false,
-            FoldWhen::EndOfInit if self.first_pass.is_none() => age >= self.next && self.peak.has_settled(age),
+            FoldWhen::EndOfInit if self.first_pass.is_none() => age >= self.next && self.peak.may_be_folded(age),
             FoldWhen::EndOfInit => self.peak.is_still(age) && age >= self.next && is_affordable,
             FoldWhen::Every(_) => age >= self.next && is_affordable,
         }
@@ -170,10 +170,23 @@ mod tests {
     fn the_first_pass_is_when_memory_has_stopped_growing() {
         let growing = |until: f64| move |second: f64| (second.min(until) * 100.0) as u64 * MIB;
         let first = |until| passes(FoldWhen::EndOfInit, growing(until), 50 * MIB, 1)[0];
-        assert!((50.0..=52.0).contains(&first(40.0)), "{}", first(40.0));
-        assert!((2.5..=3.0).contains(&first(2.0)), "a short start: {}", first(2.0));
-        assert_eq!(passes(FoldWhen::EndOfInit, |_| 100 * MIB, 0, 0)[0], 0.75);
+        assert!((45.0..=46.5).contains(&first(40.0)), "{}", first(40.0));
+        assert!((2.25..=2.5).contains(&first(2.0)), "a short start: {}", first(2.0));
+        assert_eq!(passes(FoldWhen::EndOfInit, |_| 100 * MIB, 0, 0)[0], 0.5);
         assert_eq!(passes(FoldWhen::EndOfInit, growing(1e9), 50 * MIB, 0)[0], 120.0, "it grows for ever");
+    }
+
+    #[test]
+    fn zeros_are_folded_before_the_start_has_ended_for_ksmd() {
+        for until in [0.0_f64, 2.0, 17.0, 60.0] {
+            let memory = |second: f64| (second.min(until).max(0.1) * 100.0) as u64 * MIB;
+            let mut start = crate::job::StartDetector::default();
+            let ages = (1..=4000).map(|tick| Duration::from_millis(250) * tick);
+            let mut ends = ages.filter(|age| start.record_rss(*age, memory(age.as_secs_f64())));
+            let over = ends.next().unwrap().as_secs_f64();
+            let folded = passes(FoldWhen::EndOfInit, memory, 50 * MIB, 1)[0];
+            assert!(folded < over, "growth of {until} s: folded at {folded}, over at {over}");
+        }
     }
 
     #[test]
@@ -219,7 +232,7 @@ mod tests {
             })
             .map(|age| age.as_secs_f64())
             .collect();
-        assert_eq!(tried, [0.75, 10.75, 30.75, 70.75]);
+        assert_eq!(tried, [0.5, 10.5, 30.5, 70.5]);
     }
 
     #[test]

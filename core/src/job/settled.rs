@@ -9,7 +9,10 @@ const STILL: u64 = 100;
 /// Zeros that a program writes over in its first step are written over by then.
 const PART_OF_AGE: u32 = 4;
 
-/// Bounds of that time.
+/// Before folding it is half of that: zeros are to be freed before ksmd visits them, which is at the end of a start.
+const PART_OF_AGE_TO_FOLD: u32 = 2 * PART_OF_AGE;
+
+/// Bounds of that time, before folding half of the shortest.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,12 @@ impl MemoryPeak {
     /// Returns true if memory has not grown for a quarter of the age, half a second at least and ten at most.
     pub fn is_still(self, age: Duration) -> bool {
         age.saturating_sub(self.age) >= (age / PART_OF_AGE).clamp(SHORTEST, LONGEST)
+    }
+
+    /// Returns true if its zeros may be folded: it has not grown for an eighth of the age, or has grown for two minutes.
+    pub fn may_be_folded(self, age: Duration) -> bool {
+        let still = (age / PART_OF_AGE_TO_FOLD).clamp(SHORTEST / 2, LONGEST);
+        age.saturating_sub(self.age) >= still || age >= PATIENCE
     }
 
     /// Returns true if the start is over: memory is still, or has grown for two minutes.
