@@ -38,6 +38,9 @@ pub struct Sample {
     pub rest: BoundaryPause,
     /// CPU time that ksmd has used since boot, in nanoseconds.
     pub ksmd_cpu_ns: Reading<u64>,
+    /// True if ksmd was in a batch: on a CPU, waiting for one, or for others in the kernel. False where that is not known.
+    #[serde(skip)]
+    pub is_ksmd_in_batch: bool,
     /// The figures of `/proc/meminfo`.
     pub memory: Reading<Meminfo>,
     /// The figures of `/proc/vmstat`.

@@ -7,7 +7,7 @@ use super::KsmdState;
 /// Pages by which the tracked pages must have grown for ksmd to have reached new memory.
 const REACHED: u64 = 64;
 
-/// A ksmd without progress for so long, over its sleep, has nothing to scan.
+/// A ksmd that sleeps, and has made no progress for so long over its sleep, has nothing to scan.
 const STALLED: Duration = Duration::from_secs(5);
 
 /// CPU time that counts as progress. Waking up alone takes some microseconds.
@@ -90,9 +90,35 @@ impl KsmdProgress {
     /// Records progress. Returns true if there was none for too long.
     pub(super) fn is_stalled(&mut self, now: &KsmdState) -> bool {
         let here = Self::from_ksmd(now);
-        if here.figures != self.figures {
+        // At the start of a pass it waits for workers that empty the lists of pages (`lru_add_drain_all`), on busy CPUs for long.
+        if here.figures != self.figures || now.is_in_batch {
             *self = here;
         }
         now.at.saturating_sub(self.at) > STALLED.saturating_add(now.sleep * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::PassHistory;
+    use crate::limits::PolicyLimits;
+    use crate::sample::Sample;
+
+    /// The second at which a ksmd without progress counts as one that has nothing to scan.
+    fn stalled_at(is_in_batch: bool) -> Option<u64> {
+        let at = |second| {
+            let at = Duration::from_secs(second);
+            let sample = Sample { at, is_ksmd_in_batch: is_in_batch && second < 40, ..Sample::default() };
+            KsmdState::from_sample(&sample, &PassHistory::default(), &PolicyLimits::default())
+        };
+        let mut progress = KsmdProgress::from_ksmd(&at(0));
+        (0..100).find(|second| progress.is_stalled(&at(*second)))
+    }
+
+    #[test]
+    fn a_ksmd_that_has_yet_to_end_its_batch_has_not_come_to_the_end_of_its_work() {
+        assert_eq!(stalled_at(false), Some(6));
+        assert_eq!(stalled_at(true), Some(45));
     }
 }

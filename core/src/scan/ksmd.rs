@@ -18,6 +18,8 @@ pub struct KsmdState {
     pub page_size: u64,
     /// True if `run` is 1.
     pub runs: bool,
+    /// True if ksmd has yet to end its batch.
+    pub is_in_batch: bool,
     /// True if `smart_scan` is on.
     pub is_smart: bool,
     /// The state of ksmd's rest at the end of a pass.
@@ -85,6 +87,7 @@ impl KsmdState {
             took: now.took,
             page_size: now.page_size,
             runs: ksm.run_state() == Some(RunState::Running),
+            is_in_batch: now.is_ksmd_in_batch,
             is_smart: ksm.smart_scan.get().unwrap_or(0) != 0,
             rest: now.rest,
             sleep: Duration::from_millis(ksm.sleep_millisecs.get().unwrap_or(0)),

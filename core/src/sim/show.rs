@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::PAGE_SIZE;
 use super::guest::MachineGuest;
+use super::ksmd::KsmdActivity;
 use super::machine::SimMachine;
 use super::settings::has;
 use crate::field::KernelVersion;
@@ -86,6 +87,7 @@ impl SimMachine {
             ksm: self.ksm(),
             rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
+            is_ksmd_in_batch: matches!(self.ksmd.activity, KsmdActivity::Scanning { .. }),
             memory: Reading::Value(self.meminfo()),
             vmstat: Reading::Value(Vmstat {
                 cow_ksm: since(5, 19).then_some(self.memory.cow_ksm * pages),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, Vmstat};
+use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, RunState, Vmstat};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 
@@ -70,6 +70,8 @@ impl HostFiles {
         sample.memory_pressure = self.last.memory_pressure.clone();
         sample.cpu_pressure = self.last.cpu_pressure.clone();
         sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
+        sample.is_ksmd_in_batch =
+            sample.ksm.run_state() == Some(RunState::Running) && self.ksmd.is_in_batch(scratch);
     }
 }
 

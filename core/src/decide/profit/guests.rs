@@ -33,6 +33,8 @@ pub struct GuestMarks {
     marks: FxHashMap<ProcessId, ProcessMark>,
     /// Merged pages of processes that have ended since.
     ended_pages: u64,
+    /// The time until the first of those that fill their memory may have filled it, where nothing is new because of them.
+    settles_in: Option<Duration>,
 }
 
 /// The changes: new memory since the last [`GuestMarks::mark`], everything else since the last [`GuestMarks::rest`].
@@ -65,6 +67,7 @@ impl GuestMarks {
         let mut ended = std::mem::take(&mut self.marks);
         let mut changes = GuestChanges::default();
         let mut filling_bytes = 0_u64;
+        let mut settles_in: Option<Duration> = None;
         for now in processes {
             let new = || ProcessMark { bytes: 0, is_new: true, ..ProcessMark::from_holding(now, at) };
             let mut mark = ended.remove(&now.id).unwrap_or_else(new);
@@ -77,6 +80,8 @@ impl GuestMarks {
             changes.grown_bytes = changes.grown_bytes.saturating_add(grown_bytes);
             if after_init && !mark.level.has_settled(at) {
                 filling_bytes = filling_bytes.saturating_add(grown_bytes);
+                let soonest = mark.level.settles_in(at);
+                settles_in = Some(settles_in.map_or(soonest, |other| other.min(soonest)));
             }
             if mark.is_new {
                 changes.new_guests += 1;
@@ -90,12 +95,19 @@ impl GuestMarks {
             changes.cpu_ticks = changes.cpu_ticks.saturating_add(now.cpu_ticks.saturating_sub(mark.cpu_ticks));
             changes.faults = changes.faults.saturating_add(now.minor_faults.saturating_sub(mark.minor_faults));
         }
-        if filling_bytes > changes.grown_bytes / 2 {
+        let are_filling = filling_bytes > changes.grown_bytes / 2;
+        self.settles_in = settles_in.filter(|_| are_filling);
+        if are_filling {
             changes = GuestChanges { new_guests: 0, grown_bytes: 0, settled_bytes: 0, ..changes };
         }
         let old = ended.values().filter(|mark| !mark.is_new);
         self.ended_pages = old.fold(self.ended_pages, |sum, mark| sum.saturating_add(mark.merged_pages));
         GuestChanges { ended_pages: self.ended_pages, ..changes }
+    }
+
+    /// Returns the time after which memory may be new that is not yet, since processes were filling it at the last sample.
+    pub fn settles_in(&self) -> Option<Duration> {
+        self.settles_in
     }
 
     /// Forgets processes that have offered their memory again: all of it is new.

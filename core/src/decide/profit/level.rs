@@ -9,7 +9,7 @@ use super::constants::{KNOWN_PART, LEVEL_HALF};
 const SETTLING_PART: u32 = 4;
 
 /// Bounds of that time. Programs load their input in steps.
-const SETTLING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+const SETTLING: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
 /// The age from which on the memory of a process that never stops growing counts as settled.
 const OLD: Duration = Duration::from_secs(120);
@@ -73,8 +73,12 @@ impl MemoryLevel {
 
     /// Returns true if the process has filled its memory: the level has not risen for a quarter of its age.
     pub fn has_settled(self, at: Duration) -> bool {
-        let age = at.saturating_sub(self.first_seen);
-        age >= OLD || at.saturating_sub(self.risen.1) >= self.settling_time(at)
+        at.saturating_sub(self.first_seen) >= OLD || self.settles_in(at).is_zero()
+    }
+
+    /// Returns the time until the process has filled its memory, if that does not rise.
+    pub fn settles_in(self, at: Duration) -> Duration {
+        self.settling_time(at).saturating_sub(at.saturating_sub(self.risen.1))
     }
 
     fn settling_time(self, at: Duration) -> Duration {

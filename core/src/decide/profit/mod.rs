@@ -26,6 +26,7 @@ mod arrivals;
 mod beliefs;
 mod config;
 mod constants;
+mod folding;
 mod growth;
 mod guests;
 #[cfg(test)]
@@ -60,6 +61,7 @@ use self::allowance::DelayAllowance;
 use self::arrivals::ArrivalModel;
 use self::beliefs::ScanBeliefs;
 use self::constants::{CALM_WATCH, QUIET, SOONEST_LOOK, WATCH};
+use self::folding::FoldWatch;
 use self::guests::{GuestChanges, GuestMarks};
 use self::look::{LookVerdict, MemoryLook, ScanForecast};
 use self::machine::{MachineAction, MachineEvent, Turn};
@@ -83,6 +85,7 @@ pub struct ProfitPolicy {
     scanner: KsmScanner,
     shortage: MemoryShortage,
     allowance: DelayAllowance,
+    folding: FoldWatch,
     look: MemoryLook,
     /// The forecast of the scan that is about to begin.
     foretold: Option<ScanForecast>,
@@ -102,6 +105,7 @@ impl ProfitPolicy {
             model,
             scanner: KsmScanner::default(),
             shortage: MemoryShortage::default(),
+            folding: FoldWatch::default(),
             look: MemoryLook::default(),
             foretold: None,
             full_scans: 0,
@@ -363,6 +367,8 @@ impl ProfitPolicy {
             _ if now.processes.is_empty() => ("no process has mergeable memory".to_owned(), WATCH),
             _ => ("new guests still fill their memory".to_owned(), WATCH),
         };
+        let settled = self.model.guests.settles_in().map_or(check_after, |time| time.max(SOONEST_LOOK));
+        let check_after = check_after.min(settled);
         PolicyDecision::new(self.with_zero_pages(knobs, now), DecisionReason::new("parked", text), check_after)
     }
 }
@@ -385,7 +391,10 @@ impl Policy for ProfitPolicy {
         let forecast = view.now.merge_forecast;
         let has_spent = self.allowance.follow(&now.ksmd);
         let plenty = self.shortage.follow(view.now, &self.config);
+        let is_parked = !matches!(self.state, ProfitState::Scanning(_));
+        let is_folded = self.folding.follow(is_parked, &now.ksmd) && self.config.after_init;
         let waits = plenty
+            .or_else(|| is_folded.then_some(WaitReason::Folding))
             .or_else(|| WaitReason::from_forecast(forecast, now.held_merged_part(), now.pressure, &self.config))
             .or_else(|| has_spent.then_some(WaitReason::Spent));
         let now = HostSituation { waits, ..now };

@@ -251,3 +251,36 @@ fn a_limit_of_the_delay_is_kept_over_minutes() {
     assert!(without > 1.5 * most && seconds <= most, "{without:.2}, with a limit {seconds:.2} of {most:.2} CPU-s");
     assert!(with.saved_part() > 0.5, "{:.2}", with.saved_part());
 }
+
+/// Ranks on huge pages, half of them zeros, that are folded for four seconds after their start: ksmd begins when that is over, and
+/// merges the rest.
+#[test]
+fn ksmd_begins_when_memory_has_been_folded() {
+    const RANK: u32 = 256 * MIB;
+    let begins = |after_init: bool| {
+        let config = ProfitConfig { after_init, ..ProfitConfig::default() };
+        let host = SimHost::new(SimMachine::new(SimConfig::default()));
+        let mut run = ProfitRun::configured(host, PolicyLimits::default(), config);
+        let contents = || (0..RANK).map(|page| if page % 2 == 0 { 0 } else { u64::from(page) + 1 });
+        let ranks = [0; 4].map(|_| run.machine_mut().add_guest("rank", contents()));
+        ranks.into_iter().for_each(|rank| assert!(run.machine_mut().use_huge_pages(rank)));
+        let huge_pages = (0..RANK as usize).step_by(512).flat_map(|page| ranks.map(|rank| (rank, page)));
+        let mut began = None;
+        let mut split = 0;
+        for (number, (rank, page)) in huge_pages.enumerate() {
+            if number % 120 == 0 {
+                run.for_seconds(1);
+            }
+            split += u64::from(run.machine_mut().split_page(rank, page));
+            began = began.or_else(|| (run.ksmd_seconds() > 0.0).then(|| run.machine().now().as_secs_f64()));
+        }
+        let folded = run.machine().now().as_secs_f64();
+        run.for_seconds(30);
+        let saved = run.machine().truly_saved_pages() as f64 / run.machine().attainable_pages() as f64;
+        (began, folded, split, saved)
+    };
+    let (began, folded, split, saved) = begins(true);
+    assert!(folded > 3.0 && split > 400, "{folded:.1} s, {split} split");
+    assert!(began.is_none() && saved > 0.95, "{began:?} s, folded at {folded:.1} s, {saved:.2} saved");
+    assert!(begins(false).0.is_some(), "others are merged at once");
+}

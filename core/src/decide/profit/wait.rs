@@ -15,6 +15,8 @@ pub enum WaitReason {
     },
     /// ksmd has used its allowance (`max_delay_percent`).
     Spent,
+    /// Memory that has just been filled is being folded (`after_init`).
+    Folding,
     /// Pages are being read for a forecast.
     Pending,
     /// Merging would save little of memory in huge pages.
@@ -61,6 +63,9 @@ impl WaitReason {
             ),
             Self::Spent => {
                 format!("ksmd has used its {} % of the time (max_delay_percent)", config.max_delay_percent)
+            }
+            Self::Folding => {
+                "huge pages are being split, as folding does: ksmd waits until their zeros are free".to_owned()
             }
             Self::Pending => "pages are being read, to tell what merging would save and split".to_owned(),
             Self::HugePages { saved_bytes, split_bytes } => format!(

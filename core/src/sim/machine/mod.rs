@@ -221,6 +221,16 @@ impl SimMachine {
         has_page
     }
 
+    /// Splits the huge page of page number `page` from outside, as folding does: its zeros are freed. Returns true if there is
+    /// one.
+    #[cfg(test)]
+    pub fn split_page(&mut self, guest: SimGuestId, page: usize) -> bool {
+        let before = self.memory.huge_work.splits;
+        let rules = self.visit_rules();
+        self.memory.split(guest.0, page as u32, &rules);
+        self.memory.huge_work.splits > before
+    }
+
     /// The merged pages of a guest, as the kernel counts them, the empty ones included.
     pub fn merged_pages(&self, guest: SimGuestId) -> u64 {
         let is_there = self.memory.guests.get(guest.0 as usize).is_some_and(|entry| !entry.ended);

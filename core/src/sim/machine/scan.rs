@@ -113,9 +113,9 @@ impl SimMachine {
         self.end_batch();
     }
 
-    /// Continues a batch until `until_ns`, and returns true if the batch is over.
-    fn scan(&mut self, mut left: u64, until_ns: u64) -> bool {
-        let mut rules = VisitRules {
+    /// The rules of a visit now.
+    pub(super) fn visit_rules(&self) -> VisitRules {
+        VisitRules {
             pass: self.ksmd.pass,
             now_ns: self.ksmd.clock_ns,
             prune_ns: self.settings.stable_node_chains_prune_millisecs * 1_000_000,
@@ -124,7 +124,12 @@ impl SimMachine {
             frees_zeros: self.splits_free_zeros(),
             run_pages: self.config.run_pages,
             checksum_first: self.config.kernel >= KernelVersion::new(6, 11),
-        };
+        }
+    }
+
+    /// Continues a batch until `until_ns`, and returns true if the batch is over.
+    fn scan(&mut self, mut left: u64, until_ns: u64) -> bool {
+        let mut rules = self.visit_rules();
         while left > 0 {
             if self.ksmd.clock_ns >= until_ns {
                 self.ksmd.activity = KsmdActivity::Scanning { left };
