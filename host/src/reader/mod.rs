@@ -17,6 +17,7 @@ pub mod accountable;
 mod child;
 mod graves;
 mod shared;
+mod silence;
 mod suspects;
 mod walk;
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::child::RequestForm;
+use super::silence::SilenceLimit;
 use super::{FileStatus, NamespaceOwner, ProcessReader, ReadPatience, SUSPECTS, WantedFile};
 use crate::proc_file::{OverBudget, UnansweredRead, budget, check_items, lossy};
 
@@ -22,33 +23,8 @@ const STALL_OF_ONE: Duration = Duration::from_millis(5);
 /// The longest reply about a link: its target.
 const LINK: u64 = 4096;
 
-/// The processes that are asked in a second for the owner of their namespace without an answer. A user may have hundreds
-/// that execute without an end, and a turn asks for each.
-static SILENT_OWNERS: Mutex<SilenceLimit> = Mutex::new(SilenceLimit { since: None, count: 0 });
-
-/// A limit on missing answers in a second.
-struct SilenceLimit {
-    since: Option<Instant>,
-    count: u32,
-}
-
-impl SilenceLimit {
-    const MOST: u32 = 8;
-    const SPAN: Duration = Duration::from_secs(1);
-
-    /// Returns true if no more are to be asked in this second.
-    fn is_reached(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Self::SPAN) {
-            *self = Self { since: Some(now), count: 0 };
-        }
-        self.count >= Self::MOST
-    }
-
-    fn count(&mut self, now: Instant) {
-        self.is_reached(now);
-        self.count += 1;
-    }
-}
+/// Processes that were asked for the owner of their namespace without an answer.
+static SILENT_OWNERS: Mutex<SilenceLimit> = Mutex::new(SilenceLimit::new());
 
 /// Idle readers, the one used last at the end.
 static IDLE: Mutex<Vec<ProcessReader>> = Mutex::new(Vec::new());
@@ -126,18 +102,21 @@ pub fn file_status(pid: u32, link: &str) -> io::Result<FileStatus> {
 }
 
 /// Returns the owner of the outermost user namespace between a process and this one; `None` if both have one namespace.
+/// `account` pays if the process does not answer.
 ///
 /// # Errors
-/// As of [`file_status`].
-pub(super) fn namespace_owner(pid: u32) -> io::Result<Option<NamespaceOwner>> {
+/// As of [`file_status`]. An account with too many missing answers in this second has no more processes asked.
+pub(super) fn namespace_owner(pid: u32, account: u32) -> io::Result<Option<NamespaceOwner>> {
     const LINK: &str = "ns/user";
     let limit = || SILENT_OWNERS.lock().unwrap_or_else(PoisonError::into_inner);
-    if limit().is_reached(Instant::now()) {
+    // A process in its back-off costs nothing.
+    let now = Instant::now();
+    if SUSPECTS.rests_for(pid, LINK, now) || limit().is_reached(account, now) {
         return Err(UnansweredRead::new(pid, LINK).into());
     }
     let answer = ask_link(pid, LINK, RequestForm::Namespace);
     if answer.as_ref().is_err_and(|error| UnansweredRead::find_in(error).is_some()) {
-        limit().count(Instant::now());
+        limit().count(account, Instant::now());
     }
     let bytes = answer?;
     if bytes.is_empty() {
@@ -198,21 +177,5 @@ fn record_answer(pid: u32, file: &str, error: Option<&io::Error>) {
         SUSPECTS.record_silence(pid, file, Instant::now());
     } else {
         SUSPECTS.record_answer(pid, file);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_has_so_many_missing_answers_and_the_next_one_as_many_again() {
-        let (mut limit, now) = (SilenceLimit { since: None, count: 0 }, Instant::now());
-        for _ in 0..SilenceLimit::MOST {
-            assert!(!limit.is_reached(now));
-            limit.count(now);
-        }
-        assert!(limit.is_reached(now) && limit.is_reached(now + SilenceLimit::SPAN / 2));
-        assert!(!limit.is_reached(now + SilenceLimit::SPAN));
     }
 }

@@ -67,7 +67,7 @@ fn names_silence(sample: &Sample, pid: u32) -> bool {
 
 /// Does `body` while `count` processes execute without an end, which their guard ends after some seconds. If that happens before
 /// `body` is done, it has waited for them, unless the machine is slow: so it is tried again.
-fn while_processes_execute(count: usize, mut body: impl FnMut(&RunningAttack)) {
+pub fn while_processes_execute(count: usize, mut body: impl FnMut(&RunningAttack)) {
     for _ in 0..3 {
         let Some(attack) = RunningAttack::hold_exec(count) else { return };
         body(&attack);

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attacks_owners;
 mod balance_qemu;
 mod balance_service;
 mod balance_uml;

@@ -89,6 +89,11 @@ impl RunningAttack {
         Self::start_as(user, "many_processes.py", &[count.to_string()], count, public_directory())
     }
 
+    /// A process of `user` in a user namespace of its own.
+    pub fn own_namespace(user: &str) -> Option<Self> {
+        Self::start_as(user, "own_namespace.py", &[], 1, public_directory())
+    }
+
     /// Starts threads that send to a socket as fast as it takes, and read nothing.
     pub fn flood_socket(socket: &Path, threads: usize) -> Option<Self> {
         let arguments = [socket.display().to_string(), threads.to_string()];

@@ -60,10 +60,11 @@ pub fn accountable_uid(directory: &OwnedFd, pid: u32, user: u32) -> io::Result<u
             return Ok(uid);
         }
     }
-    let outermost = outermost(directory, pid)?;
+    let account = with_ranges(|ranges| ranges.accountable(user))?;
+    let outermost = outermost(directory, pid, account)?;
     with_ranges(|ranges| match outermost {
-        None => ranges.accountable(user),
-        Some(NamespaceOwner { user: ROOT, .. }) if ranges.is_of_host(user) => ranges.accountable(user),
+        None => account,
+        Some(NamespaceOwner { user: ROOT, .. }) if ranges.is_of_host(user) => account,
         Some(NamespaceOwner { user: ROOT, namespace }) => namespace,
         Some(NamespaceOwner { user, .. }) => ranges.accountable(user),
     })
@@ -78,10 +79,11 @@ pub fn holder_of(user: u32) -> io::Result<u32> {
     with_ranges(|ranges| ranges.holder(user))
 }
 
-/// Returns the owner of the outermost user namespace between a process and us; `None` if there is none.
-fn outermost(directory: &OwnedFd, pid: u32) -> io::Result<Option<NamespaceOwner>> {
+/// Returns the owner of the outermost user namespace between a process and us; `None` if there is none. `account` pays if
+/// the process does not answer.
+fn outermost(directory: &OwnedFd, pid: u32, account: u32) -> io::Result<Option<NamespaceOwner>> {
     let is_there = || openat(directory, "status", READ, Mode::empty());
-    let found = match shared::namespace_owner(pid) {
+    let found = match shared::namespace_owner(pid, account) {
         // A kernel without user namespaces.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         found => found?,
@@ -142,7 +144,7 @@ mod tests {
     fn outside_of_namespaces_each_user_is_accountable() {
         let own = directory(std::process::id());
         let at = |user| accountable_uid(&own, std::process::id(), user).unwrap();
-        assert_eq!(outermost(&own, std::process::id()).unwrap(), None);
+        assert_eq!(outermost(&own, std::process::id(), 7).unwrap(), None);
         assert_eq!((at(0), at(7)), (0, 7));
         let user = rustix::process::getuid().as_raw();
         assert_eq!((uid_of_pid(std::process::id()), uid_of_pid(u32::MAX)), (Some(user), None));
