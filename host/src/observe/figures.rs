@@ -16,6 +16,8 @@ use crate::root::outcome;
 pub(super) struct ProcessFigures {
     ksm_stat: FilePresence,
     merging_pages: FilePresence,
+    /// True if `ksm_stat` has the merged pages too.
+    has_all_in_one: bool,
 }
 
 /// A file's state: unknown, missing in this kernel, or present.
@@ -55,7 +57,12 @@ impl ProcessFigures {
         self.ksm_stat == FilePresence::There || self.merging_pages == FilePresence::There
     }
 
-    /// Parses the figures from the text of `ksm_stat`. `merging` reads `ksm_merging_pages`, which takes no lock of the
+    /// Returns true if `ksm_merging_pages` may hold what `ksm_stat` lacks.
+    pub(super) fn want_merging_pages(&self) -> bool {
+        !self.has_all_in_one && self.merging_pages != FilePresence::Absent
+    }
+
+    /// Parses the figures from the text of `ksm_stat`. `merging` is that of `ksm_merging_pages`, which takes no lock of the
     /// process.
     ///
     /// `None` means a process without memory of its own (a kernel thread or a zombie), for which the kernel shows an
@@ -76,6 +83,7 @@ impl ProcessFigures {
             other => return other.map(|_| None),
         };
         if ksm.merging_pages.is_some() {
+            self.has_all_in_one = true;
             return Reading::Value(Some(ksm));
         }
         match self.merging_pages.text(merging) {

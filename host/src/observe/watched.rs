@@ -1,5 +1,6 @@
 //! A process that is read at each tick, because it has mergeable memory or is a hypervisor.
 
+use std::io;
 use std::sync::Arc;
 
 use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
@@ -9,7 +10,6 @@ use ksmith_core::sample::{GivenUp, ProcessId, ProcessSample};
 use super::asked::{FileAnswer, SampleReader};
 use super::figures::ProcessFigures;
 use super::proc_dir::ProcDir;
-use super::scratch::ReadBuffer;
 use crate::hypervisor::GuestName;
 use crate::proc_file::{UnansweredRead, is_given_up, lossy};
 use crate::root::outcome;
@@ -36,13 +36,56 @@ pub(super) struct WatchedProcess {
     is_silent: bool,
 }
 
-/// The files of a watched process as one sample read them: `ksm_stat` first, so that the start in `stat` shows that both are
-/// this process's, and not another's that has its PID now.
+/// The files of a watched process that a sample reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WantedFigures {
+    /// True if the figures of the last reading do not hold.
+    pub(super) ksm_stat: bool,
+    /// True if `ksm_stat` lacks the merged pages (before Linux 6.4), or may lack them.
+    pub(super) merging_pages: bool,
+}
+
+impl WantedFigures {
+    /// Those of a process of which nothing has been read yet.
+    pub(super) const ALL: Self = Self { ksm_stat: true, merging_pages: true };
+
+    /// Returns the names of the files, in the order of reading: `stat` last, so that the start in it shows that all are
+    /// this process's, and not another's that has its PID now.
+    pub(super) fn files(self) -> impl Iterator<Item = &'static str> {
+        let merging_pages = self.ksm_stat && self.merging_pages;
+        [(self.ksm_stat, KSM_STAT), (merging_pages, MERGING_PAGES), (true, STAT)]
+            .into_iter()
+            .filter_map(|(is_wanted, file)| is_wanted.then_some(file))
+    }
+}
+
+const KSM_STAT: &str = "ksm_stat";
+const MERGING_PAGES: &str = "ksm_merging_pages";
+const STAT: &str = "stat";
+
+/// The files of a watched process as one sample read them.
 #[derive(Debug)]
 pub(super) struct WatchedFiles {
     /// `ksm_stat`; `None` if the figures of the last reading hold.
     pub(super) ksm_stat: Option<FileAnswer>,
+    /// `ksm_merging_pages`; `None` if it has nothing that `ksm_stat` lacks.
+    pub(super) merging_pages: Option<FileAnswer>,
     pub(super) stat: FileAnswer,
+}
+
+impl WatchedFiles {
+    /// Creates them from the answers about [`WantedFigures::files`]; `None` if there are none.
+    pub(super) fn from_answers(wanted: WantedFigures, answers: &mut impl Iterator<Item = FileAnswer>) -> Option<Self> {
+        let (mut ksm_stat, mut merging_pages, mut stat) = (None, None, None);
+        for (file, answer) in wanted.files().zip(answers) {
+            match file {
+                KSM_STAT => ksm_stat = Some(answer),
+                MERGING_PAGES => merging_pages = Some(answer),
+                _ => stat = Some(answer),
+            }
+        }
+        Some(Self { ksm_stat, merging_pages, stat: stat? })
+    }
 }
 
 /// The outcome of reading a watched process.
@@ -158,10 +201,12 @@ impl WatchedProcess {
         Arc::clone(&self.name)
     }
 
-    /// Returns true if the next [`read`](Self::read) needs new figures. `stood_still` is true if ksmd did nothing
-    /// meanwhile.
-    pub(super) fn wants_figures(&self, stood_still: bool) -> bool {
-        !self.figures.is_some_and(|figures| stood_still && figures.is_involved())
+    /// Returns the files for the next [`read`](Self::read). `stood_still` is true if ksmd did nothing meanwhile.
+    pub(super) fn wanted_figures(&self, stood_still: bool) -> WantedFigures {
+        WantedFigures {
+            ksm_stat: !self.figures.is_some_and(|figures| stood_still && figures.is_involved()),
+            merging_pages: self.files.want_merging_pages(),
+        }
     }
 
     /// Reads the process. Figures that can't have changed are not read again, because since 6.14 the kernel walks all
@@ -173,9 +218,8 @@ impl WatchedProcess {
         page_size: u64,
         told: WatchedFiles,
         asked: &mut SampleReader,
-        scratch: &mut ReadBuffer,
     ) -> WatchedReading {
-        let seen = self.read_from(proc, page_size, told, asked, scratch);
+        let seen = self.read_from(proc, page_size, told, asked);
         self.is_silent = matches!(seen, WatchedReading::Silent(..) | WatchedReading::Late(_));
         match &seen {
             WatchedReading::Here(process) => self.last = Some(process.clone()),
@@ -198,7 +242,6 @@ impl WatchedProcess {
         page_size: u64,
         told: WatchedFiles,
         asked: &mut SampleReader,
-        scratch: &mut ReadBuffer,
     ) -> WatchedReading {
         let stat = match parse_stat(told.stat) {
             Ok(stat) => stat,
@@ -225,8 +268,19 @@ impl WatchedProcess {
             }
             (None, Some(figures)) => figures,
             (Some(FileAnswer::Answer(answer)), _) => {
-                let merging = || proc.bytes(self.id.pid, "ksm_merging_pages", scratch);
-                match self.files.read(answer, merging) {
+                let merging = match told.merging_pages {
+                    Some(FileAnswer::Answer(answer)) => answer,
+                    Some(FileAnswer::Nothing(unanswered)) => {
+                        self.figures = None;
+                        return WatchedReading::Silent(self.last_known(), unanswered);
+                    }
+                    Some(FileAnswer::NotAsked) => {
+                        self.figures = None;
+                        return WatchedReading::Late(self.last_known());
+                    }
+                    None => Err(io::ErrorKind::NotFound.into()),
+                };
+                match self.files.read(answer, || merging) {
                     Reading::Value(Some(figures)) => *self.figures.insert(figures),
                     other => {
                         self.figures = None;
@@ -291,4 +345,59 @@ fn command_line(proc: &ProcDir, pid: u32, asked: &mut SampleReader) -> Option<(C
         Ok(bytes) => (CommandLine::parse(&bytes), None),
         Err(error) => (CommandLine::default(), is_given_up(&error).then(|| error.to_string())),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::Root;
+
+    fn answer(text: &str) -> FileAnswer {
+        FileAnswer::Answer(Ok(text.as_bytes().to_vec()))
+    }
+
+    fn stat(start: u64) -> String {
+        format!("7 (work) S 1 1 1 0 -1 0 7 0 0 0 3 4 0 0 20 0 1 0 {start} 0 10 0\n")
+    }
+
+    /// The order of reading, by which a PID that is given out again shows: the start that `stat` tells is looked at.
+    #[test]
+    fn all_figures_are_read_before_the_start_that_shows_whose_they_are() {
+        let files = |ksm_stat, merging_pages| {
+            WantedFigures { ksm_stat, merging_pages }.files().collect::<Vec<&str>>()
+        };
+        assert_eq!(files(true, true), ["ksm_stat", "ksm_merging_pages", "stat"]);
+        assert_eq!(files(true, false), ["ksm_stat", "stat"]);
+        assert_eq!(files(false, true), ["stat"], "without new figures nothing is put together");
+    }
+
+    #[test]
+    fn a_process_that_ends_once_it_was_read_has_none_of_the_figures_of_the_next_one_with_its_pid() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = tree.path().join("proc/7").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let root = Root::at(tree.path());
+        put("stat", &stat(5));
+        put("cmdline", "work\0");
+        let (proc, mut asked) = (ProcDir::open(&root).unwrap(), SampleReader::new(&root));
+        asked.begin(true, std::time::Duration::ZERO);
+        let mut watched = WatchedProcess::open(&proc, 7, false, &mut asked).map_err(|_| "unread").unwrap();
+        // As of Linux 6.1, which has the merged pages in a file of their own.
+        let told = |start| WatchedFiles {
+            ksm_stat: Some(answer("ksm_rmap_items 9\n")),
+            merging_pages: Some(answer("3\n")),
+            stat: answer(&stat(start)),
+        };
+        put("stat", &stat(6));
+        put("ksm_merging_pages", "999\n");
+        let WatchedReading::Here(process) = watched.read(&proc, 4096, told(5), &mut asked) else {
+            panic!("it ran when it was read")
+        };
+        assert_eq!((process.ksm.rmap_items, process.merging_pages()), (Some(9), 3));
+        let seen = watched.read(&proc, 4096, told(6), &mut asked);
+        assert!(matches!(seen, WatchedReading::Gone), "{seen:?}");
+    }
 }

@@ -44,7 +44,7 @@ impl ProcessTable {
             // A process that does not answer is named when its figures are read.
             let answer = self.asked.each_piece(proc, pid, "smaps", |piece| flags.search_piece(piece));
             let again = if flags.are_mergeable {
-                match self.watch(proc, pid, true, scratch) {
+                match self.watch(proc, pid, true) {
                     WatchStart::Begun => {
                         self.drop_plain(pid);
                         continue;

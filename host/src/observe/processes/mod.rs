@@ -19,7 +19,7 @@ use super::proc_dir::ProcDir;
 use super::schedule::{FIRST_DELAY, OLD, ReadSchedule, delay, round, spread};
 use super::scratch::ReadBuffer;
 use super::watch_budget::{CountedProcess, CountedProcesses, WatchAdmission, WatchBudget};
-use super::watched::{WatchedFiles, WatchedProcess, WatchedReading};
+use super::watched::{WantedFigures, WatchedFiles, WatchedProcess, WatchedReading};
 use crate::hypervisor::{may_be_vm, printable};
 use crate::proc_file::UnansweredRead;
 use crate::root::Root;
@@ -215,10 +215,10 @@ impl ProcessTable {
         let limit = if is_first || is_for_all { usize::MAX } else { self.looks_for(now.saturating_sub(self.last)) };
         self.last = now;
         // What is known to merge comes before what might.
-        self.read_watched(&proc, scratch, sample);
+        self.read_watched(&proc, sample);
         self.look_at_due(&proc, now, limit, scratch);
         self.look_at_flags(&proc, now, scratch);
-        self.read_new(&proc, scratch, sample);
+        self.read_new(&proc, sample);
         for (pid, unanswered) in &self.silent {
             sample.given_up.add(true, || GivenUp::new(*pid, name_of(&proc, *pid, scratch), unanswered.to_string()));
         }
@@ -322,22 +322,15 @@ impl ProcessTable {
         }
         for (pid, _) in pids {
             if let Some(found) = found.remove(pid) {
-                self.conclude(proc, *pid, now, found, scratch);
+                self.conclude(proc, *pid, now, found);
             }
         }
     }
 
-    fn conclude(
-        &mut self,
-        proc: &ProcDir,
-        pid: u32,
-        now: Duration,
-        mut found: PlainReading,
-        scratch: &mut ReadBuffer,
-    ) {
+    fn conclude(&mut self, proc: &ProcDir, pid: u32, now: Duration, mut found: PlainReading) {
         let mut over_budget = None;
         if let PlainReading::Promising = found {
-            match self.watch(proc, pid, false, scratch) {
+            match self.watch(proc, pid, false) {
                 WatchStart::Begun => return self.drop_plain(pid),
                 WatchStart::NotWorth => {}
                 WatchStart::OverBudget(process) => over_budget = Some(process),
@@ -405,7 +398,7 @@ impl ProcessTable {
     }
 
     /// Starts watching a process, unless it has no mergeable memory and its program is no hypervisor after all.
-    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool, scratch: &mut ReadBuffer) -> WatchStart {
+    fn watch(&mut self, proc: &ProcDir, pid: u32, is_marked: bool) -> WatchStart {
         let mut watched =
             match WatchedProcess::open(proc, pid, is_marked, &mut self.asked).map_err(|unread| *unread) {
                 Ok(watched) => watched,
@@ -413,10 +406,10 @@ impl ProcessTable {
                 Err(WatchedReading::Late(_)) => return WatchStart::Late,
                 Err(_) => return WatchStart::NotWorth,
             };
-        let Some(told) = self.read_files(proc, [(pid, true)]).pop() else { return WatchStart::Late };
+        let Some(told) = self.read_files(proc, [(pid, WantedFigures::ALL)]).pop() else { return WatchStart::Late };
         // One that does not tell may.
         let (mut may_merge, mut bytes) = (true, 0);
-        match watched.read(proc, self.page_size, told, &mut self.asked, scratch) {
+        match watched.read(proc, self.page_size, told, &mut self.asked) {
             WatchedReading::Here(process) => (may_merge, bytes) = (process.may_merge(), process.known_rss_bytes()),
             WatchedReading::Silent(_, unanswered) => return WatchStart::Silent(unanswered),
             WatchedReading::Late(_) => return WatchStart::Late,
@@ -445,15 +438,15 @@ impl ProcessTable {
     }
 
     /// Reads the processes that this sample began to watch.
-    fn read_new(&mut self, proc: &ProcDir, scratch: &mut ReadBuffer, sample: &mut Sample) {
+    fn read_new(&mut self, proc: &ProcDir, sample: &mut Sample) {
         let new = std::mem::take(&mut self.new);
         if !new.is_empty() {
-            self.read_these(proc, new.into_iter().map(|id| (id, false)).collect(), scratch, sample);
+            self.read_these(proc, new.into_iter().map(|id| (id, false)).collect(), sample);
             sample.processes.sort_unstable_by_key(|process| process.id);
         }
     }
 
-    fn read_watched(&mut self, proc: &ProcDir, scratch: &mut ReadBuffer, sample: &mut Sample) {
+    fn read_watched(&mut self, proc: &ProcDir, sample: &mut Sample) {
         // Those that a look between two samples has found are watched already.
         self.new.clear();
         // If ksmd slept and no process left the zero page, no figure of a process has changed. The memory that a
@@ -471,28 +464,23 @@ impl ProcessTable {
                 None => to_read.push((*id, has_slept && turn % FULL_ROUND != 0)),
             }
         }
-        self.read_these(proc, to_read, scratch, sample);
+        self.read_these(proc, to_read, sample);
         sample.processes.sort_unstable_by_key(|process| process.id);
         self.ksm = sample.ksm.clone();
     }
 
     /// Reads watched processes, for those with `true` without figures that can't have changed.
-    fn read_these(
-        &mut self,
-        proc: &ProcDir,
-        ids: Vec<(ProcessId, bool)>,
-        scratch: &mut ReadBuffer,
-        sample: &mut Sample,
-    ) {
-        let wants_figures = |(id, stood_still): &(ProcessId, bool)| {
-            self.watched.get(id).is_some_and(|watched| watched.wants_figures(*stood_still))
+    fn read_these(&mut self, proc: &ProcDir, ids: Vec<(ProcessId, bool)>, sample: &mut Sample) {
+        let wanted = |(id, stood_still): &(ProcessId, bool)| {
+            let known = self.watched.get(id).map(|watched| watched.wanted_figures(*stood_still));
+            (id.pid, known.unwrap_or(WantedFigures::ALL))
         };
-        let wants: Vec<(u32, bool)> = ids.iter().map(|wanted| (wanted.0.pid, wants_figures(wanted))).collect();
+        let wants: Vec<(u32, WantedFigures)> = ids.iter().map(wanted).collect();
         let told = self.read_files(proc, wants);
         let mut leaving = Vec::new();
         for ((id, _), told) in ids.into_iter().zip(told) {
             let Some(watched) = self.watched.get_mut(&id) else { continue };
-            let seen = watched.read(proc, sample.page_size, told, &mut self.asked, scratch);
+            let seen = watched.read(proc, sample.page_size, told, &mut self.asked);
             if let Some(given_up) = watched.given_up() {
                 sample.given_up.add(false, || given_up);
             }
@@ -527,22 +515,17 @@ impl ProcessTable {
         }
     }
 
-    /// Reads the files of processes, for those with `true` their KSM figures too.
-    fn read_files(&mut self, proc: &ProcDir, pids: impl IntoIterator<Item = (u32, bool)>) -> Vec<WatchedFiles> {
-        let mut wants = Vec::new();
-        for (pid, with_figures) in pids {
-            wants.extend(with_figures.then_some((pid, "ksm_stat")));
-            wants.push((pid, "stat"));
-        }
-        let mut files = Vec::new();
-        let mut ksm_stat = None;
-        for ((_, file), told) in wants.iter().zip(self.asked.read_files(proc, &wants)) {
-            match *file {
-                "stat" => files.push(WatchedFiles { ksm_stat: ksm_stat.take(), stat: told }),
-                _ => ksm_stat = Some(told),
-            }
-        }
-        files
+    /// Reads the files of processes.
+    fn read_files(
+        &mut self,
+        proc: &ProcDir,
+        pids: impl IntoIterator<Item = (u32, WantedFigures)>,
+    ) -> Vec<WatchedFiles> {
+        let pids: Vec<(u32, WantedFigures)> = pids.into_iter().collect();
+        let wants: Vec<(u32, &'static str)> =
+            pids.iter().flat_map(|(pid, wanted)| wanted.files().map(|file| (*pid, file))).collect();
+        let mut answers = self.asked.read_files(proc, &wants).into_iter();
+        pids.iter().filter_map(|(_, wanted)| WatchedFiles::from_answers(*wanted, &mut answers)).collect()
     }
 
     fn watched_mut(&mut self, pid: u32) -> Option<&mut WatchedProcess> {
