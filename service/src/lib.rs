@@ -7,6 +7,7 @@ pub mod balance_service;
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod decision_rate;
 pub mod domains;
 pub mod folder;
 pub mod notifier;

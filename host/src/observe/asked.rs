@@ -36,6 +36,10 @@ const LINES: u64 = 1 << 20;
 const LINES_AT_FIRST: u64 = 64 << 20;
 pub(super) const LINES_EVERY: Duration = Duration::from_secs(1);
 
+/// The part of its user's quota that one process uses: a monitor that was taken over may execute programs, or change its
+/// name, without end.
+const LINES_OF_ONE: u64 = 4;
+
 /// Least quota that a command line uses. Starting a read costs time too, so at most 64 of a user's are read per period.
 const LINE_LEAST: u64 = 16 << 10;
 
@@ -74,15 +78,26 @@ pub(super) struct SampleReader {
 struct UserBudget {
     each: u64,
     left: BTreeMap<Option<u32>, u64>,
+    /// Bytes by PID.
+    used: BTreeMap<u32, u64>,
 }
 
 impl UserBudget {
     fn new(each: u64) -> Self {
-        Self { each, left: BTreeMap::new() }
+        Self { each, ..Self::default() }
     }
 
-    fn left(&mut self, user: Option<u32>) -> &mut u64 {
-        self.left.entry(user).or_insert(self.each)
+    /// Returns true if a process has nothing left of its part of the quota, or its user of the quota.
+    fn is_used_up(&self, user: Option<u32>, pid: u32) -> bool {
+        self.left.get(&user).copied().unwrap_or(self.each) == 0
+            || self.used.get(&pid).is_some_and(|used| *used >= self.each / LINES_OF_ONE)
+    }
+
+    fn charge(&mut self, user: Option<u32>, pid: u32, bytes: u64) {
+        let left = self.left.entry(user).or_insert(self.each);
+        *left = left.saturating_sub(bytes);
+        let used = self.used.entry(pid).or_default();
+        *used = used.saturating_add(bytes);
     }
 }
 
@@ -172,7 +187,7 @@ impl SampleReader {
         told
     }
 
-    /// Reads a command line. Returns `None` to defer it: the user's quota is used up, or the sample's time ended before
+    /// Reads a command line. Returns `None` to defer it: the quota of the user or the process is used up, or the sample's time ended before
     /// its turn.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
@@ -180,7 +195,7 @@ impl SampleReader {
             return None;
         }
         let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
-        if *self.lines.left(user) == 0 {
+        if self.lines.is_used_up(user, pid) {
             return None;
         }
         let mut bytes = Vec::new();
@@ -196,8 +211,7 @@ impl SampleReader {
             // The end of the sample's time, and nothing that the process said.
             return None;
         }
-        let left = self.lines.left(user);
-        *left = left.saturating_sub(length.max(LINE_LEAST));
+        self.lines.charge(user, pid, length.max(LINE_LEAST));
         Some(outcome.and_then(|()| Ok(proc_file::check_items(&bytes, pid, FILE)?)).map(|()| bytes))
     }
 
@@ -268,4 +282,30 @@ fn read_here(proc: &ProcDir, pid: u32, file: &str, most: u64) -> io::Result<Vec<
     let mut bytes = Vec::new();
     std::fs::File::from(proc.open_file(pid, file)?).take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_changes_its_name_without_end_keeps_no_other_of_its_user_from_being_named() {
+        let tree = tempfile::tempdir().unwrap();
+        for pid in [7, 8] {
+            let directory = tree.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("status"), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
+            std::fs::write(directory.join("cmdline"), vec![b'x'; 200 << 10]).unwrap();
+        }
+        let root = Root::at(tree.path());
+        let (proc, mut asked) = (ProcDir::open(&root).unwrap(), SampleReader::new(&root));
+        let mut read = |pid, second| {
+            asked.begin(false, Duration::from_secs(second));
+            asked.command_line(&proc, pid).is_some()
+        };
+        let read_of_one = (0..100).filter(|_| read(7, 1)).count();
+        assert_eq!(read_of_one, 2, "a quarter of a mebibyte, and what the last one was longer");
+        assert!(read(8, 1), "the other has its part");
+        assert!(read(7, 2), "in the next second");
+    }
 }

@@ -28,8 +28,15 @@ impl<H: DaemonHost> Daemon<H> {
         self.warn_of_other_writers(&tick.foreign);
         self.warn_of_given_up(&tick.sample.given_up);
         self.warn_of_waiting(&tick.applied.waiting);
+        let before = self.last.as_ref();
+        let is_new_state = before.is_none_or(|before| before.decision.reason.state != reason.state);
+        let is_decision = is_new_state || tick.applied.changes.iter().any(|change| !change.knob.is_pace());
+        let left_out = if is_decision { self.logged.admit(tick.sample.at) } else { None };
+        if let Some(count @ 1..) = left_out {
+            info!("{count} decisions before this one were logged at level DEBUG only: there were too many");
+        }
         for change in &tick.applied.changes {
-            if change.knob.is_pace() {
+            if change.knob.is_pace() || left_out.is_none() {
                 debug!("{change} ({reason})");
             } else if change.knob.is_of_khugepaged() {
                 info!("{change} ({KEEPS_MERGES})");
@@ -37,7 +44,6 @@ impl<H: DaemonHost> Daemon<H> {
                 info!("{change} ({reason})");
             }
         }
-        let before = self.last.as_ref();
         let known = before.map_or(&[][..], |before| &before.unkept);
         for error in tick.unkept.iter().filter(|error| !known.contains(error)) {
             warn!("khugepaged may undo what is merged: {error}");
@@ -49,7 +55,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         match before.map(|before| &before.decision.reason) {
             Some(before) if before == reason => {}
-            Some(before) if before.state == reason.state => debug!("{reason}"),
+            Some(_) if !is_new_state || left_out.is_none() => debug!("{reason}"),
             _ => info!("{reason}"),
         }
         self.tell_service_manager(reason.to_string());

@@ -34,6 +34,7 @@ use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
 use crate::control::ControlReply;
+use crate::decision_rate::DecisionRate;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldedFigures, Folder};
 use crate::notifier::Notifier;
@@ -101,6 +102,7 @@ pub struct Daemon<H = LiveHost> {
     /// Start of a setting's wait for ksmd, and true once the wait was reported.
     waiting: Option<(Instant, bool)>,
     told: Option<(Instant, String)>,
+    logged: DecisionRate,
 }
 
 impl<H: DaemonHost> Daemon<H> {

@@ -20,6 +20,7 @@ use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, 
 use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError, KsmdCpus};
 use crate::control;
+use crate::decision_rate::DecisionRate;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldMode, FoldedFigures, Folder};
 use crate::notifier::Notifier;
@@ -79,6 +80,7 @@ impl<H: DaemonHost> Daemon<H> {
             given_up: (None, BTreeSet::new()),
             waiting: None,
             told: None,
+            logged: DecisionRate::default(),
         })
     }
 

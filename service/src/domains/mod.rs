@@ -5,6 +5,7 @@
 //! guard names guests by the newest snapshot of the registry and never waits for it: a process that is not in the
 //! snapshot counts as outside.
 
+mod hidden_marks;
 mod lookups;
 mod nodes;
 mod remaining;
@@ -32,6 +33,7 @@ pub use self::switch_off::switch_on_again;
 use self::switcher::GuestSwitcher;
 use self::unknown::UnknownSearch;
 use self::view::GuestViews;
+use crate::decision_rate::DecisionRate;
 use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
@@ -58,6 +60,7 @@ pub struct DomainGuard {
     unknown: Vec<u32>,
     /// Guests that were switched since the last call of `take_switched`, by PID, and true if on.
     switched: Vec<(u32, bool)>,
+    logged: DecisionRate,
 }
 
 impl DomainGuard {
@@ -78,6 +81,7 @@ impl DomainGuard {
             parked: None,
             unknown: Vec::new(),
             switched: Vec::new(),
+            logged: DecisionRate::default(),
         }
     }
 
@@ -136,7 +140,11 @@ impl DomainGuard {
             None => decision,
             Some((state, why, again)) => {
                 if before.as_ref() != Some(&why) && state == GUARDED {
-                    info!("ksmd is kept parked: {why}");
+                    // A process may change its name, and whether it may merge, between any two looks.
+                    match self.logged.admit(sample.at) {
+                        Some(_) => info!("ksmd is kept parked: {why}"),
+                        None => debug!("ksmd is kept parked: {why}"),
+                    }
                 }
                 self.parked = Some(why.clone());
                 let again = again.max(SOON);

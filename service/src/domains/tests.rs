@@ -2,6 +2,7 @@ use ksmith_core::decide::DecisionReason;
 use ksmith_core::decide::domains::DomainMode;
 use ksmith_core::kernel::KsmStat;
 use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample};
 use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::undo::StateDir;
@@ -147,6 +148,30 @@ fn what_ksmd_knows_of_a_verified_guest_that_is_off_keeps_nothing_parked() {
     both.processes[1].ksm = KsmStat { mergeable: Some(false), rmap_items: Some(3), ..KsmStat::default() };
     let known = guests.snapshot(&both);
     assert!(may_run(&mut guard, &both, &known));
+}
+
+/// As a monitor that was taken over does it.
+#[test]
+fn a_verified_guest_that_is_off_and_marks_memory_for_ksmds_visits_alone_keeps_ksmd_parked() {
+    for seen in [[(0, 5), (2, 5)], [(9, 5), (9, 8)]] {
+        let tree = tree();
+        let root = Root::at(tree.path());
+        let (mut guard, mut guests) = (guard(&root), GuestTracker::new(root.clone(), LibvirtUri::default()));
+        let mut look = |second, (pages, passes): (u64, u64)| {
+            let mut both = sample(second, &[(10, "web"), (11, "db")]);
+            both.ksm.full_scans = Reading::Value(passes);
+            both.processes[1].ksm =
+                KsmStat { mergeable: Some(false), rmap_items: Some(pages), ..KsmStat::default() };
+            let known = guests.snapshot(&both);
+            may_run(&mut guard, &both, &known)
+        };
+        assert!(look(1, seen[0]), "ksmd forgets it by and by");
+        assert!(!look(2, seen[1]) && !look(3, seen[1]), "{seen:?}");
+        assert!(look(4, (0, seen[1].1)), "`ksmith unmerge`");
+        assert!(!look(5, (1, 9)));
+        let why = guard.parked().unwrap();
+        assert!(why.starts_with("db (pid 11) is of domain db, web is admitted and may merge: it is off"), "{why}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The guard's view of each guest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ksmith_core::decide::domains::{DomainGuest, DomainMode, TrustDomainGuard};
 use ksmith_core::guest::{Guest, GuestId};
@@ -10,6 +10,7 @@ use ksmith_core::units::Bytes;
 use ksmith_host::guests::GuestSnapshot;
 use ksmith_host::root::Root;
 
+use super::hidden_marks::HiddenMarks;
 use super::nodes::NodeBindings;
 use super::remaining::RemainingMergeable;
 
@@ -21,17 +22,27 @@ const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable,
 const TRACKED: &str = "it is off, but ksmd still knows pages of it, which it could mark again: `ksmith unmerge` makes \
                        ksmd forget them";
 
+/// Error text of a verified guest that is off, and has marked memory all the same.
+const HIDDEN: &str = "it is off, but ksmd knows more of it than it can unless memory was marked for its visits alone: its \
+                      monitor may be an attacker's. `ksmith unmerge` makes ksmd forget it";
+
 /// Builds views of guests, and caches what is expensive to find out.
 #[derive(Debug)]
 pub(super) struct GuestViews {
     root: Root,
     bindings: NodeBindings,
     remaining: RemainingMergeable,
+    hidden: HiddenMarks,
 }
 
 impl GuestViews {
     pub(super) fn new(root: &Root) -> Self {
-        Self { root: root.clone(), bindings: NodeBindings::new(root), remaining: RemainingMergeable::new(root) }
+        Self {
+            root: root.clone(),
+            bindings: NodeBindings::new(root),
+            remaining: RemainingMergeable::new(root),
+            hidden: HiddenMarks::default(),
+        }
     }
 
     /// Drops the figures of a guest that was switched.
@@ -49,7 +60,28 @@ impl GuestViews {
     ) -> Vec<DomainGuest> {
         let processes: BTreeMap<ProcessId, &ProcessSample> =
             sample.processes.iter().map(|process| (process.id, process)).collect();
+        let ids: BTreeSet<GuestId> = guests.iter().map(Guest::id).collect();
+        self.hidden.keep(|id| ids.contains(&id));
         guests.iter().map(|guest| self.one(sample, guest, known, domains, &processes)).collect()
+    }
+
+    /// Returns true if a verified guest must have marked memory that does not show. ksmd still knows pages of an honest one
+    /// that was switched off a moment ago. `mergeable` is the kernel's word.
+    fn has_hidden_marks(
+        &mut self,
+        sample: &Sample,
+        guest: &Guest,
+        mergeable: Option<bool>,
+        domains: &TrustDomainGuard,
+    ) -> bool {
+        let (id, tracked) = (guest.id(), tracked_pages(guest));
+        match mergeable {
+            Some(false) => return self.hidden.find(id, tracked, 0, sample.ksm.full_scans.get()),
+            Some(true) if domains.wants_off(id) => self.hidden.show(id, tracked),
+            Some(true) => self.hidden.forget(id),
+            None => {}
+        }
+        false
     }
 
     fn one(
@@ -67,24 +99,27 @@ impl GuestViews {
         let target = known.target(guest).filter(|_| has_names);
         let domain = target.as_ref().and_then(|_| config.domain_of(guest)).map(str::to_owned);
         let unswitchable = target.and_then(|target| target.check(false).err()).map(|error| error.to_string());
+        let mut mergeable = any_mergeable(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
+        let tracked = match guest.is_verified {
+            false => has_pages_in_trees(guest).then_some(TRACKED),
+            true => self.has_hidden_marks(sample, guest, mergeable, domains).then_some(HIDDEN),
+        };
         // A guest of no domain that can't be switched is not asked about: any user may have thousands.
-        let is_tracked = !guest.is_verified && has_pages_in_trees(guest);
         let is_settled =
-            guest.mergeable == Some(false) && !is_tracked || domain.is_none() && unswitchable.is_some();
+            guest.mergeable == Some(false) && tracked.is_none() || domain.is_none() && unswitchable.is_some();
         let is_same = |id: &ProcessId| known.has_its_user(&self.root, *id) && !known.was_moved(&self.root, *id);
         let is_known = has_names && (is_settled || guest.processes.iter().all(is_same));
         let domain = domain.filter(|_| is_known);
         let mut unswitchable = unswitchable.filter(|_| is_known);
-        let mut mergeable = any_mergeable(of_guest().map(|process| process.and_then(|it| it.ksm.mergeable)));
         if mergeable.is_none() && !guest.is_verified {
             unswitchable.get_or_insert(UNTOLD.to_owned());
         }
-        if mergeable == Some(false) && is_tracked {
-            (mergeable, unswitchable) = (Some(true), Some(TRACKED.to_owned()));
+        if let Some(why) = tracked.filter(|_| mergeable == Some(false)) {
+            (mergeable, unswitchable) = (Some(true), Some(why.to_owned()));
         } else if mergeable == Some(true) && domains.is_switched_off(guest.id()) {
             // What is tolerated is QEMU's firmware. A process that only calls itself QEMU has none.
             let tolerated = u64::from(config.remaining_mergeable_mib) << 20;
-            let tracked = guest.figures.metadata_bytes / RMAP_ITEM_BYTES;
+            let tracked = tracked_pages(guest);
             match self.remaining.bytes(&guest.processes, sample.at, tracked) {
                 Some(left) if !guest.is_verified => {
                     unswitchable = Some(format!(
@@ -93,7 +128,13 @@ impl GuestViews {
                         Bytes::from(left)
                     ));
                 }
-                Some(left) if left <= tolerated => mergeable = Some(false),
+                Some(left) if left <= tolerated => {
+                    let (shown, full_scans) = (left / sample.page_size.max(1), sample.ksm.full_scans.get());
+                    match self.hidden.find(guest.id(), tracked, shown, full_scans) {
+                        true => unswitchable = Some(HIDDEN.to_owned()),
+                        false => mergeable = Some(false),
+                    }
+                }
                 Some(left) => {
                     let left = Bytes::from(left);
                     unswitchable = Some(format!(
@@ -119,6 +160,11 @@ impl GuestViews {
             nodes,
         }
     }
+}
+
+/// Returns the pages of a guest that ksmd knows.
+fn tracked_pages(guest: &Guest) -> u64 {
+    guest.figures.metadata_bytes / RMAP_ITEM_BYTES
 }
 
 /// Returns true if ksmd knows pages of a guest.

@@ -6,6 +6,7 @@ use ksmith_core::printable::OneLine;
 use ksmith_record::{DecisionMade, EventKind, FOLD_POLICY, HistoryEvent, PRUNE_POLICY};
 
 use super::RecordedTurn;
+use crate::decision_rate::DecisionRate;
 
 /// The most decisions, and events, that wait for a moment. The oldest are lost.
 const MOST: usize = 256;
@@ -30,6 +31,7 @@ pub(super) struct TurnNotes {
     /// The wall clock less that of the samples.
     offset: Option<i64>,
     lost: u64,
+    rate: DecisionRate,
 }
 
 impl TurnNotes {
@@ -41,13 +43,19 @@ impl TurnNotes {
         let has_set = tick.applied.changes.iter().any(|change| !change.knob.is_pace());
         if has_set || self.state != Some(reason.state) {
             self.state = Some(reason.state);
-            self.decisions.push(DecisionMade {
-                time,
-                policy: policy.to_owned(),
-                state: reason.state.to_owned(),
-                reason: OneLine(&reason.text).to_string(),
-                settings: tick.applied.changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-            });
+            if let Some(left_out) = self.rate.admit(tick.sample.at) {
+                let note = match left_out {
+                    0 => String::new(),
+                    _ => format!(" ({left_out} decisions before it are not recorded: there were too many)"),
+                };
+                self.decisions.push(DecisionMade {
+                    time,
+                    policy: policy.to_owned(),
+                    state: reason.state.to_owned(),
+                    reason: format!("{}{note}", OneLine(&reason.text)),
+                    settings: tick.applied.changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                });
+            }
         }
         let folds = seen.folds.iter().map(|fold| (FOLD_POLICY, fold.state, &fold.text));
         let prunes = seen.prunes.iter().map(|prune| (PRUNE_POLICY, prune.state, &prune.text));

@@ -107,6 +107,26 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
 }
 
 #[test]
+fn of_decisions_without_end_some_are_recorded_and_the_others_counted() {
+    let mut rig = rig();
+    // A guest that may merge at each second look.
+    for at in 1..=2000 {
+        rig.record_tick(&turn(at, if at % 2 == 0 { "guarded" } else { "burst" }));
+        if at % 10 == 0 {
+            rig.recorder.flush();
+        }
+    }
+    rig.recorder.flush();
+    let decisions = rig.history().decisions;
+    assert!((120..=320).contains(&decisions.len()), "{}", decisions.len());
+    let left_out = |reason: &str| -> usize {
+        reason.split_once(" (").map_or(0, |(_, note)| note.split(' ').next().unwrap().parse().unwrap())
+    };
+    let all = decisions.iter().map(|decision| 1 + left_out(&decision.reason)).sum::<usize>();
+    assert!((1980..=2000).contains(&all), "each is recorded or counted, but for the last few: {all}");
+}
+
+#[test]
 fn decisions_to_fold_and_prune_are_recorded_beside_those_of_the_policy() {
     let mut rig = rig();
     rig.record_tick(&turn(1, "parked"));

@@ -92,6 +92,11 @@ impl TrustDomainGuard {
         matches!(self.orders.get(&id), Some(SwitchOrder::Off { .. }))
     }
 
+    /// Returns true if this guard wants the guest off: it has ordered that, whatever came of it.
+    pub fn wants_off(&self, id: GuestId) -> bool {
+        self.orders.get(&id).is_some_and(|order| !matches!(order, SwitchOrder::Going { on: true }))
+    }
+
     /// Adopts a guest that an earlier guard switched off.
     pub fn adopt(&mut self, id: GuestId) {
         self.orders.insert(id, SwitchOrder::Off { at: Duration::ZERO });

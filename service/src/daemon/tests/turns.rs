@@ -234,3 +234,21 @@ fn turns_take_a_tenth_of_a_cpu_at_most_while_ksmd_stands() {
     assert_eq!(stretch_wait(ms(100), ms(60), longest), ms(540));
     assert_eq!(stretch_wait(ms(100), Duration::from_secs(2), longest), longest, "figures are no older than that");
 }
+
+#[test]
+fn processes_that_may_merge_at_each_second_look_write_so_many_lines_and_no_more() {
+    let mut scene = DaemonScene::new(&format!("{HELD}[domains]\nmode = \"one\"\nadmit = \"a\"\n"));
+    for second in 1..2000 {
+        scene.at(second, move |world| world.hidden_processes = second % 2);
+    }
+    let outcome = scene.run().unwrap();
+    let count = |sentence: &str| outcome.log.lines().filter(|line| line.contains(sentence)).count();
+    let told = |sentence: &str| {
+        outcome.log.lines().filter(|line| line.contains(" INFO ") && line.contains(sentence)).count()
+    };
+    let parked = "processes hide whether they may merge";
+    assert!(count(&format!("ksmd is kept parked: 1 {parked}")) > 500, "it was so");
+    assert!((120..=330).contains(&told("ksmd is kept parked")), "{}", told("ksmd is kept parked"));
+    assert!(told("") < 2000, "{} lines", told(""));
+    assert!(told("were logged at level DEBUG only") > 0);
+}
