@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_process_that_changes_its_name_without_end_keeps_no_other_of_its_user_from_being_named() {
         let tree = tempfile::tempdir().unwrap();
-        for pid in [7, 8] {
+        for pid in [71_007, 71_008] {
             let directory = tree.path().join(format!("proc/{pid}"));
             std::fs::create_dir_all(&directory).unwrap();
             std::fs::write(directory.join("status"), "Uid:\t1000\t1000\t1000\t1000\n").unwrap();
@@ -303,9 +303,9 @@ mod tests {
             asked.begin(false, Duration::from_secs(second));
             asked.command_line(&proc, pid).is_some()
         };
-        let read_of_one = (0..100).filter(|_| read(7, 1)).count();
+        let read_of_one = (0..100).filter(|_| read(71_007, 1)).count();
         assert_eq!(read_of_one, 2, "a quarter of a mebibyte, and what the last one was longer");
-        assert!(read(8, 1), "the other has its part");
-        assert!(read(7, 2), "in the next second");
+        assert!(read(71_008, 1), "the other has its part");
+        assert!(read(71_007, 2), "in the next second");
     }
 }

@@ -6,6 +6,7 @@
 mod support;
 
 mod attacks_owners;
+mod attacks_ranges;
 mod balance_qemu;
 mod balance_service;
 mod balance_uml;
