@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 import urllib3
+import uvicorn
 from service import running
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -36,6 +37,11 @@ def client(clients: ExitStack, port: int, sent: bytes) -> socket.socket:
 def ask(port: int) -> tuple[int, bytes]:
     answer = urllib3.request("GET", f"http://127.0.0.1:{port}/", retries=False, timeout=60)
     return answer.status, answer.data
+
+
+def taking(server: uvicorn.Server) -> int:
+    """The number of connections whose clients have yet to take a part of their answers."""
+    return sum(one.transport.get_write_buffer_size() > 0 for one in list(server.server_state.connections))
 
 
 def is_closed(one: socket.socket) -> bool:
@@ -87,6 +93,33 @@ def test_half_requests_hold_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(is_closed(half) for half in halves[:16]), "those that wait longest make room"
         halves[-1].sendall(b"\r\n")
         assert halves[-1].recv(1 << 16).startswith(b"HTTP/1.1 200 OK"), "the newest stay"
+
+
+def test_a_client_that_takes_its_answer_makes_room_only_if_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ksmith_fleet.serve.server.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("ksmith_fleet.serve.server.WAIT_S", 3600.0)
+    size = 64 << 20
+    with running(app_of("x" * size)) as (port, server), ExitStack() as clients:
+
+        def take(count: int) -> socket.socket:
+            """Asks, and waits until so many connections have answers of which not all is taken."""
+            taker = client(clients, port, HEAD + b"\r\n")
+            end = time.monotonic() + 60
+            while taking(server) < count and time.monotonic() < end:
+                time.sleep(0.01)
+            assert taking(server) == count
+            return taker
+
+        oldest = take(1)
+        half = client(clients, port, HEAD)
+        newest = take(2)
+        assert is_closed(half), "it waits less long than the oldest, and for a whole head"
+        client(clients, port, HEAD)
+        assert is_closed(oldest), "now all take their answers"
+        taken = 0
+        while taken < size:
+            taken += len(newest.recv(1 << 20)) or size
+        assert taken < 2 * size, "the newest has all of its answer"
 
 
 def test_a_full_house_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attacks_execs;
 mod attacks_owners;
 mod attacks_ranges;
 mod balance_qemu;

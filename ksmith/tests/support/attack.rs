@@ -115,6 +115,11 @@ impl RunningAttack {
         Self::start_as(user, "many_processes.py", &[count.to_string()], count, public_directory())
     }
 
+    /// Processes that execute programs all the time.
+    pub fn execute_always(count: usize) -> Option<Self> {
+        Self::start("execute_always.py", &[count.to_string()], count, public_directory())
+    }
+
     /// A process of `user` in a user namespace of its own.
     pub fn own_namespace(user: &str) -> Option<Self> {
         Self::start_as(user, "own_namespace.py", &[], 1, public_directory())
