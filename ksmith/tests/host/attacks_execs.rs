@@ -70,7 +70,7 @@ fn of_processes_that_execute_programs_all_the_time_no_figure_becomes_a_guests_an
         drop(attack);
         let turns = turns(&log);
         let (sum, longest) = (turns.iter().sum::<Duration>(), turns.iter().max().copied().unwrap_or_default());
-        tell(&format!("{} turns in {wall:?} took {sum:?}, the longest {longest:?}", turns.len()));
+        print_figures(&format!("{} turns in {wall:?} took {sum:?}, the longest {longest:?}", turns.len()));
         assert!(turns.len() > 2 && sum * 4 < wall, "{} turns took {sum:?} of {wall:?}", turns.len());
         assert!(!log.contains(" ERROR "), "{log}");
         daemon.end();
@@ -79,6 +79,6 @@ fn of_processes_that_execute_programs_all_the_time_no_figure_becomes_a_guests_an
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test's own words")]
-fn tell(text: &str) {
+fn print_figures(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

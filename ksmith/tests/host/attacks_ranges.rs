@@ -49,7 +49,7 @@ impl DaemonForUsers {
 }
 
 /// Asks as a process of its own.
-fn ask(user: &str, socket: &Path) -> String {
+fn ask_as(user: &str, socket: &Path) -> String {
     let id = |text: &str| text.parse().unwrap();
     let mut command = Command::new("python3");
     command.args(["-c", ASK]).arg(socket).uid(id(user)).gid(id(USER)).current_dir("/");
@@ -64,9 +64,9 @@ fn ask(user: &str, socket: &Path) -> String {
 fn hold_up_reading(daemon: &DaemonForUsers) -> Option<RunningAttack> {
     for _ in 0..5 {
         let mut attack = RunningAttack::ask_ranges(&daemon.socket)?;
-        attack.tell("ask");
+        attack.send_line("ask");
         while !daemon.reads_memory() && attack.answers().is_empty() {}
-        attack.tell("lock");
+        attack.send_line("lock");
         wait_until("there is an answer", || !attack.answers().is_empty());
         let answer = attack.answers().remove(0);
         if answer.contains("could not be read in time") {
@@ -83,11 +83,11 @@ fn a_user_that_locks_its_memory_map_while_it_is_read_is_refused_alone_and_the_da
     on_own_host(|| {
         let daemon = DaemonForUsers::start();
         let Some(attack) = hold_up_reading(&daemon) else { return };
-        assert!(ask(NEIGHBOUR, &daemon.socket).starts_with("ok ranges="), "another user");
-        let refusal = ask(USER, &daemon.socket);
+        assert!(ask_as(NEIGHBOUR, &daemon.socket).starts_with("ok ranges="), "another user");
+        let refusal = ask_as(USER, &daemon.socket);
         assert!(refusal.contains("could not be read in time") && refusal.contains(&attack.pids[0].to_string()));
         drop(attack);
-        wait_until("the user is served again", || ask(USER, &daemon.socket).starts_with("ok ranges="));
+        wait_until("the user is served again", || ask_as(USER, &daemon.socket).starts_with("ok ranges="));
         let Some(_attack) = hold_up_reading(&daemon) else { return };
         daemon.daemon.end();
     });
@@ -98,11 +98,11 @@ fn a_program_on_a_file_system_that_lies_and_hangs_is_served_as_any_other() {
     on_own_host(|| {
         let daemon = DaemonForUsers::start();
         let Some(mut attack) = RunningAttack::lying_program(&daemon.socket) else { return };
-        attack.tell("ask");
+        attack.send_line("ask");
         wait_until("both requests are answered", || attack.answers().len() == 2);
         let answers = attack.answers();
         assert!(answers[0].starts_with("ok rss_bytes=") && answers[1].starts_with("ok ranges="), "{answers:?}");
-        assert!(ask(NEIGHBOUR, &daemon.socket).starts_with("ok ranges="));
+        assert!(ask_as(NEIGHBOUR, &daemon.socket).starts_with("ok ranges="));
         daemon.daemon.end();
     });
 }

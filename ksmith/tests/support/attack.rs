@@ -69,8 +69,8 @@ impl RunningAttack {
         Self::with_file_system("lying_program.py", socket.display().to_string(), 1)
     }
 
-    /// Tells the attack a line.
-    pub fn tell(&mut self, line: &str) {
+    /// Sends a line to the attack.
+    pub fn send_line(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 

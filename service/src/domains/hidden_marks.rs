@@ -1,8 +1,8 @@
 //! Verified guests that mark memory for ksmd's visits, and un-mark it for the guard's looks in between.
 //!
-//! ksmd forgets the pages of memory that is no longer marked when it visits the process again
-//! (`remove_trailing_rmap_items`, `mm/ksm.c`). So what it knows of a guest that is off only becomes less, and a few
-//! passes later nothing is left. A monitor that was taken over shows by more.
+//! When ksmd visits a process, it forgets the pages of memory that is no longer marked (`remove_trailing_rmap_items`,
+//! `mm/ksm.c`). So what it knows of a guest that is off only becomes less, and a few passes later nothing is left. It
+//! knows more of a guest whose monitor was taken over.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct TrackedPages {
     least: u64,
     /// Completed passes when there were none of them last, or the guest was seen first.
     since: Option<u64>,
-    /// True if the guest has hidden marks. It has as long as ksmd knows any such page.
+    /// True if the guest has had hidden marks, until ksmd knows none of these pages any more.
     has_hidden: bool,
 }
 
