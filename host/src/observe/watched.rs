@@ -75,7 +75,10 @@ pub(super) struct WatchedFiles {
 
 impl WatchedFiles {
     /// Creates them from the answers about [`WantedFigures::files`]; `None` if there are none.
-    pub(super) fn from_answers(wanted: WantedFigures, answers: &mut impl Iterator<Item = FileAnswer>) -> Option<Self> {
+    pub(super) fn from_answers(
+        wanted: WantedFigures,
+        answers: &mut impl Iterator<Item = FileAnswer>,
+    ) -> Option<Self> {
         let (mut ksm_stat, mut merging_pages, mut stat) = (None, None, None);
         for (file, answer) in wanted.files().zip(answers) {
             match file {
@@ -363,9 +366,8 @@ mod tests {
     /// The order of reading, by which a PID that is given out again shows: the start that `stat` tells is looked at.
     #[test]
     fn all_figures_are_read_before_the_start_that_shows_whose_they_are() {
-        let files = |ksm_stat, merging_pages| {
-            WantedFigures { ksm_stat, merging_pages }.files().collect::<Vec<&str>>()
-        };
+        let files =
+            |ksm_stat, merging_pages| WantedFigures { ksm_stat, merging_pages }.files().collect::<Vec<&str>>();
         assert_eq!(files(true, true), ["ksm_stat", "ksm_merging_pages", "stat"]);
         assert_eq!(files(true, false), ["ksm_stat", "stat"]);
         assert_eq!(files(false, true), ["stat"], "without new figures nothing is put together");

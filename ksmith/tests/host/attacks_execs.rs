@@ -15,8 +15,7 @@ use ksmith_host::root::Root;
 use ksmith_lab::MemoryPart;
 
 /// With domains to guard there are many turns.
-const CONFIG: &str =
-    "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 321, run = 0 }\n\
+const CONFIG: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = { pages_to_scan = 321, run = 0 }\n\
      [domains]\nmode = \"one\"\nadmit = \"a\"\ndefault = \"a\"\n";
 
 /// The names of what the attack runs.

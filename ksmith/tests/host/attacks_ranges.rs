@@ -42,9 +42,9 @@ impl DaemonForUsers {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.daemon.pid())).unwrap().flatten();
         let reads = format!("{} ", libc::SYS_pread64);
         let text = |task: &fs::DirEntry, file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
-        tasks.into_iter().any(|task| {
-            text(&task, "comm").trim() == "user-ranges" && text(&task, "syscall").starts_with(&reads)
-        })
+        tasks
+            .into_iter()
+            .any(|task| text(&task, "comm").trim() == "user-ranges" && text(&task, "syscall").starts_with(&reads))
     }
 }
 
