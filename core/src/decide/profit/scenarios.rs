@@ -252,7 +252,7 @@ fn a_limit_of_the_delay_is_kept_over_minutes() {
     assert!(with.saved_part() > 0.5, "{:.2}", with.saved_part());
 }
 
-/// Ranks on huge pages, half of them zeros, that are folded for four seconds after their start: ksmd begins when that is over, and
+/// Ranks on huge pages, half of them zeros, that are folded for some seconds after their start: ksmd begins when that is over, and
 /// merges the rest.
 #[test]
 fn ksmd_begins_when_memory_has_been_folded() {
@@ -264,14 +264,14 @@ fn ksmd_begins_when_memory_has_been_folded() {
         let contents = || (0..RANK).map(|page| if page % 2 == 0 { 0 } else { u64::from(page) + 1 });
         let ranks = [0; 4].map(|_| run.machine_mut().add_guest("rank", contents()));
         ranks.into_iter().for_each(|rank| assert!(run.machine_mut().use_huge_pages(rank)));
-        let huge_pages = (0..RANK as usize).step_by(512).flat_map(|page| ranks.map(|rank| (rank, page)));
-        let mut began = None;
-        let mut split = 0;
-        for (number, (rank, page)) in huge_pages.enumerate() {
-            if number % 120 == 0 {
-                run.for_seconds(1);
-            }
-            split += u64::from(run.machine_mut().split_page(rank, page));
+        let numbers = (0..RANK as usize).step_by(512);
+        let huge_pages: Vec<_> = numbers.flat_map(|page| ranks.map(|rank| (rank, page))).collect();
+        let (mut began, mut split) = (None, 0);
+        // Some at each turn.
+        for part in huge_pages.chunks(60) {
+            let end = run.machine().now() + Duration::from_nanos(1);
+            run.until(end, |_, _| false);
+            split += part.iter().filter(|(rank, page)| run.machine_mut().split_page(*rank, *page)).count();
             began = began.or_else(|| (run.ksmd_seconds() > 0.0).then(|| run.machine().now().as_secs_f64()));
         }
         let folded = run.machine().now().as_secs_f64();
@@ -281,6 +281,6 @@ fn ksmd_begins_when_memory_has_been_folded() {
     };
     let (began, folded, split, saved) = begins(true);
     assert!(folded > 3.0 && split > 400, "{folded:.1} s, {split} split");
-    assert!(began.is_none() && saved > 0.95, "{began:?} s, folded at {folded:.1} s, {saved:.2} saved");
+    assert!(began.is_none() && saved > 0.9, "{began:?} s, folded at {folded:.1} s, {saved:.2} saved");
     assert!(begins(false).0.is_some(), "others are merged at once");
 }
