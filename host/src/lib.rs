@@ -7,6 +7,7 @@
 pub mod acl;
 pub mod act;
 pub mod bad_file;
+pub mod cpus;
 pub mod doctor;
 pub mod estimate;
 pub mod fair_pool;

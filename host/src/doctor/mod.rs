@@ -20,6 +20,5 @@ pub use crate::memory::nodes::memory_nodes;
 pub use examine::{ExaminationOptions, examine};
 pub use huge_pages::huge_page_circumstances;
 pub use patient::{ExaminationError, ExaminedProcess, find};
-pub(crate) use placement::isolated_cpus;
-pub use placement::{cpu_loads, ksmd_placement, ksmd_placement_now};
+pub use placement::{ksmd_placement, ksmd_placement_now};
 pub use report::DoctorReport;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ksmith_core::diagnose::KsmdPlacement;
-use ksmith_core::kernel::{CpuLoads, nodes};
 use ksmith_core::sample::{ProcessSample, Sample};
 
+use crate::cpus::{allowed_cpus, cpu_loads, isolated_cpus, online_cpus};
 use crate::hypervisor::CgroupPath;
 use crate::ksmd;
 use crate::root::Root;
@@ -30,7 +30,7 @@ pub fn ksmd_placement(root: &Root, sample: &Sample) -> Option<KsmdPlacement> {
         .map(|process| process.id.pid)
         .collect();
     Some(KsmdPlacement {
-        online: root.text("sys/devices/system/cpu/online").value().and_then(|text| nodes(text))?,
+        online: online_cpus(root)?,
         of_ksmd: allowed_cpus(root, ksmd::pid(root)?)?,
         of_guests: guests.iter().filter_map(|pid| allowed_cpus(root, *pid)).flatten().collect(),
         busy: BTreeSet::new(),
@@ -53,21 +53,6 @@ pub fn ksmd_placement_now(root: &Root, sample: &Sample) -> Option<KsmdPlacement>
         placement.busy = cpu_loads(root).busy_since(&before);
     }
     Some(placement)
-}
-
-/// Reads how busy each CPU has been since boot. Empty where that can't be read.
-pub fn cpu_loads(root: &Root) -> CpuLoads {
-    root.text("proc/stat").value().map(|text| CpuLoads::parse(text)).unwrap_or_default()
-}
-
-/// Reads the CPUs that the scheduler leaves to programs bound to them: `isolcpus` in the kernel's command line.
-pub(crate) fn isolated_cpus(root: &Root) -> BTreeSet<u32> {
-    root.text("sys/devices/system/cpu/isolated").value().and_then(|text| nodes(text)).unwrap_or_default()
-}
-
-fn allowed_cpus(root: &Root, pid: u32) -> Option<BTreeSet<u32>> {
-    let status = root.text(format!("proc/{pid}/status"));
-    status.value()?.lines().find_map(|line| nodes(line.strip_prefix("Cpus_allowed_list:")?))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ksmith_core::diagnose::KsmdPlacement;
-use ksmith_core::kernel::{is_running, nodes};
+use ksmith_core::kernel::is_running;
 
 use super::report::{GuestReport, JobAdvice, RunningReport, WORTH_FOLDING};
-use crate::doctor::{cpu_loads, isolated_cpus};
+use crate::cpus::{allowed_cpus, cpu_loads, isolated_cpus, online_cpus};
 use crate::root::Root;
 
 /// The looks at the states of processes.
@@ -57,13 +57,8 @@ impl RunningProcesses {
                 return None;
             }
         }
-        let list = |file: String, key: &str| {
-            let text = root.text(file);
-            text.value()?.lines().find_map(|line| nodes(line.strip_prefix(key)?))
-        };
-        let allowed = |pid: u32| list(format!("proc/{pid}/status"), "Cpus_allowed_list:");
-        let cpus: BTreeSet<u32> = asleep.iter().filter_map(|(pid, _)| allowed(*pid)).flatten().collect();
-        let online = list("sys/devices/system/cpu/online".to_owned(), "")?;
+        let cpus: BTreeSet<u32> = asleep.iter().filter_map(|(pid, _)| allowed_cpus(root, *pid)).flatten().collect();
+        let online = online_cpus(root)?;
         let busy = cpu_loads(root).busy_since(&loads);
         let placement = KsmdPlacement {
             online,

@@ -7,7 +7,8 @@ use ksmith_core::controller::TickOutcome;
 use ksmith_core::diagnose::KsmdPlacement;
 use ksmith_core::kernel::{CpuLoads, number_list};
 use ksmith_core::knobs::Knob;
-use ksmith_host::doctor::{cpu_loads, ksmd_placement};
+use ksmith_host::cpus::cpu_loads;
+use ksmith_host::doctor::ksmd_placement;
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
@@ -80,8 +81,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.binding.looked = Some(now);
         let Some(placement) = ksmd_placement(self.controller.host().root(), &tick.sample) else { return };
         let placement = KsmdPlacement { busy: self.binding.busy.clone(), ..placement };
-        let before = self.binding.cpus.as_ref().and(self.binding.before.as_deref());
-        if let Some(cpus) = wanted_cpus(&placement, before) {
+        if let Some(cpus) = wanted_cpus(&placement, self.binding.before.as_deref()) {
             self.bind_ksmd(&cpus);
         }
     }
