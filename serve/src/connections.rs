@@ -198,13 +198,13 @@ mod tests {
     async fn the_oldest_idle_connection_of_the_heaviest_address_makes_room() {
         let connections = ConnectionLimiter::new(4, 3);
         let places: Vec<ConnectionSlot> =
-            [A, A, A, B].iter().map(|address| connections.acquire_slot(*address).unwrap()).collect();
-        let tasks: Vec<_> = places.iter().map(served).collect();
-        let busy = places[0].busy();
+            [B, A, A, A].iter().map(|address| connections.acquire_slot(*address).unwrap()).collect();
+        let mut tasks: Vec<_> = places.iter().map(served).collect();
+        let busy = places[1].busy();
         let fifth = connections.acquire_slot(B).unwrap();
-        let mut tasks = tasks.into_iter();
-        let (first, second) = (tasks.next().unwrap(), tasks.next().unwrap());
-        assert!(second.await.unwrap_err().is_cancelled() && !first.is_finished());
+        let closed = tasks.remove(2);
+        assert!(closed.await.unwrap_err().is_cancelled(), "the oldest of A that awaits no answer");
+        assert!(tasks.iter().all(|task| !task.is_finished()), "B's is older still");
         assert_eq!(connections.len(), 4);
         drop((busy, fifth, places));
         assert!(connections.is_empty());
