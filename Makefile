@@ -16,7 +16,7 @@ FLEET        := target/fleet-venv
 
 .PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
-        fleet-test fleet-platforms-test slurm-test deb rpm tarball image package package-test reproducible
+        fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball image package package-test reproducible
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -104,6 +104,9 @@ slurm-test: rust ## Run jobs under a Slurm of its own, and check their reports a
 	@tools/install slurmctld:slurmctld slurmd:slurmd munged:munge srun:slurm-client python3:python3
 	cargo build --release -p ksmith
 	@tools/slurm-test target/release/ksmith
+mpi-test: ## Build and run the example of a table in one window of MPI: the same results, and less memory
+	@tools/install mpicc:libopenmpi-dev mpirun:openmpi-bin
+	$(MAKE) -C examples/shared-window check
 fleet-platforms-test: $(FLEET)/installed ## Check what fleet's apply runs by the parsers of OpenStack and KubeVirt; needs Go
 	@tools/fleet-test $(FLEET) platforms go:golang-go
 
