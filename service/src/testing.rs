@@ -142,7 +142,8 @@ impl FakeDaemonHost {
         let mut sample = world.machine.sample();
         sample.at += world.suspended;
         sample.hidden_processes = world.hidden_processes;
-        if !world.shows_mergeable && sample.ksm.tracked_pages() == 0 {
+        sample.shows_mergeable = world.shows_mergeable;
+        if !sample.shows_mergeable && sample.ksm.tracked_pages() == 0 {
             sample.processes.clear();
         }
         sample.given_up = world.given_up.clone();
@@ -209,10 +210,6 @@ impl DaemonHost for FakeDaemonHost {
     }
 
     fn look_at_all(&mut self) {}
-
-    fn shows_mergeable(&self) -> bool {
-        self.world().shows_mergeable
-    }
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.world().shortness = shortness;

@@ -7,7 +7,7 @@ use ksmith_core::controller::KsmHost;
 use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 use ksmith_host::act::{AffinityError, LostState, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::{ProcessEvent, shows_mergeable};
+use ksmith_host::observe::ProcessEvent;
 use ksmith_host::other_controllers::{ControllerProcess, find};
 use ksmith_host::root::Root;
 
@@ -39,9 +39,6 @@ pub trait DaemonHost: KsmHost {
 
     /// Makes the next sample look at every process.
     fn look_at_all(&mut self);
-
-    /// Returns true if such a sample shows every process that offers memory.
-    fn shows_mergeable(&self) -> bool;
 
     /// Sets the shortness of memory, from 0 to 1, in the following samples.
     fn set_pool_shortness(&mut self, shortness: f64);
@@ -99,10 +96,6 @@ impl DaemonHost for LiveHost {
 
     fn look_at_all(&mut self) {
         self.observer.look_at_all();
-    }
-
-    fn shows_mergeable(&self) -> bool {
-        shows_mergeable(self.control.root())
     }
 
     fn set_pool_shortness(&mut self, shortness: f64) {

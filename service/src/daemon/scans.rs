@@ -158,7 +158,7 @@ impl<H: DaemonHost> Daemon<H> {
             self.controller.host_mut().look_at_all();
             return;
         } else if state == OnDemandPolicy::STALLED
-            || control::nothing_to_scan(&tick.sample) && self.controller.host_mut().shows_mergeable()
+            || control::nothing_to_scan(&tick.sample) && tick.sample.shows_mergeable
         {
             Err(control::NOTHING_TO_SCAN.to_owned())
         } else if state == OnDemandPolicy::DONE {
