@@ -8,7 +8,7 @@ use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
 use crate::act::{ActError, KsmControl};
 use crate::merge_forecast::MergeForecaster;
-use crate::merge_reader::MergeReader;
+use crate::merge_reader::{DirectMergeReader, MergeReader};
 use crate::observe::HostObserver;
 use crate::page_sampler::BackgroundSampler;
 use crate::undo::StateDir;
@@ -55,13 +55,28 @@ impl LiveHost {
         if let Some(reader) = &mut self.merge_readings {
             reader.fill(&mut sample);
         }
+        self.sum_folded(&mut sample);
+        sample
+    }
+
+    /// Takes a sample for which all processes that merge are read, and waits for that: for commands without a daemon, before
+    /// and after a scan.
+    pub fn sample_by_page_tables(&mut self, reader: &mut DirectMergeReader) -> Sample {
+        self.observer.look_at_all();
+        let mut sample = self.sample_without_pages();
+        reader.read(&mut sample);
+        self.sum_folded(&mut sample);
+        sample
+    }
+
+    /// Joins the folded memory of processes with what a folder has found, and sums it.
+    fn sum_folded(&self, sample: &mut Sample) {
         for process in sample.processes.iter_mut().filter(|process| !process.is_twin) {
             let of_folder = self.folded.get(&process.id).copied();
             process.folded_bytes = FoldedFigure::join(process.folded_figure(), of_folder);
         }
         let counting = sample.processes.iter().filter(|process| !process.is_twin);
         sample.folded_bytes = counting.filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
-        sample
     }
 }
 

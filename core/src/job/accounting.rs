@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::account::shares;
 use crate::kernel::{Ksm, KsmStat};
-use crate::sample::{ProcessId, ProcessSample, Sample};
+use crate::sample::{MergeReading, ProcessId, ProcessSample, Sample};
 
 /// One process of the job at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,17 @@ pub struct JobProcess {
     pub held_bytes: Option<u64>,
     /// KSM's figures of the process.
     pub ksm: KsmStat,
+    /// The newest reading of its page tables. `None`: KSM's counters hold.
+    pub merge_reading: Option<MergeReading>,
+    /// Zeros in it that splits of huge pages have freed. `None` if they were not counted.
+    pub folded_bytes: Option<u64>,
+}
+
+impl JobProcess {
+    /// Creates a process of which only KSM's counters are known.
+    pub fn new(id: ProcessId, name: Arc<str>, ksm: KsmStat) -> Self {
+        Self { id, name, held_bytes: None, ksm, merge_reading: None, folded_bytes: None }
+    }
 }
 
 /// The job at one moment.
@@ -189,6 +200,8 @@ impl JobAccounting {
 pub fn saved_bytes(moment: &JobMoment) -> Vec<u64> {
     let process = |seen: &JobProcess| ProcessSample {
         ksm: seen.ksm,
+        merge_reading: seen.merge_reading,
+        folded_bytes: seen.folded_bytes,
         ..ProcessSample::new(seen.id, Arc::clone(&seen.name), false)
     };
     let sample = Sample {
@@ -209,12 +222,9 @@ mod tests {
     use crate::reading::Reading;
 
     fn seen(pid: u32, held_bytes: u64, merging: u64) -> JobProcess {
-        JobProcess {
-            id: ProcessId { pid, start_ticks: 1 },
-            name: "rank".into(),
-            held_bytes: Some(held_bytes),
-            ksm: KsmStat { merging_pages: Some(merging), merge_any: Some(true), ..KsmStat::default() },
-        }
+        let ksm = KsmStat { merging_pages: Some(merging), merge_any: Some(true), ..KsmStat::default() };
+        let id = ProcessId { pid, start_ticks: 1 };
+        JobProcess { held_bytes: Some(held_bytes), ..JobProcess::new(id, "rank".into(), ksm) }
     }
 
     fn moment(second: u64, shared: u64, sharing: u64, processes: Vec<JobProcess>) -> JobMoment {
@@ -243,6 +253,17 @@ mod tests {
         let mut accounting = JobAccounting::default();
         accounting.record(&moment(0, 100, 300, vec![seen(1, 0, 40)]));
         assert_eq!(accounting.saved_bytes(), 30 * 4096);
+    }
+
+    #[test]
+    fn what_was_unmerged_is_not_saved_and_what_splits_freed_is() {
+        let counted = seen(1, 0, 100);
+        let read =
+            MergeReading { counted_pages: 100, merged_pages: 60, saved_pages: 30, ..MergeReading::default() };
+        let by_page_tables =
+            JobProcess { merge_reading: Some(read), folded_bytes: Some(7 * 4096), ..counted.clone() };
+        let saved = |process: &JobProcess| saved_bytes(&moment(0, 50, 50, vec![process.clone()]))[0];
+        assert_eq!([saved(&counted), saved(&by_page_tables)], [50 * 4096, 37 * 4096]);
     }
 
     #[test]

@@ -86,10 +86,14 @@ pub(super) fn ksm(root: &Root, pid: u32) -> KsmStat {
     text.value().and_then(|text| KsmStat::parse(text).ok()).unwrap_or_default()
 }
 
-/// Reads PSS and swap of a process. The kernel walks its page tables for this.
-pub(super) fn held(root: &Root, pid: u32) -> Reading<u64> {
-    let rollup = root.text(format!("proc/{pid}/smaps_rollup")).and_then(|text| SmapsRollup::parse(&text));
-    rollup.and_then(|sums| {
+/// Reads the sums over the mappings of a process. The kernel walks its page tables for this.
+pub(super) fn memory_sums(root: &Root, pid: u32) -> Reading<SmapsRollup> {
+    root.text(format!("proc/{pid}/smaps_rollup")).and_then(|text| SmapsRollup::parse(&text))
+}
+
+/// Returns PSS and swap of a process.
+pub(super) fn held(sums: Reading<SmapsRollup>) -> Reading<u64> {
+    sums.and_then(|sums| {
         let pss = sums.pss.ok_or_else(|| Malformed::new(1, "Pss in kB", "none, or an impossible one"))?;
         Ok(pss.saturating_add(sums.swap.unwrap_or(0)))
     })
@@ -159,7 +163,7 @@ mod tests {
     #[test]
     fn own_figures_can_be_read() {
         let own = std::process::id();
-        assert!(held(&Root::host(), own).get().is_some_and(|bytes| bytes > 100_000));
+        assert!(held(memory_sums(&Root::host(), own)).get().is_some_and(|bytes| bytes > 100_000));
         assert!(mapped_bytes(&Root::host(), own, 4096).is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -4,22 +4,28 @@
 //! samples grows with their cost, which stays below a hundredth of a CPU. Glances between two full samples read only
 //! the merged pages, and only if KSM's count changes. So the accounting of a job that ends soon after has the newest
 //! savings.
+//!
+//! PSS comes with what is really merged. Zeros that splits free are counted besides, in processes that had huge pages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use ksmith_core::fold::FoldLedger;
 use ksmith_core::job::{
     JobAccounting, JobMoment, JobProcess, JobTotals, OptInMethod, StartDetector, is_sparse_giant,
 };
-use ksmith_core::kernel::{Ksm, Vmstat};
+use ksmith_core::kernel::{Ksm, KsmStat, SmapsRollup, Vmstat};
 use ksmith_core::reading::Reading;
+use ksmith_core::sample::{MergeReading, ProcessId};
 
 use super::launch::kernel;
 use super::tree::{self, JobMember};
 use crate::ksm_counts::KsmCounts;
+use crate::memory::process::OpenProcess;
+use crate::merge_reader::PageTableReader;
 use crate::own_use::thread_cpu;
 use crate::process::is_alive;
 use crate::reader;
@@ -90,14 +96,15 @@ pub struct JobWatch {
 }
 
 impl JobWatch {
-    /// Starts watching the descendants of this process.
+    /// Starts watching the descendants of this process. If this process folds them, the zeros that splits free are the
+    /// folder's, and are not counted as saved by KSM.
     ///
     /// # Errors
     /// The thread can't be started.
-    pub fn begin(method: OptInMethod) -> Result<Self, WatchError> {
+    pub fn begin(method: OptInMethod, is_folded: bool) -> Result<Self, WatchError> {
         let (stop, stopped) = bounded(1);
         let (tell, notices) = unbounded();
-        let eyes = WatchWorker::new(Root::host(), method, tell);
+        let eyes = WatchWorker { is_folded, ..WatchWorker::new(Root::host(), method, tell) };
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || eyes.watch(&stopped))?;
         Ok(Self { stop, thread, notices })
     }
@@ -132,6 +139,12 @@ struct WatchWorker {
     members: Vec<JobMember>,
     /// The host's merged pages at the newest full sample or glance.
     merged: Ksm,
+    /// The readings of the newest full sample.
+    readings: BTreeMap<ProcessId, MergeReading>,
+    page_tables: PageTableReader,
+    /// Zeros that splits have freed.
+    ledger: FoldLedger,
+    is_folded: bool,
 }
 
 impl WatchWorker {
@@ -152,6 +165,10 @@ impl WatchWorker {
             looks: 0,
             members: Vec::new(),
             merged: Ksm::default(),
+            readings: BTreeMap::new(),
+            page_tables: PageTableReader::default(),
+            ledger: FoldLedger::new(u64::MAX),
+            is_folded: false,
         }
     }
 
@@ -186,7 +203,11 @@ impl WatchWorker {
     fn take_full_sample(&mut self) -> Duration {
         let begin = spent();
         let members = tree::descendants(&self.root, self.own, self.page_size);
-        let processes = members.iter().map(|member| self.see(member)).collect();
+        let ids: BTreeSet<ProcessId> = members.iter().map(|member| member.id).collect();
+        self.readings.retain(|id, _| ids.contains(id));
+        self.ledger.retain(|id| ids.contains(&id));
+        let host_split_bytes = self.page_tables.host_split_bytes();
+        let processes = members.iter().map(|member| self.see(member, host_split_bytes)).collect();
         self.merged = self.counts.read_merged();
         let age = self.enter(processes);
         self.looks += 1;
@@ -206,12 +227,7 @@ impl WatchWorker {
         if merged != self.merged {
             self.merged = merged;
             let is_there = |member: &&JobMember| is_alive(&self.root, member.id);
-            let seen = |member: &JobMember| JobProcess {
-                id: member.id,
-                name: member.name.as_str().into(),
-                held_bytes: None,
-                ksm: tree::ksm(&self.root, member.id.pid),
-            };
+            let seen = |member: &JobMember| self.with_readings(member, tree::ksm(&self.root, member.id.pid));
             let processes = self.members.iter().filter(is_there).map(seen).collect();
             self.enter(processes);
         }
@@ -225,13 +241,25 @@ impl WatchWorker {
         age
     }
 
-    fn see(&mut self, member: &JobMember) -> JobProcess {
+    /// Returns a process with the newest readings of its page tables.
+    fn with_readings(&self, member: &JobMember, ksm: KsmStat) -> JobProcess {
+        JobProcess {
+            merge_reading: self.readings.get(&member.id).copied(),
+            folded_bytes: self.ledger.folded_bytes(member.id),
+            ..JobProcess::new(member.id, member.name.as_str().into(), ksm)
+        }
+    }
+
+    fn see(&mut self, member: &JobMember, host_split_bytes: Option<u64>) -> JobProcess {
         let pid = member.id.pid;
-        let held = tree::held(&self.root, pid);
+        // The counters come first: what ksmd merges meanwhile is not missed by them later.
+        let ksm = tree::ksm(&self.root, pid);
+        let sums = tree::memory_sums(&self.root, pid);
+        self.record_page_tables(member.id, &ksm, sums.value(), host_split_bytes);
+        let held = tree::held(sums);
         if held == Reading::Denied {
             self.hidden.insert(pid);
         }
-        let ksm = tree::ksm(&self.root, pid);
         let name = member.name.clone();
         let is_large = member.rss_bytes >= WORTH_A_WORD;
         if self.method == OptInMethod::Prctl && ksm.merge_any == Some(false) && is_large && self.told.insert(pid) {
@@ -241,7 +269,35 @@ impl WatchWorker {
         if is_sparse_giant(kernel().0, mapped, member.rss_bytes) && self.told.insert(pid) {
             let _ = self.tell.send(JobNotice::SparseGiant { pid, mapped_bytes: mapped });
         }
-        JobProcess { id: member.id, name: member.name.as_str().into(), held_bytes: held.get(), ksm }
+        JobProcess { held_bytes: held.get(), ..self.with_readings(member, ksm) }
+    }
+
+    /// Records what is merged in a process by its page tables, and the zeros that splits have freed there.
+    fn record_page_tables(
+        &mut self,
+        id: ProcessId,
+        ksm: &KsmStat,
+        sums: Option<&SmapsRollup>,
+        host_split_bytes: Option<u64>,
+    ) {
+        let reading =
+            sums.and_then(|sums| MergeReading::from_figures(self.started.elapsed(), sums, ksm, self.page_size));
+        let Some((sums, reading)) = sums.zip(reading) else {
+            self.readings.remove(&id);
+            return;
+        };
+        self.readings.insert(id, reading);
+        // Without huge pages nothing is split, and without the opt-in ksmd splits none.
+        let may_have_freed = reading.huge_bytes > 0 && ksm.is_involved() || self.ledger.folded_bytes(id).is_some();
+        if self.is_folded || !may_have_freed {
+            return;
+        }
+        let process = OpenProcess::open(id.pid).ok().filter(|process| process.start_ticks == id.start_ticks);
+        let Some(process) = process else { return };
+        let zeros = self.page_tables.count_zeros(&process, ksm, sums, host_split_bytes, self.page_size);
+        if let Some(zeros) = zeros.filter(|_| process.is_there().is_ok()) {
+            self.ledger.record_look(id, zeros);
+        }
     }
 }
 

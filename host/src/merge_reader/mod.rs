@@ -2,10 +2,13 @@
 //! the zeros that splits of huge pages free.
 //!
 //! A thread reads one process after another by a child that can be killed ([`crate::reader`]). The measured CPU time is
-//! charged to a token bucket, which bounds it more than a low priority would. No tick waits for it.
+//! charged to a token bucket, which bounds it more than a low priority would. No tick waits for it. Commands that scan
+//! without a daemon have a [`DirectMergeReader`].
 
+mod direct;
 mod ledger_file;
 mod message;
+mod page_tables;
 mod read;
 mod schedule;
 
@@ -19,6 +22,9 @@ use self::read::ProcessMergeReader;
 use self::schedule::MergeSchedule;
 use crate::undo::StateDir;
 use crate::worker_thread::WorkerThread;
+
+pub use self::direct::DirectMergeReader;
+pub(crate) use self::page_tables::PageTableReader;
 
 /// Keeps the newest reading of each process, with a thread that reads.
 #[derive(Debug)]

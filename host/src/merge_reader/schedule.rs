@@ -140,13 +140,9 @@ impl MergeSchedule {
         if self.state != ReaderState::Idle {
             return None;
         }
-        // What was read stays true only if it is read again, also where merging was switched off since: a write and a
-        // collapse end what splits have freed.
-        let is_candidate =
-            |process: &&ProcessSample| process.may_merge() || self.ledger.folded_bytes(process.id).is_some();
-        let candidates = sample.processes.iter().filter(is_candidate).map(|process| process.id);
-        let mut due: Vec<(Option<Duration>, ProcessId)> = candidates
-            .map(|id| (self.attempts.get(&id).copied(), id))
+        let mut due: Vec<(Option<Duration>, ProcessId)> = self
+            .candidates(sample)
+            .map(|process| (self.attempts.get(&process.id).copied(), process.id))
             .filter(|(last, _)| last.is_none_or(|last| sample.at.saturating_sub(last) >= PAUSE))
             .collect();
         due.sort_unstable();
@@ -166,8 +162,16 @@ impl MergeSchedule {
         Some(MergeRequest { processes, at, cpu_seconds, page_size, account })
     }
 
+    /// Returns the processes that are worth a reading. What was read stays true only if it is read again, also where merging
+    /// was switched off since: a write and a collapse end what splits have freed.
+    pub(super) fn candidates<'a>(&'a self, sample: &'a Sample) -> impl Iterator<Item = &'a ProcessSample> {
+        let is_worth_it =
+            move |process: &&ProcessSample| process.may_merge() || self.ledger.folded_bytes(process.id).is_some();
+        sample.processes.iter().filter(is_worth_it)
+    }
+
     /// Returns the accounts of all processes, if they have changed since they were last written.
-    fn account_to_write(&mut self) -> Option<LedgerEntries> {
+    pub(super) fn account_to_write(&mut self) -> Option<LedgerEntries> {
         let mut now = self.kept.clone();
         now.extend(self.ledger.entries());
         let is_written = now.len() == self.written.len()

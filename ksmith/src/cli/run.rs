@@ -124,9 +124,10 @@ impl RunArgs {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let ksmd_before = ksmd::cpu_ns(&root);
         let started = launch.start(&plan, &signals).map_err(failure)?;
-        let watch = JobWatch::begin(plan.method)?;
+        let folds = self.fold.filter(|when| *when != FoldWhen::OnDemand);
+        let watch = JobWatch::begin(plan.method, folds.is_some())?;
         let fold = |when| JobFolder::begin(JobFoldSettings { when, cpu_share: self.fold_cpu / 100.0 });
-        let folder = self.fold.filter(|when| *when != FoldWhen::OnDemand).map(fold).transpose()?;
+        let folder = folds.map(fold).transpose()?;
         let scans = ScanThread::begin(scanner, schedule, plan.ranges, watch.notices())?;
         own_use::release_code();
         let ended = wait(&started.child, &mut signals)?;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
+use ksmith_core::account::HostTotals;
 use ksmith_core::job::MarkedRanges;
 use ksmith_core::units::{Bytes, TimeSpan};
 
@@ -155,9 +156,7 @@ impl ScanProvider {
                     let keep = config.huge_pages.keep_terms(&Root::host());
                     let (before, after) = scan_directly(&mut host, PASSES.get(), limits, keep, stop, |_, _, _| ())?;
                     host.control.restore()?;
-                    let saved = |sample: &ksmith_core::sample::Sample| {
-                        sample.ksm.saved_pages().saturating_mul(sample.page_size)
-                    };
+                    let saved = |sample| HostTotals::from_sample(sample).saved_bytes;
                     let newly = i128::from(saved(&after)) - i128::from(saved(&before));
                     Ok(format!("{PASSES} passes, {} newly saved on this host", Bytes(newly)))
                 };

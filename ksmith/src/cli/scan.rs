@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use crossbeam_channel::Receiver;
+use ksmith_core::account::HostTotals;
 use ksmith_core::decide::{CpuShare, OnDemandPolicy, PolicyLimits};
 use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
@@ -15,8 +16,11 @@ use super::progress::{TickingProgress, TimeLeftEstimator, pages_left};
 use super::{CommandFailure, GlobalArgs, control, print};
 use crate::show::orders::PlannedScan;
 use ksmith_core::controller::{KeepTerms, PolicyController};
+use ksmith_host::act::StateDir;
+use ksmith_host::doctor::huge_page_circumstances;
 use ksmith_host::live::LiveHost;
-use ksmith_host::observe::{HostObserver, shows_mergeable};
+use ksmith_host::merge_reader::DirectMergeReader;
+use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals::{self, Signal};
 use ksmith_service::config::Config;
@@ -90,6 +94,12 @@ impl ScanArgs {
                 }
                 let (before, after) = done?;
                 host.control.restore()?;
+                if huge_page_circumstances(&Root::host(), keep.keep).khugepaged && is_undone(&before, &after) {
+                    tracing::warn!(
+                        "khugepaged may undo merges in memory with huge pages: `ksmith daemon` holds max_ptes_shared and \
+                         max_ptes_none at 0 while it is in control"
+                    );
+                }
                 (ScanFigures::from_sample(&before), ScanFigures::from_sample(&after))
             }
             Err(error) => return Err(error.into()),
@@ -117,7 +127,7 @@ impl ScanArgs {
                 let mut controller = PolicyController::new(host, Box::new(OnDemandPolicy::new(job)), limits);
                 controller.set_keep_terms(config.huge_pages.keep_terms(&Root::host()));
                 let tick = controller.tick();
-                if shows_mergeable(&Root::host()) && nothing_to_scan(&tick.sample) {
+                if tick.sample.shows_mergeable && nothing_to_scan(&tick.sample) {
                     return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
                 }
                 ("this command", tick.applied.changes.iter().map(ToString::to_string).collect())
@@ -184,8 +194,17 @@ fn progress_of_daemon(config: &Config, passes: u64) -> TickingProgress {
 pub(super) const NEEDS_A_GUARD: &str = "[domains] limits which guests may merge, and how often: only the daemon keeps \
                                         them; start `ksmith daemon`, and scan again";
 
-/// Makes clean passes without a daemon, until they are done or `interrupts` has a signal. Dropping the host's
-/// control restores the settings.
+/// Returns true if khugepaged, once its settings are as `before`, undoes what a scan has merged in memory with huge pages.
+fn is_undone(before: &Sample, after: &Sample) -> bool {
+    let limits = [&before.ksm.max_ptes_shared, &before.ksm.max_ptes_none];
+    let are_zero = limits.into_iter().all(|limit| limit.get().unwrap_or(0) == 0);
+    // Where no page tables could be read there may be huge pages.
+    let has_huge = |sample: &Sample| HostTotals::from_sample(sample).huge_bytes != Some(0);
+    !are_zero && HostTotals::from_sample(after).saved_bytes > 0 && (has_huge(before) || has_huge(after))
+}
+
+/// Makes clean passes without a daemon, until they are done or `interrupts` has a signal. Returns the samples before and after
+/// them. Dropping the host's control restores the settings.
 pub(super) fn scan_directly(
     host: &mut LiveHost,
     passes: u64,
@@ -194,28 +213,70 @@ pub(super) fn scan_directly(
     interrupts: &Receiver<Signal>,
     mut progress: impl FnMut(&str, &Sample, &Sample),
 ) -> anyhow::Result<(Sample, Sample)> {
-    let shows_mergeable = shows_mergeable(&Root::host());
+    let mut reader = DirectMergeReader::new(&StateDir::from_root(host.control.root()));
+    let before = host.sample_by_page_tables(&mut reader);
     let mut controller =
-        PolicyController::new(host, Box::new(OnDemandPolicy::new(ScanJob::all_pages(passes))), limits);
+        PolicyController::new(&mut *host, Box::new(OnDemandPolicy::new(ScanJob::all_pages(passes))), limits);
     controller.set_keep_terms(keep);
-    let mut first = None;
     loop {
         let tick = controller.tick();
         if let Some(error) = tick.applied.errors.first() {
             return Err(anyhow::anyhow!("{error}; the settings are being put back"));
         }
         let is_stalled = tick.decision.reason.state == OnDemandPolicy::STALLED;
-        if is_stalled || shows_mergeable && nothing_to_scan(&tick.sample) {
+        if is_stalled || tick.sample.shows_mergeable && nothing_to_scan(&tick.sample) {
             return Err(CommandFailure::impossible(NOTHING_TO_SCAN).into());
         }
-        let before = first.get_or_insert_with(|| tick.sample.clone());
         if tick.decision.reason.state == OnDemandPolicy::DONE {
-            let before = before.clone();
-            return Ok((before, tick.sample));
+            break;
         }
-        progress(&tick.decision.reason.text, before, &tick.sample);
+        progress(&tick.decision.reason.text, &before, &tick.sample);
         if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
             return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
         }
+    }
+    drop(controller);
+    // Before khugepaged's settings are restored.
+    Ok((before, host.sample_by_page_tables(&mut reader)))
+}
+
+#[cfg(test)]
+mod tests {
+    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::reading::Reading;
+    use ksmith_core::sample::{MergeReading, ProcessId, ProcessSample};
+
+    use super::*;
+
+    #[test]
+    fn khugepaged_undoes_what_is_merged_beside_huge_pages_unless_its_limits_are_0() {
+        let sample = |huge_bytes: Option<u64>, saved_pages| {
+            let reading = |huge_bytes| MergeReading {
+                counted_pages: 2 * saved_pages,
+                merged_pages: 2 * saved_pages,
+                saved_pages,
+                huge_bytes,
+                ..MergeReading::default()
+            };
+            let process = ProcessSample {
+                ksm: KsmStat { merging_pages: Some(2 * saved_pages), ..KsmStat::default() },
+                merge_reading: huge_bytes.map(reading),
+                ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
+            };
+            let mut sample = Sample { page_size: 4096, processes: vec![process], ..Sample::default() };
+            sample.ksm.pages_shared = Reading::Value(saved_pages);
+            sample.ksm.pages_sharing = Reading::Value(saved_pages);
+            sample.ksm.max_ptes_shared = Reading::Value(256);
+            sample.ksm.max_ptes_none = Reading::Value(0);
+            sample
+        };
+        let huge = Some(2 << 20);
+        assert!(is_undone(&sample(huge, 0), &sample(Some(0), 9)), "all huge pages were split");
+        assert!(is_undone(&sample(None, 0), &sample(None, 9)), "nothing could be read");
+        assert!(!is_undone(&sample(Some(0), 0), &sample(Some(0), 9)));
+        assert!(!is_undone(&sample(huge, 0), &sample(huge, 0)), "nothing is merged");
+        let mut held = sample(huge, 0);
+        held.ksm.max_ptes_shared = Reading::Value(0);
+        assert!(!is_undone(&held, &sample(huge, 9)));
     }
 }

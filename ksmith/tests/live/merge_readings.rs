@@ -1,14 +1,22 @@
 //! Savings by page tables against PSS: in huge pages, whose zeros a split frees, and which a collapse un-merges while ksmd
 //! is parked.
 
+use std::fs;
+
 use ksmith_core::account::{self, HostTotals};
+use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::knobs::Knob;
 use ksmith_core::sample::Sample;
+use ksmith_host::fold::frees_zeros;
 use ksmith_host::merge_reader::MergeReader;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::undo::StateDir;
 
+use serde_json::Value;
+
 use crate::scripted::ScriptedProgram;
+use crate::support::program::{RunningProgram, await_looks, ksmith};
 use crate::support::{KernelLock, clean_passes, number, skipped, wait_until};
 
 const MIB: u64 = 1 << 20;
@@ -39,8 +47,38 @@ for line in sys.stdin:
     print("collapsed", flush=True)
 "#;
 
-fn start_program() -> Option<ScriptedProgram> {
-    ScriptedProgram::start(&["-c", PROGRAM, &SIZE.to_string()])
+/// Starts two programs in huge pages. `None`, told as a skip, where there is no Python, or the kernel lacks something.
+fn start_programs() -> Option<[ScriptedProgram; 2]> {
+    let start = || ScriptedProgram::start(&["-c", PROGRAM, &SIZE.to_string()]);
+    let (Some(one), Some(other)) = (start(), start()) else {
+        skipped("there is no Python");
+        return None;
+    };
+    let programs = [one, other];
+    if sum(&programs, |sums| sums.anon_huge) < 2 * SIZE - 8 * MIB {
+        skipped("the kernel has no huge pages to give now");
+        return None;
+    }
+    if programs[0].sums().ksm.is_none() {
+        skipped("smaps_rollup shows merged memory from Linux 6.7 on");
+        return None;
+    }
+    Some(programs)
+}
+
+/// Sums a figure of both programs.
+fn sum(programs: &[ScriptedProgram; 2], figure: fn(&SmapsRollup) -> Option<u64>) -> u64 {
+    programs.iter().map(|program| figure(&program.sums()).unwrap()).sum()
+}
+
+/// Returns the anonymous part of PSS: the rest changes whenever another Python begins or ends.
+fn pss(programs: &[ScriptedProgram; 2]) -> u64 {
+    sum(programs, |sums| sums.pss_anon)
+}
+
+/// Returns the most by which a figure may differ from what PSS has lost. A few pages of each program's interpreter come or go.
+fn tolerance(freed: u64) -> u64 {
+    freed / 20 + 64 * 4096
 }
 
 fn collapse(program: &mut ScriptedProgram, mib: u64) {
@@ -78,29 +116,18 @@ impl Truth {
         read
     }
 
-    /// Returns the anonymous part of PSS: the rest changes whenever another Python begins or ends.
-    fn pss(&self) -> u64 {
-        self.programs.iter().map(|program| program.sums().pss_anon.unwrap()).sum()
-    }
-
-    fn huge(&self) -> u64 {
-        self.programs.iter().map(|program| program.sums().anon_huge.unwrap()).sum()
-    }
-
     /// Compares what is said to be saved with what PSS has lost since it was `before`, and returns the latter.
     fn compare(&mut self, before: u64) -> u64 {
         let sample = self.read();
         let totals = HostTotals::from_sample(&sample);
-        let freed = before.saturating_sub(self.pss());
-        // A few pages of each program's interpreter come or go.
-        let tolerance = freed / 20 + 64 * 4096;
+        let freed = before.saturating_sub(pss(&self.programs));
         let (parts, rest) = account::shares(&sample);
         let is_ours = |pid: u32| self.programs.iter().any(|program| program.pid() == pid);
         let processes = sample.processes.iter().zip(&parts).filter(|(process, _)| is_ours(process.id.pid));
         let saved: u64 = processes.map(|(_, part)| part.saved_bytes).sum();
-        assert!(saved.abs_diff(freed) <= tolerance, "{freed} freed by PSS, {saved} by {totals:?}");
+        assert!(saved.abs_diff(freed) <= tolerance(freed), "{freed} freed by PSS, {saved} by {totals:?}");
         assert_eq!((totals.exposure_bytes, totals.unverified_bytes), (totals.saved_bytes, 0));
-        assert_eq!(totals.huge_bytes, Some(self.huge()));
+        assert_eq!(totals.huge_bytes, Some(sum(&self.programs, |sums| sums.anon_huge)));
         assert_eq!(parts.iter().map(|part| part.saved_bytes).sum::<u64>() + rest, totals.saved_bytes);
         freed
     }
@@ -109,20 +136,12 @@ impl Truth {
 #[test]
 fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
     let Some(_lock) = KernelLock::acquire() else { return };
-    let (Some(one), Some(other)) = (start_program(), start_program()) else {
-        return skipped("there is no Python");
-    };
+    let Some(programs) = start_programs() else { return };
     let state = tempfile::tempdir().unwrap();
     let directory = StateDir::at(state.path());
     let (observer, reader) = (HostObserver::new(Root::host()), MergeReader::start(&directory).unwrap());
-    let mut truth = Truth { observer, reader, programs: [one, other] };
-    if truth.huge() < 2 * SIZE - 8 * MIB {
-        return skipped("the kernel has no huge pages to give now");
-    }
-    if truth.programs[0].sums().ksm.is_none() {
-        return skipped("smaps_rollup shows merged memory from Linux 6.7 on");
-    }
-    let before = truth.pss();
+    let mut truth = Truth { observer, reader, programs };
+    let before = pss(&truth.programs);
     assert!(truth.compare(before) < MIB, "nothing is merged yet");
     clean_passes(4);
     let merged = truth.compare(before);
@@ -154,4 +173,69 @@ fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
     observer.look_at_all();
     let ended = HostTotals::from_sample(&observer.sample());
     assert!(number("pages_sharing") > 0 && ended.saved_bytes < MIB, "nobody maps it: {ended:?}");
+}
+
+/// Has khugepaged leave alone what is merged or was freed, until the lock puts its settings back.
+fn hold_khugepaged() {
+    for knob in [Knob::MaxPtesShared, Knob::MaxPtesNone] {
+        fs::write(knob.path(), "0").unwrap();
+    }
+}
+
+#[test]
+fn a_scan_without_a_daemon_says_what_pss_has_lost() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let Some(mut programs) = start_programs() else { return };
+    let scan = |passes: &str| {
+        let (code, said, told) = ksmith(&["scan", "--json", "--passes", passes]);
+        assert_eq!(code, 0, "{told}");
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let figure = |key: &str| said[key].as_u64().unwrap();
+        (figure("saved_bytes_before"), figure("saved_bytes"), told)
+    };
+    hold_khugepaged();
+    let before = pss(&programs);
+    let (saved_before, saved, told) = scan("4");
+    let freed = before - pss(&programs);
+    assert!(freed > SIZE / 5, "{freed} bytes");
+    assert!(
+        (saved - saved_before).abs_diff(freed) <= tolerance(freed),
+        "{freed} freed by PSS: {saved_before} {saved}"
+    );
+    assert!(!told.contains("khugepaged"), "its settings stay at 0: {told}");
+    // Pages that a collapse un-merges are not counted, and zeros that were freed before are.
+    collapse(&mut programs[0], SIZE / MIB / 2);
+    let freed = before - pss(&programs);
+    let (saved_before, ..) = scan("2");
+    assert!(saved_before.abs_diff(freed) <= tolerance(freed), "{freed} freed by PSS, {saved_before} by the scan");
+    fs::write(Knob::MaxPtesShared.path(), "256").unwrap();
+    let (.., told) = scan("1");
+    assert!(told.contains("khugepaged may undo merges in memory with huge pages"), "{told}");
+}
+
+#[test]
+fn the_report_of_a_job_has_zeros_that_splits_freed() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    // It is known now that there are Python and huge pages.
+    let Some(programs) = start_programs() else { return };
+    drop(programs);
+    hold_khugepaged();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (program, hold, report) = (file("program.py"), file("hold"), file("report.json"));
+    fs::write(&program, PROGRAM).unwrap();
+    fs::write(&hold, "").unwrap();
+    let one = format!("while test -e {hold}; do sleep 0.05; done | python3 {program} {SIZE}");
+    let both = format!("({one}) & ({one}) & wait");
+    let mut job = RunningProgram::start(&["run", "--scan", "2", "--report", &report, "--", "sh", "-c", &both]);
+    // A quarter is equal in both.
+    wait_until("it is merged", || number("pages_sharing") * 4096 >= SIZE / 4 / 10 * 9);
+    (0..10).for_each(|_| await_looks(job.pid()));
+    fs::remove_file(&hold).unwrap();
+    assert_eq!(job.wait().code(), Some(0), "{}", job.log());
+    let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    let saved = report["peak_saved_bytes"].as_u64().unwrap();
+    // A quarter of each is zeros. The interpreters have some memory in common besides.
+    let zeros = if frees_zeros(&Root::host()) { SIZE / 2 } else { 0 };
+    assert!(saved >= (SIZE / 4 + zeros) / 10 * 8 && saved <= SIZE / 4 + zeros + 16 * MIB, "{report}");
 }

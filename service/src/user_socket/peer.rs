@@ -114,7 +114,7 @@ impl UserPeer {
             .ok_or_else(|| io::Error::other("the kernel shows an impossible resident size"))?;
         let ksm = KsmStat::parse(&read(&self.directory, self.id.pid, "ksm_stat")?)
             .map_err(|why| io::Error::other(why.to_string()))?;
-        let seen = JobProcess { id: self.id, name: self.name.as_str().into(), held_bytes: None, ksm };
+        let seen = JobProcess::new(self.id, self.name.as_str().into(), ksm);
         let moment =
             JobMoment { page_size, ksm: ksm_as_counted(root), processes: vec![seen], ..JobMoment::default() };
         let saved_bytes = saved_bytes(&moment).first().copied().unwrap_or(0);
