@@ -4,13 +4,14 @@
 //! and reaps children. [`watch`] samples the job's processes from a thread of its own, into
 //! [`ksmith_core::job::JobAccounting`]. [`fold`] folds them from another thread. [`guided`] reads the progress of
 //! libksmith, [`offers`] what a scan would merge, [`copies`] measures the cost of a broken page, and [`report`] presents the result.
-//! Jobs that a launcher starts many of are told apart by [`rank`], and have one report by [`ranks`].
+//! Jobs that a launcher starts many of are told apart by [`rank`], and have one report by [`ranks`]; [`presence`] tells the last.
 
 mod copies;
 mod fold;
 mod guided;
 mod launch;
 mod offers;
+mod presence;
 mod rank;
 mod ranks;
 mod report;
@@ -23,6 +24,7 @@ pub use fold::{JobFoldReport, JobFoldSettings, JobFolder};
 pub use guided::GuidedProgress;
 pub use launch::{LaunchError, LaunchPlan, LaunchRequest, StartedProgram, library, support};
 pub use offers::MemoryOffers;
+pub use presence::RankPresence;
 pub use rank::{JobRank, is_first_of_node};
 pub use ranks::{RankFigures, RankReport, RankedReport, parts_directory, prepare_part};
 pub use report::{JobReport, ProcessReport};

@@ -33,12 +33,13 @@ pub struct JobReportArgs {
 impl JobCommand {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let Self::Report(args) = self;
-        for report in args.read()? {
-            match () {
-                () if global.json => print::json(&report)?,
-                () if args.line => print::line(report.line())?,
-                () => print::page(&report.page())?,
-            }
+        let runs = args.read()?;
+        if global.json {
+            print::json(&runs)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        for run in &runs {
+            if args.line { print::line(run.line())? } else { print::page(&run.page())? }
         }
         Ok(ExitCode::SUCCESS)
     }

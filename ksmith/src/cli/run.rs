@@ -141,7 +141,7 @@ impl RunArgs {
         }
         let ksmd_cpu = ksmd::cpu_ns(&root).zip(ksmd_before).map(|(now, then)| now.saturating_sub(then));
         report.ksmd_cpu_seconds = ksmd_cpu.map(|ns| ns as f64 / 1e9);
-        self.deliver_report(global, &files, &report, &outcome);
+        self.deliver_report(global, files, &report, &outcome);
         Ok(ExitCode::from(ended.code()))
     }
 
@@ -164,30 +164,44 @@ impl RunArgs {
     }
 
     /// Writes the report to its file and prints it. A failure is only logged: the exit code is the program's.
-    fn deliver_report(&self, global: &GlobalArgs, files: &ReportFiles, report: &JobReport, outcome: &WatchOutcome) {
+    fn deliver_report(
+        &self,
+        global: &GlobalArgs,
+        mut files: ReportFiles,
+        report: &JobReport,
+        outcome: &WatchOutcome,
+    ) {
         let of_ranks = files.write(report);
         if self.quiet {
             return;
         }
         let mut page = TextPage::new();
-        if let Some(rank) = files.rank() {
+        match (files.place(), of_ranks) {
+            (None, _) => {}
             // One report for all of them.
-            match of_ranks {
-                Some(of_all) if of_all.is_complete() && global.json => page.lines(json_lines(&of_all).lines()),
-                Some(of_all) if of_all.is_complete() => {
-                    page.lines(of_all.page().text().lines().map(|line| format!("ksmith: {line}")));
+            (Some(_), Some(of_all)) => {
+                match () {
+                    () if of_all.is_complete() && global.json => page.lines(json_lines(&of_all).lines()),
+                    () if of_all.is_complete() => {
+                        page.lines(of_all.page().text().lines().map(|line| format!("ksmith: {line}")));
+                    }
+                    () if global.json => return,
+                    // The others were killed, or see another file system.
+                    () => page.line(format_args!(
+                        "ksmith: {} of {} ranks have reported, and no other runs here: `ksmith job report FILE` shows these",
+                        of_all.rows.len(),
+                        of_all.ranks
+                    )),
                 }
-                // Ranks that were killed, or see another file system, never report here.
-                Some(so_far) if rank == 0 && !global.json => page.line(format_args!(
-                    "ksmith: {} of {} ranks have reported so far: the last one writes the report, and `ksmith job \
-                     report FILE` shows those that have",
-                    so_far.rows.len(),
-                    so_far.ranks
-                )),
-                _ => return,
+                print::aside(&page);
+                return;
             }
-            print::aside(&page);
-            return;
+            (Some(place), None) if files.has_file() || place.rank > 0 => return,
+            (Some(place), None) if !global.json => page.line(format_args!(
+                "ksmith: this is rank 0 of {}; with --report FILE there is one report of all",
+                place.ranks
+            )),
+            (Some(_), None) => {}
         }
         if global.json {
             page.lines(json_lines(report).lines());

@@ -5,7 +5,7 @@ use std::fs::{OpenOptions, create_dir_all};
 use std::path::{Path, PathBuf};
 
 use super::CommandFailure;
-use ksmith_host::job::{JobRank, JobReport, RankReport, RankedReport, parts_directory, prepare_part};
+use ksmith_host::job::{JobRank, JobReport, RankPresence, RankReport, RankedReport, parts_directory, prepare_part};
 use ksmith_host::root::Root;
 
 /// The directory in which `packaging/slurm/prolog` makes one for the reports of each job on this node, unless `KSMITH_JOBS`
@@ -18,6 +18,8 @@ pub(super) struct ReportFiles {
     file: Option<PathBuf>,
     /// This process's place among the ranks of its job, if it has one.
     place: Option<JobRank>,
+    /// Known to the other ranks that write one report, where their file system has locks.
+    presence: Option<RankPresence>,
     /// The directory of this run in that of its Slurm job on this node, and the place in it.
     of_node: Option<(PathBuf, JobRank)>,
 }
@@ -42,6 +44,10 @@ impl ReportFiles {
             };
             made.map_err(|why| CommandFailure::usage(format!("can't write the report {}: {why}", file.display())))?;
         }
+        let presence = file.zip(place.as_ref()).and_then(|(file, place)| {
+            let begun = RankPresence::begin(&parts_directory(file), place.rank);
+            begun.inspect_err(|why| tracing::debug!("the last rank to end is not known: {why}")).ok()
+        });
         let job = env::var("SLURM_JOB_ID").ok().filter(|job| job.parse::<u64>().is_ok());
         let of_node = job.and_then(|job| {
             let directory = Some(slurm_directory(&job)).filter(|directory| directory.is_dir())?;
@@ -50,17 +56,22 @@ impl ReportFiles {
             let place = place.clone().unwrap_or_else(alone);
             Some((directory.join(directory_of_run(&place.job)), place))
         });
-        Ok(Self { file: file.map(Path::to_owned), place, of_node })
+        Ok(Self { file: file.map(Path::to_owned), place, presence, of_node })
     }
 
-    /// Returns this process's number among the ranks that write one report; `None` if its report is its own.
-    pub(super) fn rank(&self) -> Option<u32> {
-        self.place.as_ref().filter(|_| self.file.is_some()).map(|place| place.rank)
+    /// Returns this process's place among the ranks of its job, if it has one.
+    pub(super) fn place(&self) -> Option<&JobRank> {
+        self.place.as_ref()
     }
 
-    /// Writes the report. Returns that of all ranks so far, if this is one of them; the last writes it. A failure is only
-    /// logged.
-    pub(super) fn write(&self, report: &JobReport) -> Option<RankedReport> {
+    /// Returns true if a file was named.
+    pub(super) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Writes the report. If this is one of several ranks that write one report, returns it if it is complete or no rank is
+    /// left that could add to it; the last writes it. A failure is only logged.
+    pub(super) fn write(&mut self, report: &JobReport) -> Option<RankedReport> {
         let host = Root::host().text("proc/sys/kernel/hostname");
         let host = host.value().map(|name| name.trim().to_owned()).unwrap_or_default();
         if let Some((directory, place)) = &self.of_node {
@@ -72,7 +83,7 @@ impl ReportFiles {
         let file = self.file.as_deref()?;
         let written = match &self.place {
             None => report.write(file).map(|()| None),
-            Some(place) => write_part(file, &RankReport::new(place, host, report)),
+            Some(place) => write_part(file, &RankReport::new(place, host, report), self.presence.take()),
         };
         written.unwrap_or_else(|why| {
             tracing::error!("can't write the report {}: {why}", file.display());
@@ -88,13 +99,19 @@ fn directory_of_run(name: &str) -> String {
     format!("run-{plain}")
 }
 
-/// Writes the part of a rank, and the report if it is the last. Returns the report of the ranks so far.
-fn write_part(file: &Path, part: &RankReport) -> std::io::Result<Option<RankedReport>> {
+/// Writes the part of a rank, and the report if it is the last. Returns the report of the ranks so far, if no other will report.
+fn write_part(
+    file: &Path,
+    part: &RankReport,
+    presence: Option<RankPresence>,
+) -> std::io::Result<Option<RankedReport>> {
     let directory = parts_directory(file);
     part.write(&directory)?;
+    // After the part is there: whoever finds nobody present finds all parts.
+    let is_last = presence.is_some_and(RankPresence::end);
     let so_far = RankedReport::read(&directory)?.filter(|report| report.job == part.job);
     if let Some(of_all) = so_far.as_ref().filter(|report| report.is_complete()) {
         of_all.write(file)?;
     }
-    Ok(so_far)
+    Ok(so_far.filter(|report| is_last || report.is_complete()))
 }

@@ -31,7 +31,7 @@ pub const SCHEMAS: &[Schema] = &[
     ("sketch", sketch),
     ("demo", || typed::<DemoReport>("ksmith demo --json")),
     ("daemon", daemon),
-    ("job report", || typed::<RankedReport>("ksmith job report --json")),
+    ("job report", job_report),
     ("scan", scan),
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
@@ -150,6 +150,11 @@ fn scan() -> Value {
     ];
     let planned = schema_of::<PlannedScan>();
     document("ksmith scan --json", json!({ "anyOf": [plains(&keys, []), planned] }))
+}
+
+fn job_report() -> Value {
+    let runs = list("The reports of a job's runs, in the order of their ends.", schema_of::<RankedReport>());
+    document("ksmith job report --json", runs)
 }
 
 /// Returns the schema of the first tick that the daemon would make.

@@ -5,13 +5,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::program::PROGRAM;
-use crate::support::skipped;
+use crate::support::{skipped, wait_until};
 use ksmith_host::fold::{fold_hindrance, may_split};
 use ksmith_host::root::Root;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Variables of launchers under which the tests themselves may run.
 const LAUNCHER: [&str; 9] = [
@@ -26,14 +26,20 @@ const LAUNCHER: [&str; 9] = [
     "PMIX_NAMESPACE",
 ];
 
-/// Runs a program as a rank with these variables and options.
-fn run_rank(variables: &[(&str, &str)], options: &[&str], program: &[&str]) -> Output {
+/// A program as a rank with these variables and options.
+fn rank_command(variables: &[(&str, &str)], options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     for name in LAUNCHER {
         command.env_remove(name);
     }
     command.args(["run", "--ranges", "none", "--fold=on-demand"]).args(options).arg("--").args(program);
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    command.envs(variables.iter().copied());
+    command
+}
+
+/// Runs a program as a rank to its end.
+fn run_rank(variables: &[(&str, &str)], options: &[&str], program: &[&str]) -> Output {
+    let output = rank_command(variables, options, program).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{variables:?} {options:?}: {said}");
     assert!(!said.contains("no process was folded"), "none was to be: {said}");
@@ -90,33 +96,58 @@ fn job_report(job: &Path, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The variables of a rank that Open MPI starts.
+fn rank_of_3(rank: &str) -> [(&str, &str); 4] {
+    [
+        ("OMPI_COMM_WORLD_RANK", rank),
+        ("OMPI_COMM_WORLD_SIZE", "3"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
+        ("PMIX_NAMESPACE", "run.1"),
+    ]
+}
+
+#[test]
+fn without_a_file_for_all_ranks_one_prints_its_report() {
+    let run = |rank| {
+        let output = run_rank(&rank_of_3(rank), &["--scan", "never"], &["sleep", "0.1"]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run("0");
+    assert!(said.contains("rank 0 of 3") && said.contains("KSM saved"), "{said}");
+    assert!(!run("1").contains("KSM saved"));
+}
+
 #[test]
 fn all_ranks_write_one_report() {
     let tree = tempfile::tempdir().unwrap();
     let file = tree.path().join("job.json");
     fs::write(&file, "of an earlier run").unwrap();
-    let run = |rank: &str| {
-        let variables = [
-            ("OMPI_COMM_WORLD_RANK", rank),
-            ("OMPI_COMM_WORLD_SIZE", "3"),
-            ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
-            ("PMIX_NAMESPACE", "run.1"),
-        ];
-        let output = run_rank(&variables, &["--scan", "never", "--report", file.to_str().unwrap()], &["true"]);
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let said = run("0");
-    assert!(said.contains("1 of 3 ranks have reported so far"), "{said}");
+    let parts = tree.path().join("job.json.d");
+    let options = ["--scan", "never", "--report", file.to_str().unwrap()];
+    let run = |rank: &str| String::from_utf8(run_rank(&rank_of_3(rank), &options, &["true"]).stderr).unwrap();
+    // Rank 1 still runs: a rank that ends before it says nothing.
+    let mut still_running = rank_command(&rank_of_3("1"), &options, &["cat"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("rank 1 is present", || parts.join("1.running").exists());
     assert!(!file.exists(), "it would be taken for the report of this run");
-    assert!(!run("2").contains("ranks"), "one says so");
-    assert!(job_report(&file, &["--line"]).contains("2 of 3 ranks"));
+    assert!(!run("0").contains("ranks"));
+    assert!(job_report(&file, &["--line"]).contains("1 of 3 ranks"));
+    still_running.kill().unwrap();
+    still_running.wait().unwrap();
+    let said = run("2");
+    assert!(said.contains("2 of 3 ranks have reported, and no other runs here"), "{said}");
     let said = run("1");
     assert!(said.contains("3 of 3 ranks"), "{said}");
+    let left: Vec<_> = fs::read_dir(&parts).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
     let report: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let ranks: Vec<u64> =
         report["rows"].as_array().unwrap().iter().filter_map(|row| row["rank"].as_u64()).collect();
     assert_eq!((report["job"].as_str(), ranks), (Some("run.1"), vec![0, 1, 2]));
-    assert_eq!(serde_json::from_str::<Value>(&job_report(&file, &["--json"])).unwrap(), report);
+    assert_eq!(serde_json::from_str::<Value>(&job_report(&file, &["--json"])).unwrap(), json!([report]));
     let page = job_report(&file, &[]);
     assert_eq!(page.lines().next().unwrap(), job_report(&file, &["--line"]).trim_end());
     assert_eq!(page.lines().count(), 4, "{page}");
@@ -142,4 +173,6 @@ fn each_step_of_a_slurm_job_has_its_report() {
     let ranks: Vec<&str> =
         lines.lines().filter_map(|line| line.split(", ").find(|part| part.ends_with(" ranks"))).collect();
     assert_eq!(ranks, ["2 of 2 ranks", "2 of 2 ranks", "1 of 1 ranks", "1 of 1 ranks"], "{lines}");
+    let runs: Value = serde_json::from_str(&job_report(&reports, &["--json"])).unwrap();
+    assert_eq!(runs.as_array().unwrap().len(), 4, "one document: {runs}");
 }

@@ -248,7 +248,7 @@ fn the_report_of_a_jobs_ranks_fits_its_schema() {
     };
     let mut other = RankReport { rank: 1, ..row.clone() };
     other.figures.ksmd_cpu_seconds = Some(0.5);
-    assert_fits("job report", &json!(RankedReport::from_rows(vec![row, other])));
+    assert_fits("job report", &json!([RankedReport::from_rows(vec![row, other]).unwrap()]));
 }
 
 #[test]
