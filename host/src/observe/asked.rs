@@ -187,8 +187,8 @@ impl SampleReader {
         told
     }
 
-    /// Reads a command line. Returns `None` to defer it: the quota of the user or the process is used up, or the sample's time ended before
-    /// its turn.
+    /// Reads a command line. Returns `None` to defer it: the quota of the user or the process is used up, or the sample's
+    /// time ended before its turn.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
         if self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
