@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+use crate::huge_worth::SplitMemory;
 use crate::kernel::{Meminfo, RMAP_ITEM_BYTES};
 use crate::sample::{ProcessSample, Sample};
 
@@ -26,6 +27,8 @@ pub struct HostTotals {
     pub unverified_bytes: u64,
     /// Memory in huge pages, of the processes whose page tables were read; `None` if there are none.
     pub huge_bytes: Option<u64>,
+    /// Huge pages that merging has split, of the same processes; `None` if there are none.
+    pub split: Option<SplitMemory>,
     /// KSM's reverse mappings: 64 bytes for each page that it tracks.
     pub overhead_bytes: u64,
     /// Saved less overhead: negative when KSM costs memory.
@@ -46,14 +49,15 @@ impl HostTotals {
         let parts = SavingParts::from_sample(sample);
         let folded_bytes = parts.folded_bytes();
         let saved_bytes = parts.ksm_pages().saturating_mul(sample.page_size).saturating_add(folded_bytes);
-        let counting = sample.processes.iter().filter(|process| !process.is_twin);
-        let huge = counting.filter_map(|process| Some(process.merge_reading?.huge_bytes));
+        let counting = || sample.processes.iter().filter(|process| !process.is_twin);
+        let huge = counting().filter_map(|process| Some(process.merge_reading?.huge_bytes));
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
         let headroom_bytes = sample.memory.value().and_then(Meminfo::headroom);
         Self {
             saved_bytes,
             unverified_bytes: parts.unverified_pages.saturating_mul(sample.page_size),
             huge_bytes: huge.reduce(u64::saturating_add),
+            split: counting().filter_map(|process| process.split).reduce(SplitMemory::plus),
             overhead_bytes,
             profit_bytes: difference(saved_bytes, overhead_bytes),
             folded_bytes,
@@ -435,7 +439,7 @@ mod tests {
                 0..20,
             ),
         ) {
-            let processes = of_processes.iter().map(|(merging, zero, read, is_twin)| {
+            let processes = of_processes.iter().zip(1..).map(|((merging, zero, read, is_twin), pid)| {
                 let reading = read.map(|[counted, merged, saved, _]| MergeReading {
                     counted_pages: counted,
                     merged_pages: merged.min(counted),
@@ -445,8 +449,9 @@ mod tests {
                 ProcessSample {
                     merge_reading: reading,
                     folded_bytes: read.map(|read| read[3]),
+                    split: read.map(|[split, huge, cpu_ms, _]| SplitMemory::new(split, huge, cpu_ms as f64 / 1e3)),
                     is_twin: *is_twin,
-                    ..process(1, *merging, *zero)
+                    ..process(pid, *merging, *zero)
                 }
             });
             let mut sample = sample(shared, sharing, zero, processes.collect());
@@ -464,6 +469,9 @@ mod tests {
             let mapped = parts.iter().map(|part| part.merged_bytes).sum::<u64>() + totals.folded_bytes;
             prop_assert!(totals.saved_bytes <= mapped || !sample.shows_all_merged_pages());
             prop_assert!(totals.exposure_bytes == totals.saved_bytes);
+            let guests = crate::guest::group(&sample, |_| None).0;
+            let split = guests.iter().filter_map(|guest| guest.split).reduce(SplitMemory::plus);
+            prop_assert_eq!(split, totals.split);
         }
 
         #[test]

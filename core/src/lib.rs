@@ -12,6 +12,7 @@ pub mod amount;
 pub mod balance;
 pub mod contradiction;
 pub mod controller;
+pub mod cpu_use;
 pub mod decide;
 pub mod diagnose;
 pub mod field;
@@ -21,6 +22,7 @@ pub mod fold;
 
 pub mod guest;
 pub mod history;
+pub mod huge_worth;
 pub mod job;
 pub mod kernel;
 pub mod knobs;

@@ -11,7 +11,7 @@ const LABELS = {
   uuid: "UUID", is_verified: "name is verified", kind: "kind", program: "program", user: "user", cgroup: "cgroup", domain: "trust domain",
   mergeable: "offers memory", memory_bytes: "memory it believes to have", rss_bytes: "resident", pss_bytes: "proportional (PSS)",
   private_bytes: "private", shared_bytes: "its part of shared pages", merged_bytes: "merged", zero_bytes: "merged zero pages",
-  folded_bytes: "folded", labels: "labels", saved_bytes: "saved", metadata_bytes: "KSM's metadata", profit_bytes: "profit", pids: "PIDs",
+  folded_bytes: "folded", huge_bytes: "in huge pages", split_bytes: "split by merging", split_cost_cpus: "cost of splits, CPUs at most", labels: "labels", saved_bytes: "saved", metadata_bytes: "KSM's metadata", profit_bytes: "profit", pids: "PIDs",
 };
 
 const HASH = /^#guest=(.+)$/;

@@ -1,7 +1,7 @@
 // The figures at the top: what is saved, at what cost, and whether memory would be enough if all of it diverged.
 
 import { byId, element, setAttribute, setText } from "./dom.js";
-import { bytes, percent, span, UNKNOWN } from "./format.js";
+import { bytes, count, percent, span, UNKNOWN } from "./format.js";
 
 const PLACES = new Map([...document.querySelectorAll("[data-figure]")].map((node) => [node.dataset.figure, node]));
 
@@ -30,6 +30,8 @@ export function showStatus(status) {
   show("profit-note", status.profit_bytes < 0 ? "KSM costs more memory than it saves" : `saved, less ${bytes(status.overhead_bytes)} of metadata`);
   show("cpu", percent(status.ksmd_cpu_percent));
   showPolicy(status.daemon);
+  const splits = status.split_cost_cpus >= 0.005 ? `; splits of huge pages cost guests up to ${count(status.split_cost_cpus)} CPU` : "";
+  show("cpu-note", `${cpuNote(status.daemon)}${splits}`);
   showCover(status);
   setText(byId("domains"), status.domains?.meaning ? `Trust domains: ${status.domains.meaning}.` : "");
   const lost = status.history?.problem ? `Nothing is recorded: ${status.history.problem}` : null;
@@ -41,7 +43,10 @@ export function showStatus(status) {
 function showPolicy(daemon) {
   show("policy", daemon ? `${daemon.policy}: ${daemon.state}` : "no daemon");
   show("policy-note", daemon ? daemon.reason : "no daemon of ksmith controls KSM on this host");
-  show("cpu-note", daemon ? `of one CPU; the daemon is up for ${span(daemon.uptime_seconds)}` : "of one CPU");
+}
+
+function cpuNote(daemon) {
+  return daemon ? `of one CPU; the daemon is up for ${span(daemon.uptime_seconds)}` : "of one CPU";
 }
 
 function showCover({ exposure_bytes: exposure, headroom_bytes: headroom }) {

@@ -7,6 +7,7 @@ fn totals(saved: u64, overhead: u64, headroom: u64) -> HostTotals {
         saved_bytes: saved,
         unverified_bytes: 0,
         huge_bytes: None,
+        split: None,
         overhead_bytes: overhead,
         profit_bytes: saved as i64 - overhead as i64,
         folded_bytes: 0,

@@ -2,15 +2,16 @@
 //! settings.
 //!
 //! A guest that cost more than it brought over several passes is switched off. So is one whose huge pages merging has split
-//! for little, and one with memory that can't merge, since every visit to it would be wasted. The first two kinds are tried
-//! again, each time after twice as long, since what a guest holds changes. Where memory is short every saving counts: guests
-//! on huge pages are switched on then.
+//! for little, or would split by a forecast, and one with memory that can't merge, since every visit to it would be wasted.
+//! The first two kinds are tried again, each time after twice as long, since what a guest holds changes. Where memory is
+//! short every saving counts: guests on huge pages are switched on then.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::guest::GuestId;
+use crate::sample::MergeForecast;
 use crate::units::{Bytes, TimeSpan};
 
 /// The limits of pruning.
@@ -60,10 +61,10 @@ pub struct PrunableGuest {
     pub profit_bytes: i64,
     /// Saved, zeros that splits have freed included.
     pub saved_bytes: u64,
-    /// Resident memory.
-    pub rss_bytes: u64,
-    /// Memory in huge pages; `None` if that is not known.
-    pub huge_bytes: Option<u64>,
+    /// Memory in huge pages that merging has split; `None` if that is not known.
+    pub split_bytes: Option<u64>,
+    /// The forecast of merging it; `None` if there is none.
+    pub forecast: Option<MergeForecast>,
     /// True if it is offered to KSM; `None` if that is not known, which counts as true unless it was switched off here.
     pub offered: Option<bool>,
     /// The reason why its memory can't merge, if so.
@@ -106,8 +107,6 @@ struct PruneRecord {
     state: PruneState,
     /// The number of times that it was switched off for its losses or splits.
     times: u32,
-    /// The most memory that it had in huge pages.
-    most_huge_bytes: u64,
     /// The time and the count of passes since which its splits have not paid.
     unpaid_since: Option<(Duration, u64)>,
 }
@@ -152,13 +151,8 @@ impl GuestPruner {
         let mut before = std::mem::take(&mut self.guests);
         let mut orders = Vec::new();
         for guest in guests {
-            let mut seen = before.remove(&guest.id).unwrap_or(PruneRecord {
-                state: PruneState::Fine,
-                times: 0,
-                most_huge_bytes: 0,
-                unpaid_since: None,
-            });
-            seen.most_huge_bytes = seen.most_huge_bytes.max(guest.huge_bytes.unwrap_or(0));
+            let first = PruneRecord { state: PruneState::Fine, times: 0, unpaid_since: None };
+            let mut seen = before.remove(&guest.id).unwrap_or(first);
             if let Some((on, ground, reason)) = self.next(&mut seen, now, host, guest) {
                 seen.state = PruneState::Ordered { on, ground };
                 orders.push(PruneOrder { id: guest.id, on, ground, reason });
@@ -255,10 +249,8 @@ impl GuestPruner {
         Some((true, ground, reason))
     }
 
-    /// Returns the reason to switch a guest off whose huge pages were split for little.
-    ///
-    /// Memory that it once had in huge pages and now has in small ones counts as split by merging: the rest of what it frees is
-    /// not resident. Where memory was short within `retry` it is not judged.
+    /// Returns the reason to switch a guest off whose huge pages were split for little. While nothing is split yet, the
+    /// forecast decides. Where memory was short within `retry` it is not judged.
     fn judge_splits(
         &self,
         seen: &mut PruneRecord,
@@ -267,13 +259,12 @@ impl GuestPruner {
         guest: &PrunableGuest,
     ) -> Option<String> {
         let was_short = self.last_short.is_some_and(|last| now.saturating_sub(last) < self.limits.retry);
-        let split = guest
-            .huge_bytes
-            .map_or(0, |huge| seen.most_huge_bytes.saturating_sub(huge).min(guest.rss_bytes.saturating_sub(huge)));
-        let percent = guest.saved_bytes as f64 / split.max(1) as f64 * 100.0;
+        let split = guest.split_bytes.unwrap_or(0);
+        let percent = saved_percent(guest.saved_bytes, split);
         if was_short || split < LEAST_SPLIT_BYTES || percent >= self.limits.split_saves_percent {
             seen.unpaid_since = None;
-            return None;
+            let is_whole = !was_short && split < LEAST_SPLIT_BYTES;
+            return guest.forecast.filter(|_| is_whole).and_then(|forecast| self.judge_forecast(&forecast));
         }
         let (since, scans) = *seen.unpaid_since.get_or_insert((now, host.full_scans));
         let is_merged = host.is_parked || host.full_scans.saturating_sub(scans) >= SPLITS_SETTLED_PASSES;
@@ -289,10 +280,29 @@ impl GuestPruner {
         ))
     }
 
+    /// Returns the reason to switch a guest off whose huge pages merging would split for little: at once, for it is too late
+    /// once ksmd has visited them twice.
+    fn judge_forecast(&self, forecast: &MergeForecast) -> Option<String> {
+        let percent = saved_percent(forecast.saved_bytes, forecast.split_bytes);
+        let is_dear = forecast.split_bytes >= LEAST_SPLIT_BYTES && percent < self.limits.split_saves_percent;
+        is_dear.then(|| {
+            format!(
+                "merging would save {} and split {} of its huge pages: {percent:.1} %, and it must be {} %",
+                Bytes::from(forecast.saved_bytes),
+                Bytes::from(forecast.split_bytes),
+                self.limits.split_saves_percent
+            )
+        })
+    }
+
     fn pause(&self, times: u32) -> Duration {
         let doublings = times.saturating_sub(1).min(RAREST.ilog2());
         self.limits.retry.saturating_mul(1 << doublings)
     }
+}
+
+fn saved_percent(saved_bytes: u64, split_bytes: u64) -> f64 {
+    saved_bytes as f64 / split_bytes.max(1) as f64 * 100.0
 }
 
 #[cfg(test)]
@@ -313,8 +323,8 @@ mod tests {
             id,
             profit_bytes,
             saved_bytes: 0,
-            rss_bytes: 1 << 30,
-            huge_bytes: None,
+            split_bytes: None,
+            forecast: None,
             offered: Some(true),
             obstacle: None,
         }
@@ -448,17 +458,29 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A guest of 1 GiB, once all of it in huge pages, of which so many MiB are left, and which saves so many.
-    fn split(huge_mib: u64, saved_mib: u64) -> PrunableGuest {
-        PrunableGuest { saved_bytes: saved_mib * MIB, huge_bytes: Some(huge_mib * MIB), ..guest(1, 0) }
+    /// A guest of whose huge pages so many MiB are split, and which saves so many.
+    fn split(split_mib: u64, saved_mib: u64) -> PrunableGuest {
+        PrunableGuest { saved_bytes: saved_mib * MIB, split_bytes: Some(split_mib * MIB), ..guest(1, 0) }
+    }
+
+    /// A guest in huge pages of which merging would split and save so many MiB.
+    fn foretold(split_mib: u64, saved_mib: u64) -> PrunableGuest {
+        let forecast = MergeForecast {
+            bytes: 1024 * MIB,
+            huge_bytes: 1024 * MIB,
+            saved_bytes: saved_mib * MIB,
+            saved_in_huge_bytes: saved_mib * MIB,
+            split_bytes: split_mib * MIB,
+        };
+        PrunableGuest { forecast: Some(forecast), ..split(0, 0) }
     }
 
     #[test]
     fn splits_that_save_little_switch_off_once_ksmd_has_merged_what_it_can() {
         let mut prune = prune();
-        let mut one = split(1024, 0);
+        let mut one = split(0, 0);
         assert_eq!(step(&mut prune, 0, 0, &mut one), None);
-        one = split(124, 36);
+        one = split(900, 36);
         assert_eq!(step(&mut prune, 10, 2, &mut one), None);
         assert_eq!(step(&mut prune, 30, 3, &mut one), None, "figures are not settled");
         assert_eq!(step(&mut prune, 100, 4, &mut one), None, "two passes since");
@@ -475,33 +497,55 @@ mod tests {
     #[test]
     fn splits_that_pay_and_memory_that_was_freed_or_never_huge_switch_nothing() {
         let parked = PruneCircumstances { is_parked: true, ..passes(9) };
-        let is_pruned = |before: PrunableGuest, after: PrunableGuest, percent: f64| {
+        let is_pruned = |after: PrunableGuest, percent: f64| {
             let limits = PruneLimits { after_passes: 3, retry: RETRY, split_saves_percent: percent };
             let mut prune = GuestPruner::new(limits);
-            prune.decide(at(0), parked, &[before]);
+            prune.decide(at(0), parked, &[split(0, 0)]);
             (1..1000).any(|second| !prune.decide(at(second), parked, std::slice::from_ref(&after)).is_empty())
         };
-        assert!(is_pruned(split(1024, 0), split(24, 49), 5.0));
-        assert!(!is_pruned(split(1024, 0), split(24, 51), 5.0), "it pays");
-        assert!(!is_pruned(split(1024, 0), split(24, 0), 0.0), "nobody asks");
-        assert!(!is_pruned(split(1024, 0), split(1000, 0), 5.0), "next to nothing is split");
-        assert!(!is_pruned(split(0, 0), split(0, 0), 5.0), "it never had huge pages");
-        let gone = PrunableGuest { rss_bytes: 30 * MIB, ..split(24, 0) };
-        assert!(!is_pruned(split(1024, 0), gone, 5.0), "its memory was freed");
-        let unknown = PrunableGuest { huge_bytes: None, ..split(0, 0) };
-        assert!(!is_pruned(split(1024, 0), unknown, 5.0));
+        assert!(is_pruned(split(1000, 49), 5.0));
+        assert!(!is_pruned(split(1000, 51), 5.0), "it pays");
+        assert!(!is_pruned(split(1000, 0), 0.0), "nobody asks");
+        assert!(!is_pruned(split(24, 0), 5.0), "next to nothing is split");
+        assert!(!is_pruned(PrunableGuest { split_bytes: None, ..split(0, 0) }, 5.0));
+    }
+
+    #[test]
+    fn a_guest_that_merging_would_split_for_little_is_switched_off_before_it_is_split() {
+        let order = |guest: PrunableGuest| prune().decide(at(0), passes(9), &[guest]).pop();
+        let off = order(foretold(900, 36)).unwrap();
+        let reason = "merging would save 36.0 MiB and split 900 MiB of its huge pages: 4.0 %, and it must be 5 %";
+        assert_eq!((off.on, off.ground, off.reason.as_str()), (false, PruneGround::Splits, reason));
+        assert_eq!(order(foretold(900, 46)), None, "it would pay");
+        assert_eq!(order(foretold(31, 0)), None, "next to nothing would be split");
+        assert_eq!(
+            order(PrunableGuest { split_bytes: Some(500 * MIB), ..foretold(900, 36) }),
+            None,
+            "it is split already"
+        );
+        let short = PruneCircumstances { is_short: true, ..passes(9) };
+        assert_eq!(prune().decide(at(0), short, &[foretold(900, 36)]), [], "every saving counts");
+        // It is tried again, and the forecast of then decides.
+        let (mut prune, mut one) = (prune(), foretold(900, 36));
+        assert_eq!(step(&mut prune, 0, 9, &mut one), Some(false));
+        one.forecast = None;
+        assert_eq!(step(&mut prune, 99, 9, &mut one), None);
+        assert_eq!(step(&mut prune, 100, 9, &mut one), Some(true));
+        assert_eq!(step(&mut prune, 110, 9, &mut one), None);
+        one.forecast = foretold(900, 36).forecast;
+        assert_eq!(step(&mut prune, 115, 9, &mut one), Some(false));
     }
 
     #[test]
     fn a_guest_on_huge_pages_is_switched_on_while_memory_is_short_and_left_on_for_long() {
         let mut prune = prune();
         let host = |is_short| PruneCircumstances { is_parked: true, is_short, full_scans: 9 };
-        let mut one = split(1024, 0);
+        let mut one = split(0, 0);
         let mut switched = Vec::new();
         for second in 0..600 {
             // What is switched off is put together, and what is on is split.
             let is_on = one.offered == Some(true);
-            one.huge_bytes = Some(if is_on && second > 0 { 0 } else { 1024 * MIB });
+            one.split_bytes = Some(if is_on && second > 0 { 1024 * MIB } else { 0 });
             if let Some(on) = step_on(&mut prune, second, host((60..300).contains(&second)), &mut one) {
                 switched.push((second, on));
             }

@@ -4,6 +4,7 @@ use super::ModelFigure;
 use super::figure::figures;
 use crate::field::FigureUnit;
 use crate::guest::Guest;
+use crate::huge_worth::SplitMemory;
 use crate::printable::strip_obeyed;
 
 figures! {
@@ -78,6 +79,12 @@ figures! {
         "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
             "The guest's memory in huge pages.",
             |guest| guest.huge_bytes;
+        "split_bytes": u64, Bytes Gauge (6 7), "most of huge_bytes so far, as far as it is there - huge_bytes",
+            "The guest's memory that merging has split into small pages, freed zeros included.",
+            |guest| guest.split.map(|split| split.bytes);
+        "split_cost_cpus": f64, Count Gauge (6 7), "CPU time by /proc/PID/stat * split part * loss by split_bytes",
+            "CPU-seconds a second that splits cost the guest at most: as much as programs lose that read at random.",
+            |guest| guest.split.map(SplitMemory::cost_cpus);
         "hugetlb_bytes": u64, Bytes Gauge (4 14), "/proc/PID/smaps_rollup: Private_Hugetlb + Shared_Hugetlb",
             "The guest's memory in pages of hugetlbfs, which can't merge and counts in none of the others.",
             |guest| guest.figures.memory.hugetlb_bytes;

@@ -4,6 +4,7 @@ use super::figure::figures;
 use super::{FigureRow, FigureScalar, ModelFigure};
 use crate::account::HostTotals;
 use crate::field::FigureDescription;
+use crate::huge_worth::SplitMemory;
 use crate::kernel::FIELDS;
 use crate::model::{GuestsReport, StatusReport};
 
@@ -25,6 +26,12 @@ figures! {
         "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
             "Memory in huge pages of the processes that merge, as far as the daemon looked.",
             |status| HostTotals::from_sample(&status.sample).huge_bytes;
+        "split_bytes": u64, Bytes Gauge (6 7), "most of huge_bytes so far, as far as it is there - huge_bytes",
+            "Memory of these processes that merging has split into small pages, freed zeros included.",
+            |status| HostTotals::from_sample(&status.sample).split.map(|split| split.bytes);
+        "split_cost_cpus": f64, Count Gauge (6 7), "CPU time by /proc/PID/stat * split part * loss by split_bytes",
+            "CPU-seconds a second that splits cost at most: as much as programs lose that read at random.",
+            |status| HostTotals::from_sample(&status.sample).split.map(SplitMemory::cost_cpus);
         "tracked_bytes": u64, Bytes Gauge (2 6), "(pages_shared + pages_sharing + pages_unshared + pages_volatile) * page_size",
             "Mergeable memory that ksmd has visited; it grows in the first pass over new memory.",
             |status| {

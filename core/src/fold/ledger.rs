@@ -18,6 +18,10 @@ pub struct ZeroReading {
     /// Memory in huge pages that the host has split since boot, read before the figures above: `thp_split_page`. `None` if
     /// it is unknown.
     pub host_split_bytes: Option<u64>,
+    /// Anonymous memory in small pages, merged pages among them. `None`: it was not read, and splits are not accounted for.
+    pub small_bytes: Option<u64>,
+    /// True if ksmd tracks or has merged pages of the process, without which it has split none.
+    pub is_tracked: bool,
 }
 
 /// The account of one process.
@@ -32,6 +36,9 @@ pub struct FoldEntry {
     huge_bytes: u64,
     /// Memory in huge pages that the host had split before the last reading.
     host_split_bytes: Option<u64>,
+    /// The most memory in huge pages so far, as far as merging or a fold can have split it since and it is still there.
+    #[serde(default)]
+    most_huge_bytes: u64,
 }
 
 impl FoldEntry {
@@ -40,10 +47,28 @@ impl FoldEntry {
         self.folded_bytes
     }
 
+    /// Returns the memory in huge pages at the last reading.
+    pub fn huge_bytes(&self) -> u64 {
+        self.huge_bytes
+    }
+
+    /// Returns the memory that was in huge pages, and is in small ones or freed: merging or a fold has split it.
+    ///
+    /// Who split a huge page can't be told: in a process that merges, memory that reclaim splits counts too.
+    pub fn split_bytes(&self) -> u64 {
+        self.most_huge_bytes.saturating_sub(self.huge_bytes)
+    }
+
     /// Returns true if no figure differs from that of another entry by more than `bytes`.
     pub fn is_within(&self, bytes: u64, other: &Self) -> bool {
         let figures = |entry: &Self| {
-            [Some(entry.baseline_bytes), Some(entry.folded_bytes), Some(entry.huge_bytes), entry.host_split_bytes]
+            [
+                Some(entry.baseline_bytes),
+                Some(entry.folded_bytes),
+                Some(entry.huge_bytes),
+                Some(entry.most_huge_bytes),
+                entry.host_split_bytes,
+            ]
         };
         figures(self).into_iter().zip(figures(other)).all(|pair| match pair {
             (Some(one), Some(other)) => one.abs_diff(other) <= bytes,
@@ -64,6 +89,18 @@ impl FoldEntry {
             _ => 0,
         };
         fallen.max(split)
+    }
+
+    /// Follows the most huge pages to the next reading, before the entry has its figures.
+    ///
+    /// Memory that is gone is not split. Nor are huge pages that went before anything could split them: then the most is what
+    /// there is.
+    fn follow_splits(&mut self, next: &ZeroReading) {
+        let Some(small_bytes) = next.small_bytes else { return };
+        let most = self.most_huge_bytes.max(self.huge_bytes);
+        let may_split = next.is_tracked || self.folded_bytes > 0 || most > self.huge_bytes;
+        let there = next.huge_bytes.saturating_add(small_bytes).saturating_add(next.zero_mapped_bytes);
+        self.most_huge_bytes = if may_split { most.max(next.huge_bytes).min(there) } else { next.huge_bytes };
     }
 }
 
@@ -108,11 +145,13 @@ impl FoldLedger {
             folded_bytes: 0,
             huge_bytes: reading.huge_bytes,
             host_split_bytes: reading.host_split_bytes,
+            most_huge_bytes: reading.huge_bytes,
         };
         let entry = self.entries.entry(id).or_insert(first);
         let most = entry.folded_bytes.saturating_add(freed_bytes).min(self.host_bytes);
         entry.baseline_bytes = entry.baseline_bytes.min(zeros);
         entry.folded_bytes = (zeros - entry.baseline_bytes).min(most);
+        entry.follow_splits(&reading);
         (entry.huge_bytes, entry.host_split_bytes) = (reading.huge_bytes, reading.host_split_bytes);
     }
 
@@ -134,6 +173,11 @@ impl FoldLedger {
     /// The folded memory of a process. `None`: nothing was looked at.
     pub fn folded_bytes(&self, id: ProcessId) -> Option<u64> {
         self.entries.get(&id).map(|entry| entry.folded_bytes.min(self.host_bytes))
+    }
+
+    /// Returns the account of a process. `None`: nothing was looked at.
+    pub fn entry(&self, id: ProcessId) -> Option<&FoldEntry> {
+        self.entries.get(&id)
     }
 
     /// The figures of all processes that were looked at.
@@ -162,7 +206,7 @@ mod tests {
 
     fn reading(zeros: u64, ksm: u64, huge: u64) -> ZeroReading {
         let (zero_mapped_bytes, ksm_zero_bytes, huge_bytes) = (zeros * MIB, ksm * MIB, huge * MIB);
-        ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes: None }
+        ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, ..ZeroReading::default() }
     }
 
     #[test]
@@ -219,6 +263,53 @@ mod tests {
         assert_eq!(ledger.folded_bytes(small), Some(0));
     }
 
+    /// A reading of a process that merges, or does not, with its memory in zeros, huge and small pages.
+    fn tracked(is_tracked: bool, zeros: u64, huge: u64, small: u64) -> ZeroReading {
+        ZeroReading { small_bytes: Some(small * MIB), is_tracked, ..reading(zeros, 0, huge) }
+    }
+
+    fn split_after(readings: &[ZeroReading]) -> u64 {
+        let (mut ledger, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        readings.iter().for_each(|reading| ledger.record_look(id, *reading));
+        ledger.entry(id).unwrap().split_bytes() / MIB
+    }
+
+    #[test]
+    fn huge_pages_that_went_where_ksmd_was_are_split_as_far_as_their_memory_is_there() {
+        let whole = tracked(false, 0, 200, 10);
+        assert_eq!(split_after(&[whole]), 0);
+        assert_eq!(split_after(&[whole, tracked(true, 60, 20, 130)]), 180, "merged, or freed as zeros");
+        assert_eq!(split_after(&[whole, tracked(true, 60, 20, 40)]), 100, "80 MiB are gone");
+        assert_eq!(split_after(&[whole, tracked(false, 0, 20, 190)]), 0, "ksmd was never there");
+        let unmerged = tracked(false, 0, 20, 190);
+        assert_eq!(split_after(&[whole, tracked(true, 0, 20, 190), unmerged]), 180, "they stay split");
+        let collapsed = tracked(false, 0, 200, 10);
+        assert_eq!(
+            split_after(&[whole, tracked(true, 0, 20, 190), collapsed, unmerged]),
+            0,
+            "and were put together"
+        );
+        assert_eq!(
+            split_after(&[whole, tracked(true, 0, 20, 40), tracked(true, 0, 20, 500)]),
+            40,
+            "new small pages"
+        );
+        assert_eq!(split_after(&[whole, tracked(true, 0, 300, 10), tracked(true, 0, 250, 60)]), 50);
+    }
+
+    #[test]
+    fn an_account_without_the_most_huge_pages_goes_on_from_those_at_its_last_reading() {
+        let text = format!(
+            r#"{{"baseline_bytes":0,"folded_bytes":0,"huge_bytes":{},"host_split_bytes":null}}"#,
+            200 * MIB
+        );
+        let (mut ledger, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
+        ledger.restore(id, serde_json::from_str(&text).unwrap());
+        assert_eq!(ledger.entry(id).unwrap().split_bytes(), 0);
+        ledger.record_look(id, tracked(true, 0, 20, 190));
+        assert_eq!(ledger.entry(id).unwrap().split_bytes(), 180 * MIB);
+    }
+
     #[test]
     fn an_account_that_was_kept_goes_on_where_it_ended() {
         let (mut before, id) = (FoldLedger::new(1000 * MIB), process(7, 1));
@@ -259,7 +350,14 @@ mod tests {
             let mut freed_in_all = 0_u64;
             let mut huge_in_all = 0_u64;
             for (pid, [zero_mapped_bytes, ksm_zero_bytes, huge_bytes], host_split_bytes, freed) in steps {
-                let reading = ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes };
+                let reading = ZeroReading {
+                    zero_mapped_bytes,
+                    ksm_zero_bytes,
+                    huge_bytes,
+                    host_split_bytes,
+                    small_bytes: Some(zero_mapped_bytes ^ huge_bytes),
+                    is_tracked: ksm_zero_bytes.is_multiple_of(2),
+                };
                 let id = process(pid, 0);
                 match freed {
                     Some(freed) => ledger.record_fold(id, freed, reading),
@@ -268,6 +366,8 @@ mod tests {
                 freed_in_all = freed_in_all.saturating_add(freed.unwrap_or(0));
                 huge_in_all = huge_in_all.saturating_add(huge_bytes).saturating_add(host_split_bytes.unwrap_or(0));
                 let figure = ledger.folded_bytes(id).unwrap();
+                let split = ledger.entry(id).unwrap().split_bytes();
+                prop_assert!(split <= reading.small_bytes.unwrap().saturating_add(zero_mapped_bytes));
                 prop_assert!(figure <= host && figure <= zero_mapped_bytes.saturating_sub(ksm_zero_bytes));
                 prop_assert!(ledger.total_bytes().unwrap() <= host.min(freed_in_all.saturating_add(huge_in_all)));
             }

@@ -38,7 +38,7 @@ impl FoldLook {
     /// The part of it that the account goes by.
     pub fn zero_reading(&self) -> ZeroReading {
         let Self { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, .. } = *self;
-        ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes: None }
+        ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, ..ZeroReading::default() }
     }
 }
 

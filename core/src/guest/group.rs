@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{Guest, GuestMemoryFigures, ProcessIdentity, ProcessPlacement, RollupFigures};
 use crate::account::{self, ProcessShare};
+use crate::huge_worth::SplitMemory;
 use crate::sample::{ProcessId, ProcessSample, Sample};
 use crate::units::Bytes;
 
@@ -78,8 +79,9 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
         // As for the host: by what the sample says of twins, so that the guests' figures add up to the host's.
         if !process.is_twin {
             let huge_bytes = process.merge_reading.map(|reading| reading.huge_bytes);
-            guest.folded_bytes = add_known(guest.folded_bytes, process.folded_bytes);
-            guest.huge_bytes = add_known(guest.huge_bytes, huge_bytes);
+            guest.folded_bytes = add_known(guest.folded_bytes, process.folded_bytes, u64::saturating_add);
+            guest.huge_bytes = add_known(guest.huge_bytes, huge_bytes, u64::saturating_add);
+            guest.split = add_known(guest.split, process.split, SplitMemory::plus);
         }
         guest.mergeable = match (guest.mergeable, process.ksm.mergeable) {
             (Some(a), Some(b)) => Some(a || b),
@@ -97,8 +99,8 @@ fn guest(key: &GuestGroupKey, mut parts: Vec<Part>, page_size: u64) -> Option<Gu
 }
 
 /// Adds two figures; one that is unknown adds nothing.
-fn add_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).reduce(u64::saturating_add)
+fn add_known<T>(one: Option<T>, other: Option<T>, add: fn(T, T) -> T) -> Option<T> {
+    one.into_iter().chain(other).reduce(add)
 }
 
 fn placement(known: Option<&ProcessIdentity>) -> ProcessPlacement {
@@ -280,12 +282,14 @@ pub(super) mod tests {
         for process in &mut sample.processes {
             process.merge_reading = Some(MergeReading { huge_bytes: 2 << 20, ..MergeReading::default() });
             process.folded_bytes = Some(4096);
+            process.split = Some(SplitMemory::new(6 << 20, 2 << 20, 1.0));
         }
         sample.processes[1].is_twin = true;
         let (guests, _) = group(&sample, |_| Some(&first));
         let figures = guests[0].figures;
         assert_eq!((figures.merged_bytes, figures.rss_bytes), (100 * 4096, Some(4096)));
         assert_eq!((guests[0].folded_bytes, guests[0].huge_bytes), (Some(4096), Some(2 << 20)));
+        assert_eq!(guests[0].split, sample.processes[0].split);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::huge_worth::SplitMemory;
 use crate::sample::ProcessId;
 
 /// The kernel's word for a process's place: rules may tell processes of one guest apart by it.
@@ -100,6 +101,9 @@ pub struct Guest {
     /// Memory in huge pages; `None` if the page tables of no process were read.
     #[serde(default)]
     pub huge_bytes: Option<u64>,
+    /// Huge pages that merging has split; `None` if the page tables of no process were read.
+    #[serde(default)]
+    pub split: Option<SplitMemory>,
     /// Errors from examining it, one sentence each.
     pub errors: Vec<String>,
 }
@@ -132,6 +136,7 @@ impl Guest {
             figures: GuestMemoryFigures::default(),
             folded_bytes: None,
             huge_bytes: None,
+            split: None,
             errors: Vec::new(),
         }
     }

@@ -55,9 +55,12 @@ impl KsmStat {
 
     /// Returns true if KSM tracks, has merged or may merge pages of this process.
     pub fn is_involved(&self) -> bool {
+        self.tracks_pages() || self.mergeable == Some(true) || self.merge_any == Some(true)
+    }
+
+    /// Returns true if KSM tracks or has merged pages of this process.
+    pub fn tracks_pages(&self) -> bool {
         [self.rmap_items, self.zero_pages, self.merging_pages].into_iter().flatten().any(|pages| pages > 0)
-            || self.mergeable == Some(true)
-            || self.merge_any == Some(true)
     }
 }
 

@@ -1,12 +1,20 @@
 //! The arithmetic of a forecast: pages drawn at random, then a few huge pages whole.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
-use crate::sample::MergeForecast;
+use crate::sample::{HostForecast, MergeForecast, ProcessForecast};
 use crate::sketch::{ZERO, mix};
 
-/// The most huge pages that are read whole: half of them for zeros, half for equal pages.
+/// The most huge pages of all guests that are read whole: half of them for zeros, half for equal pages.
 const RANGES: usize = 32;
+
+/// Huge pages of one guest that are read whole for each of the two, where the others do not tell of it.
+const GUEST_RANGES: usize = 4;
+
+/// Drawn pages without which a guest has no forecast of its own.
+const LEAST_DRAWN: u64 = 30;
 
 /// A page that was drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +27,14 @@ pub struct ForecastPage {
     pub content: u64,
     /// True if it lies in a huge page.
     pub is_huge: bool,
+    /// True if it is merged.
+    pub is_merged: bool,
 }
 
 /// The range of one huge page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HugeRange {
-    /// The guest, by a number that differs for different guests.
+    /// The PID of the guest's process.
     pub guest: u32,
     /// The number of the range within the guest.
     pub number: u64,
@@ -41,6 +51,30 @@ pub struct ForecastDraft {
     page_size: u64,
     /// Pages in a huge page.
     huge_pages: f64,
+}
+
+/// The drawn pages of one guest or of all. Of two numbers, the first one is that of pages in small pages.
+#[derive(Debug, Clone, Copy, Default)]
+struct DrawnCounts {
+    pages: u64,
+    huge: u64,
+    zeros: [u64; 2],
+    /// Pages that equal another one that was drawn.
+    equal: [u64; 2],
+    /// Pages among them that are merged already.
+    merged: u64,
+    /// Pairs and triples of equal pages that were drawn, for each page its part of them.
+    pairs: f64,
+    triples: f64,
+}
+
+/// A huge page that was read whole.
+#[derive(Debug, Clone, Copy)]
+struct ReadRange {
+    range: HugeRange,
+    zeros: f64,
+    /// Pages with a content that was drawn elsewhere.
+    found: f64,
 }
 
 /// The huge pages to be read whole, for one kind of page.
@@ -70,40 +104,73 @@ impl ForecastDraft {
         Self { pages, drawn, rate: rate.clamp(f64::MIN_POSITIVE, 1.0), page_size, huge_pages: huge_pages as f64 }
     }
 
-    /// Chooses the huge pages to be read whole: those of pages that would merge, drawn at random.
+    /// Chooses the huge pages to be read whole: those of pages that would merge, drawn at random. Of each guest there are a few,
+    /// but no more pages are read for that than were drawn.
     pub fn wanted_ranges(&self, seed: u64) -> WantedRanges {
+        let most = self.pages.len() / (self.huge_pages.max(1.0) as usize) / 2;
         let choose = |is_zero: bool| {
             let mut pages: Vec<&ForecastPage> =
-                self.merging(true).filter(|page| (page.content == ZERO) == is_zero).collect();
+                self.merging().filter(|page| (page.content == ZERO) == is_zero).collect();
             pages.sort_unstable_by_key(|page| mix(seed ^ mix(u64::from(page.range.guest) << 40 ^ page.page)));
-            pages.into_iter().take(RANGES / 2).map(|page| page.range).collect()
+            let mut of_guests: FxHashMap<u32, usize> = FxHashMap::default();
+            let (mut wanted, mut more) = (Vec::new(), Vec::new());
+            for page in pages {
+                let rank = of_guests.entry(page.range.guest).or_default();
+                if wanted.len() < RANGES / 2 {
+                    wanted.push(page.range);
+                } else if *rank < GUEST_RANGES {
+                    more.push((*rank, page.range));
+                }
+                *rank += 1;
+            }
+            // One of each guest before a second one of any.
+            more.sort_by_key(|(rank, _)| *rank);
+            wanted.extend(more.into_iter().take(most).map(|(_, range)| range));
+            wanted
         };
         WantedRanges { zero: choose(true), equal: choose(false) }
     }
 
     /// Computes the forecast. `contents` are the fingerprints of the pages of each wanted range, in the order of
     /// [`WantedRanges::all`]; none of a range that could not be read.
-    pub fn finish(&self, wanted: &WantedRanges, contents: &[Vec<u64>]) -> MergeForecast {
-        let page_size = self.page_size as f64;
-        let whole = self.pages.len() as f64 / self.rate;
-        let bytes = |pages: f64| (pages * page_size).round().max(0.0) as u64;
-        let in_huge = self.pages.iter().filter(|page| page.is_huge).count() as f64 / self.rate;
-        let (copies, chance) = self.copies();
-        let zeros_of =
-            |is_huge| self.merging(is_huge).filter(|page| page.content == ZERO).count() as f64 / self.rate;
-        let equal_of = |is_huge| {
-            self.merging(is_huge).filter(|page| page.content != ZERO).count() as f64 / (self.rate * chance)
-        };
-        let (zeros, equal) = (zeros_of(true), equal_of(true));
-        let saved_in_small = zeros_of(false) + equal_of(false) * (copies - 1.0) / copies;
-        let read: Vec<Option<f64>> = wanted
-            .all()
-            .zip(contents)
-            .map(|(range, contents)| self.merging_pages(range, contents, chance))
-            .collect();
+    pub fn finish(&self, wanted: &WantedRanges, contents: &[Vec<u64>]) -> HostForecast {
+        let read: Vec<Option<ReadRange>> =
+            wanted.all().zip(contents).map(|(range, contents)| self.find_merging(range, contents)).collect();
         let (of_zeros, of_equal) = read.split_at(wanted.zero.len().min(read.len()));
-        let ranges = zeros * mean_inverse(of_zeros) + equal * mean_inverse(of_equal);
-        let split = (ranges * self.huge_pages).min(in_huge);
+        let known = |read: &[Option<ReadRange>]| read.iter().flatten().copied().collect::<Vec<ReadRange>>();
+        // The first ones were drawn from those of all guests.
+        let of_all = [of_zeros, of_equal].map(|read| known(&read[..read.len().min(RANGES / 2)]));
+        let (total, guests) = self.count();
+        let is_known = |(_, counts): &(u32, DrawnCounts)| counts.pages >= LEAST_DRAWN;
+        let processes = guests.into_iter().filter(is_known).map(|(pid, counts)| {
+            let mut ranges = [of_zeros, of_equal].map(known);
+            for (own, all) in ranges.iter_mut().zip(&of_all) {
+                own.retain(|read| read.range.guest == pid);
+                if own.is_empty() {
+                    own.clone_from(all);
+                }
+            }
+            let forecast = self.estimate(&counts, &ranges);
+            let (copies, chance) = counts.copies(self.rate);
+            let merged = counts.merged as f64 / (self.rate * chance) * (copies - 1.0) / copies;
+            let new_bytes = forecast.saved_bytes.saturating_sub(self.bytes(merged));
+            ProcessForecast { pid, forecast, new_bytes }
+        });
+        let processes = processes.collect();
+        HostForecast { total: self.estimate(&total, &of_all), processes }
+    }
+
+    /// Computes the forecast for these drawn pages. `ranges` are huge pages of theirs that were read whole, drawn at random
+    /// from those with zeros and from those with equal pages.
+    fn estimate(&self, drawn: &DrawnCounts, ranges: &[Vec<ReadRange>; 2]) -> MergeForecast {
+        let bytes = |pages: f64| self.bytes(pages);
+        let (copies, chance) = drawn.copies(self.rate);
+        let (whole, in_huge) = (drawn.pages as f64 / self.rate, drawn.huge as f64 / self.rate);
+        let [zeros_in_small, zeros] = drawn.zeros.map(|pages| pages as f64 / self.rate);
+        let [equal_in_small, equal] = drawn.equal.map(|pages| pages as f64 / (self.rate * chance));
+        let saved_in_small = zeros_in_small + equal_in_small * (copies - 1.0) / copies;
+        let [of_zeros, of_equal] = ranges.each_ref().map(|read| self.mean_inverse(read, chance));
+        let split = ((zeros * of_zeros + equal * of_equal) * self.huge_pages).min(in_huge);
         let saved = (zeros + equal * (copies - 1.0) / copies).min(in_huge);
         MergeForecast {
             bytes: bytes(whole),
@@ -114,32 +181,33 @@ impl ForecastDraft {
         }
     }
 
-    /// Returns the drawn pages, in huge pages or in small ones, that are zeros or equal another drawn page.
-    fn merging(&self, is_huge: bool) -> impl Iterator<Item = &ForecastPage> {
+    fn bytes(&self, pages: f64) -> u64 {
+        (pages * self.page_size as f64).round().max(0.0) as u64
+    }
+
+    /// Counts the drawn pages, of all guests and of each.
+    fn count(&self) -> (DrawnCounts, BTreeMap<u32, DrawnCounts>) {
+        let mut total = DrawnCounts::default();
+        let mut guests: BTreeMap<u32, DrawnCounts> = BTreeMap::new();
+        for page in &self.pages {
+            let copies = self.drawn.get(&page.content).copied().unwrap_or(0);
+            total.add(page, copies);
+            guests.entry(page.range.guest).or_default().add(page, copies);
+        }
+        (total, guests)
+    }
+
+    /// Returns the drawn pages in huge pages that are zeros or equal another drawn page.
+    fn merging(&self) -> impl Iterator<Item = &ForecastPage> {
         let is_found = |page: &&ForecastPage| {
             page.content == ZERO || self.drawn.get(&page.content).is_some_and(|drawn| *drawn > 1)
         };
-        self.pages.iter().filter(move |page| page.is_huge == is_huge).filter(is_found)
+        self.pages.iter().filter(|page| page.is_huge).filter(is_found)
     }
 
-    /// Returns the copies of a content that has any, in the mean over pairs, and the chance that another of them is drawn.
-    ///
-    /// With c copies each, pairs and triples are drawn in the mean as `C(c, 2) rate²` and `C(c, 3) rate³`, so that
-    /// `c = 2 + 3 triples / (pairs rate)`.
-    fn copies(&self) -> (f64, f64) {
-        let (mut pairs, mut triples) = (0.0, 0.0);
-        for &drawn in self.drawn.values() {
-            let drawn = f64::from(drawn);
-            pairs += drawn * (drawn - 1.0) / 2.0;
-            triples += drawn * (drawn - 1.0) * (drawn - 2.0) / 6.0;
-        }
-        let copies = if pairs > 0.0 { 2.0 + 3.0 * triples / (pairs * self.rate) } else { 2.0 };
-        (copies, (1.0 - (1.0 - self.rate).powf(copies - 1.0)).max(f64::MIN_POSITIVE))
-    }
-
-    /// Estimates the pages of a range that merge, at least one: its zeros, and its equal pages by the `chance` that
-    /// another of them was drawn elsewhere. `None` if it could not be read.
-    fn merging_pages(&self, range: HugeRange, contents: &[u64], chance: f64) -> Option<f64> {
+    /// Finds the pages of a range that merge: its zeros, and its equal pages that were drawn elsewhere. `None` if it could not
+    /// be read.
+    fn find_merging(&self, range: HugeRange, contents: &[u64]) -> Option<ReadRange> {
         let mut own: FxHashMap<u64, u32> = FxHashMap::default();
         for page in self.pages.iter().filter(|page| page.range == range) {
             *own.entry(page.content).or_default() += 1;
@@ -149,15 +217,43 @@ impl ForecastDraft {
             drawn > own
         };
         let zeros = contents.iter().filter(|content| **content == ZERO).count() as f64;
-        let equal = contents.iter().filter(is_elsewhere).count() as f64;
-        (!contents.is_empty()).then(|| (zeros + equal / chance).clamp(1.0, self.huge_pages))
+        let found = contents.iter().filter(is_elsewhere).count() as f64;
+        (!contents.is_empty()).then_some(ReadRange { range, zeros, found })
+    }
+
+    /// Returns the mean inverse of the number of pages that merge in these ranges, at least one in each: zeros, and equal pages
+    /// by the `chance` that another of them was drawn elsewhere. 0 of none.
+    fn mean_inverse(&self, read: &[ReadRange], chance: f64) -> f64 {
+        let merging = |read: &ReadRange| (read.zeros + read.found / chance).clamp(1.0, self.huge_pages.max(1.0));
+        read.iter().map(|read| merging(read).recip()).sum::<f64>() / (read.len() as f64).max(1.0)
     }
 }
 
-/// Returns the mean of the inverses, 0 of none.
-fn mean_inverse(values: &[Option<f64>]) -> f64 {
-    let known: Vec<f64> = values.iter().flatten().map(|value| value.recip()).collect();
-    known.iter().sum::<f64>() / (known.len() as f64).max(1.0)
+impl DrawnCounts {
+    /// Adds a page whose content was drawn so many times. Zeros count as drawn never.
+    fn add(&mut self, page: &ForecastPage, copies: u32) {
+        self.pages += 1;
+        self.huge += u64::from(page.is_huge);
+        let place = usize::from(page.is_huge);
+        if page.content == ZERO {
+            self.zeros[place] += 1;
+        } else if copies > 1 {
+            self.equal[place] += 1;
+            self.merged += u64::from(page.is_merged);
+            let others = f64::from(copies - 1);
+            self.pairs += others / 2.0;
+            self.triples += others * (others - 1.0) / 6.0;
+        }
+    }
+
+    /// Returns the copies of a content that has any, in the mean over pairs, and the chance that another of them is drawn.
+    ///
+    /// With c copies each, pairs and triples are drawn in the mean as `C(c, 2) rate²` and `C(c, 3) rate³`, so that
+    /// `c = 2 + 3 triples / (pairs rate)`. Each page has its part of the pairs and triples that it is in.
+    fn copies(&self, rate: f64) -> (f64, f64) {
+        let copies = if self.pairs > 0.0 { 2.0 + 3.0 * self.triples / (self.pairs * rate) } else { 2.0 };
+        (copies, (1.0 - (1.0 - rate).powf(copies - 1.0)).max(f64::MIN_POSITIVE))
+    }
 }
 
 #[cfg(test)]
@@ -180,18 +276,25 @@ mod tests {
 
     /// Draws pages of guests with the same mixture in huge pages, reads what is wanted, and computes the forecast.
     fn forecast(guests: u64, rate: f64, seed: u64, mixture: Mixture) -> MergeForecast {
+        forecast_each(&vec![mixture; guests as usize], rate, seed).total
+    }
+
+    /// Computes the forecast of guests with a mixture each.
+    fn forecast_each(mixtures: &[Mixture], rate: f64, seed: u64) -> HostForecast {
         let range = |guest: u64, number| HugeRange { guest: guest as u32, number };
         let mut pages = Vec::new();
-        for guest in 0..guests {
+        for (guest, &mixture) in (0..).zip(mixtures) {
             for page in crate::sketch::SamplePositions::new(mix(seed) ^ guest, 0, GUEST_RANGES * 512, rate) {
                 let content = content(guest, page, mixture);
-                pages.push(ForecastPage { range: range(guest, page / 512), page, content, is_huge: true });
+                let range = range(guest, page / 512);
+                pages.push(ForecastPage { range, page, content, is_huge: true, is_merged: false });
             }
         }
         let draft = ForecastDraft::new(pages, rate, 4096, 512);
         let wanted = draft.wanted_ranges(seed);
         let read = |range: HugeRange| {
-            (0..512).map(|page| content(u64::from(range.guest), range.number * 512 + page, mixture)).collect()
+            let (guest, mixture) = (u64::from(range.guest), mixtures[range.guest as usize]);
+            (0..512).map(|page| content(guest, range.number * 512 + page, mixture)).collect()
         };
         draft.finish(&wanted, &wanted.all().map(read).collect::<Vec<Vec<u64>>>())
     }
@@ -247,17 +350,79 @@ mod tests {
     }
 
     #[test]
+    fn each_guest_has_a_forecast_of_its_own_beside_others_of_another_kind() {
+        let half: Mixture = |page| (page / 2048 % 2 == 0).then_some(page + 1);
+        let scattered: Mixture = |page| (mix(page) % 100 < 1).then_some(page + (1 << 30));
+        for seed in 0..5 {
+            let forecast = forecast_each(&[half, half, half, half, scattered, scattered], 0.15, seed);
+            let pids: Vec<u32> = forecast.processes.iter().map(|part| part.pid).collect();
+            assert_eq!(pids, [0, 1, 2, 3, 4, 5]);
+            for part in &forecast.processes {
+                let [saved, split, of_split] = percent(&part.forecast);
+                match part.pid {
+                    0..4 => {
+                        assert!((33.0..42.0).contains(&saved) && (45.0..56.0).contains(&split), "{seed}: {part:?}")
+                    }
+                    _ => assert!(split > 25.0 && of_split < 2.5, "{seed}: {part:?}"),
+                }
+            }
+            let bytes: u64 = forecast.processes.iter().map(|part| part.forecast.bytes).sum();
+            assert!(bytes.abs_diff(forecast.total.bytes) < 16, "{forecast:?}");
+            assert_eq!(forecast.of_process(3), Some(&forecast.processes[3].forecast));
+        }
+    }
+
+    #[test]
+    fn for_single_guests_no_more_pages_are_read_than_were_drawn() {
+        let page = |n: u64| ForecastPage {
+            range: HugeRange { guest: n as u32 % 100, number: n / 100 },
+            page: n,
+            content: ZERO,
+            is_huge: true,
+            is_merged: false,
+        };
+        let drawn = |pages: u64| ForecastDraft::new((0..pages).map(page).collect(), 0.1, 4096, 512);
+        let wanted = drawn(10_240).wanted_ranges(1);
+        assert_eq!((wanted.zero.len(), wanted.equal.len()), (16 + 10, 0));
+        // Of each guest one, before a second one of any.
+        let wanted = drawn(102_400).wanted_ranges(1);
+        let guests: std::collections::BTreeSet<u32> = wanted.zero.iter().map(|range| range.guest).collect();
+        assert!(wanted.zero.len() == 16 + 100 && guests.len() == 100, "{}", guests.len());
+        let forecast = drawn(29).finish(&WantedRanges::default(), &[]);
+        assert!(forecast.processes.is_empty() && forecast.total.huge_bytes > 0, "too few of each are drawn");
+    }
+
+    #[test]
+    fn what_is_merged_already_is_not_newly_saved() {
+        // Of two guests half of the pages are equal, and half of these are merged.
+        let page = |n: u64| ForecastPage {
+            range: HugeRange { guest: n as u32 % 2, number: 0 },
+            page: n / 2,
+            content: if n / 2 % 2 == 0 { n / 2 } else { n | 1 << 40 },
+            is_huge: false,
+            is_merged: n / 2 % 4 == 0,
+        };
+        let draft = ForecastDraft::new((1..=4000).map(page).collect(), 1.0, 4096, 512);
+        let forecast = draft.finish(&WantedRanges::default(), &[]);
+        for part in forecast.processes {
+            let [saved, new] = [part.forecast.saved_bytes, part.new_bytes].map(|bytes| bytes / 4096);
+            assert!(saved.abs_diff(500) <= 2 && new.abs_diff(250) <= 2, "{part:?}");
+        }
+    }
+
+    #[test]
     fn small_pages_are_not_split() {
         let page = |page, content| ForecastPage {
             range: HugeRange { guest: 1, number: 0 },
             page,
             content,
             is_huge: false,
+            is_merged: false,
         };
         let draft = ForecastDraft::new(vec![page(0, 7), page(1, 7), page(2, ZERO)], 0.5, 4096, 512);
         let wanted = draft.wanted_ranges(1);
         assert_eq!(wanted, WantedRanges::default());
-        let forecast = draft.finish(&wanted, &[]);
+        let forecast = draft.finish(&wanted, &[]).total;
         assert_eq!((forecast.huge_bytes, forecast.split_bytes, forecast.saved_part()), (0, 0, 1.0));
     }
 }

@@ -1,10 +1,11 @@
 //! The time for a forecast, and the number of pages that it reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kernel::RunState;
 use crate::page_sample::MergeablePopulation;
-use crate::sample::{ForecastState, MergeForecast, Sample};
+use crate::sample::{ForecastState, HostForecast, MergeForecast, ProcessForecast, Sample};
 
 /// The least mergeable memory that is read for a forecast, in bytes.
 const LEAST_BYTES: u64 = 64 << 20;
@@ -33,6 +34,8 @@ const LAST_AGE: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Default)]
 pub struct ForecastPlanner {
     forecast: Option<MergeForecast>,
+    /// The parts of processes in it.
+    processes: Arc<[ProcessForecast]>,
     /// The processes at the newest reading, and its time. `None`: there is nothing to forecast.
     read: Option<(MergeablePopulation, Duration)>,
     age: Duration,
@@ -113,8 +116,19 @@ impl ForecastPlanner {
     }
 
     /// Records the forecast that was requested; `None` if too little could be read.
-    pub fn record(&mut self, forecast: Option<MergeForecast>) {
-        (self.forecast, self.is_under_way) = (forecast, false);
+    pub fn record(&mut self, forecast: Option<HostForecast>) {
+        let (total, processes) = forecast.map(|forecast| (forecast.total, forecast.processes)).unzip();
+        (self.forecast, self.is_under_way) = (total, false);
+        self.processes = processes.unwrap_or_default().into();
+    }
+
+    /// Fills the state into a sample, and the parts of processes of a forecast that is known.
+    pub fn fill(&self, sample: &mut Sample) {
+        sample.merge_forecast = self.state(sample.at);
+        sample.process_forecasts = match sample.merge_forecast {
+            ForecastState::Known(_) => Arc::clone(&self.processes),
+            ForecastState::Pending | ForecastState::Unavailable => Arc::default(),
+        };
     }
 
     /// Returns the state for a sample at this time. A forecast holds until there is a newer one.
@@ -177,11 +191,25 @@ mod tests {
         assert_eq!(planner.next_request(&sample(11, 1024, 1024)), None, "it is under way");
         assert_eq!(planner.state(Duration::from_secs(11)), ForecastState::Pending);
         assert_eq!(planner.state(Duration::from_secs(30)), ForecastState::Unavailable, "it does not come");
-        planner.record(Some(forecast(1)));
+        planner.record(Some(forecast(1).into()));
         assert_eq!(planner.state(Duration::from_secs(31)), ForecastState::Known(forecast(1)));
         let mut running = sample(900, 1024, 1024);
         running.ksm.run = Reading::Value(1);
         assert_eq!(planner.next_request(&running), None, "it is being scanned");
+    }
+
+    #[test]
+    fn samples_have_the_parts_of_a_forecast_for_as_long_as_it_is_known() {
+        let mut planner = ForecastPlanner::default();
+        let mut now = sample(10, 1024, 1024);
+        planner.next_request(&now).unwrap();
+        let part = ProcessForecast { pid: 1, forecast: forecast(1), new_bytes: 1 };
+        planner.record(Some(HostForecast { total: forecast(1), processes: vec![part] }));
+        planner.fill(&mut now);
+        assert_eq!((now.merge_forecast, &*now.process_forecasts), (ForecastState::Known(forecast(1)), &[part][..]));
+        planner.request();
+        planner.fill(&mut now);
+        assert_eq!((now.merge_forecast, now.process_forecasts.len()), (ForecastState::Pending, 0));
     }
 
     #[test]
@@ -202,7 +230,7 @@ mod tests {
         let is_due = |later: &Sample| {
             let mut planner = ForecastPlanner::default();
             planner.next_request(&sample(10, 1024, 1024)).unwrap();
-            planner.record(Some(forecast(1)));
+            planner.record(Some(forecast(1).into()));
             let is_due = planner.next_request(later).is_some();
             assert_eq!(planner.state(later.at), ForecastState::Known(forecast(1)), "until the next is there");
             is_due
@@ -225,13 +253,13 @@ mod tests {
         assert!(!planner.next_request(&sample(10, 1024, 0)).unwrap().needs_huge_pages);
         assert_eq!(planner.next_request(&sample(11, 1024, 0)), None);
         assert_eq!(planner.state(seconds(11)), ForecastState::Pending);
-        planner.record(Some(forecast(1)));
+        planner.record(Some(forecast(1).into()));
         assert_eq!(planner.next_request(&sample(100, 1200, 0)), None, "no other was requested");
         assert_eq!(planner.state(seconds(100)), ForecastState::Known(forecast(1)));
         planner.request();
         assert!(planner.next_request(&sample(101, 1200, 0)).is_some());
         assert_eq!(planner.state(seconds(101)), ForecastState::Pending, "the one before is old");
-        planner.record(Some(forecast(2)));
+        planner.record(Some(forecast(2).into()));
         planner.next_request(&sample(102, 1600, 0));
         assert_eq!(planner.state(seconds(102)), ForecastState::Unavailable, "memory has changed");
     }
@@ -242,7 +270,7 @@ mod tests {
         assert!(planner.next_request(&sample(10, 1024, 1024)).unwrap().needs_huge_pages);
         planner.request();
         assert_eq!(planner.next_request(&sample(11, 1024, 1024)), None);
-        planner.record(Some(forecast(1)));
+        planner.record(Some(forecast(1).into()));
         assert_eq!(planner.state(Duration::from_secs(12)), ForecastState::Pending);
         assert!(planner.next_request(&sample(12, 1024, 1024)).is_some());
         planner.request();
@@ -259,7 +287,7 @@ mod tests {
     fn a_forecast_of_memory_that_is_gone_is_dropped() {
         let mut planner = ForecastPlanner::default();
         planner.next_request(&sample(10, 1024, 1024)).unwrap();
-        planner.record(Some(forecast(1)));
+        planner.record(Some(forecast(1).into()));
         for (seconds, small) in [(20, sample(20, 1024, 100)), (30, sample(30, 20, 20))] {
             assert_eq!(planner.next_request(&small), None);
             assert_eq!(planner.state(Duration::from_secs(seconds)), ForecastState::Unavailable);

@@ -7,7 +7,7 @@ mod page_samples;
 mod rest;
 
 pub use folded_figure::FoldedFigure;
-pub use merge_forecast::{ForecastState, MergeForecast};
+pub use merge_forecast::{ForecastState, HostForecast, MergeForecast, ProcessForecast};
 pub use merge_reading::MergeReading;
 pub use page_samples::{LASTING, PageSamples};
 pub use rest::BoundaryPause;
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::huge_worth::SplitMemory;
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
 
@@ -79,6 +80,9 @@ pub struct Sample {
     /// The forecast of merging in huge pages.
     #[serde(skip)]
     pub merge_forecast: ForecastState,
+    /// The parts of the processes of which enough pages were drawn for a forecast that is known.
+    #[serde(skip)]
+    pub process_forecasts: Arc<[ProcessForecast]>,
     /// Zero pages that the kernel counts although no process has them. They are taken off `ksm.ksm_zero_pages`. Negative:
     /// it counts too few.
     #[serde(skip)]
@@ -243,6 +247,9 @@ pub struct ProcessSample {
     /// Zeros in it that splits of huge pages have freed, whoever split them. `None` if it was not examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
+    /// Huge pages of it that merging has split. `None` if that was not examined.
+    #[serde(default)]
+    pub split: Option<SplitMemory>,
     /// True if it has one memory map with its parent, which is in the sample: the memory counts there. False until that
     /// was examined.
     #[serde(default)]
@@ -262,6 +269,7 @@ impl ProcessSample {
             ksm: KsmStat::default(),
             merge_reading: None,
             folded_bytes: None,
+            split: None,
             is_twin: false,
         }
     }

@@ -5,13 +5,14 @@ use super::content::ZERO_SLOT;
 use super::guest::{MachineGuest, SimPageState};
 use super::huge::HUGE_PAGES;
 use super::machine::SimMachine;
+use super::show::FIRST_PID;
 use crate::merge_forecast::{ForecastDraft, ForecastPage, HugeRange};
-use crate::sample::MergeForecast;
+use crate::sample::HostForecast;
 use crate::sketch::{SamplePositions, ZERO, fingerprint, mix};
 
 impl SimMachine {
     /// Draws pages of living guests with the chance `rate`, and computes the forecast. Runs of pages count as one page.
-    pub fn forecast_merge(&self, rate: f64) -> MergeForecast {
+    pub fn forecast_merge(&self, rate: f64) -> HostForecast {
         let run_pages = u64::from(self.config.run_pages).max(1);
         let runs = (u64::from(HUGE_PAGES) / run_pages).max(1);
         let seed = mix(u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX));
@@ -20,16 +21,17 @@ impl SimMachine {
             let guest = &self.memory.guests[id as usize];
             for page in SamplePositions::new(seed, u64::from(id), guest.pages.len() as u64, rate) {
                 if let Some(content) = content(guest, page) {
-                    let range = HugeRange { guest: id, number: page / runs };
+                    let range = HugeRange { guest: FIRST_PID.saturating_add(id), number: page / runs };
                     let is_huge = guest.huge.whole_at(page as u32).is_some();
-                    pages.push(ForecastPage { range, page, content, is_huge });
+                    let is_merged = guest.pages[page as usize].state == SimPageState::Merged;
+                    pages.push(ForecastPage { range, page, content, is_huge, is_merged });
                 }
             }
         }
         let draft = ForecastDraft::new(pages, rate, PAGE_SIZE * run_pages, runs);
         let wanted = draft.wanted_ranges(seed);
         let read = |range: HugeRange| {
-            let guest = &self.memory.guests[range.guest as usize];
+            let guest = &self.memory.guests[range.guest.saturating_sub(FIRST_PID) as usize];
             (range.number * runs..(range.number + 1) * runs).filter_map(|page| content(guest, page)).collect()
         };
         draft.finish(&wanted, &wanted.all().map(read).collect::<Vec<Vec<u64>>>())

@@ -108,6 +108,7 @@ impl SimMachine {
             given_up: crate::sample::GivenUpList::default(),
             page_samples: Reading::Absent,
             merge_forecast: crate::sample::ForecastState::Unavailable,
+            process_forecasts: std::sync::Arc::default(),
             lost_zero_pages: 0,
         }
     }
@@ -210,6 +211,7 @@ impl SimMachine {
             },
             merge_reading: None,
             folded_bytes: None,
+            split: None,
             is_twin: false,
         }
     }

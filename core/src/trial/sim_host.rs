@@ -141,7 +141,7 @@ impl SimHost {
         if let Some(request) = self.planner.next_request(sample) {
             self.planner.record(Some(self.machine.forecast_merge(request.rate)));
         }
-        sample.merge_forecast = self.planner.state(sample.at);
+        self.planner.fill(sample);
     }
 }
 

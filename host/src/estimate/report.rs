@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::kernel::IneligibleReason;
+use ksmith_core::sample::MergeForecast;
 use ksmith_core::sketch::{GuestOutcome, MergeAdvice, MergeVerdict, PairMatrix};
 use ksmith_core::units::Bytes;
 use schemars::JsonSchema;
@@ -68,6 +69,8 @@ pub struct HugePagesReport {
     pub split_bytes: u64,
     /// Bytes in them that it would save.
     pub saved_bytes: u64,
+    /// Bytes that it would split for each byte that it saves in them. `null` if it saves none.
+    pub split_for_saved: Option<f64>,
 }
 
 /// The effect of merging on processes that run all the time, such as ranks that spin while they wait for each other.
@@ -139,6 +142,8 @@ pub struct GuestReport {
     pub net_profit_bytes: i64,
     /// CPU time of ksmd until all is merged.
     pub ksmd_cpu_seconds: f64,
+    /// The effect of merging on its huge pages. `null` as for all guests, and if too few of its pages were drawn.
+    pub huge_pages: Option<HugePagesReport>,
 }
 
 /// The sharing of each pair of guests.
@@ -157,6 +162,18 @@ pub struct SkippedReport {
     pub pid: u32,
     /// The reason, in a sentence.
     pub reason: String,
+}
+
+impl HugePagesReport {
+    pub(super) fn new(forecast: &MergeForecast) -> Self {
+        let (split, saved) = (forecast.split_bytes, forecast.saved_in_huge_bytes);
+        Self {
+            huge_bytes: forecast.huge_bytes,
+            split_bytes: split,
+            saved_bytes: saved,
+            split_for_saved: (saved > 0).then(|| split as f64 / saved as f64),
+        }
+    }
 }
 
 impl GuestReport {
@@ -189,6 +206,7 @@ impl GuestReport {
             metadata_bytes: 0,
             net_profit_bytes: 0,
             ksmd_cpu_seconds: 0.0,
+            huge_pages: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::IneligibleReason;
 use ksmith_core::merge_forecast::ForecastRequest;
+use ksmith_core::sample::HostForecast;
 use ksmith_core::sketch::{CostModel, MergeRules, SavingsOutcome};
 
 use super::job::EstimateJob;
@@ -189,7 +190,14 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
     total.weigh(&whole);
     let advice_to_fold = total.advice_to_fold();
     // Its pages are read at once, at no rate.
-    let huge_pages = if options.max_rate.is_none() { forecast(&job, all.huge_bytes) } else { None };
+    let forecast = if options.max_rate.is_none() { forecast(&job, all.huge_bytes) } else { None };
+    if let Some(forecast) = &forecast {
+        total.huge_pages = Some(HugePagesReport::new(&forecast.total));
+        for guest in &mut guests {
+            let parts = guest.pids.iter().filter_map(|pid| forecast.of_process(*pid).copied());
+            guest.huge_pages = parts.reduce(|sum, part| sum.plus(&part)).as_ref().map(HugePagesReport::new);
+        }
+    }
     let exited = found.targets.iter().filter(|target| target.has_exited());
     let exited =
         exited.map(|target| SkippedReport { pid: target.pid, reason: UnreadableProcess::Exited.to_string() });
@@ -207,7 +215,7 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
             EstimateMode::Sample(rate) => Some(rate),
             _ => None,
         },
-        huge_pages,
+        huge_pages: total.huge_pages,
         running: running.map(|running| running.judge(&total)),
         within_nodes_saved_bytes: result
             .within_nodes
@@ -230,7 +238,7 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
 }
 
 /// Forecasts the splits of huge pages.
-fn forecast(job: &EstimateJob<'_>, huge_bytes: u64) -> Option<HugePagesReport> {
+fn forecast(job: &EstimateJob<'_>, huge_bytes: u64) -> Option<HostForecast> {
     if huge_bytes == 0 {
         return None;
     }
@@ -244,12 +252,7 @@ fn forecast(job: &EstimateJob<'_>, huge_bytes: u64) -> Option<HugePagesReport> {
     if !reader.tells_huge_pages() {
         return None;
     }
-    let forecast = reader.forecast(&spaces, request.rate, bytes, job.context.page_size);
-    Some(HugePagesReport {
-        huge_bytes: forecast.huge_bytes,
-        split_bytes: forecast.split_bytes,
-        saved_bytes: forecast.saved_in_huge_bytes,
-    })
+    Some(reader.forecast(&spaces, request.rate, bytes, job.context.page_size))
 }
 
 /// Sums the other figures of each guest's targets, and adds the zero pages that KSM has already merged.

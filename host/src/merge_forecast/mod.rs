@@ -5,7 +5,7 @@ mod reader;
 use std::io;
 
 use ksmith_core::merge_forecast::{ForecastPlanner, ForecastRequest};
-use ksmith_core::sample::{MergeForecast, ProcessSample, Sample};
+use ksmith_core::sample::{HostForecast, ProcessSample, Sample};
 
 pub use self::reader::{ForecastReader, ForecastSpace};
 use crate::memory::process::{MarkedMemory, OpenProcess};
@@ -18,7 +18,7 @@ const SEEN: f64 = 0.5;
 #[derive(Debug)]
 pub struct MergeForecaster {
     planner: ForecastPlanner,
-    worker: WorkerThread<ForecastOrder, Option<MergeForecast>>,
+    worker: WorkerThread<ForecastOrder, Option<HostForecast>>,
 }
 
 /// An order to the worker thread.
@@ -62,12 +62,12 @@ impl MergeForecaster {
                 self.planner.record(None);
             }
         }
-        sample.merge_forecast = self.planner.state(sample.at);
+        self.planner.fill(sample);
     }
 }
 
 /// Carries an order out. `None` if too little of the memory could be read.
-fn carry_out(reader: &mut ForecastReader, order: &ForecastOrder) -> Option<MergeForecast> {
+fn carry_out(reader: &mut ForecastReader, order: &ForecastOrder) -> Option<HostForecast> {
     if order.request.needs_huge_pages && !reader.tells_huge_pages() {
         return None;
     }
@@ -82,7 +82,7 @@ fn carry_out(reader: &mut ForecastReader, order: &ForecastOrder) -> Option<Merge
         spaces.push(ForecastSpace { pid, stretches: offered.stretches });
     }
     let forecast = reader.forecast(&spaces, order.request.rate, bytes, order.page_size);
-    (forecast.bytes as f64 >= bytes as f64 * SEEN).then_some(forecast)
+    (forecast.total.bytes as f64 >= bytes as f64 * SEEN).then_some(forecast)
 }
 
 /// Returns true if all memory of the process counts as offered: a hypervisor's is nearly all its guest's, and before Linux 6.14

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use ksmith_core::merge_forecast::{ForecastDraft, ForecastPage, HugeRange};
-use ksmith_core::sample::{MergeForecast, ProcessId};
+use ksmith_core::sample::{HostForecast, ProcessId};
 use ksmith_core::scan::HUGE_PAGE_BYTES;
 use ksmith_core::sketch::{SamplePositions, ZERO, fingerprint};
 use twox_hash::XxHash3_64;
@@ -64,7 +64,7 @@ impl ForecastReader {
     }
 
     /// Draws pages with the chance `rate` and reads them, `bytes` being present in all.
-    pub fn forecast(&mut self, spaces: &[ForecastSpace], rate: f64, bytes: u64, page_size: u64) -> MergeForecast {
+    pub fn forecast(&mut self, spaces: &[ForecastSpace], rate: f64, bytes: u64, page_size: u64) -> HostForecast {
         let seed = self.random.hash_one(bytes);
         let all: u64 = spaces.iter().map(|space| space.pages(page_size)).sum();
         let most = rate * bytes as f64 / page_size as f64 * TRIES;
@@ -85,6 +85,7 @@ impl ForecastReader {
                 page: place.address / page_size,
                 content: self.fingerprint(page.content),
                 is_huge: flags.is_huge(),
+                is_merged: flags.is_merged(),
             })
         };
         let pages: Vec<ForecastPage> = places.iter().zip(read).filter_map(page).collect();

@@ -1,6 +1,6 @@
-//! The account of zeros that splits have freed, in a file of the state directory.
+//! The account of zeros that splits have freed, and of huge pages that were split, in a file of the state directory.
 //!
-//! The zeros outlive the daemon, and the kernel counts them nowhere: without the file the next daemon would take them for
+//! Both outlive the daemon, and the kernel counts them nowhere: without the file the next daemon would take the zeros for
 //! memory that was never written to, and exposure would be too low for as long as the guests run.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::undo::{self, StateDir, WriteDurability};
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// The most processes in the file: those with the most freed zeros.
+/// The most processes in the file: those with the most freed zeros and split huge pages.
 const MOST_PROCESSES: usize = 4096;
 
 /// The longest file that is read, in bytes. As many processes as may be in it take less.
@@ -104,7 +104,8 @@ impl LedgerFile {
 
     fn write(&self, entries: LedgerEntries) -> Result<(), LedgerFileError> {
         let mut processes: Vec<(ProcessId, FoldEntry)> = entries.into_iter().collect();
-        processes.sort_by_key(|(id, entry)| (std::cmp::Reverse(entry.folded_bytes()), *id));
+        let weight = |entry: &FoldEntry| entry.folded_bytes().saturating_add(entry.split_bytes());
+        processes.sort_by_key(|(id, entry)| (std::cmp::Reverse(weight(entry)), *id));
         processes.truncate(MOST_PROCESSES);
         let content = LedgerContent { version: VERSION, boot_id: self.boot_id.clone(), processes };
         Ok(undo::replace(&self.path, &serde_json::to_vec(&content)?, WriteDurability::Cached)?)

@@ -47,7 +47,14 @@ impl PageTableReader {
         // Those that ksmd placed meanwhile were counted too, and KSM counts them itself.
         let after = process.ksm().zero_pages.unwrap_or(zero_pages);
         let ksm_zero_bytes = zero_pages.max(after).saturating_mul(page_size);
-        Some(ZeroReading { zero_mapped_bytes, ksm_zero_bytes, huge_bytes, host_split_bytes })
+        Some(ZeroReading {
+            zero_mapped_bytes,
+            ksm_zero_bytes,
+            huge_bytes,
+            host_split_bytes,
+            small_bytes: sums.anonymous.map(|bytes| bytes.saturating_sub(huge_bytes)),
+            is_tracked: ksm.tracks_pages(),
+        })
     }
 
     /// Returns true if two processes have one memory map. False also if that can't be told.

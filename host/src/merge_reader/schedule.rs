@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::fold::FoldLedger;
+use ksmith_core::cpu_use::CpuUse;
+use ksmith_core::fold::{FoldEntry, FoldLedger};
+use ksmith_core::huge_worth::SplitMemory;
 use ksmith_core::sample::{MergeReading, ProcessId, ProcessSample, Sample};
 use ksmith_core::token_bucket::TokenBucket;
 
@@ -23,6 +25,9 @@ const RESERVE: f64 = 1.0;
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// The time over which the CPU use of processes is averaged.
+const CPU_USE_MEMORY: Duration = Duration::from_secs(60);
+
 /// The time for which an earlier reader's accounts wait for their processes: not all are found at once.
 const KEPT: Duration = Duration::from_secs(600);
 
@@ -38,6 +43,8 @@ pub(super) struct MergeSchedule {
     /// The parents of processes that have one memory map with them.
     twins: BTreeMap<ProcessId, u32>,
     ledger: FoldLedger,
+    /// The CPUs that processes use: what their splits cost depends on it.
+    cpu_use: CpuUse,
     /// Accounts of an earlier reader, of processes that were in no sample yet.
     kept: LedgerEntries,
     /// Time from which on they are dropped.
@@ -67,6 +74,7 @@ impl MergeSchedule {
             attempts: BTreeMap::new(),
             twins: BTreeMap::new(),
             ledger: FoldLedger::new(u64::MAX),
+            cpu_use: CpuUse::over(CPU_USE_MEMORY),
             written: kept.clone(),
             kept,
             kept_until: None,
@@ -120,6 +128,7 @@ impl MergeSchedule {
         if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
             self.ledger.set_host_bytes(total);
         }
+        self.cpu_use.record(sample.at, sample.processes.iter().map(|process| (process.id, process.cpu_ticks)));
         for process in &mut sample.processes {
             // A parent that is not in the sample has no figures there.
             let parent = self.twins.get(&process.id);
@@ -129,6 +138,10 @@ impl MergeSchedule {
             }
             process.merge_reading = self.readings.get(&process.id).copied();
             process.folded_bytes = self.ledger.folded_bytes(process.id);
+            let split = |entry: &FoldEntry| {
+                SplitMemory::new(entry.split_bytes(), entry.huge_bytes(), self.cpu_use.cpus(process.id))
+            };
+            process.split = self.ledger.entry(process.id).map(split);
         }
     }
 
@@ -281,7 +294,8 @@ mod tests {
         let mut schedule = MergeSchedule::new(LedgerEntries::new());
         let read = |zero_mapped_bytes, huge_bytes| {
             let mut reply = reply(1, &[1], 0.0);
-            let zeros = ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes, host_split_bytes: None };
+            let zeros =
+                ZeroReading { zero_mapped_bytes, ksm_zero_bytes: 4096, huge_bytes, ..ZeroReading::default() };
             reply.processes[0].zeros = Some(zeros);
             reply
         };
@@ -294,6 +308,43 @@ mod tests {
         assert_eq!(filled.processes[0].folded_bytes, Some(2 * 4096));
         assert_eq!(filled.processes[0].merge_reading.unwrap().saved_pages, 1);
         assert_eq!((filled.processes[1].merge_reading, filled.processes[1].folded_bytes), (None, None));
+    }
+
+    #[test]
+    fn huge_pages_that_ksmd_split_cost_what_their_process_is_busy_also_after_a_restart() {
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
+        let read = |huge_mib: u64| {
+            let mut reply = reply(1, &[1, 2], 0.0);
+            for process in &mut reply.processes {
+                process.zeros = Some(ZeroReading {
+                    huge_bytes: huge_mib << 20,
+                    small_bytes: Some((1024 - huge_mib) << 20),
+                    is_tracked: true,
+                    ..ZeroReading::default()
+                });
+            }
+            reply
+        };
+        // Process 1 has used a CPU since boot, and process 2 none.
+        let busy = |seconds: u64| {
+            let mut sample = sample(seconds, &[1, 2]);
+            sample.processes[0].cpu_ticks = seconds * 100;
+            sample
+        };
+        let split = |schedule: &mut MergeSchedule, seconds| {
+            let mut filled = busy(seconds);
+            schedule.fill(&mut filled);
+            let figures = |split: SplitMemory| (split.bytes >> 20, split.cost.as_millis());
+            filled.processes.iter().map(|process| process.split.map(figures)).collect::<Vec<_>>()
+        };
+        assert_eq!(split(&mut schedule, 999), [None, None], "nothing was read");
+        schedule.record_reply(read(1024));
+        assert_eq!(split(&mut schedule, 1000), [Some((0, 0)); 2]);
+        schedule.record_reply(read(512));
+        let half = [Some((512, 125)), Some((512, 0))];
+        assert_eq!(split(&mut schedule, 1000), half, "a quarter of the CPU time of half the accesses");
+        let written = schedule.next_request(&busy(1001)).unwrap().account.unwrap();
+        assert_eq!(split(&mut MergeSchedule::new(written), 1002), half);
     }
 
     #[test]

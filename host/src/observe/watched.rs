@@ -323,6 +323,7 @@ impl WatchedProcess {
             ksm,
             merge_reading: None,
             folded_bytes: None,
+            split: None,
             is_twin: false,
         })
     }

@@ -6,7 +6,7 @@ use ksmith_core::kernel::IneligibleReason;
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::sketch::MergeAdvice;
 use ksmith_core::units::{Bytes, TimeSpan};
-use ksmith_host::estimate::{EstimateReport, GuestReport, JobAdvice, MatrixReport, RunningReport};
+use ksmith_host::estimate::{EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport};
 
 use super::{ALWAYS, TableColumn, TextTable};
 
@@ -20,8 +20,9 @@ pub fn text(report: &EstimateReport, width: Option<usize>) -> TextPage {
     page
 }
 
-/// The columns of the table, with their importance.
-const COLUMNS: [(&str, u8); 9] = [
+/// The columns of the table, with their importance. The last two are of huge pages, where merging would split some: what it
+/// would split, and that for each GiB which it saves in them.
+const COLUMNS: [(&str, u8); 11] = [
     ("guest", ALWAYS),
     ("pid", 60),
     ("present", 80),
@@ -31,17 +32,26 @@ const COLUMNS: [(&str, u8); 9] = [
     ("merged", 10),
     ("changing", 20),
     ("saves", 90),
+    ("splits", 45),
+    ("for a GiB", 35),
 ];
 
+/// The number of columns about huge pages.
+const OF_HUGE_PAGES: usize = 2;
+
 fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage) {
-    let columns = COLUMNS.map(|(heading, importance)| TableColumn::new(heading, importance));
-    let mut table = TextTable::of_columns(columns.to_vec());
+    let huge = report.huge_pages.filter(|huge| huge.split_bytes > 0);
+    let shown_columns = if huge.is_some() { COLUMNS.len() } else { COLUMNS.len() - OF_HUGE_PAGES };
+    let columns = COLUMNS.iter().take(shown_columns);
+    let columns = columns.map(|(heading, importance)| TableColumn::new(*heading, *importance));
+    let mut table = TextTable::of_columns(columns.collect());
+    let cells = |guest: &GuestReport| row(guest).into_iter().take(shown_columns).collect::<Vec<_>>();
     let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);
     for guest in shown {
-        table.cells(row(guest));
+        table.cells(cells(guest));
     }
     if report.guests.len() > 1 {
-        table.cells(row(&report.total));
+        table.cells(cells(&report.total));
     }
     page.lines(table.lines(width));
     page.line("");
@@ -57,13 +67,14 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
     if !lost.is_empty() {
         page.line(format_args!("Can't be merged: {}.", lost.join(", ")));
     }
-    if let Some(huge) = report.huge_pages.filter(|huge| huge.split_bytes > 0) {
+    if let Some(huge) = huge {
         page.line(format_args!(
-            "Merging would split about {} of {} in huge pages, and save {} of that: programs that use it all the time get \
-             slower.",
+            "Merging would split about {} of {} in huge pages, and save {} of that ({} for each GiB): programs that use it all \
+             the time get slower.",
             Bytes::from(huge.split_bytes),
             Bytes::from(huge.huge_bytes),
             Bytes::from(huge.saved_bytes),
+            split_for_gib(&huge),
         ));
     }
     if let Some(running) = &report.running {
@@ -144,7 +155,15 @@ fn row(guest: &GuestReport) -> Vec<String> {
         show(guest.merged_bytes),
         guest.changing_bytes.map_or_else(|| "-".to_owned(), show),
         saved,
+        guest.huge_pages.map_or_else(|| "-".to_owned(), |huge| show(huge.split_bytes)),
+        guest.huge_pages.as_ref().map_or_else(|| "-".to_owned(), split_for_gib),
     ]
+}
+
+/// Returns the huge pages that merging would split for each GiB that it saves in them.
+fn split_for_gib(huge: &HugePagesReport) -> String {
+    let bytes = |part: f64| Bytes::from((part * f64::from(1 << 30)).round() as u64).to_string();
+    huge.split_for_saved.map_or_else(|| "-".to_owned(), bytes)
 }
 
 fn matrix_table(matrix: &MatrixReport) -> TextTable {

@@ -132,7 +132,11 @@ fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) 
             ));
         }
         if let Some(huge) = totals.huge_bytes {
-            page.line(format_args!("huge      {}  (in huge pages, of what may merge)", bytes(huge)));
+            let split = totals.split.filter(|split| split.bytes > 0).map_or(String::new(), |split| {
+                let cost = split.cost_cpus();
+                format!("; {} were split by merging, which costs up to {cost:.2} CPU", bytes(split.bytes))
+            });
+            page.line(format_args!("huge      {}  (in huge pages, of what may merge{split})", bytes(huge)));
         }
         let headroom = totals.headroom_bytes.map_or("unknown".to_owned(), |b| bytes(b).to_string());
         let exposed =

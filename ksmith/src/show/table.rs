@@ -196,6 +196,7 @@ pub fn cell(field: &FigureDescription, value: &FigureScalar) -> String {
         (FigureScalar::Signed(bytes), FigureUnit::Bytes) => Bytes::from(*bytes).to_string(),
         (FigureScalar::Unsigned(number), _) => number.to_string(),
         (FigureScalar::Signed(number), _) => number.to_string(),
+        (FigureScalar::Real(number), FigureUnit::Count) => format!("{number:.2}"),
         (FigureScalar::Real(number), _) => format!("{number:.1}"),
         (FigureScalar::Flag(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
         (FigureScalar::Text(text), _) => text.clone(),

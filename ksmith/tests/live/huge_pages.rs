@@ -75,7 +75,12 @@ fn huge_memory(guest: &MemoryGuest) -> u64 {
 
 /// Two guests in huge pages, with one equal page in so many. `None` where the machine gives no huge pages.
 pub fn scattered_guests(pages: usize, equal_one_in: usize) -> Option<[MemoryGuest; 2]> {
-    let part = [MemoryPart::Huge { seed: 70, pages }];
+    paired_guests(70, pages, |page| page % equal_one_in == 0)
+}
+
+/// Two guests in huge pages, which have the pages of a seed in common where `is_equal` says so.
+pub fn paired_guests(seed: u64, pages: usize, is_equal: impl Fn(usize) -> bool) -> Option<[MemoryGuest; 2]> {
+    let part = [MemoryPart::Huge { seed, pages }];
     let guests = [guest(&part), guest(&part)];
     if guests.iter().any(|guest| rollup(guest, "AnonHugePages") < (pages * 4096) as u64) {
         skipped("this machine gave no transparent huge pages");
@@ -83,7 +88,7 @@ pub fn scattered_guests(pages: usize, equal_one_in: usize) -> Option<[MemoryGues
     }
     let memory = File::options().write(true).open(format!("/proc/{}/mem", guests[1].pid())).unwrap();
     let first = huge_memory(&guests[1]);
-    for page in (0..pages).filter(|page| page % equal_one_in != 0) {
+    for page in (0..pages).filter(|page| !is_equal(*page)) {
         memory.write_all_at(&(page as u64 | 1 << 63).to_ne_bytes(), first + page as u64 * 4096).unwrap();
     }
     Some(guests)

@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 
 use crate::doctor::doctor;
-use crate::huge_pages::{merged, rollup, scattered_guests};
-use crate::support::program::{RunningProgram, config_file, status};
+use crate::huge_pages::{merged, paired_guests, rollup, scattered_guests};
+use crate::support::program::{RunningProgram, config_file, ksmith, status};
 use crate::support::{KernelLock, number, wait_until};
 
 /// Pages of each of two guests: 48 MiB in 24 huge pages.
@@ -26,6 +26,31 @@ fn the_doctor_foretells_what_merging_would_split() {
     // Of two equal pages one is saved.
     let equal = (PAGES.div_ceil(EQUAL_ONE_IN) * 4096) as u64;
     assert_eq!(report["splits"]["saved_bytes"], equal / 2, "{report}");
+}
+
+#[test]
+fn an_estimate_foretells_for_each_guest_what_merging_would_split() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let runs = paired_guests(70, PAGES, |page| page / 1024 % 2 == 0);
+    let scattered = paired_guests(71, PAGES, |page| page % 50 == 0);
+    let (Some(runs), Some(scattered)) = (runs, scattered) else { return };
+    let pids: Vec<String> = runs.iter().chain(&scattered).map(|guest| guest.pid().to_string()).collect();
+    let arguments: Vec<&str> = ["estimate", "--json"].into_iter().chain(pids.iter().map(String::as_str)).collect();
+    let (code, out, err) = ksmith(&arguments);
+    assert_eq!(code, 0, "{err}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    for guest in report["guests"].as_array().unwrap() {
+        let [split, part] =
+            ["split_bytes", "split_for_saved"].map(|key| guest["huge_pages"][key].as_f64().unwrap());
+        // Half of the huge pages are equal in two guests, or a hundredth of all memory would be saved for all of them.
+        if runs.iter().any(|one| guest["pid"] == one.pid()) {
+            let part_of_all = split / (PAGES * 4096) as f64;
+            assert!((0.35..0.65).contains(&part_of_all) && (1.5..3.0).contains(&part), "{guest}");
+        } else {
+            assert!(part > 20.0, "{guest}");
+        }
+    }
+    assert_eq!(report["total"]["huge_pages"], report["huge_pages"]);
 }
 
 #[test]

@@ -90,6 +90,8 @@ struct Truth {
     observer: HostObserver,
     reader: MergeReader,
     programs: [ScriptedProgram; 2],
+    /// Memory in huge pages before anything was merged.
+    whole: u64,
 }
 
 impl Truth {
@@ -124,7 +126,11 @@ impl Truth {
         let (parts, rest) = account::shares(&sample);
         let is_ours = |pid: u32| self.programs.iter().any(|program| program.pid() == pid);
         let processes = sample.processes.iter().zip(&parts).filter(|(process, _)| is_ours(process.id.pid));
-        let saved: u64 = processes.map(|(_, part)| part.saved_bytes).sum();
+        let ours: Vec<_> = processes.collect();
+        let saved: u64 = ours.iter().map(|(_, part)| part.saved_bytes).sum();
+        let split: u64 = ours.iter().map(|(process, _)| process.split.unwrap().bytes).sum();
+        let gone = self.whole.saturating_sub(sum(&self.programs, |sums| sums.anon_huge));
+        assert!(split.abs_diff(gone) <= 4 * MIB, "{gone} are not in huge pages any more, {split} are split");
         assert!(saved.abs_diff(freed) <= tolerance(freed), "{freed} freed by PSS, {saved} by {totals:?}");
         assert_eq!((totals.exposure_bytes, totals.unverified_bytes), (totals.saved_bytes, 0));
         assert_eq!(totals.huge_bytes, Some(sum(&self.programs, |sums| sums.anon_huge)));
@@ -140,7 +146,8 @@ fn what_is_said_to_be_saved_follows_pss_also_where_no_counter_does() {
     let state = tempfile::tempdir().unwrap();
     let directory = StateDir::at(state.path());
     let (observer, reader) = (HostObserver::new(Root::host()), MergeReader::start(&directory).unwrap());
-    let mut truth = Truth { observer, reader, programs };
+    let whole = sum(&programs, |sums| sums.anon_huge);
+    let mut truth = Truth { observer, reader, programs, whole };
     let before = pss(&truth.programs);
     assert!(truth.compare(before) < MIB, "nothing is merged yet");
     clean_passes(4);

@@ -23,7 +23,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use ksmith_core::decide::DecisionReason;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::sample::{ProcessId, Sample};
+use ksmith_core::sample::{ProcessForecast, ProcessId, Sample};
 
 pub use self::published::PublishedSnapshot;
 use self::worker::RegistryWorker;
@@ -58,6 +58,8 @@ pub struct GuestRegistry {
     last_look: Option<Duration>,
     /// The processes of the last sample that was handed over.
     seen: Vec<(ProcessId, Arc<str>)>,
+    /// The forecast in it.
+    forecasts: Arc<[ProcessForecast]>,
 }
 
 /// A predicate: true if more memory may be offered to merging.
@@ -98,22 +100,29 @@ impl GuestRegistry {
         let (writer, notes) = bounded(MOST_NOTES);
         let work = move || RegistryWorker::new(root, publisher, off, config, guards_domains, writer).work(&inbox);
         let thread = std::thread::Builder::new().name("guests".to_owned()).spawn(work)?;
-        Ok(Self { orders, thread: Some(thread), published, notes, prunes, last_look: None, seen: Vec::new() })
+        let (last_look, seen, forecasts) = (None, Vec::new(), Arc::default());
+        Ok(Self { orders, thread: Some(thread), published, notes, prunes, last_look, seen, forecasts })
     }
 
-    /// Hands over a sample: at once if a process has started, ended or executed another program, else now and then.
+    /// Hands over a sample: at once if a process has started, ended or executed another program, or if guests are pruned by a
+    /// forecast that is new, else now and then.
     pub fn offer_sample(&mut self, sample: &Sample) {
         let since = self.last_look.map_or(Duration::MAX, |last| sample.at.saturating_sub(last));
         let processes = || sample.processes.iter().map(|process| (process.id, &process.name));
         let is_same = || processes().eq(self.seen.iter().map(|(id, name)| (*id, name)));
         let has_reason = || self.prunes || self.newest().awaits_a_record();
-        if since < BETWEEN_IDLE_LOOKS && !(since >= BETWEEN_LOOKS && has_reason()) && is_same() {
+        // ksmd may split what is not worth it a second later.
+        let forecasts = &sample.process_forecasts;
+        let is_foretold = self.prunes && !forecasts.is_empty() && !Arc::ptr_eq(&self.forecasts, forecasts);
+        let is_due = since >= BETWEEN_IDLE_LOOKS || is_foretold || since >= BETWEEN_LOOKS && has_reason();
+        if !is_due && is_same() {
             return;
         }
         // A thread that is busy gets the next turn's sample.
         if self.has_room() && self.orders.send(RegistryOrder::Look(Box::new(sample.clone()))).is_ok() {
             self.last_look = Some(sample.at);
             self.seen = processes().map(|(id, name)| (id, Arc::clone(name))).collect();
+            self.forecasts = Arc::clone(&sample.process_forecasts);
         }
     }
 

@@ -5,7 +5,7 @@ use ksmith_core::decide::{
 };
 use ksmith_core::guest::{Guest, GuestId, SwitchOffReason};
 use ksmith_core::kernel::RunState;
-use ksmith_core::sample::Sample;
+use ksmith_core::sample::{ProcessForecast, Sample};
 use ksmith_host::act::UnmergeHeadroom;
 use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
@@ -35,7 +35,7 @@ impl RegistryWorker {
             .filter_map(|guest| Some((guest, snapshot.target(guest)?)))
             .filter(|(_, target)| target.check(false).is_ok())
             .collect();
-        let candidates: Vec<PrunableGuest> = targets.iter().map(|(guest, _)| prunable(guest)).collect();
+        let candidates: Vec<PrunableGuest> = targets.iter().map(|(guest, _)| prunable(guest, sample)).collect();
         for order in prune.decide(sample.at, host, &candidates) {
             let PruneOrder { id, on, ground, .. } = order;
             let Some((guest, target)) = targets.iter().find(|(_, target)| target.id == id) else { continue };
@@ -95,13 +95,15 @@ impl RegistryWorker {
     }
 }
 
-fn prunable(guest: &Guest) -> PrunableGuest {
+fn prunable(guest: &Guest, sample: &Sample) -> PrunableGuest {
+    let is_its_own = |part: &&ProcessForecast| guest.processes.iter().any(|id| id.pid == part.pid);
+    let parts = sample.process_forecasts.iter().filter(is_its_own).map(|part| part.forecast);
     PrunableGuest {
         id: guest.id(),
         profit_bytes: guest.figures.profit_bytes,
         saved_bytes: guest.figures.saved_bytes,
-        rss_bytes: guest.figures.known_rss_bytes(),
-        huge_bytes: guest.figures.known(guest.huge_bytes).flatten(),
+        split_bytes: guest.figures.known(guest.split.map(|split| split.bytes)).flatten(),
+        forecast: parts.reduce(|sum, part| sum.plus(&part)),
         // A kernel that says no is right; one that says yes may mean the firmware.
         offered: guest.offered.or(guest.mergeable.filter(|mergeable| !mergeable)),
         obstacle: guest.lasting_obstacle().map(str::to_owned),

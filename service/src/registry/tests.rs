@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::sample::ProcessSample;
+use ksmith_core::sample::{MergeForecast, ProcessSample};
 
 use super::*;
 
@@ -69,6 +69,22 @@ fn a_new_process_or_program_is_handed_over_at_once_and_the_same_now_and_then() {
     registry.offer_sample(&sample(14, &other));
     assert_eq!(registry.last_look, Some(Duration::from_secs(14)));
     assert_eq!(first.list.guests.len(), 1, "a snapshot never changes");
+}
+
+#[test]
+fn where_guests_are_pruned_a_new_forecast_is_handed_over_at_once() {
+    let tree = tempfile::tempdir().unwrap();
+    let mut registry = registry(&Root::at(tree.path()));
+    let forecast = ProcessForecast { pid: 1, forecast: MergeForecast::default(), new_bytes: 0 };
+    let foretold = Sample { process_forecasts: [forecast].into(), ..sample(2, &[]) };
+    let last_look = |registry: &mut GuestRegistry| {
+        registry.offer_sample(&sample(1, &[]));
+        registry.offer_sample(&foretold);
+        registry.last_look.take()
+    };
+    assert_eq!(last_look(&mut registry), Some(Duration::from_secs(1)), "nobody goes by it");
+    registry.prunes = true;
+    assert_eq!(last_look(&mut registry), Some(Duration::from_secs(2)));
 }
 
 #[test]

@@ -13,8 +13,8 @@
 //! * **Sustain**, without page samples: one more pass while the pages that changed may bring more than the price.
 //!
 //! With `when = "short"` all of them wait until memory is short (`shortage`), but for tidying and finishing. They also wait
-//! where a forecast says that merging would split huge pages for little (`wait`, [`crate::merge_forecast`]). With `look_first`
-//! bursts and probes begin where one says that they pay (`look`).
+//! where a forecast says that merging would split huge pages for little, or for less than the splits cost programs (`wait`,
+//! `splits`, [`crate::merge_forecast`]). With `look_first` bursts and probes begin where one says that they pay (`look`).
 //!
 //! `worth` is the cost model: expected gain divided by cost. `model` holds the beliefs and learns from each scan: classes
 //! of pages in `beliefs`, new memory in `growth` and `arrivals`, probabilities in `probability`. The price is in bytes
@@ -43,6 +43,7 @@ mod scan_reason;
 mod scenarios;
 mod shortage;
 mod situation;
+mod splits;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,7 @@ use self::situation::HostSituation;
 use self::state::{ParkedPhase, ProfitState, RunningScan};
 use self::wait::WaitReason;
 use super::{DecisionReason, Policy, PolicyDecision, PolicyView};
+use crate::cpu_use::CpuUse;
 use crate::knobs::{Knob, KnobSettings};
 use crate::sample::ForecastState;
 use crate::scan::{KsmScanner, ScanCoverage, ScanJob, ScanReport};
@@ -91,6 +93,8 @@ pub struct ProfitPolicy {
     foretold: Option<ScanForecast>,
     /// Ends of passes at the last sample.
     full_scans: u64,
+    /// The CPUs that processes use: what splits of their huge pages would cost depends on it.
+    cpu_use: CpuUse,
 }
 
 impl ProfitPolicy {
@@ -109,6 +113,7 @@ impl ProfitPolicy {
             look: MemoryLook::default(),
             foretold: None,
             full_scans: 0,
+            cpu_use: CpuUse::over(splits::MEMORY),
         }
     }
 
@@ -388,14 +393,15 @@ impl Policy for ProfitPolicy {
 
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let now = HostSituation::from_view(view, &self.config);
-        let forecast = view.now.merge_forecast;
+        self.cpu_use.record(now.ksmd.at, now.processes.iter().map(|process| (process.id, process.cpu_ticks)));
+        let (forecast, account) = splits::forecast_of_merging(view.now, &self.cpu_use);
         let has_spent = self.allowance.follow(&now.ksmd);
         let plenty = self.shortage.follow(view.now, &self.config);
         let is_parked = !matches!(self.state, ProfitState::Scanning(_));
         let is_folded = self.folding.follow(is_parked, &now.ksmd) && self.config.after_init;
         let waits = plenty
             .or_else(|| is_folded.then_some(WaitReason::Folding))
-            .or_else(|| WaitReason::from_forecast(forecast, now.held_merged_part(), now.pressure, &self.config))
+            .or_else(|| WaitReason::from_forecast(forecast, account, &now, &self.config))
             .or_else(|| has_spent.then_some(WaitReason::Spent));
         let now = HostSituation { waits, ..now };
         if now.ksmd.full_scans < self.full_scans && matches!(self.state, ProfitState::Parked(_)) {

@@ -156,11 +156,13 @@ fn an_estimate_fits_its_schema() {
         metadata_bytes: 64,
         net_profit_bytes: -64,
         ksmd_cpu_seconds: 0.5,
+        huge_pages: None,
     };
+    let huge_pages = HugePagesReport { huge_bytes: 3, split_bytes: 2, saved_bytes: 1, split_for_saved: Some(2.0) };
     let whole = EstimateReport {
         mode: "sketch",
         rate: None,
-        huge_pages: Some(HugePagesReport { huge_bytes: 3, split_bytes: 2, saved_bytes: 1 }),
+        huge_pages: Some(huge_pages),
         running: Some(RunningReport {
             processes: 4,
             cpus: 2,
@@ -170,7 +172,7 @@ fn an_estimate_fits_its_schema() {
         }),
         within_nodes_saved_bytes: Some(1),
         guests: vec![guest.clone()],
-        total: GuestReport { pid: None, changing_bytes: Some(1), ..guest },
+        total: GuestReport { pid: None, changing_bytes: Some(1), huge_pages: Some(huge_pages), ..guest },
         read_bytes: 4096,
         seconds: 1.0,
         cpu_seconds: 0.5,

@@ -1,8 +1,12 @@
+use std::time::Duration;
+
 use ksmith_core::figures::HOST;
+use ksmith_core::huge_worth::SplitMemory;
 use ksmith_core::kernel::{FIELDS, Meminfo};
 use ksmith_core::model::{BalanceReport, StatusReport};
 use ksmith_core::printable::TextTone;
 use ksmith_core::reading::Reading;
+use ksmith_core::sample::MergeReading;
 use serde_json::json;
 
 use super::models;
@@ -49,6 +53,23 @@ fn people_see_the_daemon_the_totals_and_the_processes() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+}
+
+#[test]
+fn what_merging_has_split_of_huge_pages_stands_beside_them_with_its_cost() {
+    let line = |split: Option<SplitMemory>| {
+        let mut status = models::status();
+        let process = &mut status.sample.processes[0];
+        process.merge_reading = Some(MergeReading { huge_bytes: 6 * models::MIB, ..MergeReading::default() });
+        process.split = split;
+        let text = text(&status, None).to_string();
+        text.lines().find_map(|line| line.strip_prefix("huge      ").map(str::to_owned)).unwrap()
+    };
+    let whole = "6.00 MiB  (in huge pages, of what may merge)";
+    assert_eq!([None, Some(SplitMemory::default())].map(line), [whole; 2]);
+    let split = SplitMemory { bytes: 2 * models::MIB, cost: Duration::from_millis(120) };
+    let costs = "; 2.00 MiB were split by merging, which costs up to 0.12 CPU)";
+    assert_eq!(line(Some(split)), whole.replace(')', costs));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn chart(
     frame.render_widget(line, Rect { x: area.x + BEFORE_CHART, width: room, ..area });
 }
 
-/// Returns the line with ksmd's CPU and the host's memory pressure.
+/// Returns the line with ksmd's CPU, the host's memory pressure, and what splits of huge pages cost.
 fn use_line(sight: &HostSnapshot, columns: usize) -> String {
     let ksmd = sight.status.ksmd_cpu_percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
     let pressure = sight.status.sample.memory_pressure.value();
@@ -159,11 +159,13 @@ fn use_line(sight: &HostSnapshot, columns: usize) -> String {
         let share = 100.0 * daemon.cpu_seconds / daemon.uptime_seconds.max(1.0);
         format!("  daemon CPU {share:.2} %, {}", Bytes::from(daemon.rss_bytes))
     });
+    let split = HostTotals::from_sample(&sight.status.sample).split.filter(|split| split.bytes > 0);
+    let splits = split.map_or(String::new(), |split| format!("  splits cost ≤{:.2} CPU", split.cost_cpus()));
     let all = sight.guests.guests.len();
     let notes = match sight.notes().len() {
         0 => String::new(),
         notes => format!("  notes: {notes}, see 2"),
     };
-    let text = format!("ksmd CPU {ksmd}  memory pressure {pressure}{daemon}  guests {all}{notes}");
+    let text = format!("ksmd CPU {ksmd}  memory pressure {pressure}{daemon}{splits}  guests {all}{notes}");
     cut(&text, columns)
 }
