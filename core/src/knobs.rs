@@ -6,8 +6,24 @@ use std::str::FromStr;
 
 use crate::kernel::{AdvisorMode, FIELDS, Ksm};
 
+/// The value of a knob in a sample's [`Ksm`], and its writing there. A knob with a path of its own is in no sample.
+macro_rules! sampled {
+    (read $ksm:ident $name:ident) => {
+        $ksm.$name.get().map(IntoKnob::into_knob)
+    };
+    (read $ksm:ident $name:ident $path:literal) => {
+        None
+    };
+    (write $value:ident $ksm:ident $name:ident) => {
+        $ksm.$name = $ksm.$name.as_ref().map(|_| IntoKnob::of_knob($value))
+    };
+    (write $value:ident $ksm:ident $name:ident $path:literal) => {
+        ()
+    };
+}
+
 macro_rules! knobs {
-    ($(#[$doc:meta])* $($variant:ident = $name:ident, $range:expr;)*) => {
+    ($(#[$doc:meta])* $($variant:ident = $name:ident, $range:expr $(, at $path:literal)?;)*) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Knob {
@@ -18,24 +34,31 @@ macro_rules! knobs {
             /// All knobs, in the order of writing.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
-            /// Returns the kernel's name of the file.
+            /// Returns the kernel's name of the file, with khugepaged's before it where KSM has a file of that name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($name),)*
                 }
             }
 
-            /// Returns the knob's current value; `None` if this kernel lacks it or it can't be read.
-            pub fn current(self, ksm: &Ksm) -> Option<u64> {
+            /// Returns the path of a file that samples leave out, since no decision depends on it.
+            fn unsampled_path(self) -> Option<&'static str> {
                 match self {
-                    $(Self::$variant => ksm.$name.get().map(IntoKnob::into_knob),)*
+                    $(Self::$variant => None$(.or(Some($path)))?,)*
                 }
             }
 
-            /// Sets the knob to this value in `ksm`, as a write to the kernel would. A file that is absent stays so.
+            /// Returns the knob's current value; `None` if this kernel lacks it, it can't be read, or samples leave it out.
+            pub fn current(self, ksm: &Ksm) -> Option<u64> {
+                match self {
+                    $(Self::$variant => sampled!(read ksm $name $($path)?),)*
+                }
+            }
+
+            /// Sets the knob to this value in `ksm`, as a write to the kernel would. A file that is absent there stays so.
             pub fn set(self, ksm: &mut Ksm, value: u64) {
                 match self {
-                    $(Self::$variant => ksm.$name = ksm.$name.as_ref().map(|_| IntoKnob::of_knob(value)),)*
+                    $(Self::$variant => sampled!(write value ksm $name $($path)?),)*
                 }
             }
 
@@ -59,13 +82,18 @@ const PTES: u64 = 8191;
 knobs! {
     /// A file of KSM or khugepaged that can be written, with the values that it takes.
     ///
-    /// The order is the order of writing. khugepaged's come first, so that nothing merges before they hold. The advisor
+    /// The order is the order of writing. khugepaged's come first, so that nothing merges before they hold, and of these
+    /// `scan_sleep_millisecs` last, since writing it wakes khugepaged. The advisor
     /// comes before what it owns: `pages_to_scan` can't be written while the advisor is on, and changing `advisor_mode`
     /// rewrites `pages_to_scan`. The advisor's parameters come before its mode,
     /// since switching it on starts it from the least pages that it may scan. `pages_to_scan` comes before
     /// `sleep_millisecs`, since writing that wakes ksmd. `run` is last, so that ksmd starts with everything in place.
     MaxPtesShared = max_ptes_shared, 0..=PTES;
     MaxPtesNone = max_ptes_none, 0..=PTES;
+    KhugepagedPagesToScan = khugepaged_pages_to_scan, 1..=UINT,
+        at "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
+    KhugepagedScanSleepMillisecs = khugepaged_scan_sleep_millisecs, 0..=UINT,
+        at "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
     AdvisorMaxCpu = advisor_max_cpu, 0..=100;
     AdvisorMinPagesToScan = advisor_min_pages_to_scan, 0..=UINT;
     AdvisorMaxPagesToScan = advisor_max_pages_to_scan, 0..=UINT;
@@ -156,12 +184,20 @@ impl Knob {
 
     /// Returns the file's path: `/sys/kernel/mm/ksm/run`.
     pub fn path(self) -> &'static str {
-        FIELDS.iter().find(|field| field.name == self.name()).map_or(self.name(), |field| field.source)
+        let sampled = || FIELDS.iter().find(|field| field.name == self.name()).map(|field| field.source);
+        self.unsampled_path().or_else(sampled).unwrap_or(self.name())
     }
 
-    /// Returns true if the knob is khugepaged's. No policy sets it: the configuration's table `[huge_pages]` does.
+    /// Returns true if the knob is khugepaged's. No policy sets it: the configuration's table `[huge_pages]` has its limits
+    /// held, and the lab sets its pace.
     pub fn is_of_khugepaged(self) -> bool {
-        matches!(self, Self::MaxPtesShared | Self::MaxPtesNone)
+        matches!(
+            self,
+            Self::MaxPtesShared
+                | Self::MaxPtesNone
+                | Self::KhugepagedPagesToScan
+                | Self::KhugepagedScanSleepMillisecs
+        )
     }
 
     /// Returns true if the kernel refuses to change this knob while anything is merged.
@@ -304,7 +340,8 @@ mod tests {
     #[test]
     fn the_knobs_are_exactly_the_tables_knobs() {
         let mut table: Vec<_> = FIELDS.iter().filter(|f| f.kind == FigureKind::State).map(|f| f.name).collect();
-        let mut knobs: Vec<_> = Knob::ALL.map(Knob::name).to_vec();
+        let sampled = Knob::ALL.into_iter().filter(|knob| knob.unsampled_path().is_none());
+        let mut knobs: Vec<_> = sampled.map(Knob::name).collect();
         table.sort_unstable();
         knobs.sort_unstable();
         assert_eq!(knobs, table);
@@ -314,7 +351,8 @@ mod tests {
     fn each_knob_has_its_own_file() {
         for knob in Knob::ALL {
             let directory = if knob.is_of_khugepaged() { "transparent_hugepage/khugepaged" } else { "ksm" };
-            assert_eq!(knob.path(), format!("/sys/kernel/mm/{directory}/{knob}"));
+            let file = knob.name().trim_start_matches("khugepaged_");
+            assert_eq!(knob.path(), format!("/sys/kernel/mm/{directory}/{file}"));
         }
     }
 

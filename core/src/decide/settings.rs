@@ -44,7 +44,7 @@ impl<'de> Visitor<'de> for KnobTableVisitor {
             }
             if knob.is_of_khugepaged() {
                 return Err(A::Error::custom(format!(
-                    "{knob} is no policy's: [huge_pages] keep says whether it is held"
+                    "{knob} is khugepaged's, and no policy sets it: [huge_pages] keep holds its limits"
                 )));
             }
             let value = map.next_value_seed(KnobValueSeed(knob))?;

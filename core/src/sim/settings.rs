@@ -52,7 +52,6 @@ impl KnobValues {
     }
 
     /// The value of a knob, to be written.
-    #[allow(unreachable_patterns, reason = "all knobs are simulated at present")]
     pub fn get_mut(&mut self, knob: Knob) -> Option<&mut u64> {
         Some(match knob {
             Knob::MaxPtesShared => &mut self.max_ptes_shared,
@@ -70,7 +69,8 @@ impl KnobValues {
             Knob::PagesToScan => &mut self.pages_to_scan,
             Knob::SleepMillisecs => &mut self.sleep_millisecs,
             Knob::Run => &mut self.run,
-            _ => return None,
+            // khugepaged's pace is set by `SimMachine::set_khugepaged`.
+            Knob::KhugepagedPagesToScan | Knob::KhugepagedScanSleepMillisecs => return None,
         })
     }
 }

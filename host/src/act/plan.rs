@@ -78,7 +78,7 @@ mod tests {
     }
 
     impl KsmModel {
-        fn new(values: &[u64; 15]) -> Self {
+        fn new(values: &[u64; Knob::ALL.len()]) -> Self {
             let range = |knob: Knob, value: u64| match knob {
                 Knob::Run => value % 3,
                 Knob::AdvisorMode | Knob::SmartScan | Knob::UseZeroPages | Knob::MergeAcrossNodes => value % 2,
@@ -135,8 +135,8 @@ mod tests {
         }
     }
 
-    fn values() -> impl Strategy<Value = [u64; 15]> {
-        prop::array::uniform15(2_u64..100_000)
+    fn values() -> impl Strategy<Value = [u64; Knob::ALL.len()]> {
+        prop::array::uniform17(2_u64..100_000)
     }
 
     proptest! {

@@ -260,6 +260,8 @@ pub(super) mod tests {
         let files = [
             ("max_ptes_shared", "256\n"),
             ("max_ptes_none", "511\n"),
+            ("khugepaged_pages_to_scan", "4096\n"),
+            ("khugepaged_scan_sleep_millisecs", "10000\n"),
             ("advisor_mode", "[none] scan-time\n"),
             ("advisor_max_cpu", "70\n"),
             ("advisor_min_pages_to_scan", "500\n"),

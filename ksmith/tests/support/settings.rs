@@ -13,9 +13,11 @@ use ksmith_host::undo::StateDir;
 use super::UNDO;
 
 /// Settings in the order in which they can be written back, after the advisor was switched off and nothing is merged.
-const KNOBS: [&str; 15] = [
+const KNOBS: [&str; 17] = [
     "max_ptes_shared",
     "max_ptes_none",
+    "khugepaged_pages_to_scan",
+    "khugepaged_scan_sleep_millisecs",
     "advisor_mode",
     "advisor_max_cpu",
     "advisor_min_pages_to_scan",
@@ -32,9 +34,11 @@ const KNOBS: [&str; 15] = [
 ];
 
 /// The kernel's defaults (`mm/ksm.c`, `mm/khugepaged.c`) of what the tests rely on.
-const DEFAULTS: [(&str, &str); 10] = [
+const DEFAULTS: [(&str, &str); 12] = [
     ("max_ptes_shared", "256"),
     ("max_ptes_none", "511"),
+    ("khugepaged_pages_to_scan", "4096"),
+    ("khugepaged_scan_sleep_millisecs", "10000"),
     ("run", "0"),
     ("pages_to_scan", "100"),
     ("sleep_millisecs", "20"),

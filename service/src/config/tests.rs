@@ -91,7 +91,7 @@ const BAD: &[(&str, &[&str])] = &[
     (
         "[policy.fixed]\nsettings = { pages_shared = 1 }",
         &[
-            "ksmith.toml:2:12: settings: KSM has no setting called \"pages_shared\"; there are: max_ptes_shared, max_ptes_none, advisor_max_cpu, advisor_min_pages_to_scan, advisor_max_pages_to_scan, advisor_target_scan_time, advisor_mode, smart_scan, use_zero_pages, merge_across_nodes, max_page_sharing, stable_node_chains_prune_millisecs, pages_to_scan, sleep_millisecs, run",
+            "ksmith.toml:2:12: settings: KSM has no setting called \"pages_shared\"; there are: max_ptes_shared, max_ptes_none, khugepaged_pages_to_scan, khugepaged_scan_sleep_millisecs, advisor_max_cpu, advisor_min_pages_to_scan, advisor_max_pages_to_scan, advisor_target_scan_time, advisor_mode, smart_scan, use_zero_pages, merge_across_nodes, max_page_sharing, stable_node_chains_prune_millisecs, pages_to_scan, sleep_millisecs, run",
         ],
     ),
     ("[daemon]\ncontrol_socket = \"/a\"\ncontrol_socket = \"/b\"", &["ksmith.toml:3:1: duplicate key"]),
