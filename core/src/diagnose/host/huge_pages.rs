@@ -47,6 +47,7 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
         "khugepaged undoes merges in memory with huge pages: it puts ranges with up to {shared} shared and {none} empty \
          pages together again (max_ptes_shared, max_ptes_none); {at_stake}"
     );
+    // The host's `defrag` is for page faults, and khugepaged's own only lets it make room first (`alloc_charge_folio`).
     let mut remedy = match huge.keep {
         true if has_daemon => {
             "ksmith could not set them to 0, or another program sets them back: `journalctl -u ksmith` names the fault; its unit \
@@ -60,7 +61,25 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
         remedy
             .push_str("; max_ptes_none=0 also lets shrink_underused free zeros in huge pages when memory is short");
     }
+    remedy.push_str("; neither defrag nor khugepaged/defrag stops it");
     Some(finding("huge-pages", if saved > 0 { Severity::Warning } else { Severity::Note }, what, remedy))
+}
+
+/// The price of keeping merged pages for memory that does not merge: `thp_underused` in `mm/huge_memory.c` counts a huge page
+/// as underused if more than `max_ptes_none` of its pages are zeros.
+pub(super) fn price(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
+    let huge = &circumstances.huge_pages;
+    let is_held = sample.ksm.max_ptes_none.get() == Some(0);
+    (is_held && huge.shrink_underused && huge.khugepaged).then(|| {
+        finding(
+            "huge-pages-price",
+            Severity::Note,
+            "max_ptes_none=0 keeps freed zeros free, and has a price for all processes: khugepaged makes no huge page of a range with an \
+             empty page, and when memory is short shrink_underused splits each huge page with a page of zeros",
+            "where programs outside KSM lose by that: `echo 0 > /sys/kernel/mm/transparent_hugepage/shrink_underused` ends the splits; \
+             keep = false in [huge_pages] gives khugepaged its limits back, and has it undo merges",
+        )
+    })
 }
 
 /// A profile of tuned writes the settings that the daemon holds.

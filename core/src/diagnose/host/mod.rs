@@ -113,6 +113,7 @@ pub fn diagnose(sample: &Sample, circumstances: &HostCircumstances) -> Vec<Findi
         memory::lost_zero_pages(sample),
         memory::folding(sample),
         huge_pages::undone(sample, circumstances),
+        huge_pages::price(sample, circumstances),
         huge_pages::other_writer(circumstances),
         huge_pages::damon(sample, circumstances),
         scanning::sparse_giants(sample, circumstances),

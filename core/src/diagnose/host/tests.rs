@@ -277,12 +277,40 @@ fn the_remedy_for_khugepaged_is_the_one_that_is_left() {
     }
     assert!(told[0].remedy.contains("ksmith set max_ptes_shared=0"), "{}", told[0].remedy);
     assert!(told[0].remedy.contains("shrink_underused"), "{}", told[0].remedy);
+    assert!(told[0].remedy.ends_with("neither defrag nor khugepaged/defrag stops it"), "{}", told[0].remedy);
     circumstances.huge_pages.keep = false;
     sample.ksm.pages_sharing = Reading::Value(0);
     let told = diagnose(&sample, &circumstances);
     let told = told.iter().find(|finding| finding.code == "huge-pages").unwrap();
     assert!(told.severity == Severity::Note && told.what.ends_with("is lost again"), "{}", told.what);
     assert!(told.remedy.starts_with("keep = true in [huge_pages]"), "{}", told.remedy);
+}
+
+#[test]
+fn the_price_of_keeping_merges_is_said_where_the_shrinker_asks_it() {
+    let price = |change: HostChange<'_>| {
+        let (mut sample, mut circumstances) = (healthy(), HostCircumstances::default());
+        with_khugepaged(&mut sample, &mut circumstances);
+        (sample.ksm.max_ptes_shared, sample.ksm.max_ptes_none) = (Reading::Value(0), Reading::Value(0));
+        circumstances.huge_pages.shrink_underused = true;
+        change(&mut sample, &mut circumstances);
+        diagnose(&sample, &circumstances).into_iter().find(|finding| finding.code == "huge-pages-price")
+    };
+    let told = price(&|_, _| ()).unwrap();
+    assert!(told.severity == Severity::Note && told.what.contains("splits each huge page"), "{}", told.what);
+    assert!(
+        told.remedy.contains("echo 0 > /sys/kernel/mm/transparent_hugepage/shrink_underused"),
+        "{}",
+        told.remedy
+    );
+    let free: [HostChange<'_>; 3] = [
+        &|sample, _| sample.ksm.max_ptes_none = Reading::Value(511),
+        &|_, about| about.huge_pages.shrink_underused = false,
+        &|_, about| about.huge_pages.khugepaged = false,
+    ];
+    for (index, change) in free.iter().enumerate() {
+        assert_eq!(price(change), None, "{index}");
+    }
 }
 
 #[test]
