@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::BenchGuest;
 use crate::child::BenchChild;
 use crate::mixture::{MIXTURES, MemoryMixture};
+use crate::run::BenchGuest;
 
 /// The first argument of this program where it is a guest.
 pub const GUEST: &str = "be-a-guest";
