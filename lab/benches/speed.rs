@@ -67,8 +67,11 @@ fn visits_per_second(smart_scan: u64) -> f64 {
 
 fn day() -> Result<Duration, Box<dyn std::error::Error>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/fleet/day.toml");
-    let wishes =
-        StoryOverrides { host_bytes: Some(1 << 40), duration: Some(Duration::from_secs(86_400)), seed: None };
+    let wishes = StoryOverrides {
+        host_bytes: Some(1 << 40),
+        duration: Some(Duration::from_secs(86_400)),
+        ..StoryOverrides::default()
+    };
     let simulation = Simulation {
         stories: vec![SimulationStory::load(&path, ScenarioForm::Short, wishes)?],
         form: ScenarioForm::Short,

@@ -22,15 +22,18 @@ pub mod live_bench;
 pub mod measure;
 mod memory_guest;
 mod opt_out;
+mod pages;
 pub mod play;
 mod region;
 pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod simulate;
+mod truth;
 pub mod tune;
 mod worker;
 
 pub use contents::{BadPart, GuestContents, MemoryPart};
 pub use inside::serve;
 pub use memory_guest::{GuestError, MemoryGuest};
+pub use pages::GuestPages;

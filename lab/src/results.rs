@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
 use super::measure::{
-    AttainableStep, BALANCE_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread, TRUTH_FIGURES,
+    AttainableStep, BALANCE_FIGURES, COUNTED_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread,
 };
 use super::scenario::{GuestAction, Scenario, ScenarioForm};
+use crate::GuestPages;
 
 /// The raw observations of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -50,6 +51,9 @@ pub struct ScenarioResults {
     pub name: String,
     /// Description from the scenario file.
     pub about: String,
+    /// Pages that the guests' memory is on: `huge` or `small`. `null` if the guests differ or choose for themselves.
+    #[schemars(with = "Option<String>")]
+    pub pages: Option<GuestPages>,
     /// Duration of a run in seconds.
     pub seconds: f64,
     /// True if the attainable savings are known from the guests' contents. Otherwise they are the most that the
@@ -107,10 +111,22 @@ impl ScenarioResults {
         if !is_attainable_known {
             assume_attainable(scenario, competitors, &mut runs);
         }
-        Self::summary(&scenario.name, &scenario.about, scenario.duration, is_attainable_known, &names, runs)
+        let pages = scenario.pages();
+        Self {
+            pages,
+            ..Self::summary(&scenario.name, &scenario.about, scenario.duration, is_attainable_known, &names, runs)
+        }
     }
 
-    /// Summarises the runs of each competitor in the story of that name.
+    /// The first line of its results: the name, and the memory that the figures are for.
+    pub fn headline(&self) -> String {
+        match self.pages {
+            Some(pages) => format!("{} on {}", self.name, pages.in_words()),
+            None => format!("{} on pages of the guests' choice", self.name),
+        }
+    }
+
+    /// Summarises the runs of each competitor in the story of that name, without the guests' pages.
     pub(super) fn summary(
         name: &str,
         about: &str,
@@ -138,6 +154,7 @@ impl ScenarioResults {
         Self {
             name: name.to_owned(),
             about: about.to_owned(),
+            pages: None,
             seconds: duration.as_secs_f64(),
             is_attainable_known,
             attainable_bytes: all.map(|run| run.measures.attainable_bytes).max().unwrap_or(0),
@@ -180,11 +197,11 @@ impl CompetitorResults {
             |of: fn(&RunMeasures) -> Option<f64>| Spread::from_values(runs.iter().map(|run| of(&run.measures)));
         let is_balanced = runs.iter().any(|run| run.measures.balance.is_some());
         let of_balance = BALANCE_FIGURES.iter().filter(|_| is_balanced);
-        let has_truth = runs.iter().any(|run| run.measures.truly_saved_bytes.is_some());
-        let of_truth = TRUTH_FIGURES.iter().filter(|_| has_truth);
+        let is_counted_apart = runs.iter().any(|run| run.measures.counted_bytes.is_some());
+        let of_counters = COUNTED_FIGURES.iter().filter(|_| is_counted_apart);
         let summary = FIGURES
             .iter()
-            .chain(of_truth)
+            .chain(of_counters)
             .chain(of_balance)
             .map(|figure| (figure.key, spread(figure.of)))
             .collect();
@@ -204,9 +221,9 @@ impl CompetitorResults {
         self.summary.contains_key(BALANCE_FIGURES[0].key)
     }
 
-    /// Returns true if what is really saved was measured: guests are in huge pages.
-    pub fn has_truth(&self) -> bool {
-        self.summary.contains_key(TRUTH_FIGURES[0].key)
+    /// Returns true if KSM's counters are apart from what is really saved: guests are on huge pages.
+    pub fn is_counted_apart(&self) -> bool {
+        self.summary.contains_key(COUNTED_FIGURES[0].key)
     }
 
     /// Median of a figure over the runs.
@@ -284,6 +301,17 @@ pub(super) mod tests {
         assert_eq!(none.share_of_reference, Some(0.0));
         assert_eq!(none.rewrite_ratio, None, "nothing was rewritten");
         assert_eq!(none.median("seconds_to_90"), None);
+    }
+
+    #[test]
+    fn the_headline_names_the_memory() {
+        let results = made_up();
+        assert_eq!(results.scenarios[0].headline(), "toy on 4 KiB pages");
+        let mut huge = scenario("a");
+        huge.set_pages(GuestPages::Huge);
+        let headline = |scenario: &Scenario| ScenarioResults::from_runs(scenario, &[], Vec::new()).headline();
+        assert_eq!(headline(&huge), "toy on huge pages");
+        assert_eq!(headline(&scenario("b")), "toy on pages of the guests' choice");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The simulator against the live kernel: each scenario under each policy, played on both.
 //!
-//! `cargo bench -p ksmith --bench fidelity -- [SCENARIO…] [--policies a,b] [--seconds N] [--repeat N] [--costs FILE] [--record DIR]`
-//! needs root, and a host where KSM is not in use. It measures this host's ksmd first. `--record` keeps each first live run as a
+//! `cargo bench -p ksmith --bench fidelity -- [SCENARIO…] [--policies a,b] [--pages small|huge] [--seconds N] [--repeat N] [--costs FILE]
+//! [--record DIR]` needs root, and a host where KSM is not in use. It measures this host's ksmd first. `--record` keeps each first live run as a
 //! trace. `--against DIR` plays nothing: it simulates the traces that are there and compares.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
+use ksmith_lab::GuestPages;
 use ksmith_lab::fidelity::{RecordedTrace, RunDifference, TracedRun, scaled};
 use ksmith_lab::simulate::load_costs;
 use serde_json::Value;
@@ -33,6 +34,7 @@ const USUAL_SECONDS: f64 = 30.0;
 struct FidelityOptions {
     scenarios: Vec<String>,
     policies: Vec<String>,
+    pages: GuestPages,
     seconds: f64,
     repeat: u32,
     costs: Option<PathBuf>,
@@ -46,6 +48,7 @@ impl FidelityOptions {
         let mut options = Self {
             scenarios: Vec::new(),
             policies: policies(USUAL_POLICIES),
+            pages: GuestPages::Small,
             seconds: USUAL_SECONDS,
             repeat: 1,
             costs: None,
@@ -58,6 +61,7 @@ impl FidelityOptions {
             match word.as_str() {
                 "--bench" => {}
                 "--policies" => options.policies = policies(&value()),
+                "--pages" => options.pages = serde_json::from_value(value().into()).unwrap(),
                 "--seconds" => options.seconds = value().parse().unwrap(),
                 "--repeat" => options.repeat = value().parse().unwrap(),
                 "--costs" => options.costs = Some(value().into()),
@@ -107,7 +111,9 @@ fn main() {
                     // The lock for each run apart, so that other tests get their turns.
                     let Some(_lock) = KernelLock::acquire() else { return };
                     let before = ksmd_times();
-                    let live = run(&["lab", "run", file.to_str().unwrap(), "--policies", policy, "--json"]);
+                    let pages = options.pages.name();
+                    let file = file.to_str().unwrap();
+                    let live = run(&["lab", "run", file, "--pages", pages, "--policies", policy, "--json"]);
                     (before, live, ksmd_times())
                 };
                 let [ran_ns, waited_ns] = [0, 1].map(|field| after[field] - before[field]);
@@ -115,6 +121,7 @@ fn main() {
                 let trace = RecordedTrace {
                     scenario: scenario.clone(),
                     policy: policy.clone(),
+                    pages: options.pages,
                     seconds: options.seconds,
                     kernel: release.trim().to_owned(),
                     costs,

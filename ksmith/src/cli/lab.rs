@@ -18,6 +18,7 @@ use crate::show::TextTable;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals;
+use ksmith_lab::GuestPages;
 use ksmith_lab::competitor::{self, Competitor};
 use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::play::{LabPlan, LabProgress, play};
@@ -53,6 +54,9 @@ pub struct LabRunArgs {
     /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
     form: ScenarioForm,
+    /// Pages of guests with known memory, whatever the scenario says
+    #[arg(long, value_enum)]
+    pages: Option<GuestPages>,
     /// Write results.json, report.html and the controllers' logs into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -128,7 +132,10 @@ impl LabRunArgs {
             let path = scenario::find(name, &places)?;
             Scenario::load(&path, self.form)
         });
-        let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
+        let mut scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
+        if let Some(pages) = self.pages {
+            scenarios.iter_mut().for_each(|scenario| scenario.set_pages(pages));
+        }
         let named = self.policies.iter().map(|name| Competitor::parse(name));
         let mut competitors = named.collect::<Result<Vec<_>, _>>().map_err(|error| usage(&error))?;
         if competitors.is_empty() {
@@ -159,6 +166,14 @@ fn check_host(root: &Root, plan: &LabPlan) -> Result<(), CommandFailure> {
                 scenario.name
             )));
         }
+    }
+    let lacks_huge_pages = |scenario: &&Scenario| scenario.has_huge_guests() && !GuestPages::Huge.are_given(root);
+    if let Some(scenario) = plan.scenarios.iter().find(lacks_huge_pages) {
+        return Err(CommandFailure::impossible(format!(
+            "the guests of scenario {} are on huge pages, and this host gives none (/sys/kernel/mm/transparent_hugepage/enabled): \
+             permit `madvise` there, or use --pages small",
+            scenario.name
+        )));
     }
     let sample = HostObserver::new(root.clone()).sample();
     check_unused(&sample)?;
@@ -218,11 +233,11 @@ pub(super) fn print_results(global: &GlobalArgs, results: &LabResults) -> anyhow
     for scenario in &results.scenarios {
         let mut page = TextPage::new();
         page.line("");
-        page.line(format_args!("{}: {}", scenario.name, scenario.about));
+        page.line(format_args!("{}: {}", scenario.headline(), scenario.about));
         page.lines(table(scenario).lines(print::width()));
-        if scenario.competitors.iter().any(CompetitorResults::has_truth) {
+        if scenario.competitors.iter().any(CompetitorResults::is_counted_apart) {
             page.line("");
-            page.lines(truth_table(scenario).lines(print::width()));
+            page.lines(counted_table(scenario).lines(print::width()));
         }
         if scenario.competitors.iter().any(CompetitorResults::has_balance) {
             page.line("");
@@ -263,18 +278,18 @@ fn table(scenario: &ScenarioResults) -> TextTable {
     table
 }
 
-/// Returns the table of what is really saved, where guests are in huge pages.
-fn truth_table(scenario: &ScenarioResults) -> TextTable {
+/// Returns the table of what KSM's counters say, where guests are on huge pages.
+fn counted_table(scenario: &ScenarioResults) -> TextTable {
     let mut table =
-        TextTable::new(["huge pages", "counted", "really saved", "GiB-s", "in huge pages", "host free"]);
+        TextTable::new(["at the end", "really saved", "counted", "counted GiB-s", "in huge pages", "host free"]);
     for competitor in &scenario.competitors {
         let Some(end) = competitor.middle_run().and_then(|run| run.series.truth.last()) else { continue };
         let bytes = |bytes: u64| Bytes::from(bytes).to_string();
         table.row([
             competitor.name.clone(),
-            bytes(end.counted_bytes),
             bytes(end.truly_saved_bytes),
-            competitor.median("true_gib_seconds").map_or("-".to_owned(), |x| format!("{x:.1}")),
+            bytes(end.counted_bytes),
+            competitor.median("counted_gib_seconds").map_or("-".to_owned(), |x| format!("{x:.1}")),
             bytes(end.huge_bytes),
             bytes(end.free_bytes),
         ]);

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::program::{RunningProgram, ksmith};
-use crate::support::{KernelLock, UNDO, guest, number, offering, wait_until, zero_pages};
-use ksmith_lab::MemoryPart;
+use crate::support::{KernelLock, UNDO, guest, number, offering, skipped, wait_until, zero_pages};
+use ksmith_core::knobs::Knob;
+use ksmith_host::root::Root;
+use ksmith_lab::{GuestPages, MemoryPart};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -89,7 +91,7 @@ fn a_tiny_scenario_is_played_measured_and_undone() {
     let (code, text, err) = ksmith(&arguments);
     assert_eq!(code, 0, "{err}");
     assert_eq!(history_of_host(), before, "what is played is no past of this host");
-    for word in ["tiny: Two small guests", "ksmd CPU", "profit", "reference", "none"] {
+    for word in ["tiny on 4 KiB pages: Two small guests", "ksmd CPU", "profit", "reference", "none"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     nothing_is_left(&lock);
@@ -155,6 +157,61 @@ fn a_killed_lab_takes_guests_and_daemon_along_and_restore_does_the_rest() {
     wait_until("guests and daemons are gone", || left_over(&STARTED).is_empty());
     let (code, text, err) = ksmith(&["restore"]);
     assert_eq!(code, 0, "{text}{err}");
+    assert_eq!(lock.changed_settings(), Vec::<String>::new());
+}
+
+/// khugepaged's pace.
+fn pace() -> [u64; 2] {
+    [Knob::KhugepagedPagesToScan, Knob::KhugepagedScanSleepMillisecs]
+        .map(|knob| fs::read_to_string(knob.path()).unwrap().trim().parse().unwrap())
+}
+
+#[test]
+fn guests_on_huge_pages_are_judged_by_their_page_tables_and_a_hurried_khugepaged_is_restored() {
+    let Some(lock) = KernelLock::acquire() else { return };
+    if !GuestPages::Huge.are_given(&Root::host()) {
+        return skipped("this host gives no huge pages");
+    }
+    let tree = tempfile::tempdir().unwrap();
+    // Of each guest 16 MiB are equal and 16 MiB are empty.
+    let hurried = "[[timeline]]\nat = 3\nkhugepaged = { pages_to_scan = 9000, scan_sleep_millisecs = 700 }\n";
+    let text = TINY.replace("10 MiB", "16 MiB").replace("2 MiB", "16 MiB").replace("3 MiB", "4 MiB") + hurried;
+    let path = tree.path().join("tiny.toml");
+    let scenario = path.to_str().unwrap();
+    fs::write(&path, text.replace("SECONDS", "6")).unwrap();
+    let before = pace();
+    let arguments = ["lab", "run", scenario, "--pages", "huge", "--policies", "reference,none", "--json"];
+    let (code, text, err) = ksmith(&arguments);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(pace(), before);
+    nothing_is_left(&lock);
+    let results: Value = serde_json::from_str(&text).unwrap();
+    let scenario_results = &results["scenarios"][0];
+    assert_eq!(scenario_results["pages"], "huge");
+    let attainable = scenario_results["attainable_bytes"].as_f64().unwrap();
+    assert_eq!(attainable, f64::from((3 * 16) << 20));
+    let [reference, none] = [0, 1].map(|place| &scenario_results["competitors"][place]);
+    let saved = reference["summary"]["saved_bytes"]["median"].as_f64().unwrap();
+    assert!(saved >= 0.98 * attainable, "{reference}");
+    let truth = reference["runs"][0]["series"]["truth"].as_array().unwrap();
+    assert!(truth.len() > 5, "{truth:?}");
+    let last = truth.last().unwrap()["truly_saved_bytes"].as_f64().unwrap();
+    assert_eq!(last.min(attainable), saved);
+    // Without KSM nothing is saved, and the huge pages are whole.
+    let none = none["runs"][0]["series"]["truth"].as_array().unwrap().last().unwrap();
+    assert!(none["truly_saved_bytes"].as_u64().unwrap() < 1 << 20, "{none}");
+    assert!(none["huge_bytes"].as_u64().unwrap() >= 32 << 20, "{none}");
+
+    // A lab that is killed leaves the pace to `ksmith restore`.
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("seconds = 6 ", "seconds = 600 ")).unwrap();
+    let lab = RunningProgram::start(&["lab", "run", scenario, "--policies", "none"]);
+    wait_until("khugepaged is hurried", || pace() == [9000, 700]);
+    lab.kill();
+    wait_until("guests are gone", || left_over(&STARTED).is_empty());
+    let (code, text, err) = ksmith(&["restore"]);
+    assert_eq!(code, 0, "{text}{err}");
+    assert!(text.contains("restored khugepaged_pages_to_scan 9000 -> "), "{text}");
+    assert_eq!(pace(), before);
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }
 

@@ -7,6 +7,7 @@ use ksmith_core::sim::SimCosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::GuestPages;
 use crate::competitor::{Competitor, UnknownCompetitor};
 use crate::scenario::ScenarioForm;
 use crate::simulate::{SimulatedHost, Simulation, SimulationError, SimulationStory, StoryError, StoryOverrides};
@@ -47,6 +48,9 @@ pub struct RecordedTrace {
     pub scenario: String,
     /// The competitor, as `ksmith lab` names it.
     pub policy: String,
+    /// The pages that guests' memory was on.
+    #[serde(default = "small")]
+    pub pages: GuestPages,
     /// The time that the scenario's short form was given.
     pub seconds: f64,
     /// Release of the kernel.
@@ -63,6 +67,11 @@ pub struct RecordedTrace {
     /// The live run itself.
     #[serde(flatten)]
     pub run: TracedRun,
+}
+
+/// The pages of runs that name none.
+fn small() -> GuestPages {
+    GuestPages::Small
 }
 
 impl TracedRun {
@@ -97,9 +106,10 @@ impl RecordedTrace {
             can_rest: self.can_rest,
             ..SimulatedHost::default()
         };
+        let wishes = StoryOverrides { pages: Some(self.pages), ..StoryOverrides::default() };
         let simulation = Simulation {
             balances: Vec::new(),
-            stories: vec![SimulationStory::load(scenario, ScenarioForm::Short, StoryOverrides::default())?],
+            stories: vec![SimulationStory::load(scenario, ScenarioForm::Short, wishes)?],
             form: ScenarioForm::Short,
             competitors: vec![Competitor::parse(&self.policy)?],
             host,

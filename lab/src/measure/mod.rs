@@ -74,12 +74,12 @@ pub struct RunMeasures {
     pub rewrite_seconds: f64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
-    /// Bytes really saved at the end, where guests are in huge pages.
+    /// Bytes that KSM counts as saved at the end, where guests are on huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub truly_saved_bytes: Option<u64>,
-    /// Integral over time of the memory that is really saved, where guests are in huge pages.
+    pub counted_bytes: Option<u64>,
+    /// Integral over time of what KSM counts, where guests are on huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub true_gib_seconds: Option<f64>,
+    pub counted_gib_seconds: Option<f64>,
     /// The figures of balancing, if it was simulated.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub balance: Option<BalancingRecord>,
@@ -117,8 +117,8 @@ impl RunMeasures {
             work_pages: counted.work_pages,
             rewrite_seconds: counted.rewrite_seconds,
             wrong_pages: counted.wrong_pages,
-            truly_saved_bytes: series.truth.last().map(|point| point.truly_saved_bytes),
-            true_gib_seconds: series.true_integral().map(|bytes| bytes / GIB),
+            counted_bytes: series.truth.last().map(|point| point.counted_bytes),
+            counted_gib_seconds: series.counted_integral().map(|bytes| bytes / GIB),
             balance: counted.balance,
         }
     }
@@ -152,10 +152,10 @@ pub const FIGURES: [SummaryFigure; 15] = [
     SummaryFigure { key: "wrong_pages", of: |m| Some(m.wrong_pages as f64) },
 ];
 
-/// Figures of a summary where guests are in huge pages.
-pub const TRUTH_FIGURES: [SummaryFigure; 2] = [
-    SummaryFigure { key: "truly_saved_bytes", of: |m| m.truly_saved_bytes.map(|bytes| bytes as f64) },
-    SummaryFigure { key: "true_gib_seconds", of: |m| m.true_gib_seconds },
+/// Figures of a summary where guests are on huge pages: those of the counters, which do not tell what is saved.
+pub const COUNTED_FIGURES: [SummaryFigure; 2] = [
+    SummaryFigure { key: "counted_bytes", of: |m| m.counted_bytes.map(|bytes| bytes as f64) },
+    SummaryFigure { key: "counted_gib_seconds", of: |m| m.counted_gib_seconds },
 ];
 
 /// Figures of a summary where guests were balanced.

@@ -8,7 +8,8 @@ use serde::Serialize;
 pub struct SeriesPoint {
     /// Seconds since the start of the run.
     pub at: f64,
-    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes.
+    /// `(pages_sharing + ksm_zero_pages) * page_size`, at most the attainable bytes. Where guests are on huge pages, what is really
+    /// saved.
     pub saved_bytes: u64,
     /// Start of the last complete pass. Each page that the kernel counts as merged was merged at some moment
     /// since.
@@ -59,7 +60,7 @@ pub struct RunSeries {
     pub points: Vec<SeriesPoint>,
     /// Changes of the attainable savings, which are 0 before the first step.
     pub attainable: Vec<AttainableStep>,
-    /// Samples of what is really saved, where guests are in huge pages.
+    /// Samples of what is really saved beside the counters, where guests are on huge pages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub truth: Vec<TruthPoint>,
     /// True if the attainable savings change all the time, as in a fleet: no rise then lasts until it is saved.
@@ -84,10 +85,23 @@ impl RunSeries {
         Self { points, attainable, truth: Vec::new(), is_restless: false }
     }
 
-    /// The integral over time of what is really saved, in bytes x seconds. `None` where that was not recorded.
-    pub fn true_integral(&self) -> Option<f64> {
+    /// Makes a series of what is really saved: each point has the savings of the last sample of `truth`.
+    pub fn from_truth(
+        mut points: Vec<SeriesPoint>,
+        attainable: Vec<AttainableStep>,
+        truth: Vec<TruthPoint>,
+    ) -> Self {
+        for point in &mut points {
+            let last = truth.partition_point(|sample| sample.at <= point.at).checked_sub(1);
+            point.saved_bytes = last.and_then(|last| truth.get(last)).map_or(0, |sample| sample.truly_saved_bytes);
+        }
+        Self { points, attainable, truth, is_restless: false }
+    }
+
+    /// The integral over time of what KSM counts, in bytes x seconds, where it is not what is really saved.
+    pub fn counted_integral(&self) -> Option<f64> {
         let areas = self.truth.windows(2).map(|pair| match pair {
-            [from, to] => (to.at - from.at) * (from.truly_saved_bytes + to.truly_saved_bytes) as f64 / 2.0,
+            [from, to] => (to.at - from.at) * (from.counted_bytes + to.counted_bytes) as f64 / 2.0,
             _ => 0.0,
         });
         (!self.truth.is_empty()).then(|| areas.sum())

@@ -5,7 +5,6 @@
 
 mod contender;
 mod group;
-mod khugepaged;
 mod progress;
 mod sampler;
 mod stage;
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ksmith_core::sim::KhugepagedPace;
 
 use self::contender::RunningController;
 use self::sampler::RunSampler;
@@ -27,6 +27,7 @@ use super::competitor::Competitor;
 use super::measure::{RunCounts, RunSeries};
 use super::results::{LabResults, RawRun};
 use super::scenario::{Scenario, ScenarioForm};
+use super::truth::GuestTruth;
 use super::{GuestError, results};
 use ksmith_host::root::Root;
 use ksmith_host::signals::Signal;
@@ -42,6 +43,12 @@ pub trait LabBench {
     /// # Errors
     /// A sentence that says why this failed.
     fn reset(&mut self) -> Result<(), String>;
+
+    /// Sets khugepaged's pace, until the next reset.
+    ///
+    /// # Errors
+    /// A sentence that says why this failed.
+    fn set_khugepaged(&mut self, pace: KhugepagedPace) -> Result<(), String>;
 }
 
 /// The runs of an experiment.
@@ -88,6 +95,9 @@ pub enum LabError {
     /// The host could not be brought to the state that every run starts from.
     #[error("can't bring the host to the state that every run starts from: {0}")]
     Bench(String),
+    /// khugepaged's pace could not be set.
+    #[error("can't set khugepaged's pace: {0}")]
+    Setting(String),
     /// A counter can't be read.
     #[error("can't measure: {0}")]
     Unseen(String),
@@ -116,6 +126,8 @@ pub fn play(
     let names = tempfile::tempdir().map_err(LabError::System)?;
     let guest = names.path().join("qemu-system-x86_64");
     std::os::unix::fs::symlink(&plan.program, &guest).map_err(LabError::System)?;
+    let needs_truth = plan.scenarios.iter().any(Scenario::is_judged_by_page_tables);
+    let truth = needs_truth.then(|| GuestTruth::new(Root::host(), &plan.program)).transpose()?;
     let mut played = Vec::new();
     for scenario in &plan.scenarios {
         let mut runs: Vec<Vec<RawRun>> = vec![Vec::new(); plan.competitors.len()];
@@ -123,8 +135,9 @@ pub fn play(
             for (competitor, runs) in plan.competitors.iter().zip(&mut runs) {
                 progress.say(format!("{} {number}/{} {}", scenario.name, plan.repeat, competitor.name));
                 bench.reset().map_err(LabError::Bench)?;
-                let run = LabRun { plan, scenario, competitor, number, guest: &guest, interrupts, progress };
-                runs.push(run.play()?);
+                let truth = truth.as_ref().filter(|_| scenario.is_judged_by_page_tables());
+                let run = LabRun { plan, scenario, competitor, number, guest: &guest, truth, interrupts, progress };
+                runs.push(run.play(bench)?);
             }
         }
         played.push(results::ScenarioResults::from_runs(scenario, &plan.competitors, runs));
@@ -139,12 +152,14 @@ struct LabRun<'a> {
     competitor: &'a Competitor,
     number: u32,
     guest: &'a Path,
+    /// Reader of what guests really save, where the counters do not tell it.
+    truth: Option<&'a GuestTruth>,
     interrupts: &'a Receiver<Signal>,
     progress: &'a LabProgress,
 }
 
 impl LabRun<'_> {
-    fn play(&self) -> Result<RawRun, LabError> {
+    fn play(&self, bench: &mut impl LabBench) -> Result<RawRun, LabError> {
         let place = tempfile::tempdir().map_err(LabError::System)?;
         let log = self.log(place.path())?;
         let limits = &self.scenario.limits;
@@ -152,21 +167,22 @@ impl LabRun<'_> {
         let began = Instant::now();
         let sampler = RunSampler::start(contender.measured(), began)?;
         let mut stage = GuestStage::new(self.guest, &self.scenario.instances, began);
-        let mut truth = TruthRecorder::new(Root::host(), began, self.scenario.has_huge_guests());
+        let mut truth = TruthRecorder::new(self.truth, began);
         for actions in self.scenario.actions.chunk_by(|a, b| a.at == b.at) {
             let at = actions.first().map_or(Duration::ZERO, |action| action.at);
             self.wait_until(began + at, &sampler, began, (&mut truth, &stage))?;
-            stage.perform(actions)?;
+            stage.perform(actions, bench)?;
         }
         self.wait_until(began + self.scenario.duration, &sampler, began, (&mut truth, &stage))?;
         let seen = sampler.finish()?;
         let wrong_pages = stage.finish()?;
         contender.end()?;
         self.progress.run_done(self.scenario.duration);
+        let attainable = std::mem::take(&mut stage.attainable);
         Ok(RawRun {
-            series: RunSeries {
-                truth: truth.points,
-                ..RunSeries::new(seen.points, std::mem::take(&mut stage.attainable))
+            series: match self.truth {
+                Some(_) => RunSeries::from_truth(seen.points, attainable, truth.points),
+                None => RunSeries::new(seen.points, attainable),
             },
             counted: RunCounts {
                 work_pages: stage.work_pages,
@@ -190,16 +206,16 @@ impl LabRun<'_> {
         deadline: Instant,
         sampler: &RunSampler,
         began: Instant,
-        (truth, stage): (&mut TruthRecorder, &GuestStage<'_>),
+        (truth, stage): (&mut TruthRecorder<'_>, &GuestStage<'_>),
     ) -> Result<(), LabError> {
         loop {
+            truth.record_due(sampler.saved_bytes(), stage.filled_guests());
             let next = deadline.min(Instant::now() + TICK);
             match self.interrupts.recv_deadline(next) {
                 Err(RecvTimeoutError::Timeout) => {}
                 _ => return Err(LabError::Interrupted),
             }
             self.progress.moment(began.elapsed().min(self.scenario.duration), sampler.saved_bytes());
-            truth.record_due(sampler.saved_bytes(), stage.filled_guests());
             if next == deadline {
                 return Ok(());
             }

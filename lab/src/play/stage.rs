@@ -6,13 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::LabError;
 use super::group::{ProcessGroup, apart};
-use super::khugepaged::KhugepagedKnobs;
+use super::{LabBench, LabError};
 use crate::measure::{AttainableStep, KnownGuests};
 use crate::scenario::{GuestAction, GuestInstance, LabGuestKind, QemuGuest, TimelineAction};
+use crate::truth::filled_guest;
 use crate::{GuestError, MemoryGuest};
-use ksmith_host::root::Root;
 
 /// The running guests, the attainable savings, and the guests' work. Guests are ended on drop.
 #[derive(Debug)]
@@ -24,7 +23,6 @@ pub(super) struct GuestStage<'a> {
     memory: BTreeMap<usize, MemoryGuest>,
     programs: BTreeMap<usize, ProcessGroup>,
     known: KnownGuests,
-    khugepaged: KhugepagedKnobs,
     pub(super) attainable: Vec<AttainableStep>,
     pub(super) work_pages: u64,
     pub(super) rewrite_time: Duration,
@@ -42,7 +40,6 @@ impl<'a> GuestStage<'a> {
             memory: BTreeMap::new(),
             programs: BTreeMap::new(),
             known: KnownGuests::default(),
-            khugepaged: KhugepagedKnobs::new(&Root::host()),
             attainable: Vec::new(),
             work_pages: 0,
             rewrite_time: Duration::ZERO,
@@ -50,7 +47,11 @@ impl<'a> GuestStage<'a> {
     }
 
     /// Performs the actions of one moment. All guests with the same command obey it at the same time.
-    pub(super) fn perform(&mut self, actions: &[TimelineAction]) -> Result<(), LabError> {
+    pub(super) fn perform(
+        &mut self,
+        actions: &[TimelineAction],
+        bench: &mut impl LabBench,
+    ) -> Result<(), LabError> {
         let mut started = Vec::new();
         let mut told: BTreeMap<String, Vec<Told>> = BTreeMap::new();
         for action in actions {
@@ -60,7 +61,7 @@ impl<'a> GuestStage<'a> {
                     started.push(guest);
                 }
                 GuestAction::Stop(guest) => self.stop(guest)?,
-                GuestAction::Khugepaged(settings) => self.khugepaged.write(settings).map_err(LabError::System)?,
+                GuestAction::Khugepaged(pace) => bench.set_khugepaged(pace).map_err(LabError::Setting)?,
                 GuestAction::Rewrite { guest, part } => {
                     told.entry(format!("rewrite {part}")).or_default().push((guest, Some((part, true))));
                 }
@@ -83,8 +84,7 @@ impl<'a> GuestStage<'a> {
 
     /// The PIDs of the guests with known memory, and the bytes of their contents.
     pub(super) fn filled_guests(&self) -> impl Iterator<Item = (u32, u64)> {
-        let page = rustix::param::page_size() as u64;
-        self.memory.values().map(move |guest| (guest.pid(), guest.contents().pages() as u64 * page))
+        self.memory.values().map(filled_guest)
     }
 
     /// Counts the work of the remaining guests and ends them. Returns the number of pages with wrong content.

@@ -1,52 +1,50 @@
-//! Real savings of guests in huge pages: KSM's counters have neither the empty pages that splits free nor the merged
-//! pages that khugepaged has copied.
+//! Samples of what guests really save, where KSM's counters do not tell it.
 
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::{Meminfo, SmapsRollup};
+use ksmith_core::kernel::Meminfo;
 use ksmith_host::root::Root;
 
 use crate::measure::TruthPoint;
+use crate::truth::GuestTruth;
 
-/// Time between two samples. Each walks all page tables of the guests, so they are rarer than those of the counters.
-const EVERY: Duration = Duration::from_secs(1);
+/// Time between two samples, at least and at most.
+const EVERY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+
+/// Times that a sample takes until the next one: each walks all page tables of the guests.
+const REST: u32 = 25;
 
 /// The samples of a run.
 #[derive(Debug)]
-pub(super) struct TruthRecorder {
+pub(super) struct TruthRecorder<'a> {
+    truth: Option<&'a GuestTruth>,
     root: Root,
     began: Instant,
-    next: Option<Instant>,
+    next: Instant,
     pub(super) points: Vec<TruthPoint>,
 }
 
-impl TruthRecorder {
-    /// Starts at `began`. Without `is_wanted` it records nothing.
-    pub(super) fn new(root: Root, began: Instant, is_wanted: bool) -> Self {
-        Self { root, began, next: is_wanted.then_some(began), points: Vec::new() }
+impl<'a> TruthRecorder<'a> {
+    /// Starts at `began`. Without a `truth` it records nothing.
+    pub(super) fn new(truth: Option<&'a GuestTruth>, began: Instant) -> Self {
+        Self { truth, root: Root::host(), began, next: began, points: Vec::new() }
     }
 
     /// Takes a sample if one is due: `guests` are the PIDs and the bytes of contents of the guests that have filled their memory.
     pub(super) fn record_due(&mut self, counted_bytes: u64, guests: impl Iterator<Item = (u32, u64)>) {
         let now = Instant::now();
-        if self.next.is_none_or(|next| next > now) {
-            return;
-        }
-        self.next = Some(now + EVERY);
-        let mut point = TruthPoint {
-            at: self.began.elapsed().as_secs_f64(),
+        let Some(truth) = self.truth.filter(|_| self.next <= now) else { return };
+        let at = self.began.elapsed().as_secs_f64();
+        let memory = truth.read(guests);
+        self.points.push(TruthPoint {
+            at,
             counted_bytes,
+            truly_saved_bytes: memory.saved_bytes,
+            huge_bytes: memory.huge_bytes,
             free_bytes: self.free_bytes(),
-            ..TruthPoint::default()
-        };
-        for (pid, bytes) in guests {
-            let text = self.root.text(format!("proc/{pid}/smaps_rollup"));
-            let Some(sums) = text.value().and_then(|text| SmapsRollup::parse(text).ok()) else { continue };
-            let held = sums.pss_anon.or(sums.pss).unwrap_or(bytes);
-            point.truly_saved_bytes += bytes.saturating_sub(held);
-            point.huge_bytes += sums.anon_huge.unwrap_or(0);
-        }
-        self.points.push(point);
+        });
+        let [least, most] = EVERY;
+        self.next = now + (now.elapsed() * REST).clamp(least, most);
     }
 
     fn free_bytes(&self) -> u64 {

@@ -59,13 +59,13 @@ fn section(page: &mut String, scenario: &ScenarioResults) -> Result<(), ReportEr
         page,
         format_args!(
             "<h2>{}</h2>\n<p>{}</p>\n<p class=\"small\">{:.0} s; {attainable} MiB can be saved at most ({known}).</p>\n",
-            escape(&scenario.name),
+            escape(&scenario.headline()),
             escape(&scenario.about),
             scenario.seconds,
         ),
     );
     table(page, scenario);
-    truth_table(page, scenario);
+    counted_table(page, scenario);
     balance_table(page, scenario);
     add(page, format_args!("<h3>Saved memory over time (grey: what could be saved)</h3>\n"));
     legend(page, scenario);
@@ -127,9 +127,9 @@ const BALANCE_COLUMNS: [Column; 8] = [
     ("programs killed in guests", "guest_kills", |x| format!("{x:.0}")),
 ];
 
-const TRUTH_COLUMNS: [Column; 2] = [
-    ("really saved, MiB", "truly_saved_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
-    ("really saved, GiB-s", "true_gib_seconds", |x| format!("{x:.1}")),
+const COUNTED_COLUMNS: [Column; 2] = [
+    ("counted, MiB", "counted_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
+    ("counted, GiB-s", "counted_gib_seconds", |x| format!("{x:.1}")),
 ];
 
 /// The figures of balance, where guests were balanced.
@@ -140,11 +140,11 @@ fn balance_table(page: &mut String, scenario: &ScenarioResults) {
     }
 }
 
-/// The memory that is really saved, where guests are in huge pages.
-fn truth_table(page: &mut String, scenario: &ScenarioResults) {
-    if scenario.competitors.iter().any(CompetitorResults::has_truth) {
-        page.push_str("<h3>What is really saved of huge pages</h3>\n");
-        further_table(page, scenario, &TRUTH_COLUMNS);
+/// The figures of KSM's counters, where guests are on huge pages.
+fn counted_table(page: &mut String, scenario: &ScenarioResults) {
+    if scenario.competitors.iter().any(CompetitorResults::is_counted_apart) {
+        page.push_str("<h3>What KSM's counters say of it</h3>\n");
+        further_table(page, scenario, &COUNTED_COLUMNS);
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) struct ScenarioFile {
     /// Limits of every ksmith daemon in this scenario.
     #[serde(default)]
     pub(super) limits: PolicyLimits,
+    /// True if guests with parts are on transparent huge pages, unless their own `huge` says otherwise.
+    #[serde(default)]
+    pub(super) huge: bool,
     pub(super) guests: BTreeMap<String, Spanned<GuestTable>>,
     pub(super) timeline: Vec<Spanned<TimelineTable>>,
 }
@@ -48,9 +51,8 @@ fn whole() -> f64 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GuestTable {
-    /// True if the parts are in transparent huge pages.
-    #[serde(default)]
-    pub(super) huge: bool,
+    /// True if the parts are on transparent huge pages. `None`: as the scenario says.
+    pub(super) huge: Option<bool>,
     pub(super) parts: Option<Vec<PartTable>>,
     pub(super) qemu: Option<QemuTable>,
     pub(super) command: Option<Vec<String>>,

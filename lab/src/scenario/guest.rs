@@ -10,7 +10,7 @@ use super::TextFault;
 use super::file::{self, PartKind};
 use super::size::SizeText;
 use crate::filled::page_size;
-use crate::{GuestContents, MemoryPart};
+use crate::{GuestContents, GuestPages, MemoryPart};
 
 /// The kind of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,24 @@ impl LabGuestKind {
         matches!(self, Self::HugeMemory(_))
     }
 
+    /// Returns the pages that its memory is on, where its contents are known.
+    pub fn pages(&self) -> Option<GuestPages> {
+        match self {
+            Self::Memory(_) => Some(GuestPages::Small),
+            Self::HugeMemory(_) => Some(GuestPages::Huge),
+            Self::Qemu(_) | Self::Command(_) => None,
+        }
+    }
+
+    /// Puts known contents on such pages.
+    pub(super) fn on_pages(self, pages: GuestPages) -> Self {
+        match (self, pages) {
+            (Self::Memory(contents) | Self::HugeMemory(contents), GuestPages::Small) => Self::Memory(contents),
+            (Self::Memory(contents) | Self::HugeMemory(contents), GuestPages::Huge) => Self::HugeMemory(contents),
+            (other, _) => other,
+        }
+    }
+
     pub(super) fn missing_files(&self) -> Vec<String> {
         let Self::Qemu(qemu) = self else { return Vec::new() };
         let files = [&qemu.kernel, &qemu.initrd, &qemu.disk];
@@ -79,6 +97,7 @@ impl LabGuestKind {
 
 pub(super) fn kinds(
     guests: BTreeMap<String, Spanned<file::GuestTable>>,
+    are_huge: bool,
     memory: f64,
 ) -> Result<BTreeMap<String, LabGuestKind>, TextFault> {
     let mut kinds = BTreeMap::new();
@@ -89,14 +108,15 @@ pub(super) fn kinds(
             return Err(wrong("a name has no hyphen: NAME-2 is the second guest of this kind".to_owned()));
         }
         let guest = guest.into_inner();
-        if guest.huge && guest.parts.is_none() {
+        if guest.huge.is_some() && guest.parts.is_none() {
             return Err(wrong("huge goes with parts".to_owned()));
         }
         let kind = match (guest.parts, guest.qemu, guest.command) {
             (Some(parts), None, None) => {
                 let parts = parts.iter().map(|spec| part(spec, memory)).collect::<Result<Vec<_>, _>>();
                 let contents = GuestContents(parts.map_err(wrong)?);
-                if guest.huge { LabGuestKind::HugeMemory(contents) } else { LabGuestKind::Memory(contents) }
+                let is_huge = guest.huge.unwrap_or(are_huge);
+                if is_huge { LabGuestKind::HugeMemory(contents) } else { LabGuestKind::Memory(contents) }
             }
             (None, Some(qemu), None) => LabGuestKind::Qemu(self::qemu(qemu).map_err(wrong)?),
             (None, None, Some(command)) if !command.is_empty() => LabGuestKind::Command(command),

@@ -17,6 +17,7 @@ pub use guest::{LabGuestKind, QemuGuest};
 pub use timeline::{GuestAction, GuestInstance, TimelineAction};
 
 use self::file::ScenarioFile;
+use crate::GuestPages;
 use ksmith_host::bad_file::{BadFile, read_text};
 
 /// The two forms of a scenario.
@@ -118,7 +119,7 @@ impl Scenario {
             ScenarioForm::Long => (long, 1.0),
             ScenarioForm::Short => (short, file.short.memory),
         };
-        let kinds = guest::kinds(file.guests, memory)?;
+        let kinds = guest::kinds(file.guests, file.huge, memory)?;
         let (instances, actions) = timeline::expand(&file.timeline, &kinds, long, seconds / long)?;
         Ok(Self {
             name,
@@ -148,7 +149,27 @@ impl Scenario {
         peak
     }
 
-    /// Returns true if a guest's memory is in huge pages: KSM's counters then miss what splits save and what khugepaged undoes.
+    /// Puts the known contents of all guests on such pages, whatever the file says.
+    pub fn set_pages(&mut self, pages: GuestPages) {
+        for instance in &mut self.instances {
+            instance.kind = instance.kind.clone().on_pages(pages);
+        }
+    }
+
+    /// Returns the pages that the memory of all guests is on. `None` if they differ, or are not known.
+    pub fn pages(&self) -> Option<GuestPages> {
+        let mut all = self.instances.iter().map(|instance| instance.kind.pages());
+        let first = all.next()??;
+        all.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Returns true if savings are judged by the guests' page tables. KSM's counters do not tell of guests on huge pages: they miss
+    /// what splits save and what khugepaged undoes. Page tables do not tell of contents that are not known.
+    pub fn is_judged_by_page_tables(&self) -> bool {
+        self.has_huge_guests() && self.instances.iter().all(|instance| instance.kind.contents().is_some())
+    }
+
+    /// Returns true if a guest with known contents is on huge pages.
     pub fn has_huge_guests(&self) -> bool {
         self.instances.iter().any(|instance| instance.kind.is_huge())
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{GuestContents, MemoryPart};
+use crate::{GuestContents, GuestPages, MemoryPart};
 use ksmith_core::sim::KhugepagedPace;
 
 const GOOD: &str = r#"
@@ -175,12 +175,13 @@ fn the_example_of_the_documentation_can_be_played() {
 }
 
 #[test]
-fn guests_are_in_huge_pages_and_khugepaged_is_set_where_the_file_says_so() {
+fn guests_are_on_huge_pages_and_khugepaged_is_set_where_the_file_says_so() {
     let text = GOOD.replace("[guests.clone]", "[guests.clone]\nhuge = true");
     let hurried = "\n[[timeline]]\nat = 250\nkhugepaged = { pages_to_scan = 512 }\n";
     let scenario = parse(&format!("{text}{hurried}"), ScenarioForm::Short).unwrap();
-    assert!(scenario.has_huge_guests() && scenario.instances.iter().all(|guest| guest.kind.is_huge()));
-    assert!(!parse(GOOD, ScenarioForm::Short).unwrap().has_huge_guests());
+    assert!(scenario.is_judged_by_page_tables() && scenario.pages() == Some(GuestPages::Huge));
+    let small = parse(GOOD, ScenarioForm::Short).unwrap();
+    assert!(!small.is_judged_by_page_tables() && small.pages() == Some(GuestPages::Small));
     let last = scenario.actions.last().unwrap();
     let settings = KhugepagedPace { pages_to_scan: 512, ..KhugepagedPace::default() };
     assert_eq!((last.at, &last.deed), (Duration::from_secs(25), &GuestAction::Khugepaged(settings)));
@@ -193,4 +194,26 @@ fn guests_are_in_huge_pages_and_khugepaged_is_set_where_the_file_says_so() {
         let refused = parse(&text, ScenarioForm::Short).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+#[test]
+fn a_guest_goes_before_its_scenario_and_the_caller_before_both() {
+    let other = "\n[guests.other]\nhuge = false\nparts = [{ kind = \"unique\", size = \"4 MiB\" }]\n[[timeline]]\nat = 1\nstart = \"other\"\n";
+    let mut scenario = parse(&format!("huge = true{GOOD}{other}"), ScenarioForm::Long).unwrap();
+    let pages = |scenario: &Scenario| -> Vec<_> {
+        scenario.instances.iter().map(|instance| instance.kind.pages().unwrap()).collect()
+    };
+    let (small, huge) = (GuestPages::Small, GuestPages::Huge);
+    assert_eq!((pages(&scenario), scenario.pages()), (vec![huge, huge, small], None));
+    assert!(scenario.is_judged_by_page_tables());
+    for all in [small, huge] {
+        scenario.set_pages(all);
+        assert_eq!((pages(&scenario), scenario.pages()), (vec![all; 3], Some(all)));
+    }
+    let program = "\n[guests.program]\ncommand = [\"true\"]\n[[timeline]]\nat = 1\nstart = \"program\"\n";
+    let unknown = parse(&format!("huge = true{GOOD}{program}"), ScenarioForm::Long).unwrap();
+    assert!(unknown.pages().is_none() && !unknown.is_judged_by_page_tables());
+    let refused =
+        parse(&format!("{GOOD}{}", program.replace("command", "huge = true\ncommand")), ScenarioForm::Long);
+    assert!(refused.unwrap_err().contains("huge goes with parts"));
 }

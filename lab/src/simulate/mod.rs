@@ -170,7 +170,9 @@ impl Simulation {
         let names: Vec<&str> = contenders.iter().map(|contender| contender.name.as_str()).collect();
         let scenarios = self.stories.iter().map(|story| {
             let runs = runs.by_ref().take(names.len()).map(|run| vec![run]).collect();
-            ScenarioResults::summary(story.name(), story.about(), story.duration(), true, &names, runs)
+            let results =
+                ScenarioResults::summary(story.name(), story.about(), story.duration(), true, &names, runs);
+            ScenarioResults { pages: story.pages(), ..results }
         });
         let scenarios = scenarios.collect();
         Ok(LabResults {

@@ -116,7 +116,8 @@ pub(crate) fn run(
     };
     let (mut observed, mut at) = (RunObservations::default(), Duration::ZERO);
     let step = SAMPLE.max(story.duration() / MOST_SAMPLES);
-    observed.has_truth = matches!(story, SimulationStory::Scenario(scenario) if scenario.has_huge_guests());
+    observed.has_truth =
+        matches!(story, SimulationStory::Scenario(scenario) if scenario.is_judged_by_page_tables());
     observed.record_sample(deciding.machine(), false);
     while at < story.duration() {
         let next = (at + step).min(story.duration());
@@ -216,9 +217,10 @@ impl RunObservations {
 
     fn finish(self, is_restless: bool, balance: Option<BalancingRecord>) -> RawRun {
         let counted = RunCounts { passes: self.passes, balance, ..RunCounts::default() };
-        RawRun {
-            series: RunSeries { is_restless, truth: self.truth, ..RunSeries::new(self.points, self.attainable) },
-            counted,
-        }
+        let series = match self.has_truth {
+            true => RunSeries::from_truth(self.points, self.attainable, self.truth),
+            false => RunSeries::new(self.points, self.attainable),
+        };
+        RawRun { series: RunSeries { is_restless, ..series }, counted }
     }
 }

@@ -12,8 +12,8 @@ use super::SimulatedHost;
 use super::filling::{FilledGuest, StartedJob};
 use super::fleet_file;
 use super::wishes::StoryOverrides;
-use crate::MemoryPart;
 use crate::scenario::{GuestAction, GuestInstance, Scenario, ScenarioError, ScenarioForm};
+use crate::{GuestPages, MemoryPart};
 
 /// A course of events on the simulated host.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +95,10 @@ impl SimulationStory {
                 night_permille: fleet.night_permille,
             });
         }
-        let scenario = Scenario::load(path, form)?;
+        let mut scenario = Scenario::load(path, form)?;
+        if let Some(pages) = wishes.pages {
+            scenario.set_pages(pages);
+        }
         match scenario.instances.iter().find(|instance| instance.kind.contents().is_none()) {
             Some(guest) => Err(StoryError::Unknown { scenario: scenario.name.clone(), guest: guest.name.clone() }),
             None => Ok(Self::Scenario(scenario)),
@@ -115,6 +118,14 @@ impl SimulationStory {
         match self {
             Self::Scenario(scenario) => &scenario.about,
             Self::Planned { about, .. } => about,
+        }
+    }
+
+    /// The pages that all guests' memory is on.
+    pub(super) fn pages(&self) -> Option<GuestPages> {
+        match self {
+            Self::Scenario(scenario) => scenario.pages(),
+            Self::Planned { .. } => Some(GuestPages::Small),
         }
     }
 

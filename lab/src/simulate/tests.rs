@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::GuestPages;
 use crate::measure::{KnownGuests, TruthPoint};
 use crate::scenario::{self, GuestAction, Scenario};
 
@@ -110,8 +111,12 @@ fn shipped_scenarios_can_save_as_much_as_on_the_live_kernel() {
 #[test]
 fn shipped_fleets_are_read_and_the_command_line_comes_first() {
     for path in shipped("fleet") {
-        let wishes =
-            StoryOverrides { host_bytes: Some(8 << 30), duration: Some(Duration::from_secs(7200)), seed: Some(5) };
+        let wishes = StoryOverrides {
+            host_bytes: Some(8 << 30),
+            duration: Some(Duration::from_secs(7200)),
+            seed: Some(5),
+            pages: None,
+        };
         let SimulationStory::Planned { guests, duration, host_bytes, .. } =
             SimulationStory::load(&path, ScenarioForm::Short, wishes).unwrap()
         else {
@@ -219,11 +224,11 @@ fn costs_are_read_and_a_wrong_key_is_refused() {
 
 #[test]
 fn of_guests_in_huge_pages_the_results_have_what_is_really_saved() {
-    let huge = TWINS.replace("parts = [", "huge = true\nparts = [").replace("equal", "mixed");
+    let huge = TWINS.replace("[guests", "huge = true\n[guests").replace("equal", "mixed");
     let huge = huge.split("[[timeline]]\nat = 20").next().unwrap();
     // Of four huge pages in six a quarter is equal and a quarter empty.
-    let played = |text: &str| {
-        let story = loaded(text, StoryOverrides::default()).unwrap();
+    let played = |text: &str, pages| {
+        let story = loaded(text, StoryOverrides { pages, ..StoryOverrides::default() }).unwrap();
         let policy = competitors(&["profit"]);
         let simulation = Simulation {
             stories: vec![story],
@@ -232,14 +237,23 @@ fn of_guests_in_huge_pages_the_results_have_what_is_really_saved() {
             balances: Vec::new(),
             host: SimulatedHost::default(),
         };
-        let results = simulation.play().unwrap();
-        results.scenarios[0].competitors[0].runs[0].series.truth.clone()
+        simulation.play().unwrap().scenarios.remove(0)
     };
-    let truth = played(huge);
+    let results = played(huge, None);
+    assert!(results.headline().ends_with(" on huge pages"), "{}", results.headline());
+    let run = &results.competitors[0].runs[0];
+    let truth = &run.series.truth;
     let most = truth.iter().max_by_key(|point| point.truly_saved_bytes).unwrap();
     assert!(most.truly_saved_bytes >= most.counted_bytes + (3 << 20) && most.huge_bytes < 24 << 20, "{most:?}");
     // khugepaged would put so little memory together again within a minute, at its usual pace. The simulated daemon holds it.
     let falls = |pair: &[TruthPoint]| pair[1].truly_saved_bytes < pair[0].truly_saved_bytes;
     assert!(!truth.windows(2).any(falls), "{truth:?}");
-    assert_eq!(played(TWINS), [], "the counters tell the truth of small pages");
+    // Its figures are those of what is really saved.
+    assert_eq!(run.series.points.last().unwrap().saved_bytes, truth.last().unwrap().truly_saved_bytes);
+    let (saved, counted) = (results.competitors[0].median("gib_seconds"), run.measures.counted_gib_seconds);
+    assert!(saved > counted && counted > Some(0.0), "{saved:?} {counted:?}");
+    for small in [played(TWINS, None), played(huge, Some(GuestPages::Small))] {
+        assert!(small.headline().ends_with(" on 4 KiB pages"), "{}", small.headline());
+        assert_eq!(small.competitors[0].runs[0].series.truth, [], "the counters tell the truth of small pages");
+    }
 }

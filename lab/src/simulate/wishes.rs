@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::GuestPages;
+
 /// Overrides of a story by the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StoryOverrides {
@@ -11,4 +13,6 @@ pub struct StoryOverrides {
     pub duration: Option<Duration>,
     /// The seed of a fleet.
     pub seed: Option<u64>,
+    /// Pages of the guests of a scenario.
+    pub pages: Option<GuestPages>,
 }

@@ -15,6 +15,7 @@ use ksmith_core::amount;
 use ksmith_core::field::KernelVersion;
 use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
+use ksmith_lab::GuestPages;
 use ksmith_lab::competitor::Competitor;
 use ksmith_lab::report;
 use ksmith_lab::scenario::{self, ScenarioForm};
@@ -58,6 +59,9 @@ pub struct SimArgs {
     /// Form of the scenarios
     #[arg(long, value_enum, default_value_t)]
     form: ScenarioForm,
+    /// Pages of guests of scenarios, whatever the scenario says; those of fleets and replays are on small ones
+    #[arg(long, value_enum)]
+    pages: Option<GuestPages>,
     /// Pages that the simulator keeps as one; 1 is page-exact [default: by the size of the host]
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=512))]
     run_pages: Option<u32>,
@@ -158,7 +162,8 @@ impl SimArgs {
     }
 
     fn stories(&self) -> Result<Vec<SimulationStory>, simulate::StoryError> {
-        let wishes = StoryOverrides { host_bytes: self.host, duration: self.hours, seed: self.seed };
+        let wishes =
+            StoryOverrides { host_bytes: self.host, duration: self.hours, seed: self.seed, pages: self.pages };
         let places = places();
         let story = |name: &String| SimulationStory::load(&scenario::find(name, &places)?, self.form, wishes);
         self.scenarios.iter().map(story).collect()

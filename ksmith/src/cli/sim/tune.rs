@@ -142,7 +142,8 @@ impl TuneArgs {
         let mut stories = Vec::new();
         for path in paths {
             for bytes in &self.host {
-                let wishes = StoryOverrides { host_bytes: Some(*bytes), duration: self.hours, seed: None };
+                let wishes =
+                    StoryOverrides { host_bytes: Some(*bytes), duration: self.hours, ..StoryOverrides::default() };
                 match SimulationStory::load(&path, self.form, wishes) {
                     Ok(mut story) => {
                         let is_fleet = if let SimulationStory::Planned { name, host_bytes, .. } = &mut story {

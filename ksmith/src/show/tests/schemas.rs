@@ -10,6 +10,7 @@ use ksmith_host::estimate::{
     EstimateReport, GuestReport, HugePagesReport, JobAdvice, MatrixReport, RunningReport, SkippedReport,
 };
 use ksmith_host::job::{RankFigures, RankReport, RankedReport};
+use ksmith_lab::GuestPages;
 use ksmith_lab::measure::{AttainableStep, RunCounts, RunMeasures, RunSeries, SeriesPoint, Spread};
 use ksmith_lab::results::{CompetitorResults, LabResults, MeasuredHost, RunResults, ScenarioResults};
 use ksmith_service::config::parse_table;
@@ -219,6 +220,7 @@ fn results_of_the_lab_fit_their_schema() {
     let scenario = ScenarioResults {
         name: "burst".to_owned(),
         about: "a burst".to_owned(),
+        pages: Some(GuestPages::Huge),
         seconds: 1.0,
         is_attainable_known: true,
         attainable_bytes: 4096,
