@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::contents::GuestContents;
+use super::pages::GuestPages;
 
 /// An error of a memory guest that did not start or did not obey.
 #[derive(Debug, thiserror::Error)]
@@ -47,13 +48,21 @@ pub struct MemoryGuest {
 }
 
 impl MemoryGuest {
-    /// Starts `program` (the ksmith binary) as a guest with these contents. The guest fills its memory in the
+    /// Starts `program` (the ksmith binary) as a guest with these contents, on small pages. The guest fills its memory in the
     /// background; [`MemoryGuest::wait_ready`] waits for that.
     ///
     /// # Errors
     /// The program can't be started.
     pub fn start(program: &Path, contents: &GuestContents) -> Result<Self, GuestError> {
-        Self::start_by(program, Command::new(program), None, false, contents)
+        Self::start_on(program, contents, GuestPages::Small)
+    }
+
+    /// Starts a guest as [`start`](Self::start) does, on such pages, where the host gives them.
+    ///
+    /// # Errors
+    /// The program can't be started.
+    pub fn start_on(program: &Path, contents: &GuestContents, pages: GuestPages) -> Result<Self, GuestError> {
+        Self::start_by(program, Command::new(program), None, pages == GuestPages::Huge, contents)
     }
 
     /// Starts a guest by the caller's command, to which the guest's arguments and name are added. `is_huge` has its memory be in

@@ -14,14 +14,15 @@ use ksmith_host::live::LiveHost;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_host::signals;
+use ksmith_lab::GuestPages;
 use ksmith_lab::demo::{DemoMode, DemoReport, DemoScript, DemoView, LiveStage, SimulatedStage, opening, play};
 
 /// Show merging on four small guests: merged within seconds, one late guest included, settings restored.
 ///
-/// The guests are processes with known memory: half of it is equal in all, a tenth is empty, a tenth is rewritten
-/// all the time, and an eighth is equal in the first and the last guest only. So the table at the end compares
-/// the savings with the attainable ones. The last guest starts late, after ksmd has made passes with smart_scan:
-/// the kernel's own settings would then hardly ever merge its eighth.
+/// The guests are processes with known memory, on huge pages as virtual machines are: half of it is equal in all, a
+/// tenth is empty, a tenth is rewritten all the time, and an eighth is equal in the first and the last guest only. So
+/// the table at the end compares the savings with the attainable ones. The last guest starts late, after ksmd has made
+/// passes with smart_scan: the kernel's own settings would then hardly ever merge its eighth.
 ///
 /// It exits with code 1 and says what was missed, and why, where less than 95 % of the attainable savings was
 /// reached.
@@ -33,10 +34,13 @@ pub struct DemoArgs {
     /// Memory of each guest: MiB, or with a unit as in 1.5G
     #[arg(long, value_name = "SIZE", default_value = "96", value_parser = amounts::mebibytes)]
     size: u32,
+    /// Pages of the guests' memory [default: huge, if this host gives huge pages]
+    #[arg(long, value_enum)]
+    pages: Option<GuestPages>,
     /// Run on the simulated ksmd, even if the kernel has KSM
     #[arg(long)]
     simulated: bool,
-    /// Run even if other processes use KSM: their merged pages count in the figures
+    /// Run even if other processes use KSM: with --pages small their merged pages count in the figures
     #[arg(long)]
     force: bool,
 }
@@ -49,10 +53,11 @@ impl DemoArgs {
         let view = DemoView::new(mode, global.json);
         let pages = usize::try_from(u64::from(self.size) * (1 << 20) / rustix::param::page_size() as u64)?;
         let script = DemoScript::new(pages);
-        view.say(&opening(mode, u64::from(self.size) << 20));
+        let pages = self.pages(&root, mode)?;
+        view.say(&opening(mode, u64::from(self.size) << 20, pages));
         let report = if let Some(why) = why_simulated {
             view.say(&format!("({why})"));
-            play(SimulatedStage::default(), &script, view)?
+            play(SimulatedStage::new(pages), &script, view)?
         } else {
             let mut observer = HostObserver::new(root);
             let sample = observer.sample();
@@ -60,12 +65,26 @@ impl DemoArgs {
             self.check_memory(&sample)?;
             let interrupts = signals::catch()?.listen()?;
             let control = control::take_control(global, false, false)?;
-            let host = LiveHost::new(observer, control);
-            play(LiveStage::new(host, interrupts), &script, view)?
+            let keep = global.load_config()?.huge_pages.keep_terms(&Root::host());
+            let stage = LiveStage::new(LiveHost::new(observer, control), interrupts, pages, keep)?;
+            play(stage, &script, view)?
         };
         print(global, &report)?;
         let is_good = report.restored && report.wrong_pages == 0 && report.missed.is_none();
         Ok(if is_good { ExitCode::SUCCESS } else { crate::exit::FAILED.into() })
+    }
+
+    /// Returns the pages that guests are to be on. A simulated host gives any.
+    fn pages(&self, root: &Root, mode: DemoMode) -> Result<GuestPages, CommandFailure> {
+        let is_given = |pages: GuestPages| mode == DemoMode::Simulated || pages.are_given(root);
+        match self.pages {
+            Some(pages) if is_given(pages) => Ok(pages),
+            Some(_) => Err(CommandFailure::impossible(
+                "this host gives no huge pages (/sys/kernel/mm/transparent_hugepage/enabled): use --pages small",
+            )),
+            None if is_given(GuestPages::Huge) => Ok(GuestPages::Huge),
+            None => Ok(GuestPages::Small),
+        }
     }
 
     fn why_simulated(&self, root: &Root) -> Option<&'static str> {

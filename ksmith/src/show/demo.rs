@@ -16,13 +16,12 @@ pub fn text(report: &DemoReport) -> TextPage {
 fn write_text(report: &DemoReport, page: &mut TextPage) {
     let percent = 100.0 * report.saved_bytes as f64 / report.mergeable_bytes.max(1) as f64;
     let seconds = |seconds: Option<f64>| seconds.map_or("not reached".to_owned(), |s| format!("{s:.1} s"));
-    let mut table = TextTable::new([
-        match report.mode {
-            DemoMode::Live => "measured on this kernel",
-            DemoMode::Simulated => "SIMULATED",
-        },
-        "",
-    ]);
+    let pages = report.pages.in_words();
+    let heading = match report.mode {
+        DemoMode::Live => format!("measured on this kernel, on {pages}"),
+        DemoMode::Simulated => format!("SIMULATED, on {pages}"),
+    };
+    let mut table = TextTable::new([heading.as_str(), ""]);
     let label = |text: &str| match report.mode {
         DemoMode::Live => text.to_owned(),
         DemoMode::Simulated => format!("SIMULATED {text}"),

@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt;
 
 use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, UNDO, guest, ksm, number, offering, passes_until, wait_until, write, zero_pages};
-use ksmith_lab::MemoryPart;
+use ksmith_host::root::Root;
+use ksmith_lab::{GuestPages, MemoryPart};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
@@ -30,7 +31,8 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
     let (code, out, err) = ksmith(&["demo", "--json"]);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["mode"], "live");
+    let pages = if GuestPages::Huge.are_given(&Root::host()) { "huge" } else { "small" };
+    assert_eq!((&report["mode"], &report["pages"]), (&"live".into(), &pages.into()));
     let figure = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {report}"));
     // 96 MiB each: half equal in four, a tenth empty in four, an eighth equal in two.
     let expected = 96.0 * 1_048_576.0 * (0.5 * 3.0 + 0.1 * 4.0 + 0.125);
@@ -46,9 +48,9 @@ fn the_demo_saves_what_can_be_saved_and_leaves_no_trace() {
     nothing_is_left(&lock);
 }
 
-/// Returns the report of a successful `ksmith demo --size 16`.
+/// Returns the report of a successful `ksmith demo --size 16 --pages small`.
 fn small_demo() -> Value {
-    let (code, out, err) = ksmith(&["demo", "--json", "--size", "16"]);
+    let (code, out, err) = ksmith(&["demo", "--json", "--size", "16", "--pages", "small"]);
     assert_eq!(code, 0, "{err}");
     serde_json::from_str(&out).unwrap()
 }
@@ -157,8 +159,9 @@ fn a_host_in_use_is_not_disturbed() {
     for guest in &mut guests {
         assert_eq!(guest.wrong_pages().unwrap(), 0);
     }
-    // With --force the demo runs all the same, and what others saved counts.
-    let (code, out, err) = ksmith(&["demo", "--json", "--force", "--size", "16"]);
+    // With --force the demo runs all the same, and what others saved counts on small pages.
+    let arguments = ["demo", "--json", "--force", "--size", "16", "--pages", "small"];
+    let (code, out, err) = ksmith(&arguments);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert!(report["saved_bytes"].as_u64().unwrap() >= saved * 4096, "{report}");
@@ -180,6 +183,7 @@ fn a_simulated_demo_says_so_wherever_there_is_a_figure() {
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&report["mode"], &report["restored"]), (&"simulated".into(), &true.into()));
+    assert_eq!(report["pages"], "huge");
     assert!(
         report["saved_bytes"].as_f64().unwrap() >= 0.95 * report["mergeable_bytes"].as_f64().unwrap(),
         "{report}"

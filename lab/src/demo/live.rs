@@ -1,6 +1,7 @@
 //! The demo on the live kernel, with processes as guests and in real time.
 
 use std::env;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -10,8 +11,9 @@ use ksmith_core::sample::Sample;
 
 use super::DemoError;
 use super::stage::{DemoMode, DemoStage};
-use crate::{GuestContents, MemoryGuest};
-use ksmith_core::controller::{ApplyOutcome, KsmHost};
+use crate::truth::{GuestTruth, filled_guest};
+use crate::{GuestContents, GuestPages, MemoryGuest};
+use ksmith_core::controller::{ApplyOutcome, KeepTerms, KsmHost};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
@@ -19,6 +21,9 @@ use ksmith_host::signals::Signal;
 
 /// The longest wait for ksmd to remove the pages of processes that have ended.
 const SETTLING: Duration = Duration::from_secs(5);
+
+/// The time from one reading of the guests' page tables to the next, at least.
+const READING: Duration = Duration::from_millis(200);
 
 /// The live host and the guests of the demo.
 #[derive(Debug)]
@@ -30,11 +35,29 @@ pub struct LiveStage {
     saved_before: u64,
     started: Instant,
     interrupts: Receiver<Signal>,
+    program: PathBuf,
+    keep_terms: KeepTerms,
+    /// Reads page tables, where guests are on huge pages.
+    truth: Option<GuestTruth>,
+    /// The newest reading, and its time.
+    truly_saved: (u64, Option<Instant>),
 }
 
 impl LiveStage {
-    /// Makes a stage of a host that is already under control. A signal on `interrupts` ends the demo.
-    pub fn new(mut host: LiveHost, interrupts: Receiver<Signal>) -> Self {
+    /// Makes a stage of a host that is already under control, with guests on such `pages`. A signal on `interrupts` ends the
+    /// demo.
+    ///
+    /// # Errors
+    /// A guest can't be started.
+    pub fn new(
+        mut host: LiveHost,
+        interrupts: Receiver<Signal>,
+        pages: GuestPages,
+        keep_terms: KeepTerms,
+    ) -> Result<Self, DemoError> {
+        let program = env::current_exe().map_err(DemoError::Program)?;
+        let is_huge = pages == GuestPages::Huge;
+        let truth = is_huge.then(|| GuestTruth::new(Root::host(), &program)).transpose()?;
         let sample = host.observer.sample();
         let before = KnobSettings::current(&sample.ksm);
         let mut saved_before = sample.ksm.saved_pages();
@@ -42,7 +65,19 @@ impl LiveStage {
             settle(&mut host, living);
             saved_before = host.observer.sample().ksm.saved_pages();
         }
-        Self { guests: Vec::new(), host, before, saved_before, started: Instant::now(), interrupts }
+        let (guests, started, truly_saved) = (Vec::new(), Instant::now(), (0, None));
+        Ok(Self {
+            guests,
+            host,
+            before,
+            saved_before,
+            started,
+            interrupts,
+            program,
+            keep_terms,
+            truth,
+            truly_saved,
+        })
     }
 }
 
@@ -99,9 +134,27 @@ impl DemoStage for LiveStage {
         DemoMode::Live
     }
 
+    fn pages(&self) -> GuestPages {
+        if self.truth.is_some() { GuestPages::Huge } else { GuestPages::Small }
+    }
+
+    fn keep_terms(&self) -> KeepTerms {
+        self.keep_terms
+    }
+
+    fn truly_saved_bytes(&mut self) -> Option<u64> {
+        let truth = self.truth.as_ref()?;
+        let (saved, at) = self.truly_saved;
+        if at.is_some_and(|at| at.elapsed() < READING) {
+            return Some(saved);
+        }
+        let saved = truth.read(self.guests.iter().map(filled_guest)).saved_bytes;
+        self.truly_saved = (saved, Some(Instant::now()));
+        Some(saved)
+    }
+
     fn start(&mut self, _name: &str, contents: &GuestContents) -> Result<(), DemoError> {
-        let program = env::current_exe().map_err(DemoError::Program)?;
-        let mut guest = MemoryGuest::start(&program, contents)?;
+        let mut guest = MemoryGuest::start_on(&self.program, contents, self.pages())?;
         guest.wait_ready()?;
         self.guests.push(guest);
         self.host.observer.refresh();

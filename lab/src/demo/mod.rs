@@ -23,8 +23,8 @@ pub use view::DemoView;
 
 use self::script::EmptyPages;
 use self::view::DemoMoment;
-use crate::GuestError;
 use crate::filled::rewriting_time;
+use crate::{GuestError, GuestPages};
 use ksmith_core::controller::{PolicyController, TickOutcome};
 use ksmith_host::act::RestoreError;
 use ksmith_host::own_use::OwnUse;
@@ -70,7 +70,8 @@ const GOOD: f64 = 0.95;
 /// A guest or a setting failed, or the user interrupted the demo.
 pub fn play<S: DemoStage>(stage: S, script: &DemoScript, mut view: DemoView) -> Result<DemoReport, DemoError> {
     let own_before = OwnUse::now();
-    let mode = stage.mode();
+    let (mode, pages) = (stage.mode(), stage.pages());
+    let keep_terms = stage.keep_terms();
     let rewriting = if mode == DemoMode::Live {
         rewriting_time(script.changing_pages()).map_err(DemoError::Pace)?
     } else {
@@ -84,6 +85,7 @@ pub fn play<S: DemoStage>(stage: S, script: &DemoScript, mut view: DemoView) -> 
         script,
         state: "",
     };
+    act.controller.set_keep_terms(keep_terms);
 
     let (early, late) = script.guests().split_at(script::EARLY);
     for (number, contents) in early.iter().enumerate() {
@@ -114,6 +116,7 @@ pub fn play<S: DemoStage>(stage: S, script: &DemoScript, mut view: DemoView) -> 
     let own = OwnUse::now();
     Ok(DemoReport {
         mode,
+        pages,
         mergeable_bytes: second.mergeable_bytes,
         saved_bytes: second.saved_bytes,
         seconds_to_90: second.reached_90.map(|at| at.as_secs_f64()),
@@ -197,9 +200,8 @@ impl<S: DemoStage> DemoAct<'_, S> {
         let (mut reached_90, mut reached_part, mut ksmd_cpu_before) = (None, None, None);
         let (mut worked, mut passes_before) = (began, None);
         loop {
-            let tick = self.turn(guests)?;
+            let (tick, saved_bytes) = self.turn(guests)?;
             let at = self.controller.host_mut().elapsed();
-            let saved_bytes = tick.sample.ksm.saved_pages() * tick.sample.page_size;
             let mergeable_bytes = self.mergeable_bytes(guests, &tick);
             let ksmd_cpu = Duration::from_nanos(tick.sample.ksmd_cpu_ns.get().unwrap_or(0));
             let before = *ksmd_cpu_before.get_or_insert(ksmd_cpu);
@@ -255,7 +257,7 @@ impl<S: DemoStage> DemoAct<'_, S> {
         let began = self.controller.host_mut().elapsed();
         let mut first = None;
         let cpu = loop {
-            let tick = self.turn(script::EARLY)?;
+            let (tick, _) = self.turn(script::EARLY)?;
             let passes = tick.sample.ksm.full_scans.get().unwrap_or(0);
             let cpu = tick.sample.ksmd_cpu_ns.get().unwrap_or(0);
             let (passes_before, cpu_before) = *first.get_or_insert((passes, cpu));
@@ -269,29 +271,40 @@ impl<S: DemoStage> DemoAct<'_, S> {
         Ok(Duration::from_nanos(cpu))
     }
 
-    fn turn(&mut self, guests: usize) -> Result<TickOutcome, DemoError> {
+    /// Takes a turn. Returns its outcome, and the bytes that are saved.
+    fn turn(&mut self, guests: usize) -> Result<(TickOutcome, u64), DemoError> {
         let tick = self.controller.tick();
         if let Some(error) = tick.applied.errors.first() {
             return Err(DemoError::Setting(error.clone()));
         }
+        let counted_bytes = tick.sample.ksm.saved_pages() * tick.sample.page_size;
+        let mergeable_bytes = self.mergeable_bytes(guests, &tick);
+        // No more can be saved; what a guest's program takes besides its contents is known to some KiB only.
+        let truly = self.controller.host_mut().truly_saved_bytes().map(|bytes| bytes.min(mergeable_bytes));
+        let saved_bytes = truly.unwrap_or(counted_bytes);
         let reason = &tick.decision.reason;
         let moment = DemoMoment {
             at: self.controller.host_mut().elapsed(),
             state: reason.state,
             reason: &reason.text,
-            saved_bytes: tick.sample.ksm.saved_pages() * tick.sample.page_size,
-            mergeable_bytes: self.mergeable_bytes(guests, &tick),
+            saved_bytes,
+            mergeable_bytes,
             ksmd_share: self.controller.history().ksmd_share().unwrap_or(0.0),
         };
         self.view.show(moment, reason.state != self.state);
         self.state = reason.state;
-        Ok(tick)
+        Ok((tick, saved_bytes))
     }
 
     fn mergeable_bytes(&self, guests: usize, tick: &TickOutcome) -> u64 {
         let ksm = &tick.sample.ksm;
         let limit = ksm.max_page_sharing.get().unwrap_or(u64::MAX);
-        self.script.mergeable_pages(guests, limit, EmptyPages::from_ksm(ksm)) * tick.sample.page_size
+        let empty = match (EmptyPages::from_ksm(ksm), self.controller.host().pages()) {
+            // Page tables tell what no counter does.
+            (EmptyPages::Uncounted, GuestPages::Huge) => EmptyPages::ZeroPage,
+            (empty, _) => empty,
+        };
+        self.script.mergeable_pages(guests, limit, empty) * tick.sample.page_size
     }
 
     /// The share of all savings when 90 % of the late guest's own savings are reached, with all of the `early`
@@ -304,16 +317,13 @@ impl<S: DemoStage> DemoAct<'_, S> {
 }
 
 /// The first sentence of the demo.
-pub fn opening(mode: DemoMode, guest_bytes: u64) -> String {
-    let size = Bytes::from(guest_bytes);
-    match mode {
-        DemoMode::Live => {
-            format!("ksmith demo: four guests of {size} on this host's KSM; every setting is put back")
-        }
-        DemoMode::Simulated => {
-            format!("ksmith demo: four guests of {size} on a SIMULATED ksmd; this host is not touched")
-        }
-    }
+pub fn opening(mode: DemoMode, guest_bytes: u64, pages: GuestPages) -> String {
+    let (size, pages) = (Bytes::from(guest_bytes), pages.in_words());
+    let host = match mode {
+        DemoMode::Live => "this host's KSM; every setting is put back",
+        DemoMode::Simulated => "a SIMULATED ksmd; this host is not touched",
+    };
+    format!("ksmith demo: four guests of {size} on {pages}, with {host}")
 }
 
 #[cfg(test)]

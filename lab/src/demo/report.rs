@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::stage::DemoMode;
+use crate::GuestPages;
 
 /// The result of a demo.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -12,6 +13,9 @@ pub struct DemoReport {
     #[serde(serialize_with = "word")]
     #[schemars(with = "String")]
     pub mode: DemoMode,
+    /// The pages that guests' memory is on: `huge`, where savings are read from page tables, or `small`.
+    #[schemars(with = "String")]
+    pub pages: GuestPages,
     /// Attainable savings, known from the guests' contents.
     pub mergeable_bytes: u64,
     /// Bytes saved at the end.

@@ -4,27 +4,28 @@ use std::time::Duration;
 
 use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::Sample;
-use ksmith_core::sim::{GuestPlan, SimConfig, SimMachine};
+use ksmith_core::sim::{GuestPlan, PAGE_SIZE, SimConfig, SimMachine};
 use ksmith_core::trial::SimHost;
 
 use super::DemoError;
 use super::stage::{DemoMode, DemoStage};
-use crate::{GuestContents, MemoryPart};
-use ksmith_core::controller::{ApplyOutcome, KsmHost};
+use crate::{GuestContents, GuestPages, MemoryPart};
+use ksmith_core::controller::{ApplyOutcome, KeepTerms, KsmHost};
 
 /// A simulated host for the demo.
 #[derive(Debug)]
 pub struct SimulatedStage {
     host: SimHost,
     before: KnobSettings,
+    pages: GuestPages,
 }
 
-/// Makes a host as after boot.
-impl Default for SimulatedStage {
-    fn default() -> Self {
+impl SimulatedStage {
+    /// Makes a host as after boot, with guests on such `pages`.
+    pub fn new(pages: GuestPages) -> Self {
         let machine = SimMachine::new(SimConfig::default());
         let before = KnobSettings::current(&machine.sample().ksm);
-        Self { host: SimHost::new(machine), before }
+        Self { host: SimHost::new(machine), before, pages }
     }
 }
 
@@ -47,6 +48,18 @@ impl DemoStage for SimulatedStage {
         DemoMode::Simulated
     }
 
+    fn pages(&self) -> GuestPages {
+        self.pages
+    }
+
+    fn keep_terms(&self) -> KeepTerms {
+        KeepTerms { keep: true, splits_free_zeros: self.host.machine.splits_free_zeros() }
+    }
+
+    fn truly_saved_bytes(&mut self) -> Option<u64> {
+        (self.pages == GuestPages::Huge).then(|| self.host.machine.truly_saved_pages() * PAGE_SIZE)
+    }
+
     fn start(&mut self, name: &str, contents: &GuestContents) -> Result<(), DemoError> {
         let count = |pages: usize| u32::try_from(pages).unwrap_or(u32::MAX);
         let plan = contents.0.iter().fold(GuestPlan::new(name), |plan, part| match *part {
@@ -55,7 +68,7 @@ impl DemoStage for SimulatedStage {
             MemoryPart::Churn { pages, every } => plan.rewritten(count(pages), every),
             other => plan.unique(count(other.pages())),
         });
-        self.host.machine.start(plan);
+        self.host.machine.start(if self.pages == GuestPages::Huge { plan.huge() } else { plan });
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::DemoError;
-use crate::GuestContents;
-use ksmith_core::controller::KsmHost;
+use crate::{GuestContents, GuestPages};
+use ksmith_core::controller::{KeepTerms, KsmHost};
 
 /// The source of a demo's figures: measured or simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,15 @@ impl DemoMode {
 pub trait DemoStage: KsmHost {
     /// Returns whether figures are measured or simulated.
     fn mode(&self) -> DemoMode;
+
+    /// Returns the pages that guests' memory is on.
+    fn pages(&self) -> GuestPages;
+
+    /// Returns the terms on which khugepaged's limits are held.
+    fn keep_terms(&self) -> KeepTerms;
+
+    /// Returns the bytes that guests on huge pages really save, which no counter says. `None` on small pages.
+    fn truly_saved_bytes(&mut self) -> Option<u64>;
 
     /// Starts a guest and waits until its memory holds its contents.
     ///
