@@ -95,7 +95,7 @@ pub enum LabError {
     /// The host could not be brought to the state that every run starts from.
     #[error("can't bring the host to the state that every run starts from: {0}")]
     Bench(String),
-    /// khugepaged's pace could not be set.
+    /// The pace of khugepaged could not be set.
     #[error("can't set khugepaged's pace: {0}")]
     Setting(String),
     /// A counter can't be read.

@@ -401,7 +401,7 @@ impl Policy for ProfitPolicy {
         let is_folded = self.folding.follow(is_parked, &now.ksmd) && self.config.after_init;
         let waits = plenty
             .or_else(|| is_folded.then_some(WaitReason::Folding))
-            .or_else(|| WaitReason::from_forecast(forecast, account, &now, &self.config))
+            .or_else(|| splits::reason_to_wait(forecast, account, &now, &self.config))
             .or_else(|| has_spent.then_some(WaitReason::Spent));
         let now = HostSituation { waits, ..now };
         if now.ksmd.full_scans < self.full_scans && matches!(self.state, ProfitState::Parked(_)) {
