@@ -398,9 +398,9 @@ mod tests {
         let page = |n: u64| ForecastPage {
             range: HugeRange { guest: n as u32 % 2, number: 0 },
             page: n / 2,
-            content: if n / 2 % 2 == 0 { n / 2 } else { n | 1 << 40 },
+            content: if (n / 2).is_multiple_of(2) { n / 2 } else { n | 1 << 40 },
             is_huge: false,
-            is_merged: n / 2 % 4 == 0,
+            is_merged: (n / 2).is_multiple_of(4),
         };
         let draft = ForecastDraft::new((1..=4000).map(page).collect(), 1.0, 4096, 512);
         let forecast = draft.finish(&WantedRanges::default(), &[]);

@@ -43,7 +43,7 @@ fn write_text(report: &EstimateReport, width: Option<usize>, page: &mut TextPage
     let huge = report.huge_pages.filter(|huge| huge.split_bytes > 0);
     let shown_columns = if huge.is_some() { COLUMNS.len() } else { COLUMNS.len() - OF_HUGE_PAGES };
     let columns = COLUMNS.iter().take(shown_columns);
-    let columns = columns.map(|(heading, importance)| TableColumn::new(*heading, *importance));
+    let columns = columns.map(|(heading, importance)| TableColumn::new(heading, *importance));
     let mut table = TextTable::of_columns(columns.collect());
     let cells = |guest: &GuestReport| row(guest).into_iter().take(shown_columns).collect::<Vec<_>>();
     let (shown, empty): (Vec<_>, Vec<_>) = report.guests.iter().partition(|guest| guest.present_bytes > 0);

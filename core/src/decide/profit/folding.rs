@@ -50,7 +50,7 @@ mod tests {
         let ksmd = KsmdState::from_sample(&Sample::default(), &PassHistory::default(), &PolicyLimits::default());
         let waits = |tenth: &u64| {
             let at = Duration::from_millis(100 * tenth);
-            watch.follow(is_parked, &KsmdState { at, splits: splits(*tenth), ..ksmd.clone() })
+            watch.follow(is_parked, &KsmdState { at, splits: splits(*tenth), ..ksmd })
         };
         (0..200).filter(waits).collect()
     }
