@@ -1,10 +1,10 @@
 //! Whole jobs with KSM compared with the same jobs without it: memory saved, and time lost.
 //!
-//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--nice N] [--out FILE]`, as root, on a host
+//! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host
 //! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
-//! the host affect all alike. `--nice` sets the niceness of the jobs, and that of ksmd five above it, as the kernel does: below 0
-//! other work on the host disturbs them less; a bench that is killed leaves ksmd's (`renice 5`). Figures are medians; docs/measurements/2026-11-hpc.md defines them. KSM's
-//! settings are restored after each run, and after Ctrl-C by `ksmith restore`.
+//! the host affect all alike. Not at a niceness below 0: the kernel's workers, which ksmd waits for at the start of a pass
+//! (`lru_add_drain_all`), would get no CPU for half a minute. Figures are medians; docs/measurements/2026-11-hpc.md defines
+//! them. KSM's settings are restored after each run, and after Ctrl-C by `ksmith restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
@@ -26,18 +26,15 @@ use cases::HpcCase;
 use contender::HpcContender;
 use job::JobRun;
 use ksmith_host::act::{KsmControl, StateDir};
-use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::play::LabBench;
-use rustix::process::{Pid, setpriority_process};
 
 /// The options of the command line.
 struct HpcOptions {
     cases: Vec<HpcCase>,
     contenders: Vec<HpcContender>,
     repeat: usize,
-    nice: Option<i32>,
     /// The file for raw figures; the output of the daemon and of `ksmith run` goes beside it.
     out: Option<PathBuf>,
 }
@@ -45,13 +42,6 @@ struct HpcOptions {
 fn main() {
     let Some(asked) = asked() else { return };
     let root = Root::host();
-    if let Some(nice) = asked.nice {
-        setpriority_process(None, nice).expect("--nice: the right to set it");
-        // Where each session has its share of the CPUs, that of this one; not in a session that other programs share.
-        if rustix::process::setsid().is_ok() {
-            let _ = fs::write("/proc/self/autogroup", nice.to_string());
-        }
-    }
     if !rustix::process::geteuid().is_root() || fs::metadata("/sys/kernel/mm/ksm/run").is_err() {
         println!("SKIPPED, nothing was measured: this needs root and a kernel with KSM");
         return;
@@ -69,32 +59,8 @@ fn main() {
     }
 }
 
-/// The niceness of ksmd, as the kernel sets it.
-const ABOVE: i32 = 5;
-
-/// A changed niceness of ksmd, restored on drop.
-struct KsmdNiceness(Option<Pid>);
-
-impl KsmdNiceness {
-    fn set(root: &Root, nice: i32) -> Self {
-        let ksmd = ksmd::pid(root).and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        if ksmd.is_some() {
-            setpriority_process(ksmd, nice).unwrap();
-        }
-        Self(ksmd)
-    }
-}
-
-impl Drop for KsmdNiceness {
-    fn drop(&mut self) {
-        if self.0.is_some() {
-            let _ = setpriority_process(self.0, ABOVE);
-        }
-    }
-}
-
 /// Runs `work` with this host's KSM, which is put back afterwards. Tests that wait for it go between two runs.
-fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
+fn with_ksm<T>(root: &Root, work: impl FnOnce() -> T) -> T {
     let lock = File::options().create(true).append(true).open("/run/lock/ksmith-kernel.lock").unwrap();
     lock.lock().unwrap();
     let control = loop {
@@ -106,9 +72,7 @@ fn with_ksm<T>(root: &Root, nice: Option<i32>, work: impl FnOnce() -> T) -> T {
     };
     let mut bench = LiveBench::new(control).unwrap();
     bench.reset().unwrap();
-    let niceness = nice.map(|nice| KsmdNiceness::set(root, nice + ABOVE));
     let result = work();
-    drop(niceness);
     bench.reset().unwrap();
     bench.restore().unwrap();
     result
@@ -129,7 +93,7 @@ fn play(
             let command = case.command_for(*contender).expect("a contender that can compete");
             let place = tempfile::tempdir().unwrap();
             case.prepare(place.path());
-            let run = with_ksm(root, asked.nice, || {
+            let run = with_ksm(root, || {
                 let control = contender.take_over(place.path());
                 job::play(*contender, &control, &command, place.path(), case.shows)
             });
@@ -148,14 +112,12 @@ fn play(
 }
 
 fn asked() -> Option<HpcOptions> {
-    let mut asked =
-        HpcOptions { cases: Vec::new(), contenders: HpcContender::ALL.to_vec(), repeat: 3, nice: None, out: None };
+    let mut asked = HpcOptions { cases: Vec::new(), contenders: HpcContender::ALL.to_vec(), repeat: 3, out: None };
     // Cargo adds `--bench`.
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         match word.as_str() {
             "--repeat" => asked.repeat = words.next()?.parse().expect("--repeat: a number"),
-            "--nice" => asked.nice = Some(words.next()?.parse().expect("--nice: a number")),
             "--out" => asked.out = Some(words.next()?.into()),
             "--under" => {
                 let named: Vec<String> = words.next()?.split(',').map(str::to_owned).collect();
