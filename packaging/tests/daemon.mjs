@@ -31,7 +31,6 @@ function status(host) {
   });
   answer.sample.memory = value({ ...answer.sample.memory.value, total: 2 ** 40, available: figures.headroom_bytes, swap_free: 0, swap_total: 0 });
   answer.sample.hidden_processes = 0;
-  answer.sample.processes = [];
   if (host.blindSource !== null) answer.sample.vmstat = "denied";
   answer.ksmd_cpu_percent = figures.ksmd_cpu_percent;
   answer.daemon = { ...answer.daemon, ...shown.daemon };

@@ -7,7 +7,6 @@ mod support;
 
 mod attacks_execs;
 mod attacks_owners;
-mod attacks_ranges;
 mod balance_qemu;
 mod balance_service;
 mod balance_uml;

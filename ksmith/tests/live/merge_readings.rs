@@ -215,6 +215,7 @@ fn a_scan_without_a_daemon_says_what_pss_has_lost() {
     let freed = before - pss(&programs);
     let (saved_before, ..) = scan("2");
     assert!(saved_before.abs_diff(freed) <= tolerance(freed), "{freed} freed by PSS, {saved_before} by the scan");
+    collapse(&mut programs[0], SIZE / MIB / 2);
     fs::write(Knob::MaxPtesShared.path(), "256").unwrap();
     let (.., told) = scan("1");
     assert!(told.contains("khugepaged may undo merges in memory with huge pages"), "{told}");

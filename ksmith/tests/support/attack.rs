@@ -21,7 +21,7 @@ pub const NEIGHBOUR: &str = "65533";
 pub struct RunningAttack {
     child: Child,
     pub pids: Vec<u32>,
-    place: tempfile::TempDir,
+    _place: tempfile::TempDir,
 }
 
 impl RunningAttack {
@@ -58,34 +58,8 @@ impl RunningAttack {
         Self::with_slow_file("no_page.py", count, count)
     }
 
-    /// A process that asks for `ranges` at the socket at `ask`, and holds the lock of its memory map from `lock` on.
-    pub fn ask_ranges(socket: &Path) -> Option<Self> {
-        Self::with_file_system("ask_ranges.py", socket.display().to_string(), 1)
-    }
-
-    /// A process whose program is on a file system of the user's own that lies and hangs. It asks for `saves` and `ranges`
-    /// once it is told anything.
-    pub fn lying_program(socket: &Path) -> Option<Self> {
-        Self::with_file_system("lying_program.py", socket.display().to_string(), 1)
-    }
-
-    /// Sends a line to the attack.
-    pub fn send_line(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// Returns the answers that the attack has had so far.
-    pub fn answers(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.place.path().join("answers")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    fn with_slow_file(script: &str, count: usize, processes: usize) -> Option<Self> {
-        Self::with_file_system(script, count.to_string(), processes)
-    }
-
     /// An attack with a file system of the user's own.
-    fn with_file_system(script: &str, argument: String, processes: usize) -> Option<Self> {
+    fn with_slow_file(script: &str, count: usize, processes: usize) -> Option<Self> {
         let place = public_directory();
         let device = place.path().join("fuse");
         // As /dev/fuse is where a user may mount file systems of his own.
@@ -95,7 +69,7 @@ impl RunningAttack {
         }
         std::fs::set_permissions(&device, PermissionsExt::from_mode(0o666)).unwrap();
         let path = |path: &Path| path.display().to_string();
-        let arguments = [path(place.path()), path(&device), argument];
+        let arguments = [path(place.path()), path(&device), count.to_string()];
         Self::start(script, &arguments, processes, place)
     }
 
@@ -164,7 +138,7 @@ impl RunningAttack {
             skipped(&format!("the attack is not possible here: {}", String::from_utf8_lossy(&output.stderr)));
             return None;
         }
-        Some(Self { child, pids, place })
+        Some(Self { child, pids, _place: place })
     }
 }
 
