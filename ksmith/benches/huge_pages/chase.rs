@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::child::BenchChild;
+use crate::guest::BenchGuest;
 use crate::mixture::{MIXTURES, MemoryMixture};
-use crate::run::BenchGuest;
 
 /// The first argument of this program where it is a guest.
 pub const GUEST: &str = "be-a-guest";

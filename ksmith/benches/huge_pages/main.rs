@@ -20,6 +20,7 @@
 mod chase;
 #[path = "../child/mod.rs"]
 mod child;
+mod guest;
 mod mixture;
 #[path = "../opt_in/mod.rs"]
 mod opt_in;

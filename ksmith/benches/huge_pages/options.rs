@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::chase::ChasingGuest;
+use crate::guest::BenchGuest;
 use crate::mixture::MemoryMixture;
 use crate::redis::RedisGuest;
-use crate::run::BenchGuest;
 
-/// What is measured, and for how long.
+/// The choice of mixtures and of the program, and the lengths of a run.
 pub struct HugeBenchOptions {
     pub rounds: usize,
     /// Length of the burst and of the steady state.

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::guest::BenchGuest;
 use crate::mixture::MemoryMixture;
 use crate::opt_in::opt_in;
-use crate::run::BenchGuest;
 
 /// The length of a value that fills a page: Redis puts 5 bytes before it (`sdshdr16` of src/sds.h) and one after, and its
 /// allocator rounds up to 4096.

@@ -1,33 +1,14 @@
 //! One run: two guests from a daemon's start on.
 
-use std::time::Duration;
-
-use ksmith_core::kernel::SmapsRollup;
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::guest::BenchGuest;
 use crate::mixture::MemoryMixture;
 use crate::options::HugeBenchOptions;
 use crate::support::program::{RunningProgram, config_file};
-
-/// A guest that uses all of its memory at random.
-pub trait BenchGuest {
-    fn pid(&self) -> u32;
-
-    /// Begins to use its memory, for this time.
-    fn begin(&mut self, time: Duration);
-
-    /// Waits for the end of that time, and returns the number of accesses in it.
-    fn accesses(&mut self) -> f64;
-
-    /// Returns its memory by kind.
-    fn sums(&self) -> SmapsRollup {
-        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
-        SmapsRollup::parse(&text).unwrap()
-    }
-}
 
 /// The figures of one run; those of the burst come before those of the steady state.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +78,5 @@ fn other_cpus() -> String {
 }
 
 fn ksmd_seconds() -> f64 {
-    let pid = ksmd::pid(&Root::host()).expect("a ksmd");
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+    ksmd::cpu_ns(&Root::host()).expect("a ksmd") as f64 / 1e9
 }
