@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::sample::ProcessId;
 
-/// Clock ticks of `cpu_ticks` in a second: `USER_HZ`.
-const TICKS_PER_SECOND: f64 = 100.0;
+/// Clock ticks per second in /proc: `USER_HZ`, 100 on every architecture that KSM runs on.
+pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The least time between two figures of one average: ticks are hundredths of a second.
 const LEAST: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What only page tables show of a process: its zeros that KSM does not count, and one memory map with another.
+//! Facts that only page tables show of a process: its zeros that KSM does not count, and one memory map with another.
 
 use std::time::Duration;
 

@@ -12,11 +12,11 @@ use ksmith_core::guest::GuestId;
 /// processes are read a moment before the count of passes.
 const PASSES: u64 = 3;
 
-/// What ksmd knows of guests that are off.
+/// The guests that are off, with the pages of each that ksmd knows.
 #[derive(Debug, Default)]
 pub(super) struct HiddenMarks(BTreeMap<GuestId, TrackedPages>);
 
-/// What ksmd knows of a guest, in pages beyond those that are marked for all to see.
+/// The pages of a guest that ksmd knows, beyond those that are marked for all to see.
 #[derive(Debug, Clone, Copy)]
 struct TrackedPages {
     /// The fewest since the guest was switched.

@@ -7,9 +7,6 @@
 
 use std::time::Duration;
 
-/// Clock ticks per second in /proc: `USER_HZ`, 100 on every architecture that KSM runs on.
-pub const TICKS_PER_SECOND: f64 = 100.0;
-
 // When ksmith looks.
 
 /// Time between two looks at the guests while ksmd is parked. A convention: an arrival waits half of it on average.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::constants::TICKS_PER_SECOND;
 use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
 use super::state::RunningScan;
+use crate::cpu_use::TICKS_PER_SECOND;
 use crate::scan::{ScanOutcome, ScanSettings};
 use crate::units::{Bytes, TimeSpan};
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::arrivals::ArrivalModel;
 use super::beliefs::ScanBeliefs;
 use super::config::ProfitConfig;
-use super::constants::{IDLE_CPUS, TICKS_PER_SECOND};
+use super::constants::IDLE_CPUS;
 use super::guests::GuestChanges;
 use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
 use super::state::ParkedPhase;
+use crate::cpu_use::TICKS_PER_SECOND;
 
 /// Returns the worth of two passes for new memory. If old memory is expensive to visit, arrivals share them.
 pub fn of_burst(model: &ProfitModel, changes: GuestChanges, now: &HostSituation) -> f64 {
