@@ -18,6 +18,8 @@ const KSM: &str = "/sys/kernel/mm/ksm";
 pub(crate) enum HpcContender {
     /// Without KSM.
     None,
+    /// Without KSM, beside a loop that takes a second of CPU time: what any second taken from the job costs it.
+    Theft,
     /// The program's own layer instead of KSM.
     Indirect,
     /// Opted in, ksmd at the kernel's defaults: 100 pages each 20 ms.
@@ -37,8 +39,9 @@ pub(crate) enum HpcContender {
 }
 
 impl HpcContender {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::None,
+        Self::Theft,
         Self::Default,
         Self::Seed,
         Self::Indirect,
@@ -51,7 +54,7 @@ impl HpcContender {
 
     /// Returns true if the job's memory is offered to KSM.
     pub(crate) fn opts_in(self) -> bool {
-        !matches!(self, Self::None | Self::Indirect | Self::Fold)
+        !matches!(self, Self::None | Self::Theft | Self::Indirect | Self::Fold)
     }
 
     /// The options of `ksmith run`. The daemon sees by itself when memory has been filled.
@@ -75,6 +78,7 @@ impl HpcContender {
     pub(crate) fn take_over(self, place: &Path) -> ControlledKsm {
         let pages = match self {
             Self::None | Self::Indirect => return ControlledKsm { daemon: None, config: None },
+            Self::Theft => return ControlledKsm { daemon: Some(theft()), config: None },
             Self::Fold => return ControlledKsm { daemon: None, config: Some(configured(place, "")) },
             Self::Ksmith | Self::KsmithGuided | Self::FoldKsmith => {
                 return daemon(place, include_str!("../../../packaging/hpc.toml"));
@@ -94,6 +98,7 @@ impl fmt::Display for HpcContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::None => "none",
+            Self::Theft => "theft",
             Self::Indirect => "indirect",
             Self::Default => "default",
             Self::Seed => "seed",
@@ -106,7 +111,7 @@ impl fmt::Display for HpcContender {
     }
 }
 
-/// KSM under the control of a contender. A daemon is ended on drop.
+/// KSM under the control of a contender. A daemon, or what runs beside the job, is ended on drop.
 pub(crate) struct ControlledKsm {
     daemon: Option<Child>,
     /// The configuration, which tells `ksmith run` where a daemon listens.
@@ -117,6 +122,13 @@ impl ControlledKsm {
     pub(crate) fn pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Child::id)
     }
+}
+
+/// Starts a loop that takes a second of CPU time, at ksmd's niceness and when ksmd does: once the job has filled its memory.
+fn theft() -> Child {
+    let mut command = Command::new("nice");
+    end_with_parent(&mut command, Signal::TERM);
+    command.args(["-n", "5", "sh", "-c", "sleep 12; ulimit -t 1; while :; do :; done"]).spawn().unwrap()
 }
 
 /// Writes a configuration with this policy, with its sockets in `place`.

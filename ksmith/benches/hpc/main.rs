@@ -1,8 +1,8 @@
 //! Whole jobs with KSM compared with the same jobs without it: memory saved, and time lost.
 //!
 //! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host
-//! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, so that changes on
-//! the host affect all alike. Not at a niceness below 0: the kernel's workers, which ksmd waits for at the start of a pass
+//! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, every second time in
+//! reverse, so that changes on the host affect all alike. Not at a niceness below 0: the kernel's workers, which ksmd waits for at the start of a pass
 //! (`lru_add_drain_all`), would get no CPU for half a minute. Figures are medians; docs/measurements/2026-11-hpc.md defines
 //! them. KSM's settings are restored after each run, and after Ctrl-C by `ksmith restore`.
 
@@ -89,7 +89,12 @@ fn play(
     let competing = asked.contenders.iter().filter(|contender| case.command_for(**contender).is_some());
     let mut runs: Vec<(HpcContender, Vec<JobRun>)> = competing.map(|contender| (*contender, Vec::new())).collect();
     for number in 1..=asked.repeat {
-        for (contender, runs) in &mut runs {
+        let mut turns: Vec<_> = runs.iter_mut().collect();
+        // A host that becomes faster or slower meanwhile favours none.
+        if number % 2 == 0 {
+            turns.reverse();
+        }
+        for (contender, runs) in turns {
             let command = case.command_for(*contender).expect("a contender that can compete");
             let place = tempfile::tempdir().unwrap();
             case.prepare(place.path());
