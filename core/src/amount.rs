@@ -134,18 +134,25 @@ const ENDS: [(&str, AmountDimension, i128, &str); 9] = [
     ("_percent", AmountDimension::Part, 10, "per cent"),
 ];
 
+/// A text that is no amount of its key's unit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} takes a number of {unit}, or a text with its unit such as {examples}, not the text {text:?}")]
+pub struct BadAmount {
+    key: String,
+    unit: &'static str,
+    examples: &'static str,
+    text: String,
+}
+
 /// Converts a text to the number of a key that ends in its unit: `1.5G` is 1536 for `max_mib`. `None` if the key names
 /// no unit.
 ///
 /// # Errors
 /// The text is no such amount; the message names what the key accepts.
-pub fn for_key(key: &str, text: &str) -> Option<Result<String, String>> {
+pub fn for_key(key: &str, text: &str) -> Option<Result<String, BadAmount>> {
     let permille = ("_permille", AmountDimension::Part, 1, "parts per thousand");
     let (_, measure, factor, unit) = ENDS.into_iter().chain([permille]).find(|(end, ..)| key.ends_with(end))?;
-    let wrong = || {
-        let examples = measure.examples();
-        format!("{key} takes a number of {unit}, or a text with its unit such as {examples}, not the text {text:?}")
-    };
+    let wrong = || BadAmount { key: key.to_owned(), unit, examples: measure.examples(), text: text.to_owned() };
     let amount = with_unit(text, measure).ok_or_else(wrong);
     Some(amount.map(|millionths| {
         let in_unit = factor * MILLION;
@@ -212,7 +219,7 @@ mod tests {
         assert_eq!(for_key("max_cpu", "20%"), None);
         let error = for_key("floor_mib", "much").unwrap().unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "floor_mib takes a number of MiB, or a text with its unit such as \"512M\" or \"1.5 GiB\", not the text \"much\""
         );
         for (key, bad) in [("floor_mib", "512"), ("rest_seconds", "5%"), ("low_percent", "5M")] {

@@ -38,14 +38,17 @@ impl Visitor<'_> for PercentageVisitor {
     }
 }
 
-impl TryFrom<String> for CpuShare {
-    type Error = String;
+/// A text that is no share of a CPU.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a percentage over 0 % and up to 100 %, such as \"20%\"")]
+pub struct BadPercentage(String);
 
-    fn try_from(text: String) -> Result<Self, String> {
+impl TryFrom<String> for CpuShare {
+    type Error = BadPercentage;
+
+    fn try_from(text: String) -> Result<Self, BadPercentage> {
         let percent = text.trim_end().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        percent
-            .and_then(|percent| Self::new(percent / 100.0))
-            .ok_or_else(|| format!("{text:?} is not a percentage over 0 % and up to 100 %, such as \"20%\""))
+        percent.and_then(|percent| Self::new(percent / 100.0)).ok_or(BadPercentage(text))
     }
 }
 

@@ -22,10 +22,10 @@ pub(crate) mod testing;
 pub use advisor::{AdvisorConfig, AdvisorPolicy};
 pub use fixed::{FixedConfig, FixedPolicy, FixedPreset, UnknownPreset};
 pub use ground::decide;
-pub use ksmtuned::{BadConf, KsmtunedConfig, KsmtunedFile, KsmtunedPolicy};
+pub use ksmtuned::{BadConf, ConfProblem, KsmtunedConfig, KsmtunedFile, KsmtunedPolicy};
 pub use profit::{Constants as ProfitConstants, MemoryShortage, ProfitConfig, ProfitPolicy, SHORT_PERCENT};
 pub use prune::{GuestPruner, PrunableGuest, PruneCircumstances, PruneGround, PruneLimits, PruneOrder};
-pub use registry::{Made, PolicyEntry, PolicyKind, PolicySettings, ReadFile};
+pub use registry::{Made, PolicyEntry, PolicyFileError, PolicyKind, PolicySettings, ReadFile};
 pub use scan::{OnDemandPolicy, ScanConfig};
 pub use score::{ScoreConfig, ScorePolicy};
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -25,12 +25,33 @@ pub trait PolicySettings: Default + Clone + fmt::Debug + PartialEq {
     /// Creates the policy. `read` reads a file that the settings name.
     ///
     /// # Errors
-    /// A file cannot be read, or is refused; with the sentence for the operator.
+    /// A file cannot be read, or is refused.
     fn policy(&self, read: ReadFile<'_>) -> Made;
 }
 
-/// A policy that was created, or the sentence for the operator.
-pub type Made = Result<Box<dyn Policy>, String>;
+/// A policy that was created, or the fault of its file.
+pub type Made = Result<Box<dyn Policy>, PolicyFileError>;
+
+/// A fault of a file that a policy's settings name.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyFileError {
+    /// It can't be read.
+    #[error("can't read the configuration {}: {source}", .path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// It is refused.
+    #[error("{}: {source}", .path.display())]
+    Bad {
+        /// Its path.
+        path: PathBuf,
+        /// The fault in it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
 
 /// Reads the text of a file.
 pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
@@ -82,7 +103,7 @@ impl PolicyConfig {
     /// Creates the policy in charge. `read` reads a file that its settings name.
     ///
     /// # Errors
-    /// A file cannot be read, or is refused; with the sentence for the operator.
+    /// A file cannot be read, or is refused.
     pub fn policy(&self, read: ReadFile<'_>) -> Made {
         (self.kind.0.make)(self, read)
     }

@@ -9,7 +9,7 @@ use crate::merge_forecast::ForecastPlanner;
 use crate::page_sample::{PageSampleRequest, PageSampler};
 use crate::reading::Reading;
 use crate::sample::{BoundaryPause, Sample};
-use crate::sim::{PagePlace, SimMachine};
+use crate::sim::{KnobRefusal, PagePlace, SimMachine};
 
 /// Pages in a page sample.
 const SAMPLED: usize = 512;
@@ -154,6 +154,7 @@ impl KsmHost for SimHost {
 
     fn apply(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         let (changes, errors) = self.apply_leased(knobs);
+        let errors = errors.iter().map(KnobRefusal::to_string).collect();
         ApplyOutcome { changes, errors, waiting: Vec::new() }
     }
 
@@ -174,32 +175,32 @@ impl KsmHost for SimHost {
         if self.can_rest && !self.is_leased {
             self.machine.rest_after(rest_after);
         }
-        KsmdWaker::hold(self, until_next, rest_after).err().into_iter().collect()
+        KsmdWaker::hold(self, until_next, rest_after).err().iter().map(KnobRefusal::to_string).collect()
     }
 }
 
 impl KsmdWaker for SimHost {
-    type Error = String;
+    type Error = KnobRefusal;
 
     fn may_lease(&self) -> bool {
         self.is_leased
     }
 
-    fn get(&self, knob: Knob) -> Result<Option<u64>, String> {
+    fn get(&self, knob: Knob) -> Result<Option<u64>, KnobRefusal> {
         Ok(self.machine.knob(knob))
     }
 
-    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, String> {
+    fn set(&mut self, knob: Knob, value: u64) -> Result<Option<KnobChange>, KnobRefusal> {
         if ends_lease(knob, value) {
             self.lease = None;
         }
         let Some(old) = self.machine.knob(knob).filter(|old| *old != value) else { return Ok(None) };
-        self.machine.write(knob, value).map_err(|error| error.to_string())?;
+        self.machine.write(knob, value)?;
         Ok(Some(KnobChange { knob, old, new: value }))
     }
 
     /// One that fails does not keep the others from being set, but ksmd is not started after a failure.
-    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<String>) {
+    fn apply(&mut self, knobs: &KnobSettings) -> (Vec<KnobChange>, Vec<KnobRefusal>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         for (knob, value) in knobs.writes() {
             if (knob, value) == (Knob::Run, 1) && !errors.is_empty() {
@@ -217,7 +218,7 @@ impl KsmdWaker for SimHost {
         true
     }
 
-    fn begin_lease(&mut self, rate: ScanRate, value: u64) -> Result<(), String> {
+    fn begin_lease(&mut self, rate: ScanRate, value: u64) -> Result<(), KnobRefusal> {
         let completed = Some(self.machine.figures().passes);
         self.lease = Some(LeaseTerms::new(rate, value, completed, self.machine.now()));
         Ok(())
@@ -229,7 +230,7 @@ impl KsmdWaker for SimHost {
     }
 
     /// The simulated write to `run` lets the time of the batch pass.
-    fn await_sleep(&mut self, _run: u64) -> Result<(), String> {
+    fn await_sleep(&mut self, _run: u64) -> Result<(), KnobRefusal> {
         Ok(())
     }
 }

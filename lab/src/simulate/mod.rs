@@ -247,7 +247,7 @@ fn prepare(competitor: &Competitor) -> Result<Prepared, SimulationError> {
 }
 
 fn make(name: &str, config: &PolicyConfig) -> Result<Box<dyn Policy>, SimulationError> {
-    config.policy(&read_text).map_err(|why| SimulationError::Policy { name: name.to_owned(), why })
+    config.policy(&read_text).map_err(|why| SimulationError::Policy { name: name.to_owned(), why: why.to_string() })
 }
 
 /// Reads the costs of ksmd's work from a TOML file: nanoseconds by kind of work.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ksmith_core::decide::{Policy, PolicyConfig};
+use ksmith_core::decide::{Policy, PolicyConfig, PolicyFileError};
 use ksmith_host::bad_file::read_text;
-use ksmith_service::config::Config;
+use ksmith_service::config::{Config, ConfigError};
 use rayon::prelude::*;
 
 use super::TuneSearch;
@@ -19,50 +19,47 @@ pub(super) struct PointPlayer<'a> {
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// The outcome of playing a point.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum PlayedPoint {
-    /// The figures of each story.
-    Done(Vec<StoryFigures>),
-    /// The settings are refused, and nothing was played.
-    Refused(String),
-    /// The search was ended meanwhile.
-    Stopped,
+/// Settings that are refused, so that nothing is played.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPoint {
+    /// Values out of bounds, or contradictory.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No policy can be made of valid settings.
+    #[error(transparent)]
+    Policy(#[from] PolicyFileError),
+    /// The policy has no such constant.
+    #[error("there is no constant {0:?}")]
+    Constant(String),
 }
 
 /// The file name in messages about a point's settings.
 const SOURCE: &str = "settings";
 
 impl PointPlayer<'_> {
-    /// Plays all stories, each with a policy of its own.
+    /// Plays all stories, each with a policy of its own. `None` if the search was ended meanwhile.
     ///
     /// # Errors
-    /// A policy can't be made of settings that are valid.
-    pub fn play(&self, values: &[f64]) -> Result<PlayedPoint, String> {
-        let config = match self.config(values) {
-            Ok(config) => config,
-            Err(why) => return Ok(PlayedPoint::Refused(why)),
-        };
-        let of_all: Result<Vec<Option<StoryFigures>>, String> = self
-            .tuning
-            .stories
-            .par_iter()
-            .map(|story| config.policy(&read_text).map(|policy| self.play_story(story, policy)))
-            .collect();
-        Ok(of_all?.into_iter().collect::<Option<_>>().map_or(PlayedPoint::Stopped, PlayedPoint::Done))
+    /// The settings are refused.
+    pub fn play(&self, values: &[f64]) -> Result<Option<Vec<StoryFigures>>, BadPoint> {
+        let config = self.config(values)?;
+        let play = |story| Ok(self.play_story(story, config.policy(&read_text)?));
+        let of_all: Result<Vec<Option<StoryFigures>>, BadPoint> =
+            self.tuning.stories.par_iter().map(play).collect();
+        Ok(of_all?.into_iter().collect())
     }
 
     /// The configuration with these values. It is refused as that of the daemon would be: out of bounds, or contradictory.
-    fn config(&self, values: &[f64]) -> Result<PolicyConfig, String> {
+    fn config(&self, values: &[f64]) -> Result<PolicyConfig, BadPoint> {
         let kind = &self.tuning.policy;
         let (constants, settings): (Vec<_>, Vec<_>) =
             self.tuning.keys.iter().zip(values).partition(|(key, _)| key.is_constant);
         let lines: String = settings.into_iter().map(|(key, value)| key.line(*value)).collect();
         let text = format!("[policy]\nkind = \"{kind}\"\n[policy.{kind}]\n{lines}");
-        let mut config = Config::parse(Path::new(SOURCE), &text).map_err(|error| error.to_string())?.policy;
+        let mut config = Config::parse(Path::new(SOURCE), &text)?.policy;
         for (key, value) in constants {
             let constant = config.profit.constants.get_mut(&key.name);
-            *constant.ok_or_else(|| format!("there is no constant {:?}", key.name))? = *value;
+            *constant.ok_or_else(|| BadPoint::Constant(key.name.clone()))? = *value;
         }
         Ok(config)
     }

@@ -19,7 +19,8 @@ use ksmith_core::units::TimeSpan;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::bench::{PlayedPoint, PointPlayer};
+pub use self::bench::BadPoint;
+use self::bench::PointPlayer;
 pub use self::front::DefaultsPosition;
 pub use self::key::{BadKey, TuneKey};
 pub use self::point::{StoryFigures, TunePoint};
@@ -93,7 +94,7 @@ pub enum TuneError {
         /// The policy that is tuned.
         policy: String,
         /// The reason.
-        why: String,
+        why: BadPoint,
     },
     /// Nothing can be saved in any story.
     #[error("nothing can be saved in these stories, so that no point is better than another: name others")]
@@ -128,21 +129,17 @@ impl TuneSearch {
 
     fn search_on(&self, bench: &PointPlayer<'_>) -> Result<TuneResult, TuneError> {
         let usual: Vec<f64> = self.keys.iter().map(|key| key.default).collect();
-        let refuse = |why: String| TuneError::Policy { policy: self.policy.clone(), why };
-        let figures = match bench.play(&usual).map_err(refuse)? {
-            PlayedPoint::Done(figures) => figures,
-            PlayedPoint::Refused(why) => return Err(refuse(why)),
-            PlayedPoint::Stopped => return Err(TuneError::TooEarly),
-        };
+        let refuse = |why| TuneError::Policy { policy: self.policy.clone(), why };
+        let figures = bench.play(&usual).map_err(refuse)?.ok_or(TuneError::TooEarly)?;
         let defaults = TunePoint::from_stories(usual, figures.clone(), &figures).ok_or(TuneError::NothingToSave)?;
         let points = Mutex::new(vec![defaults.clone()]);
         let refused = AtomicUsize::new(0);
         let try_out = |place: &[f64]| {
             let values: Vec<f64> = self.keys.iter().zip(place).map(|(key, place)| key.at(*place)).collect();
             let point = match bench.play(&values) {
-                Ok(PlayedPoint::Done(all)) => TunePoint::from_stories(values, all, &figures),
-                Ok(PlayedPoint::Stopped) => return TrialOutcome::Stopped,
-                Ok(PlayedPoint::Refused(_)) | Err(_) => None,
+                Ok(Some(all)) => TunePoint::from_stories(values, all, &figures),
+                Ok(None) => return TrialOutcome::Stopped,
+                Err(_) => None,
             };
             let Some(point) = point else {
                 refused.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ksmith_core::amount;
+use ksmith_core::amount::{self, BadAmount};
 use ksmith_core::contradiction::Contradiction;
 use serde::Deserialize;
 use toml::Spanned;
@@ -40,7 +40,7 @@ struct DocumentNode {
 
 /// Amounts that are written as texts, as the numbers of their keys: `"1.5G"` is 1536 for `max_mib`.
 #[derive(Debug, Default)]
-pub(super) struct WrittenAmounts(BTreeMap<Vec<String>, Result<String, String>>);
+pub(super) struct WrittenAmounts(BTreeMap<Vec<String>, Result<String, BadAmount>>);
 
 impl WrittenAmounts {
     /// Finds the amounts of a text.
@@ -98,7 +98,7 @@ impl<'a> ConfigDocument<'a> {
                 }
                 Err(why) => {
                     let place = self.place(path).unwrap_or_default();
-                    faults.push(ConfigFault::at(self.text, place, why.clone()));
+                    faults.push(ConfigFault::at(self.text, place, why.to_string()));
                     leave_out(&mut self.root, path);
                     self.left_out.push(path.clone());
                 }

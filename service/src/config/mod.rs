@@ -18,7 +18,7 @@ use ksmith_core::balance::BalanceConfig;
 use ksmith_core::contradiction::Contradiction;
 use ksmith_core::controller::KeepTerms;
 use ksmith_core::decide::domains::DomainsConfig;
-use ksmith_core::decide::{Policy, PolicyConfig, PolicyLimits, PruneLimits};
+use ksmith_core::decide::{Policy, PolicyConfig, PolicyFileError, PolicyLimits, PruneLimits};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::figures;
 use ksmith_core::guest::{Guest, GuestLabelRule, assign_labels};
@@ -225,8 +225,8 @@ pub enum ConfigError {
     #[error("{0}")]
     Kernel(String),
     /// The policy in charge refuses a file that its settings name.
-    #[error("{0}")]
-    Policy(String),
+    #[error(transparent)]
+    Policy(#[from] PolicyFileError),
 }
 
 /// Returns the path of a host's configuration; the host may be a captured tree.
@@ -364,6 +364,6 @@ impl Config {
     /// # Errors
     /// A file that the policy needs is refused.
     pub fn policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
-        self.policy.policy(&read_any_text).map_err(ConfigError::Policy)
+        Ok(self.policy.policy(&read_any_text)?)
     }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    DecisionReason, FixedPreset, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings,
+    DecisionReason, FixedPreset, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground,
+    settings,
 };
 use crate::kernel::AdvisorMode;
 use crate::knobs::{Knob, KnobSettings};
@@ -50,7 +51,7 @@ impl PolicySettings for AdvisorConfig {
     const HELP: &'static str = "Leave it to the kernel's own advisor, and watch";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("advisor", "")];
 
-    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+    fn policy(&self, _: ReadFile<'_>) -> Made {
         Ok(Box::new(AdvisorPolicy::new(self.clone())))
     }
 }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::knobs::{Knob, KnobSettings};
 
-use super::{DecisionReason, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings};
+use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings};
 
 /// The interval between two checks of the settings when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ impl PolicySettings for FixedConfig {
         ("fixed:still", "preset = \"still\""),
     ];
 
-    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+    fn policy(&self, _: ReadFile<'_>) -> Made {
         Ok(Box::new(FixedPolicy::from(self.clone())))
     }
 }

@@ -12,7 +12,30 @@ pub struct BadConf {
     /// The number of the line, from 1.
     pub line: usize,
     /// The problem, and its remedy.
-    pub problem: String,
+    pub problem: ConfProblem,
+}
+
+/// A word or a line that is no assignment of a known setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfProblem {
+    /// A command.
+    #[error("{0:?} is a command, and only assignments are read: NAME=VALUE, without spaces")]
+    Command(String),
+    /// An unknown name.
+    #[error("ksmtuned has no setting {0:?}")]
+    Unknown(String),
+    /// A value that the original could not compute with: the name, what it takes, and the value.
+    #[error("{0} takes {1} as a plain decimal number, not {2:?}")]
+    Value(String, &'static str, String),
+    /// A backslash at the end.
+    #[error("a line that goes on is not read: join it")]
+    GoesOn,
+    /// A letter that has a shell execute something.
+    #[error("{0} would have to be executed by a shell, and nothing here is: write the value itself")]
+    Executes(char),
+    /// A quote without its end.
+    #[error("{0} is opened and not closed on this line")]
+    Open(char),
 }
 
 /// Settings that steer the original as a program and have no meaning here.
@@ -27,19 +50,14 @@ pub(super) fn parse(text: &str) -> Result<KsmtunedConfig, BadConf> {
             match word.split_once('=') {
                 _ if word == "export" => {}
                 Some((name, value)) => set(&mut config, name, value).map_err(at)?,
-                None => {
-                    return Err(at(format!(
-                        "{:?} is a command, and only assignments are read: NAME=VALUE, without spaces",
-                        cut(&word)
-                    )));
-                }
+                None => return Err(at(ConfProblem::Command(cut(&word)))),
             }
         }
     }
     Ok(config)
 }
 
-fn set(config: &mut KsmtunedConfig, name: &str, value: &str) -> Result<(), String> {
+fn set(config: &mut KsmtunedConfig, name: &str, value: &str) -> Result<(), ConfProblem> {
     let default = KsmtunedConfig::default();
     match name {
         "KSM_MONITOR_INTERVAL" => {
@@ -54,7 +72,7 @@ fn set(config: &mut KsmtunedConfig, name: &str, value: &str) -> Result<(), Strin
         "KSM_THRES_COEF" => config.thres_coef = number(name, value, "per cent", default.thres_coef)?,
         "KSM_THRES_CONST" => config.thres_const = number(name, value, "KiB", default.thres_const)?,
         _ if IGNORED.contains(&name) => {}
-        _ => return Err(format!("ksmtuned has no setting {:?}", cut(name))),
+        _ => return Err(ConfProblem::Unknown(cut(name))),
     }
     Ok(())
 }
@@ -63,7 +81,7 @@ const PAGES: &str = "a number of pages";
 const PAGES_MORE: &str = "a number of pages, negative for fewer";
 
 /// A value that the original could compute with. Nothing at all stands for its default, as there.
-fn number<T: FromStr>(name: &str, value: &str, what: &str, default: T) -> Result<T, String> {
+fn number<T: FromStr>(name: &str, value: &str, what: &'static str, default: T) -> Result<T, ConfProblem> {
     if value.is_empty() {
         return Ok(default);
     }
@@ -73,7 +91,7 @@ fn number<T: FromStr>(name: &str, value: &str, what: &str, default: T) -> Result
     decimal
         .then(|| value.parse().ok())
         .flatten()
-        .ok_or_else(|| format!("{name} takes {what} as a plain decimal number, not {:?}", cut(value)))
+        .ok_or_else(|| ConfProblem::Value(name.to_owned(), what, cut(value)))
 }
 
 fn cut(text: &str) -> String {
@@ -81,7 +99,7 @@ fn cut(text: &str) -> String {
 }
 
 /// The words of one line as a shell makes them: quotes and backslashes taken away, comments left out.
-fn words(line: &str) -> Result<Vec<String>, String> {
+fn words(line: &str) -> Result<Vec<String>, ConfProblem> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
@@ -91,10 +109,8 @@ fn words(line: &str) -> Result<Vec<String>, String> {
             '#' if word.is_none() => break,
             '\'' => quoted(&mut chars, c, word.get_or_insert_default())?,
             '"' => quoted(&mut chars, c, word.get_or_insert_default())?,
-            '\\' => {
-                word.get_or_insert_default().push(chars.next().ok_or("a line that goes on is not read: join it")?)
-            }
-            '$' | '`' | '&' | '|' | '<' | '>' | '(' | ')' => return Err(not_executed(c)),
+            '\\' => word.get_or_insert_default().push(chars.next().ok_or(ConfProblem::GoesOn)?),
+            '$' | '`' | '&' | '|' | '<' | '>' | '(' | ')' => return Err(ConfProblem::Executes(c)),
             _ => word.get_or_insert_default().push(c),
         }
     }
@@ -103,11 +119,11 @@ fn words(line: &str) -> Result<Vec<String>, String> {
 }
 
 /// Reads up to the closing quote.
-fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), String> {
+fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Result<(), ConfProblem> {
     while let Some(c) = chars.next() {
         match c {
             _ if c == quote => return Ok(()),
-            '$' | '`' if quote == '"' => return Err(not_executed(c)),
+            '$' | '`' if quote == '"' => return Err(ConfProblem::Executes(c)),
             '\\' if quote == '"' => match chars.next() {
                 Some(escaped @ ('$' | '`' | '"' | '\\')) => word.push(escaped),
                 other => {
@@ -118,11 +134,7 @@ fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Re
             _ => word.push(c),
         }
     }
-    Err(format!("{quote} is opened and not closed on this line"))
-}
-
-fn not_executed(c: char) -> String {
-    format!("{c} would have to be executed by a shell, and nothing here is: write the value itself")
+    Err(ConfProblem::Open(quote))
 }
 
 #[cfg(test)]

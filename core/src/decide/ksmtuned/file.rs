@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{KsmtunedConfig, KsmtunedPolicy};
-use crate::decide::{Policy, PolicySettings, ReadFile};
+use crate::decide::{Made, PolicyFileError, PolicySettings, ReadFile};
 
 /// The table `[policy.ksmtuned]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -27,12 +27,14 @@ impl PolicySettings for KsmtunedFile {
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("ksmtuned", "")];
     const HAS_FILE: bool = true;
 
-    fn policy(&self, read: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
-        let path = self.file.display();
-        let config = match read(&self.file) {
-            Ok(text) => KsmtunedConfig::parse(&text).map_err(|error| format!("{path}: {error}"))?,
+    fn policy(&self, read: ReadFile<'_>) -> Made {
+        let path = self.file.clone();
+        let config = match read(&path) {
+            Ok(text) => {
+                KsmtunedConfig::parse(&text).map_err(|bad| PolicyFileError::Bad { path, source: bad.into() })?
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => KsmtunedConfig::default(),
-            Err(error) => return Err(format!("can't read the configuration {path}: {error}")),
+            Err(source) => return Err(PolicyFileError::Unreadable { path, source }),
         };
         Ok(Box::new(KsmtunedPolicy::new(config)))
     }

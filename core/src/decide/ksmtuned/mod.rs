@@ -21,7 +21,7 @@ use crate::units::{Bytes, TimeSpan};
 
 use super::{DecisionReason, Policy, PolicyDecision, PolicyView, ground};
 
-pub use conf::BadConf;
+pub use conf::{BadConf, ConfProblem};
 pub use file::KsmtunedFile;
 
 /// The settings of `ksmtuned`: the original's settings, without their `KSM_`.

@@ -8,7 +8,7 @@ use super::ProfitPolicy;
 use super::constants::Constants;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
-use crate::decide::{Policy, PolicySettings, ReadFile};
+use crate::decide::{Made, PolicySettings, ReadFile};
 
 /// The available per cent of memory below which it is short, unless configured otherwise.
 pub const SHORT_PERCENT: f64 = 20.0;
@@ -80,7 +80,7 @@ impl PolicySettings for ProfitConfig {
     const HELP: &'static str = "Spend ksmd's CPU where it pays";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("profit", "")];
 
-    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+    fn policy(&self, _: ReadFile<'_>) -> Made {
         Ok(Box::new(ProfitPolicy::new(self.clone())))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{DecisionReason, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile};
+use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile};
 use crate::knobs::{Knob, KnobSettings};
 use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus};
 
@@ -27,7 +27,7 @@ impl PolicySettings for ScanConfig {
     const HELP: &'static str = "Visit every page so many times, or without end";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("reference", "")];
 
-    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+    fn policy(&self, _: ReadFile<'_>) -> Made {
         Ok(Box::new(OnDemandPolicy::new(
             self.passes.map_or(ScanJob::endless(), |passes| ScanJob::all_pages(passes.get())),
         )))

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde::Deserialize;
 
 use super::ScorePolicy;
-use crate::decide::{Policy, PolicySettings, ReadFile};
+use crate::decide::{Made, PolicySettings, ReadFile};
 
 /// The table `[policy.score]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -45,7 +45,7 @@ impl PolicySettings for ScoreConfig {
         "Scan by the three scores of Tagami and Shiba: VMs that start, pages that merge, time since the last try";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("score", "")];
 
-    fn policy(&self, _: ReadFile<'_>) -> Result<Box<dyn Policy>, String> {
+    fn policy(&self, _: ReadFile<'_>) -> Made {
         Ok(Box::new(ScorePolicy::new(self.clone())))
     }
 }
