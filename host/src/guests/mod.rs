@@ -8,6 +8,7 @@ mod journal;
 mod mapped;
 mod memory;
 mod prober;
+mod requests;
 mod snapshot;
 mod twins;
 
@@ -24,6 +25,7 @@ use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 pub use self::journal::{OffList, SwitchedOff};
 pub use self::memory::{merged_now, read_memory};
 use self::prober::GuestProber;
+pub use self::requests::GuestRequests;
 pub use self::snapshot::GuestSnapshot;
 use self::snapshot::ProcessCatalog;
 pub use crate::hypervisor::{
@@ -113,7 +115,7 @@ impl GuestTracker {
     /// Returns the guests of a sample, with the last replies of their hypervisors. Queries that are due start in the
     /// background. Processes that are not in the sample are dropped.
     pub fn list(&mut self, sample: &Sample) -> GuestList {
-        while let Some((id, answer)) = self.prober.as_mut().and_then(GuestProber::answer) {
+        while let Some((id, answer)) = self.prober.as_mut().and_then(GuestProber::take_outcome) {
             self.record_reply(id, answer);
         }
         self.update_processes(sample);
@@ -138,8 +140,7 @@ impl GuestTracker {
         self.list(sample);
         let deadline = Instant::now() + patience;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.prober.as_mut().and_then(|prober| prober.answer_within(left)) {
+            match self.prober.as_mut().and_then(|prober| prober.await_outcome(deadline)) {
                 Some((id, answer)) => self.record_reply(id, answer),
                 None => return self.names.name(sample),
             }
@@ -255,8 +256,9 @@ impl GuestTracker {
             .collect();
         for target in due {
             let id = target.id.process();
-            let prober = self.prober.get_or_insert_with(|| GuestProber::new(&self.root));
-            if prober.queue_query(target)
+            let prober =
+                self.prober.get_or_insert_with(|| GuestProber::new(&self.root, "guest-probe", prober::LIMITS));
+            if prober.queue(target, prober::query)
                 && let Some(known) = self.known_mut(id)
             {
                 known.due = now + known.pause;

@@ -30,11 +30,11 @@ use tracing::{debug, info, warn};
 pub use self::sharing::{SharingError, sharing};
 pub use self::switch_off::switch_on_again;
 
-use self::switcher::GuestSwitcher;
+use self::switcher::SwitchOutcome;
 use self::unknown::UnknownSearch;
 use self::view::GuestViews;
 use crate::decision_rate::DecisionRate;
-use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
+use ksmith_host::guests::{GuestRequests, GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
 use ksmith_host::undo::UndoError;
 
@@ -49,7 +49,7 @@ pub const MOST_THREADS: usize = switcher::LIMITS.threads;
 pub struct DomainGuard {
     domains: TrustDomainGuard,
     budget: Option<PassBudget>,
-    switcher: GuestSwitcher,
+    switcher: GuestRequests<SwitchOutcome>,
     /// The list, on disk, of guests that were switched off.
     off: Option<OffList>,
     views: GuestViews,
@@ -75,7 +75,7 @@ impl DomainGuard {
             off,
             domains,
             budget: config.max_passes_per_hour.map(PassBudget::new),
-            switcher: GuestSwitcher::new(root.clone()),
+            switcher: GuestRequests::new(&root, "switch", switcher::LIMITS),
             views: GuestViews::new(&root),
             search: UnknownSearch::new(&root),
             parked: None,
@@ -191,7 +191,7 @@ impl DomainGuard {
     fn take_in_switches(&mut self, now: Duration) {
         let mut on_again = BTreeSet::new();
         let mut failures = 0;
-        while let Some(done) = self.switcher.outcome() {
+        while let Some(done) = self.switcher.take_outcome() {
             match &done.result {
                 Ok(()) => info!("merging of {} switched {}", done.name, if done.on { "on" } else { "off" }),
                 // Any user may have many such guests.
@@ -207,7 +207,7 @@ impl DomainGuard {
                     on_again.insert(done.id.process());
                 }
             }
-            self.domains.record_outcome(done.id, now, done.result);
+            self.domains.record_outcome(done.id, now, done.result.err().map(|why| why.to_string()));
         }
         if failures > 1 {
             warn!("{} more guests could not be switched", failures - 1);
@@ -222,12 +222,12 @@ impl DomainGuard {
         for id in ids {
             let target = guests.iter().find(|guest| guest.id() == *id).and_then(|guest| known.target(guest));
             let Some(target) = target else {
-                self.domains.record_outcome(*id, now, Err("its process is not known yet".to_owned()));
+                self.domains.record_outcome(*id, now, Some("its process is not known yet".to_owned()));
                 continue;
             };
             // Any user may have many such guests, which need no note.
             if !on && let Err(why) = target.check(false) {
-                self.domains.record_outcome(*id, now, Err(why.to_string()));
+                self.domains.record_outcome(*id, now, Some(why.to_string()));
                 continue;
             }
             targets.push(target);
@@ -240,10 +240,10 @@ impl DomainGuard {
             }
             targets
                 .drain(..)
-                .for_each(|target| self.domains.record_outcome(target.id, now, Err(sentence(&target.name))));
+                .for_each(|target| self.domains.record_outcome(target.id, now, Some(sentence(&target.name))));
         }
         for target in targets {
-            self.switcher.order(target, on);
+            switcher::order(&mut self.switcher, target, on);
         }
     }
 

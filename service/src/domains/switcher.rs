@@ -1,11 +1,8 @@
 //! Switches guests in the background: un-merging a large guest takes seconds, and a monitor may hang.
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_core::guest::GuestId;
-
-use ksmith_host::fair_pool::{FairPool, PoolLimits};
-use ksmith_host::guests::GuestTarget;
-use ksmith_host::root::Root;
+use ksmith_host::fair_pool::PoolLimits;
+use ksmith_host::guests::{GuestRequests, GuestTarget, SwitchError};
 
 /// Switches under way. One that hangs holds its thread for ten minutes.
 pub(super) const LIMITS: PoolLimits =
@@ -21,42 +18,28 @@ pub struct SwitchOutcome {
     /// True if it was to be switched on.
     pub on: bool,
     /// Success, or the reason for the failure.
-    pub result: Result<(), String>,
+    pub result: Result<(), SwitchFailure>,
 }
 
-/// Carries out orders in the background, and collects their outcomes.
-#[derive(Debug)]
-pub struct GuestSwitcher {
-    root: Root,
-    pool: FairPool,
-    sender: Sender<SwitchOutcome>,
-    outcomes: Receiver<SwitchOutcome>,
+/// A guest that was not switched.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchFailure {
+    /// It can't be.
+    #[error(transparent)]
+    Guest(#[from] SwitchError),
+    /// The queue of its user is full.
+    #[error("too many of its user's guests wait for their switches")]
+    QueueFull,
 }
 
-impl GuestSwitcher {
-    /// Creates a switcher without orders.
-    pub fn new(root: Root) -> Self {
-        let (sender, outcomes) = unbounded();
-        Self { root, pool: FairPool::new("switch", LIMITS), sender, outcomes }
-    }
-
-    /// Orders a guest switched. The monitors of one user that hang delay the guests of no other.
-    pub fn order(&self, target: GuestTarget, on: bool) {
-        let (root, sender) = (self.root.clone(), self.sender.clone());
-        let (id, name, account) = (target.id, target.name.clone(), target.account(&root));
-        let work = move || {
-            let result = target.switch(&root, on, false).map(|_| ()).map_err(|error| error.to_string());
-            // At the daemon's end there is no receiver any more.
-            let _ = sender.send(SwitchOutcome { id, name: target.name, on, result });
-        };
-        if !self.pool.push(account, work) {
-            let why = "too many of its user's guests wait for their switches".to_owned();
-            let _ = self.sender.send(SwitchOutcome { id, name, on, result: Err(why) });
-        }
-    }
-
-    /// Returns the outcome of an order, if there is a new one.
-    pub fn outcome(&self) -> Option<SwitchOutcome> {
-        self.outcomes.try_recv().ok()
+/// Orders a guest switched. Its outcome comes in any case.
+pub(super) fn order(switches: &mut GuestRequests<SwitchOutcome>, target: GuestTarget, on: bool) {
+    let (id, name) = (target.id, target.name.clone());
+    let is_accepted = switches.queue(target, move |root, target| {
+        let result = target.switch(root, on, false).map(|_| ()).map_err(SwitchFailure::from);
+        SwitchOutcome { id, name: target.name, on, result }
+    });
+    if !is_accepted {
+        switches.add_outcome(SwitchOutcome { id, name, on, result: Err(SwitchFailure::QueueFull) });
     }
 }

@@ -1,12 +1,8 @@
 //! Switches guests for the registry.
 
-use std::time::Instant;
-
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use ksmith_host::act::{NoHeadroom, UndoError};
-use ksmith_host::fair_pool::{FairPool, PoolLimits};
-use ksmith_host::guests::{GuestTarget, SwitchError, SwitchedBackend};
-use ksmith_host::root::Root;
+use ksmith_host::fair_pool::PoolLimits;
+use ksmith_host::guests::{GuestRequests, GuestTarget, SwitchError, SwitchedBackend};
 
 /// Switches under way and waiting. One that hangs holds its thread for ten minutes.
 pub(super) const LIMITS: PoolLimits =
@@ -38,52 +34,15 @@ pub(super) enum SwitchOrderError {
     QueueFull,
 }
 
-/// Switches of guests under way.
-#[derive(Debug)]
-pub(super) struct PendingSwitches {
-    root: Root,
-    pool: FairPool,
-    sender: Sender<Done>,
-    done: Receiver<Done>,
-    under_way: usize,
-}
-
-impl PendingSwitches {
-    /// Creates the pool, with no switch under way.
-    pub(super) fn new(root: &Root) -> Self {
-        let (sender, done) = unbounded();
-        Self { root: root.clone(), pool: FairPool::new("guest-switch", LIMITS), sender, done, under_way: 0 }
-    }
-
-    /// Orders a guest switched.
-    pub(super) fn order(&mut self, target: GuestTarget, on: bool) -> Result<(), SwitchOrderError> {
-        let (root, sender) = (self.root.clone(), self.sender.clone());
-        let is_accepted = self.pool.push(target.account(&root), move || {
-            let outcome = target.switch(&root, on, false);
-            // At the end there is no receiver any more.
-            let _ = sender.send((target, on, outcome));
-        });
-        if !is_accepted {
-            return Err(SwitchOrderError::QueueFull);
-        }
-        self.under_way += 1;
-        Ok(())
-    }
-
-    /// Returns the channel on which outcomes arrive. Each must be reported to [`settle`](Self::apply_drop_ins).
-    pub(super) fn outcomes(&self) -> Receiver<Done> {
-        self.done.clone()
-    }
-
-    pub(super) fn settle(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
-    }
-
-    /// Waits for the next outcome until the deadline. Returns `None` at once if no switch is under way.
-    pub(super) fn wait(&self, deadline: Instant) -> Option<Done> {
-        if self.under_way == 0 {
-            return None;
-        }
-        self.done.recv_deadline(deadline).ok()
-    }
+/// Orders a guest switched.
+pub(super) fn order(
+    switches: &mut GuestRequests<Done>,
+    target: GuestTarget,
+    on: bool,
+) -> Result<(), SwitchOrderError> {
+    let is_accepted = switches.queue(target, move |root, target| {
+        let outcome = target.switch(root, on, false);
+        (target, on, outcome)
+    });
+    if is_accepted { Ok(()) } else { Err(SwitchOrderError::QueueFull) }
 }

@@ -11,7 +11,7 @@ use ksmith_host::guests::{GuestSnapshot, GuestTarget, OffList};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
-use super::switches::{Done, SwitchOrderError};
+use super::switches::{Done, SwitchOrderError, order as order_switch};
 use super::worker::RegistryWorker;
 
 impl RegistryWorker {
@@ -44,7 +44,7 @@ impl RegistryWorker {
                 true => Ok(()),
                 false => prepare_to_unmerge(&self.root, guest, target, off, reason_of(ground)),
             };
-            match ready.and_then(|()| self.switches.order(target.clone(), on)) {
+            match ready.and_then(|()| order_switch(&mut self.switches, target.clone(), on)) {
                 Ok(()) => {
                     let text = format!("{} (pid {}): {order}", target.name, id.pid());
                     info!("{text}");
@@ -69,14 +69,13 @@ impl RegistryWorker {
         let ready = target.check(false).map_err(SwitchOrderError::from);
         let ready =
             ready.and_then(|()| prepare_to_unmerge(&self.root, guest, &target, off, SwitchOffReason::Prune));
-        match ready.and_then(|()| self.switches.order(target.clone(), false)) {
+        match ready.and_then(|()| order_switch(&mut self.switches, target.clone(), false)) {
             Ok(()) => info!("{} (pid {}): merging off: its pages diverge", target.name, target.id.pid()),
             Err(why) => warn!("{}: merging stays on: {why}", target.name),
         }
     }
 
     pub(super) fn settle(&mut self, (target, on, outcome): Done) {
-        self.switches.settle();
         if let Err(error) = &outcome {
             warn!("{error}");
         }

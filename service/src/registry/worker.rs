@@ -7,12 +7,12 @@ use crossbeam_channel::{Receiver, Sender, select};
 use ksmith_core::decide::{DecisionReason, GuestPruner, MemoryShortage};
 use ksmith_core::guest::{SwitchOffReason, assign_labels};
 use ksmith_core::model::GuestsReport;
-use ksmith_host::guests::{GuestList, GuestSnapshot, GuestTracker, OffList};
+use ksmith_host::guests::{GuestList, GuestRequests, GuestSnapshot, GuestTracker, OffList};
 use ksmith_host::root::Root;
 use tracing::{info, warn};
 
 use super::churn::ChurnRate;
-use super::switches::PendingSwitches;
+use super::switches::{self, Done};
 use super::{PublishedSnapshot, RegistryOrder, SnapshotFollower};
 use crate::config::GuestsConfig;
 use crate::control::ControlReply;
@@ -30,7 +30,7 @@ pub(super) struct RegistryWorker {
     churn: ChurnRate,
     pub(super) prune: Option<GuestPruner>,
     pub(super) off: Option<OffList>,
-    pub(super) switches: PendingSwitches,
+    pub(super) switches: GuestRequests<Done>,
     /// The time of the last look.
     pub(super) now: Duration,
     pub(super) shortage: MemoryShortage,
@@ -49,7 +49,7 @@ impl RegistryWorker {
     ) -> Self {
         Self {
             guests: GuestTracker::new(root.clone(), config.libvirt_uri.clone()),
-            switches: PendingSwitches::new(&root),
+            switches: GuestRequests::new(&root, "guest-switch", switches::LIMITS),
             root,
             published,
             followers: Vec::new(),
@@ -75,13 +75,16 @@ impl RegistryWorker {
                     Ok(order) => self.carry_out(order),
                 },
                 recv(outcomes) -> outcome => match outcome {
-                    Ok(outcome) => self.settle(outcome),
+                    Ok(outcome) => {
+                        self.switches.end_one();
+                        self.settle(outcome);
+                    }
                     Err(_) => break,
                 },
             }
         }
         let deadline = Instant::now() + LAST_PATIENCE;
-        while let Some(outcome) = self.switches.wait(deadline) {
+        while let Some(outcome) = self.switches.await_outcome(deadline) {
             self.settle(outcome);
         }
         self.switch_on_again();

@@ -138,17 +138,17 @@ impl TrustDomainGuard {
         ruling
     }
 
-    /// Records the outcome of an order.
-    pub fn record_outcome(&mut self, id: GuestId, now: Duration, outcome: Result<(), String>) {
+    /// Records the outcome of an order: success, or the reason for its failure.
+    pub fn record_outcome(&mut self, id: GuestId, now: Duration, failure: Option<String>) {
         let Some(SwitchOrder::Going { on }) = self.orders.get(&id).copied() else { return };
-        match outcome {
-            Ok(()) if on => {
+        match failure {
+            None if on => {
                 self.orders.remove(&id);
             }
-            Ok(()) => {
+            None => {
                 self.orders.insert(id, SwitchOrder::Off { at: now });
             }
-            Err(why) => {
+            Some(why) => {
                 self.orders.insert(id, SwitchOrder::Failed { at: now });
                 self.errors.insert(id, why);
                 return;
