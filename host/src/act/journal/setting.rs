@@ -31,18 +31,27 @@ struct Text {
     written: Option<Vec<String>>,
 }
 
-impl TryFrom<Text> for JournaledSetting {
-    type Error = String;
+/// An entry that names no setting of the kernel.
+#[derive(Debug, thiserror::Error)]
+enum BadSetting {
+    #[error(transparent)]
+    Knob(#[from] UnknownKnob),
+    #[error("{0} can't be {1:?}")]
+    Value(Knob, String),
+}
 
-    fn try_from(text: Text) -> Result<Self, String> {
-        let knob: Knob = text.knob.parse().map_err(|why: UnknownKnob| why.to_string())?;
+impl TryFrom<Text> for JournaledSetting {
+    type Error = BadSetting;
+
+    fn try_from(text: Text) -> Result<Self, BadSetting> {
+        let knob: Knob = text.knob.parse()?;
         // The kernel may have held a value outside the range that it documents; it goes back as it was.
         let parse = |value: &String| {
             let parsed = match knob {
                 Knob::AdvisorMode => knob.parse_value(value).ok(),
                 _ => value.parse().ok(),
             };
-            parsed.ok_or_else(|| format!("{knob} can't be {value:?}"))
+            parsed.ok_or_else(|| BadSetting::Value(knob, value.clone()))
         };
         let written = text.written.as_ref().map(|all| all.iter().map(parse).collect()).transpose()?;
         Ok(Self { knob, original: parse(&text.original)?, written })
@@ -64,7 +73,7 @@ impl From<JournaledSetting> for Text {
 mod tests {
     use super::*;
 
-    fn parse_setting(knob: &str, original: &str, written: Option<&str>) -> Result<JournaledSetting, String> {
+    fn parse_setting(knob: &str, original: &str, written: Option<&str>) -> Result<JournaledSetting, BadSetting> {
         let written = written.map(|value| vec![value.to_owned()]);
         JournaledSetting::try_from(Text { knob: knob.to_owned(), original: original.to_owned(), written })
     }

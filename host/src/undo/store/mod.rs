@@ -61,11 +61,7 @@ impl UndoStore {
     /// The file can't be read or is damaged. It stays as it is: a ksmith that changed settings without it would take a
     /// killed one's settings for the originals.
     pub fn read(&self) -> Result<UndoEntries, UndoError> {
-        let path = self.path();
-        match text_of(&path)? {
-            Some(text) => self.parse(&text).map_err(|why| UndoError::Damaged { path, why }),
-            None => Ok(UndoEntries::default()),
-        }
+        text_of(&self.path())?.map_or_else(|| Ok(UndoEntries::default()), |text| self.parse(&text))
     }
 
     /// Changes the entries. With none left the file is removed.
@@ -154,10 +150,11 @@ impl UndoStore {
         }
     }
 
-    fn parse(&self, text: &[u8]) -> Result<UndoEntries, String> {
-        let content: StoreContent = serde_json::from_slice(text).map_err(|why| why.to_string())?;
+    fn parse(&self, text: &[u8]) -> Result<UndoEntries, UndoError> {
+        let damaged = |why| UndoError::Damaged { path: self.path(), why };
+        let content: StoreContent = serde_json::from_slice(text).map_err(|why| damaged(why.to_string()))?;
         if content.version != VERSION {
-            return Err(format!("version {}, this ksmith knows {VERSION}", content.version));
+            return Err(damaged(format!("version {}, this ksmith knows {VERSION}", content.version)));
         }
         if self.boot.is_another(content.boot_id.as_deref()) {
             return Ok(UndoEntries::default());
