@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use ksmith_core::balance::{BalanceAction, BalanceConfig, KsmStep, PoolView, shortness};
 use tracing::{debug, info, warn};
 
-use crate::balance::{Balancer, HoldList, MemoryLedger, OrderError};
+use crate::balance::{AcceptedOrder, Balancer, HoldList, MemoryLedger, OrderError};
 use crate::control::{ControlReply, HoldRequest, ResizeReply, ResizeRequest};
 use crate::folder::FoldedFigures;
 use crate::registry::PublishedSnapshot;
@@ -154,7 +154,7 @@ impl BalanceService {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order,
         };
         if let BalanceOrder::Ask(_, reply) = full {
-            answer(&reply, Err("too many ask at once; try again".to_owned()));
+            let _ = reply.try_send(ControlReply::error("too many ask at once; try again"));
         }
     }
 
@@ -186,27 +186,18 @@ pub enum BalanceStartError {
     Thread(#[from] io::Error),
 }
 
-/// Sends an outcome. A peer that has hung up loses it.
-fn answer(reply: &Sender<ControlReply>, outcome: Result<ControlReply, String>) {
-    let _ = reply.try_send(outcome.unwrap_or_else(|message| ControlReply::Error { message }));
-}
-
 /// Returns the answer to an order that is refused.
 fn refusal(why: OrderError) -> ControlReply {
-    let message = why.to_string();
     match why {
-        OrderError::NotOne(_) => ControlReply::NoGuest { message },
-        OrderError::Refused(_) => ControlReply::Error { message },
+        OrderError::NotOne(why) => ControlReply::NoGuest { message: why.to_string() },
+        OrderError::Refused(message) => ControlReply::Error { message },
     }
 }
 
-/// An operator's resize under way, with the channel for its answer.
-struct WaitingResize {
-    key: String,
-    guest: String,
-    from_bytes: u64,
-    wanted_bytes: u64,
-    reply: Sender<ControlReply>,
+/// Builds the reply to a resize order. `given_bytes` is `None` if the order was only planned.
+pub fn resized(ordered: AcceptedOrder, given_bytes: Option<u64>) -> ResizeReply {
+    let AcceptedOrder { name, from_bytes, wanted_bytes, .. } = ordered;
+    ResizeReply { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
 }
 
 struct BalanceWorker {
@@ -225,7 +216,8 @@ struct BalanceWorker {
     /// Time of the last turn, and whether a new guest has answered since.
     turned: Instant,
     has_news: bool,
-    orders_under_way: Vec<WaitingResize>,
+    /// Operators' resizes under way, with the channels for their answers.
+    orders_under_way: Vec<(AcceptedOrder, Sender<ControlReply>)>,
     warned: Option<Instant>,
     said: String,
 }
@@ -379,67 +371,51 @@ impl BalanceWorker {
         }
     }
 
+    /// Answers a request. A peer that has hung up loses the answer.
     fn answer(&mut self, ask: BalanceRequest, reply: Sender<ControlReply>) {
-        match ask {
+        let answer = match ask {
             BalanceRequest::Report => {
-                let outcome = if self.config.enabled && self.balancer.report().is_some() {
-                    Ok(())
-                } else {
-                    self.balancer.decide(PATIENCE).map(|_| ()).map_err(|error| error.to_string())
-                };
-                let report =
-                    outcome.and_then(|()| self.balancer.report().ok_or_else(|| "nothing was seen yet".to_owned()));
-                answer(&reply, report.map(|report| ControlReply::Balance(Box::new(report))));
+                let is_known = self.config.enabled && self.balancer.report().is_some();
+                let failure = if is_known { None } else { self.balancer.decide(PATIENCE).err() };
+                match (failure, self.balancer.report()) {
+                    (Some(why), _) => ControlReply::error(why),
+                    (None, Some(report)) => ControlReply::Balance(Box::new(report)),
+                    (None, None) => ControlReply::error("nothing was seen yet"),
+                }
             }
             BalanceRequest::Hold(HoldRequest { guest, release, dry_run }) => {
                 let outcome = match dry_run {
                     true => self.balancer.plan_hold(&guest, !release),
                     false => self.balancer.hold(&guest, !release),
                 };
-                answer(&reply, Ok(outcome.map_or_else(refusal, |message| ControlReply::Done { message })));
+                outcome.map_or_else(refusal, |message| ControlReply::Done { message })
             }
             BalanceRequest::Resize(ResizeRequest { guest, give, bytes, dry_run }) => {
                 if !self.config.enabled {
                     self.balancer.poll_guests(PATIENCE);
                 }
-                if dry_run {
-                    let planned = self.balancer.plan_order(&guest, give, bytes);
-                    let planned = planned.map(|it| ResizeReply {
-                        guest: it.name,
-                        from_bytes: it.from_bytes,
-                        wanted_bytes: it.wanted_bytes,
-                        given_bytes: it.from_bytes,
-                    });
-                    answer(&reply, Ok(planned.map_or_else(refusal, ControlReply::Resized)));
-                    return;
-                }
-                match self.balancer.order(&guest, give, bytes) {
-                    Ok(ordered) => self.orders_under_way.push(WaitingResize {
-                        key: ordered.key,
-                        guest: ordered.name,
-                        from_bytes: ordered.from_bytes,
-                        wanted_bytes: ordered.wanted_bytes,
-                        reply,
-                    }),
-                    Err(why) => answer(&reply, Ok(refusal(why))),
+                let planned = match dry_run {
+                    true => self.balancer.plan_order(&guest, give, bytes),
+                    false => self.balancer.order(&guest, give, bytes),
+                };
+                match planned {
+                    Ok(planned) if dry_run => ControlReply::Resized(resized(planned, None)),
+                    Ok(ordered) => return self.orders_under_way.push((ordered, reply)),
+                    Err(why) => refusal(why),
                 }
             }
-        }
+        };
+        let _ = reply.try_send(answer);
     }
 
     fn settle_orders(&mut self) {
         let balancer = &self.balancer;
-        self.orders_under_way.retain(|waiting| {
-            let Some(outcome) = balancer.order_outcome(&waiting.key, waiting.from_bytes) else { return true };
-            let resized = outcome.map(|given_bytes| {
-                ControlReply::Resized(ResizeReply {
-                    guest: waiting.guest.clone(),
-                    from_bytes: waiting.from_bytes,
-                    wanted_bytes: waiting.wanted_bytes,
-                    given_bytes,
-                })
+        self.orders_under_way.retain(|(ordered, reply)| {
+            let Some(outcome) = balancer.order_outcome(&ordered.key, ordered.from_bytes) else { return true };
+            let _ = reply.try_send(match outcome {
+                Ok(given_bytes) => ControlReply::Resized(resized(ordered.clone(), Some(given_bytes))),
+                Err(why) => ControlReply::error(format!("{}: {why}", ordered.name)),
             });
-            answer(&waiting.reply, resized.map_err(|why| format!("{}: {why}", waiting.guest)));
             false
         });
     }

@@ -142,6 +142,13 @@ pub enum ControlReply {
     },
 }
 
+impl ControlReply {
+    /// Refuses a request.
+    pub fn error(why: impl ToString) -> Self {
+        Self::Error { message: why.to_string() }
+    }
+}
+
 /// The outcome of a resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizeReply {

@@ -25,7 +25,7 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn answer(&mut self, asked: PendingRequest) -> bool {
         let (request, reply, peer) = asked.into_parts();
         // A peer that has hung up meanwhile loses its answer.
-        let refuse = |message: &str| drop(reply.send(ControlReply::Error { message: message.to_owned() }));
+        let refuse = |message: &str| drop(reply.send(ControlReply::error(message)));
         if matches!(request, ControlRequest::Status | ControlRequest::Guests) && peer.has_gone() {
             // It has waited for too long, and its answer would cost a sample.
             return false;
@@ -85,8 +85,7 @@ impl<H: DaemonHost> Daemon<H> {
         match &self.balance {
             Some(balance) => balance.send_request(ask, reply),
             None => {
-                let message = "guests are not balanced: the daemon's log says why".to_owned();
-                let _ = reply.send(ControlReply::Error { message });
+                let _ = reply.send(ControlReply::error("guests are not balanced: the daemon's log says why"));
             }
         }
     }
@@ -105,9 +104,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn status_now(&mut self) -> ControlReply {
-        let Some(tick) = &self.last else {
-            return ControlReply::Error { message: "the daemon has not looked yet".to_owned() };
-        };
+        let Some(tick) = &self.last else { return ControlReply::error("the daemon has not looked yet") };
         let own = OwnUse::now();
         // A new sample: the last turn's is from before its own changes.
         self.controller.host_mut().set_folded(self.folded.of_folder());

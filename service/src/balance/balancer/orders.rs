@@ -116,13 +116,14 @@ impl Balancer {
 
     /// Returns the amount that a guest has after its order; `None` while the order is under way. Before the order it
     /// had `from_bytes`.
-    pub fn order_outcome(&self, key: &str, from_bytes: u64) -> Option<Result<u64, String>> {
-        let Some(member) = self.members.get(key) else { return Some(Err("it has ended".to_owned())) };
+    pub fn order_outcome(&self, key: &str, from_bytes: u64) -> Option<Result<u64, OrderError>> {
+        let refuse = |why: &str| Some(Err(OrderError::Refused(why.to_owned())));
+        let Some(member) = self.members.get(key) else { return refuse("it has ended") };
         if member.ordered.is_some() {
             return None;
         }
         if let Some(error) = &member.error {
-            return Some(Err(error.clone()));
+            return refuse(error);
         }
         let last = self.done.iter().rev().find(|(_, done)| done.key == key);
         // A balloon whose driver is silent, or a guest that refuses, stays where it was. A last step without effect after
@@ -131,12 +132,12 @@ impl Balancer {
             done.reason == ORDERED && done.from_bytes == from_bytes && done.got_bytes == Some(from_bytes)
         };
         if last.is_some_and(|(_, done)| has_stayed(done)) {
-            return Some(Err(
-                "it does not move its memory: its balloon driver does not answer, or has nothing free".to_owned(),
-            ));
+            return refuse("it does not move its memory: its balloon driver does not answer, or has nothing free");
         }
-        let given = || member.known.as_ref().map_or(0, |(look, _)| look.given_bytes);
-        Some(last.and_then(|(_, done)| done.error.clone()).map_or_else(|| Ok(given()), Err))
+        match last.and_then(|(_, done)| done.error.as_ref()) {
+            Some(error) => refuse(error),
+            None => Some(Ok(member.known.as_ref().map_or(0, |(look, _)| look.given_bytes))),
+        }
     }
 
     /// Takes the next step of an order on a fresh look, or ends the order when no step is possible.

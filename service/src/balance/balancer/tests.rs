@@ -147,7 +147,7 @@ impl BalancerStage {
         let answers = self.balancer.answers();
         loop {
             if let Some(outcome) = self.balancer.order_outcome(&ordered.key, ordered.from_bytes) {
-                return outcome.map(|bytes| bytes / MIB);
+                return outcome.map(|bytes| bytes / MIB).map_err(|why| why.to_string());
             }
             self.balancer.accept(answers.recv_timeout(SOON).unwrap());
         }
