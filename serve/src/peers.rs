@@ -119,12 +119,12 @@ impl PeerHosts {
             .build(connector);
         loop {
             let answer = tokio::time::timeout(PATIENCE, request_status(&client, &url, token.as_deref())).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer in {} s", PATIENCE.as_secs())));
+            let answer = answer.unwrap_or(Err(PeerError::Silent));
             if let Some(host) = self.0.get(at) {
                 let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
                 (host.ok, host.error, host.status) = match answer {
                     Ok(status) => (true, None, Some(status)),
-                    Err(why) => (false, Some(why), None),
+                    Err(why) => (false, Some(why.to_string()), None),
                 };
             }
             tokio::time::sleep(INTERVAL).await;
@@ -134,27 +134,41 @@ impl PeerHosts {
 
 type PeerClient = Client<HttpConnector, Empty<Bytes>>;
 
+/// A peer that gives no status.
+#[derive(Debug, thiserror::Error)]
+enum PeerError {
+    #[error("no answer in {} s", PATIENCE.as_secs())]
+    Silent,
+    #[error("it can't be asked: {0}")]
+    Request(#[from] axum::http::Error),
+    #[error("{0}{cause}", cause = std::error::Error::source(.0).map_or_else(String::new, |cause| format!(": {cause}")))]
+    Connection(#[from] hyper_util::client::legacy::Error),
+    #[error("its answer does not come: {0}")]
+    Body(#[from] Box<dyn std::error::Error + Send + Sync>),
+    #[error("it answers {0}{1}")]
+    Refused(StatusCode, String),
+    #[error("its answer is no JSON: {0}")]
+    NoJson(#[from] serde_json::Error),
+    #[error("its answer is no status of ksmith")]
+    NoStatus,
+}
+
 /// Requests a peer's status. Follows no redirect, which would send the token to another server.
-async fn request_status(client: &PeerClient, url: &PeerUrl, token: Option<&str>) -> Result<Json, String> {
+async fn request_status(client: &PeerClient, url: &PeerUrl, token: Option<&str>) -> Result<Json, PeerError> {
     let mut request = Request::get(format!("{url}/api/v1/status"));
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
-    let request = request.body(Empty::new()).map_err(|why| format!("it can't be asked: {why}"))?;
-    let response = client.request(request).await.map_err(|why| match std::error::Error::source(&why) {
-        Some(cause) => format!("{why}: {cause}"),
-        None => why.to_string(),
-    })?;
+    let response = client.request(request.body(Empty::new())?).await?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST).collect().await;
-    let body = body.map_err(|why| format!("its answer does not come: {why}"))?.to_bytes();
+    let body = Limited::new(response.into_body(), LONGEST).collect().await?.to_bytes();
     if status != StatusCode::OK {
         let said = serde_json::from_slice::<Json>(&body).ok();
         let said = said.as_ref().and_then(|said| said["error"].as_str()).map(|said| format!(": {said}"));
-        return Err(format!("it answers {status}{}", said.unwrap_or_default()));
+        return Err(PeerError::Refused(status, said.unwrap_or_default()));
     }
-    let json: Json = serde_json::from_slice(&body).map_err(|why| format!("its answer is no JSON: {why}"))?;
-    if json.is_object() { Ok(json) } else { Err("its answer is no status of ksmith".to_owned()) }
+    let json: Json = serde_json::from_slice(&body)?;
+    if json.is_object() { Ok(json) } else { Err(PeerError::NoStatus) }
 }
 
 #[cfg(test)]
