@@ -124,22 +124,22 @@ pub trait Hypervisor: fmt::Debug + Sync {
         None
     }
 
-    /// Returns true if the guest may be queried periodically, without a trace in its manager.
-    fn can_be_asked(&self, _target: &GuestTarget) -> bool {
-        false
+    /// Returns true if the guest may be queried periodically, without a trace in its manager: by a socket of its own.
+    fn can_be_asked(&self, target: &GuestTarget) -> bool {
+        qemu::has_own_socket(target)
     }
 
     /// Queries the guest's monitor. Waits up to half a second if it hangs.
-    fn query_guest(&self, _root: &Root, _target: &GuestTarget) -> HypervisorReply {
-        HypervisorReply::default()
+    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
+        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
     }
 
     /// Connects to the guest's monitor.
     ///
     /// # Errors
     /// The guest has no monitor, or it can't be reached.
-    fn monitor(&self, _root: &Root, _target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
-        Err(MonitorError::NoMonitor)
+    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
+        qmp::connect(root, target.id.pid(), &target.monitors)
     }
 
     // What can be done to a guest.
@@ -165,12 +165,12 @@ pub trait Hypervisor: fmt::Debug + Sync {
     /// The monitor fails or refuses. Earlier switches stay in effect.
     fn switch(
         &self,
-        _root: &Root,
-        _target: &GuestTarget,
-        _on: bool,
-        _dry_run: bool,
+        root: &Root,
+        target: &GuestTarget,
+        on: bool,
+        dry_run: bool,
     ) -> Result<Vec<SwitchedBackend>, MonitorError> {
-        Err(MonitorError::NoMonitor)
+        qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
     /// Makes the guest's manager start it with merging on or off from now on. Returns true if that is a change, or

@@ -28,8 +28,8 @@ use serde_json::{Value, json};
 use self::rpc::LibvirtConnection as Connection;
 pub use self::uri::{BadUri, LibvirtUri};
 use super::{
-    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, ManagerRecord, MonitorError, MonitorSocket,
-    ProgramName, QmpMonitor, ResizeMethod, SwitchedBackend, qemu, qmp,
+    ClaimedIdentity, GuestTarget, Hypervisor, ManagerRecord, MonitorError, MonitorSocket, ProgramName, QmpMonitor,
+    ResizeMethod, qemu, qmp,
 };
 use crate::root::Root;
 
@@ -75,14 +75,6 @@ impl Hypervisor for Libvirt {
         domain::record(root, libvirt, name, pid)
     }
 
-    fn can_be_asked(&self, target: &GuestTarget) -> bool {
-        qemu::has_own_socket(target)
-    }
-
-    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
-    }
-
     /// Tries the guest's own socket first, since libvirt marks a guest as tainted that was queried through it.
     fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
         let error = match qmp::connect(root, target.id.pid(), &target.monitors) {
@@ -105,16 +97,6 @@ impl Hypervisor for Libvirt {
 
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
         None
-    }
-
-    fn switch(
-        &self,
-        root: &Root,
-        target: &GuestTarget,
-        on: bool,
-        dry_run: bool,
-    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
-        qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
     fn make_permanent(&self, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {

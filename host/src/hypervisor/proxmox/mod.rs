@@ -16,11 +16,7 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub use self::balloon::balloon_of_proxmox;
-use super::{
-    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, MonitorError, MonitorSocket, ProgramName,
-    QmpMonitor, ResizeMethod, SwitchedBackend, qemu, qmp,
-};
-use crate::root::Root;
+use super::{ClaimedIdentity, GuestTarget, Hypervisor, MonitorSocket, ProgramName, ResizeMethod, qemu};
 
 /// Name of the manager.
 pub const MANAGER: &str = "proxmox";
@@ -62,30 +58,8 @@ impl Hypervisor for Proxmox {
         qemu::monitors(line)
     }
 
-    fn can_be_asked(&self, target: &GuestTarget) -> bool {
-        qemu::has_own_socket(target)
-    }
-
-    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
-    }
-
-    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
-        qmp::connect(root, target.id.pid(), &target.monitors)
-    }
-
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
         None
-    }
-
-    fn switch(
-        &self,
-        root: &Root,
-        target: &GuestTarget,
-        on: bool,
-        dry_run: bool,
-    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
-        qemu::switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
     fn permanently(&self, target: &GuestTarget, on: bool) -> String {

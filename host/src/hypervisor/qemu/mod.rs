@@ -17,10 +17,9 @@ pub(super) use self::obstacle::obstacle;
 use self::options::{QemuOptions, values};
 use super::options::{MIB, field, size, uuid_text};
 use super::{
-    ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, MonitorError, MonitorSocket, ProgramName,
-    QmpMonitor, ResizeMethod, SwitchedBackend, qmp,
+    ClaimedIdentity, GuestTarget, Hypervisor, MonitorError, MonitorSocket, ProgramName, QmpMonitor, ResizeMethod,
+    SwitchedBackend, qmp,
 };
-use crate::root::Root;
 
 /// The entry of the registry.
 pub(super) const HYPERVISOR: Qemu = Qemu;
@@ -59,30 +58,8 @@ impl Hypervisor for Qemu {
         monitors(line)
     }
 
-    fn can_be_asked(&self, target: &GuestTarget) -> bool {
-        has_own_socket(target)
-    }
-
-    fn query_guest(&self, root: &Root, target: &GuestTarget) -> HypervisorReply {
-        qmp::answer(self.monitor(root, target), target.identity.memory_bytes)
-    }
-
-    fn monitor(&self, root: &Root, target: &GuestTarget) -> Result<Box<dyn QmpMonitor>, MonitorError> {
-        qmp::connect(root, target.id.pid(), &target.monitors)
-    }
-
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
         None
-    }
-
-    fn switch(
-        &self,
-        root: &Root,
-        target: &GuestTarget,
-        on: bool,
-        dry_run: bool,
-    ) -> Result<Vec<SwitchedBackend>, MonitorError> {
-        switch(self.monitor(root, target)?.as_mut(), on, dry_run)
     }
 
     fn resize(&self) -> ResizeMethod {
