@@ -1,4 +1,4 @@
-//! The demand of a simulated guest over time, and its honesty.
+//! The demand of a simulated guest over time.
 
 use std::time::Duration;
 
@@ -56,20 +56,4 @@ impl DemandPhase {
     pub fn reading(self, bytes_per_second: u64) -> Self {
         Self { reads_bytes_per_second: bytes_per_second, ..self }
     }
-}
-
-/// The behaviour of a guest towards its hypervisor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GuestBehaviour {
-    /// It reports its true figures, and resizes as asked.
-    #[default]
-    Honest,
-    /// It reports full pressure and no available memory, whatever it has.
-    ReportsShortage,
-    /// It reports all its memory as available.
-    ReportsPlenty,
-    /// It does not resize.
-    IgnoresBalloon,
-    /// It does not answer from this moment on.
-    HangsFrom(Duration),
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::behaviour::{DemandPhase, GuestBehaviour};
+use super::behaviour::DemandPhase;
 use crate::balance::{GuestClass, GuestView, ReportedFigures};
 
 const PAGE: u64 = 4096;
@@ -41,7 +41,6 @@ pub struct SimGuest {
     /// The memory that the host spends: the most that was touched since the last take.
     pub(super) touched: u64,
     phases: Vec<DemandPhase>,
-    behaviour: GuestBehaviour,
     faults_per_second: f64,
     psi_percent: f64,
     pub(super) merged: u64,
@@ -67,7 +66,6 @@ impl SimGuest {
             cold: 0,
             touched: 0,
             phases,
-            behaviour: GuestBehaviour::Honest,
             faults_per_second: 0.0,
             psi_percent: 0.0,
             merged: 0,
@@ -80,12 +78,6 @@ impl SimGuest {
     #[must_use]
     pub fn with_kernel(self, bytes: u64) -> Self {
         Self { kernel: bytes, ..self }
-    }
-
-    /// Sets its behaviour.
-    #[must_use]
-    pub fn behaving(self, behaviour: GuestBehaviour) -> Self {
-        Self { behaviour, ..self }
     }
 
     /// Sets the memory that is merged with other guests.
@@ -135,7 +127,7 @@ impl SimGuest {
         self.kernel + self.anonymous
     }
 
-    fn free(&self) -> u64 {
+    pub(super) fn free(&self) -> u64 {
         self.given.saturating_sub(self.pinned() + self.hot + self.cold)
     }
 
@@ -186,7 +178,7 @@ impl SimGuest {
         if is_hot { self.hot += bytes.min(room) } else { self.cold += bytes.min(room) }
     }
 
-    fn drop_cache(&mut self, bytes: u64) {
+    pub(super) fn drop_cache(&mut self, bytes: u64) {
         let missing = bytes.saturating_sub(self.free());
         let from_cold = missing.min(self.cold);
         self.cold -= from_cold;
@@ -195,20 +187,10 @@ impl SimGuest {
 
     /// Resizes it, and returns what it has then. It keeps the memory that it can't do without.
     pub fn resize(&mut self, to: u64) -> u64 {
-        if self.behaviour == GuestBehaviour::IgnoresBalloon {
-            return self.given;
-        }
         if to < self.given {
             let wanted = self.given - to;
             self.drop_cache(wanted);
-            let taken = wanted.min(self.free());
-            if taken < wanted && self.behaviour == GuestBehaviour::ReportsPlenty {
-                // The balloon took what the guest reported as available.
-                self.oom_kills += 1;
-                self.anonymous = self.anonymous.saturating_sub(wanted - taken);
-            }
-            let taken = wanted.min(self.free());
-            self.given -= taken;
+            self.given -= wanted.min(self.free());
             // Free memory that it once touched goes first.
             self.touched = self.touched.min(self.given);
         } else {
@@ -222,26 +204,16 @@ impl SimGuest {
         self.free() + (self.hot + self.cold) / 20 * 19
     }
 
-    /// Returns the view that its actuator would report; `None` if it does not answer, or has not started.
+    /// Returns the view that its actuator would report; `None` if it has not started.
     pub fn view(&self, now: Duration) -> Option<GuestView> {
         self.phase(now)?;
-        let honest = ReportedFigures {
+        let inside = ReportedFigures {
             available_bytes: Some(self.available()),
             free_bytes: Some(self.free()),
             cache_bytes: Some(self.hot + self.cold),
             major_faults_per_second: Some(self.faults_per_second),
             psi_some_percent: Some(self.psi_percent),
             ..ReportedFigures::default()
-        };
-        let inside = match self.behaviour {
-            GuestBehaviour::HangsFrom(since) if now >= since => return None,
-            GuestBehaviour::ReportsShortage => ReportedFigures {
-                available_bytes: Some(0),
-                psi_some_percent: Some(100.0),
-                ..ReportedFigures::default()
-            },
-            GuestBehaviour::ReportsPlenty => ReportedFigures { available_bytes: Some(self.given), ..honest },
-            _ => honest,
         };
         Some(GuestView {
             given_bytes: self.given,
@@ -250,17 +222,5 @@ impl SimGuest {
             merged_bytes: self.merged,
             ..GuestView::whole(&self.key, self.class.clone(), self.whole)
         })
-    }
-
-    /// Writes to its merged pages: each needs a frame of its own from now on. Returns how many did.
-    pub(super) fn diverge(&mut self, bytes: u64) -> u64 {
-        let diverged = bytes.min(self.merged);
-        self.merged -= diverged;
-        diverged
-    }
-
-    /// The memory that the host spends on it beyond shared pages.
-    pub(super) fn resident(&self) -> u64 {
-        self.touched.saturating_sub(self.merged)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::guest::SimGuest;
 use crate::balance::{
     BalanceAction, BalanceConfig, BalancePlan, BalancePolicy, BalanceView, GuestView, PlanBounds, PoolView,
-    ResizeBackoff,
+    ReportedFigures, ResizeBackoff,
 };
 
 /// The memory that guests share.
@@ -46,11 +46,82 @@ pub struct SimPool {
     cow_rate: f64,
     /// When writes to merged pages begin, and their rate in each guest.
     wave: Option<(Duration, u64)>,
+    /// The key of a guest that is not honest, with its behaviour.
+    odd: OddGuest,
     balance: BalanceConfig,
     bounds: PlanBounds,
     backoff: ResizeBackoff,
     last_known: Vec<Option<GuestView>>,
     record: PoolTotals,
+}
+
+/// The behaviour of a guest towards its hypervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestBehaviour {
+    /// It reports full pressure and no available memory, whatever it has.
+    ReportsShortage,
+    /// It reports all its memory as available.
+    ReportsPlenty,
+    /// It does not resize.
+    IgnoresBalloon,
+    /// It does not answer from this moment on.
+    HangsFrom(Duration),
+}
+
+impl SimGuest {
+    /// Writes to its merged pages: each needs a frame of its own from now on. Returns how many did.
+    fn diverge(&mut self, bytes: u64) -> u64 {
+        let diverged = bytes.min(self.merged);
+        self.merged -= diverged;
+        diverged
+    }
+
+    /// The memory that the host spends on it beyond shared pages.
+    fn resident(&self) -> u64 {
+        self.touched.saturating_sub(self.merged)
+    }
+}
+
+type OddGuest = Option<(&'static str, GuestBehaviour)>;
+
+/// The behaviour of this guest, if it is the odd one.
+fn behaviour(guest: &SimGuest, odd: OddGuest) -> Option<GuestBehaviour> {
+    odd.filter(|(key, _)| *key == guest.key).map(|(_, behaviour)| behaviour)
+}
+
+/// The view that the guest's actuator reports; `None` if it does not answer, or has not started.
+fn told(guest: &SimGuest, odd: OddGuest, now: Duration) -> Option<GuestView> {
+    let mut view = guest.view(now)?;
+    match behaviour(guest, odd) {
+        Some(GuestBehaviour::HangsFrom(since)) if now >= since => return None,
+        Some(GuestBehaviour::ReportsShortage) => {
+            view.inside = ReportedFigures {
+                available_bytes: Some(0),
+                psi_some_percent: Some(100.0),
+                ..ReportedFigures::default()
+            };
+        }
+        Some(GuestBehaviour::ReportsPlenty) => view.inside.available_bytes = Some(guest.given),
+        _ => {}
+    }
+    Some(view)
+}
+
+/// Resizes a guest, and returns what it has then.
+fn resize(guest: &mut SimGuest, odd: OddGuest, to: u64) -> u64 {
+    match behaviour(guest, odd) {
+        Some(GuestBehaviour::IgnoresBalloon) => return guest.given,
+        Some(GuestBehaviour::ReportsPlenty) => {
+            // The balloon takes what the guest reported as available.
+            let wanted = guest.given.saturating_sub(to);
+            guest.drop_cache(wanted);
+            let missing = wanted.saturating_sub(guest.free());
+            guest.oom_kills += u64::from(missing > 0);
+            guest.anonymous = guest.anonymous.saturating_sub(missing);
+        }
+        _ => {}
+    }
+    guest.resize(to)
 }
 
 /// The time step.
@@ -68,6 +139,7 @@ impl SimPool {
             swap_rate: 0.0,
             cow_rate: 0.0,
             wave: None,
+            odd: None,
             balance,
             bounds: PlanBounds::default(),
             backoff: ResizeBackoff::default(),
@@ -80,6 +152,13 @@ impl SimPool {
     #[must_use]
     pub fn with_wave(mut self, second: u64, bytes_per_second: u64) -> Self {
         self.wave = Some((Duration::from_secs(second), bytes_per_second));
+        self
+    }
+
+    /// Sets the behaviour of one guest. All others report their true figures, and resize as asked.
+    #[must_use]
+    pub fn with_odd(mut self, key: &'static str, behaviour: GuestBehaviour) -> Self {
+        self.odd = Some((key, behaviour));
         self
     }
 
@@ -145,7 +224,7 @@ impl SimPool {
         };
         let mut guests = Vec::new();
         for (guest, known) in self.guests.iter().zip(&mut self.last_known) {
-            match (guest.view(self.now), known) {
+            match (told(guest, self.odd, self.now), known) {
                 (Some(view), known) => {
                     let view = GuestView { trouble: self.backoff.trouble(&view.key, self.now), ..view };
                     *known = Some(view.clone());
@@ -170,7 +249,10 @@ impl SimPool {
             let BalanceAction::Resize { key, from_bytes, to_bytes, .. } = action else { continue };
             let Some(guest) = self.guests.iter_mut().find(|guest| guest.key == *key) else { continue };
             let before = guest.given;
-            let got = if guest.view(self.now).is_some() { guest.resize(*to_bytes) } else { before };
+            let got = match told(guest, self.odd, self.now) {
+                Some(_) => resize(guest, self.odd, *to_bytes),
+                None => before,
+            };
             self.backoff.record_resize(key, [*from_bytes, *to_bytes, got], self.now);
             self.record.resizes += 1;
             self.record.taken_bytes += before.saturating_sub(got);

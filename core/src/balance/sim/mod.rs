@@ -9,10 +9,10 @@
 
 mod behaviour;
 mod guest;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod tests;
 
-pub use behaviour::{DemandPhase, GuestBehaviour};
+pub use behaviour::DemandPhase;
 pub use guest::{GuestMemoryUse, SimGuest};
-pub use machine::{PoolConfig, PoolTotals, SimPool};

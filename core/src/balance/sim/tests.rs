@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::machine::{GuestBehaviour, PoolConfig, SimPool};
 use super::*;
 use crate::balance::{self, BalanceAction, BalanceConfig, BalanceKind, ExposureResponse, GuestClass, ResizeRange};
 
@@ -197,14 +198,14 @@ fn a_guest_that_lies_or_hangs_harms_no_other_and_gains_little() {
         GuestBehaviour::IgnoresBalloon,
         GuestBehaviour::HangsFrom(Duration::from_secs(100)),
     ] {
-        let odd = full_of_cache("odd", "silver", 1024).behaving(behaviour);
         let guests = vec![
             full_of_cache("a", "silver", 1024),
             full_of_cache("b", "silver", 1024),
             leak("leak", "silver", 2048, 120, 1200, 10),
-            odd,
+            full_of_cache("odd", "silver", 1024),
         ];
-        let sim = play(pool(4096, 1024), &no_swap(), guests, 1200);
+        let mut sim = SimPool::new(pool(4096, 1024), no_swap(), guests).with_odd("odd", behaviour);
+        sim.run(balance::policy(&no_swap()).as_mut(), 1200, |_, _| ());
         assert_eq!(
             (sim.record().swapped_bytes, sim.record().host_kills),
             (0, 0),
@@ -219,8 +220,9 @@ fn a_guest_that_lies_or_hangs_harms_no_other_and_gains_little() {
 
 #[test]
 fn a_guest_that_ignores_its_balloon_is_not_asked_for_ever() {
-    let odd = full_of_cache("odd", "silver", 1024).behaving(GuestBehaviour::IgnoresBalloon);
-    let sim = play(pool(1000, 4096), &no_swap(), vec![odd], 3600);
+    let odd = vec![full_of_cache("odd", "silver", 1024)];
+    let mut sim = SimPool::new(pool(1000, 4096), no_swap(), odd).with_odd("odd", GuestBehaviour::IgnoresBalloon);
+    sim.run(balance::policy(&no_swap()).as_mut(), 3600, |_, _| ());
     assert!((3..20).contains(&sim.record().resizes), "{:?}", sim.record());
 }
 
