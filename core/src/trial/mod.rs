@@ -1,15 +1,11 @@
 //! A trial: a policy in charge of the simulated machine, as the daemon would have it, and its outcome.
 
 mod balanced;
-mod bound;
-mod foreseen;
 mod sim_host;
 
 use std::time::Duration;
 
 pub use balanced::{BalancedGuests, BalancingRecord};
-pub use bound::CpuBound;
-pub use foreseen::ForeseenPolicy;
 pub use sim_host::SimHost;
 
 use crate::controller::{KeepTerms, PolicyController, TickOutcome, WaitingPolicy};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sim::{SimCosts, SimFleet};
+use ksmith_core::sim::{SimCosts, SimFleet};
 
 /// The least work of ksmd for guests that come, if all that was there before is merged.
 ///
@@ -54,36 +54,5 @@ impl CpuBound {
     /// The least part of a CPU, with so many batches of two smart passes. Over 1 it can't be done.
     pub fn cpu_share(&self, batches: f64) -> f64 {
         (batches * 2.0 * self.smart_pass_ns + self.pages_ns) / self.span.as_nanos().max(1) as f64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::PolicyLimits;
-    use crate::trial::{FleetOutcome, ForeseenPolicy};
-
-    #[test]
-    fn a_policy_that_foresees_arrivals_needs_little_more_and_never_less() {
-        let fleet = SimFleet {
-            host_bytes: 4 << 30,
-            size_step: 128 << 20,
-            exchange_from: Duration::from_secs(300),
-            duration: Duration::from_secs(900),
-            ..SimFleet::default()
-        };
-        let from = Duration::from_secs(300);
-        let bound = CpuBound::from_fleet(&fleet, &SimCosts::default(), from);
-        assert_eq!(bound.arrivals, 10);
-        let outcome = FleetOutcome::from_fleet(
-            &fleet,
-            16,
-            Box::new(ForeseenPolicy::from_fleet(&fleet, 1)),
-            PolicyLimits::default(),
-            |_| true,
-        );
-        let ratio = outcome.ksmd_share(from) / bound.cpu_share(outcome.passes_since(from) as f64 / 2.0);
-        assert!((1.0..2.0).contains(&ratio), "{ratio}");
-        assert!(bound.cpu_share(5.0) < bound.cpu_share(10.0));
     }
 }

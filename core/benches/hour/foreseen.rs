@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::decide::{DecisionReason, OnDemandPolicy, Policy, PolicyDecision, PolicyView};
-use crate::knobs::{Knob, KnobSettings};
-use crate::scan::{ScanCoverage, ScanJob};
-use crate::sim::SimFleet;
+use ksmith_core::decide::{DecisionReason, OnDemandPolicy, Policy, PolicyDecision, PolicyView};
+use ksmith_core::knobs::{Knob, KnobSettings};
+use ksmith_core::scan::{ScanCoverage, ScanJob};
+use ksmith_core::sim::{GuestPlan, SimFleet};
 
 /// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ pub struct ForeseenPolicy {
 impl ForeseenPolicy {
     /// The policy for a fleet's story.
     pub fn from_fleet(fleet: &SimFleet, batch: usize) -> Self {
-        let mut arrivals: Vec<_> = fleet.plans().iter().map(crate::sim::GuestPlan::starts).collect();
+        let mut arrivals: Vec<_> = fleet.plans().iter().map(GuestPlan::starts).collect();
         arrivals.sort_unstable();
         Self { arrivals, batch: batch.max(1), begun: 0, scan: None }
     }
@@ -61,52 +61,5 @@ impl Policy for ForeseenPolicy {
                 PolicyDecision::new(KnobSettings::none().with(Knob::Run, 0), reason, LOOK)
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::PolicyLimits;
-    use crate::trial::FleetOutcome;
-
-    fn fleet() -> SimFleet {
-        SimFleet {
-            host_bytes: 2 << 30,
-            size_step: 64 << 20,
-            exchange_from: Duration::from_secs(120),
-            duration: Duration::from_secs(600),
-            ..SimFleet::default()
-        }
-    }
-
-    #[test]
-    fn each_arrival_gets_two_passes_and_merges() {
-        let outcome = FleetOutcome::from_fleet(
-            &fleet(),
-            16,
-            Box::new(ForeseenPolicy::from_fleet(&fleet(), 1)),
-            PolicyLimits::default(),
-            |_| true,
-        );
-        let exchanges = fleet().plans().iter().filter(|plan| plan.stops().is_some()).count() as u64;
-        assert!(outcome.share() > 0.95, "{}", outcome.share());
-        assert!(outcome.passes() >= 2 * exchanges, "{} passes, {exchanges} exchanges", outcome.passes());
-    }
-
-    #[test]
-    fn arrivals_that_share_their_passes_cost_less_and_wait_longer() {
-        let [each, pairs] = [1, 2].map(|batch| {
-            FleetOutcome::from_fleet(
-                &fleet(),
-                16,
-                Box::new(ForeseenPolicy::from_fleet(&fleet(), batch)),
-                PolicyLimits::default(),
-                |_| true,
-            )
-        });
-        let from = Duration::from_secs(120);
-        assert!(pairs.ksmd_share(from) < each.ksmd_share(from));
-        assert!(pairs.share() < each.share());
     }
 }

@@ -13,12 +13,18 @@
     reason = "a bench takes time and prints"
 )]
 
+mod bound;
+mod foreseen;
+
 use std::io;
 use std::time::{Duration, Instant};
 
 use ksmith_core::decide::{POLICIES, Policy, PolicyConfig, PolicyLimits};
 use ksmith_core::sim::{SimCosts, SimFleet};
-use ksmith_core::trial::{CpuBound, FleetOutcome, ForeseenPolicy, PolicyTrial, SimHost};
+use ksmith_core::trial::{FleetOutcome, PolicyTrial, SimHost};
+
+use bound::CpuBound;
+use foreseen::ForeseenPolicy;
 
 fn main() {
     let mut numbers = Vec::new();
