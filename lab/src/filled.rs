@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ksmith_core::sim::{MixedKind, mixed_kind};
+use ksmith_core::sketch::mix;
 
 use super::contents::MemoryPart;
 use super::region::{Region, RegionKind};
@@ -151,15 +152,6 @@ fn stream(part: MemoryPart, index: u64, generation: u64, number: usize) -> Optio
         _ => own().wrapping_add(number << 16),
     };
     Some((0..).map(move |word: u64| mix(origin.wrapping_add(word))))
-}
-
-/// SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014): a bijection, so distinct inputs give
-/// distinct words.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

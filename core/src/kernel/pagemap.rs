@@ -15,11 +15,6 @@ impl PageEntry {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 0
     }
 
-    /// Returns true if the page is in swap.
-    pub fn is_swapped(self) -> bool {
-        self.0 >> 62 & 1 == 1 && self.0 >> 63 == 0
-    }
-
     /// Returns true if the page is in memory, and of a file or shared.
     pub fn is_of_file(self) -> bool {
         self.0 >> 63 & 1 == 1 && self.0 >> 61 & 1 == 1
@@ -70,7 +65,6 @@ mod tests {
         assert!(!swapped.is_anonymous() && !swapped.is_of_file());
         assert!(PageEntry(1 << 63 | 1 << 61).is_of_file());
         assert!(FrameFlags(1 << 21).is_merged() && !FrameFlags(1 << 21).is_zero_page());
-        assert!(swapped.is_swapped() && !anonymous.is_swapped());
         assert!(FrameFlags(1 << 24).is_zero_page() && FrameFlags(1 << 22).is_huge());
     }
 }

@@ -2,14 +2,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use serde::{Deserialize, Serialize};
-
 use super::look::{CountUntil, ZeroCounter};
 use super::target::FoldTarget;
 use super::{FoldError, FoldSettings};
 
 /// Figures of some huge pages, drawn at random, which represent all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HugePageSample {
     /// Memory in huge pages, in bytes.
     pub huge_bytes: u64,
@@ -52,17 +50,5 @@ impl FoldTarget {
             sample.zero_bytes += (zeros.unwrap_or(0) * self.page_size) as u64;
         }
         Ok(sample)
-    }
-}
-
-impl HugePageSample {
-    /// Returns the memory that a pass would free, extrapolated from the sampled huge pages, in bytes.
-    pub fn foldable_zero_bytes(&self) -> u64 {
-        let read = self.sampled.saturating_mul(self.huge_page_size);
-        if read == 0 {
-            return 0;
-        }
-        let part = u128::from(self.huge_bytes) * u128::from(self.zero_bytes) / u128::from(read);
-        u64::try_from(part).unwrap_or(u64::MAX)
     }
 }

@@ -180,21 +180,8 @@ fn locked_and_forked_huge_pages_are_left_and_named() {
 fn a_sample_says_what_a_pass_would_free() {
     let Some(holder) = HugePageHolder::start("number % 4 == 0", "") else { return skip(NO_HUGE_PAGES) };
     let sample = holder.target().sample(4096, &FoldSettings::default()).unwrap();
-    assert!(sample.foldable_zero_bytes() >= LENGTH as u64 / 4, "{sample:?}");
+    assert!(sample.zero_bytes >= LENGTH as u64 / 4, "{sample:?}");
     assert_eq!(sample.sampled * sample.huge_page_size, sample.huge_bytes);
-}
-
-#[test]
-fn a_few_huge_pages_speak_for_all() {
-    let few = HugePageSample {
-        huge_bytes: 100 << 21,
-        sampled: 2,
-        foldable: 1,
-        zero_bytes: 1 << 20,
-        huge_page_size: 2 << 20,
-    };
-    assert_eq!(few.foldable_zero_bytes(), 50 << 20);
-    assert_eq!(HugePageSample::default().foldable_zero_bytes(), 0);
 }
 
 #[test]

@@ -214,13 +214,6 @@ impl<H: DaemonHost> Daemon<H> {
         started.inspect_err(|why| warn!("no sketch file is kept: {why}")).ok()
     }
 
-    /// Replaces the command of the fold worker, which is this very program by default.
-    #[must_use]
-    pub fn with_fold_command(mut self, command: Vec<String>) -> Self {
-        self.fold_command = Some(command);
-        self
-    }
-
     /// Starts the folder, if the configuration wants one: for folding, or to put together the huge pages of pruned guests. Once
     /// started it stays, and watches folded memory.
     pub(super) fn start_folder(&mut self) {

@@ -76,11 +76,6 @@ impl Cause {
         Self::Unseen,
     ];
 
-    /// Returns true if the memory is saved already.
-    pub fn is_well(self) -> bool {
-        matches!(self, Self::Merged | Self::ZeroPage)
-    }
-
     /// Returns true if memory is certainly lost: an equal page exists, or the opt-in was lost.
     pub fn is_loss(self) -> bool {
         matches!(
