@@ -14,7 +14,8 @@ use ksmith_host::act::{KsmLock, LockError, StateDir};
 use ksmith_host::guests::{GuestKind, GuestTracker};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_service::balance::{AcceptedOrder, Balancer, HoldList, MemoryLedger, OrderError};
+use ksmith_service::balance::{Balancer, HoldList, MemoryLedger, OrderError};
+use ksmith_service::balance_service::resized;
 use ksmith_service::config::Config;
 use ksmith_service::control::{ClientError, ControlClient, HoldRequest, ResizeReply, ResizeRequest};
 
@@ -109,12 +110,8 @@ impl BalanceArgs {
                 report
             }
         };
-        if global.json {
-            print::json(&show::balance::json(&report))?;
-        } else {
-            print::page(&show::balance::text(&report, print::width()))?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let page = || show::balance::text(&report, print::width());
+        print::answer(global.json, || show::balance::json(&report), page)
     }
 }
 
@@ -216,12 +213,6 @@ fn resize_here(balancer: &mut Balancer, guest: &str, gives: bool, bytes: u64) ->
         balancer.accept(answers.recv_deadline(deadline)?);
     };
     Ok(resized(ordered, Some(given_bytes)))
-}
-
-/// Builds the reply to a resize order. `given_bytes` is `None` if the order was only planned.
-fn resized(ordered: AcceptedOrder, given_bytes: Option<u64>) -> ResizeReply {
-    let AcceptedOrder { name, from_bytes, wanted_bytes, .. } = ordered;
-    ResizeReply { guest: name, from_bytes, wanted_bytes, given_bytes: given_bytes.unwrap_or(from_bytes) }
 }
 
 fn not_ordered(why: OrderError) -> CommandFailure {

@@ -71,12 +71,7 @@ impl FoldArgs {
             report.total.add(&tally);
             report.processes.push(FoldedProcess { pid: *pid, name, tally, error });
         }
-        if global.json {
-            print::json(&report)?
-        } else {
-            print::page(&fold::text(&report, print::width()))?
-        }
-        Ok(ExitCode::SUCCESS)
+        print::answer(global.json, || &report, || fold::text(&report, print::width()))
     }
 
     /// Returns the PIDs of all that is named, each once.

@@ -31,10 +31,5 @@ pub(super) fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         is_service_active: root.is_host() && systemd::is_active(&root, "ksmith.service"),
         is_root: root.is_host() && rustix::process::geteuid().is_root(),
     });
-    if global.json {
-        print::json(&overview)?;
-    } else {
-        print::page(&text(&overview))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    print::answer(global.json, || &overview, || text(&overview))
 }

@@ -7,6 +7,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::Context;
@@ -127,6 +128,22 @@ pub fn line(line: impl Display) -> anyhow::Result<()> {
 /// As [`page`].
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&format!("{}\n", printable::json(&serde_json::to_string_pretty(value)?)))
+}
+
+/// Prints the result of a command that has done its work: as JSON, or as lines.
+///
+/// # Errors
+/// As [`page`].
+pub fn answer<T: Serialize>(
+    is_json: bool,
+    as_json: impl FnOnce() -> T,
+    as_page: impl FnOnce() -> TextPage,
+) -> anyhow::Result<ExitCode> {
+    match is_json {
+        true => json(&as_json())?,
+        false => page(&as_page())?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints ksmith's own text, without escaping.

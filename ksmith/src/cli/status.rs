@@ -35,11 +35,7 @@ impl StatusArgs {
             });
         }
         let status = FallbackSource::once(global.root(), config).status()?.value;
-        if global.json {
-            print::json(&show::status::json(&status))?;
-        } else {
-            print::page(&show::status::text(&status, print::width()))?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let page = || show::status::text(&status, print::width());
+        print::answer(global.json, || show::status::json(&status), page)
     }
 }
