@@ -128,14 +128,10 @@ impl ShowArgs {
         let config = Config::parse(&path, &text)?;
         config.check_kernel(&global.root())?;
         config.policy()?;
-        let in_force = EffectiveConfig::new(&parse_table(&text).unwrap_or_default()).map_err(anyhow::Error::msg)?;
+        let in_force = EffectiveConfig::new(&parse_table(&text).unwrap_or_default())?;
         let path = path.display().to_string();
-        if global.json {
-            print::json(&json!({ "path": path, "is_there": is_there, "settings": in_force.json() }))?;
-        } else {
-            let missing = if is_there { "" } else { ": there is no such file, so the defaults hold" };
-            print::page(&in_force.text(&format!("{path}{missing}")))?;
-        }
-        Ok(ExitCode::SUCCESS)
+        let missing = if is_there { "" } else { ": there is no such file, so the defaults hold" };
+        let settings = || json!({ "path": path, "is_there": is_there, "settings": in_force.json() });
+        print::answer(global.json, settings, || in_force.text(&format!("{path}{missing}")))
     }
 }

@@ -41,7 +41,7 @@ pub struct ManualArgs {
 
 impl ManualArgs {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        for file in manual(Cli::command(), &self.date).map_err(anyhow::Error::msg)? {
+        for file in manual(Cli::command(), &self.date)? {
             let path = self.dir.join(file.path);
             let above = path.parent().unwrap_or(Path::new("."));
             fs::create_dir_all(above).with_context(|| format!("can't make the directory {}", above.display()))?;

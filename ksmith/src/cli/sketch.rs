@@ -47,7 +47,7 @@ pub struct SketchArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "secret"])]
     new_secret: Option<PathBuf>,
     /// Keep this part of all contents, such as 1/64: give all hosts of a fleet the same
-    #[arg(long, value_name = "1/N", value_parser = rate)]
+    #[arg(long, value_name = "1/N")]
     rate: Option<SamplingRate>,
     /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -110,12 +110,7 @@ impl SketchArgs {
         let facts = HostFacts::read(&root, &sample, host, config.sketch.reserved_bytes(), now);
         let found = capture(&options, &key).map_err(|error| CommandFailure::no_privilege(error.to_string()))?;
         let summary = found.write(out, facts, &key)?;
-        if global.json {
-            print::json(&summary)?
-        } else {
-            print::page(&page(&summary, out, sample.page_size))?
-        }
-        Ok(ExitCode::SUCCESS)
+        print::answer(global.json, || &summary, || page(&summary, out, sample.page_size))
     }
 
     fn subjects(
@@ -174,8 +169,4 @@ fn host(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("name it with letters, digits, dots, - and _, a letter or digit first".to_owned()),
     }
-}
-
-fn rate(text: &str) -> Result<SamplingRate, String> {
-    text.parse::<SamplingRate>().map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
 use ksmith_core::guest::GuestId;
@@ -119,7 +119,8 @@ impl TopShell {
     fn explain(&self, guest: GuestId, processes: Vec<ProcessId>) {
         let (root, sender) = (self.root.clone(), self.explanations.0.clone());
         let work = move || {
-            let _ = sender.send(TopEvent::Explained(guest, explanation(&root, &processes)));
+            let page = explanation(&root, &processes).map_err(|why| why.to_string());
+            let _ = sender.send(TopEvent::Explained(guest, page));
         };
         if let Err(error) = thread::Builder::new().name("doctor".to_owned()).spawn(work) {
             let _ =
@@ -129,20 +130,15 @@ impl TopShell {
 }
 
 /// Diagnoses the memory of these processes, as `ksmith doctor` does.
-fn explanation(root: &Root, processes: &[ProcessId]) -> Result<TextPage, String> {
+fn explanation(root: &Root, processes: &[ProcessId]) -> anyhow::Result<TextPage> {
     let mut page = TextPage::new();
     for process in processes {
-        let found = doctor::find(root, &process.pid.to_string()).map_err(|error| error.to_string())?;
+        let found = doctor::find(root, &process.pid.to_string())?;
         // The PID may be another process's by now.
         let patient = found.into_iter().find(|patient| patient.start_ticks == process.start_ticks);
-        let Some(patient) = patient else { return Err(format!("process {} has ended", process.pid)) };
-        let report = doctor::examine(
-            root,
-            &patient,
-            ExaminationOptions { longest: LONGEST, ..ExaminationOptions::default() },
-        )
-        .map_err(|error| error.to_string())?;
-        page.append(&report.page());
+        let Some(patient) = patient else { bail!("process {} has ended", process.pid) };
+        let options = ExaminationOptions { longest: LONGEST, ..ExaminationOptions::default() };
+        page.append(&doctor::examine(root, &patient, options)?.page());
     }
     Ok(page)
 }

@@ -13,7 +13,7 @@ use clap::Command;
 use clap_complete::Shell;
 
 use commands::pages;
-use settings::PackagedSettings;
+use settings::{BadPackagedSettings, PackagedSettings};
 
 /// One file of the manual.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct ManualFile {
 ///
 /// # Errors
 /// The packaged configuration has a line that is neither a table, a key nor a comment.
-pub fn manual(command: Command, date: &str) -> Result<Vec<ManualFile>, String> {
+pub fn manual(command: Command, date: &str) -> Result<Vec<ManualFile>, BadPackagedSettings> {
     let settings = PackagedSettings::packaged()?;
     let mut command = command.disable_help_subcommand(true);
     command.build();

@@ -46,12 +46,23 @@ pub struct SettingsKey {
     pub meaning: String,
 }
 
+/// A fault of the packaged configuration, and so of the program.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPackagedSettings {
+    /// A line with its number.
+    #[error("ksmith.toml, line {0}: neither a table, a key nor a comment: {1}")]
+    Line(usize, String),
+    /// A value that is no TOML.
+    #[error("ksmith.toml: {0}: {1}")]
+    Value(String, toml::de::Error),
+}
+
 impl PackagedSettings {
     /// Reads the packaged configuration.
     ///
     /// # Errors
     /// As [`PackagedSettings::read`].
-    pub fn packaged() -> Result<Self, String> {
+    pub fn packaged() -> Result<Self, BadPackagedSettings> {
         Self::read(PACKAGED)
     }
 
@@ -59,12 +70,10 @@ impl PackagedSettings {
     ///
     /// # Errors
     /// A line is neither a table, a key nor a comment, or a comment continues nothing.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, BadPackagedSettings> {
         let mut settings = Self::default();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
-            settings.add(line).ok_or_else(|| {
-                format!("ksmith.toml, line {}: neither a table, a key nor a comment: {line}", number + 1)
-            })?;
+            settings.add(line).ok_or_else(|| BadPackagedSettings::Line(number + 1, line.to_owned()))?;
         }
         Ok(settings)
     }

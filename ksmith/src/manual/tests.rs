@@ -65,7 +65,7 @@ fn every_value_in_the_packaged_file_is_one_that_its_key_takes() {
 #[test]
 fn a_line_that_is_neither_a_table_nor_a_key_is_refused() {
     let read = |text: &str| PackagedSettings::read(text);
-    assert!(read("[limits]\nmax_cpu").unwrap_err().contains("line 2"));
+    assert!(read("[limits]\nmax_cpu").unwrap_err().to_string().contains("line 2"));
     assert!(read("[limits]\n# a comment of its own").is_err());
     let settings =
         read("# first\n# second\n[a] # one\n  # table\nk = \"#\" # it\n   # goes on\n# e = 2 # none").unwrap();

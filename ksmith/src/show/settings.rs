@@ -8,7 +8,7 @@ use ksmith_core::printable::{TextPage, TextTone};
 use serde_json::json;
 use toml::{Table, Value};
 
-use crate::manual::settings::{self, PackagedSettings};
+use crate::manual::settings::{self, BadPackagedSettings, PackagedSettings};
 
 /// Tables with keys of any name. A file that has such a table replaces all of it.
 const OF_ANY_NAME: [&str; 1] = ["balance.classes"];
@@ -46,7 +46,7 @@ impl EffectiveConfig {
     ///
     /// # Errors
     /// The packaged configuration can't be read, which is a fault of the program.
-    pub fn new(written: &Table) -> Result<Self, String> {
+    pub fn new(written: &Table) -> Result<Self, BadPackagedSettings> {
         let mut sections = Vec::new();
         for table in PackagedSettings::packaged()?.tables {
             let name = table.name().to_owned();
@@ -149,7 +149,7 @@ fn set(table: &Table) -> Vec<EffectiveKey> {
     table.iter().map(key).collect()
 }
 
-fn in_force(key: &settings::SettingsKey, own: Option<&Table>) -> Result<EffectiveKey, String> {
+fn in_force(key: &settings::SettingsKey, own: Option<&Table>) -> Result<EffectiveKey, BadPackagedSettings> {
     let name = key.name.clone();
     if let Some(value) = own.and_then(|own| own.get(&key.name)) {
         return Ok(EffectiveKey { name, value: Some(value.clone()), is_default: false });
@@ -158,7 +158,7 @@ fn in_force(key: &settings::SettingsKey, own: Option<&Table>) -> Result<Effectiv
         return Ok(EffectiveKey { name, value: None, is_default: true });
     }
     let line = format!("{name} = {}", key.value);
-    let mut table: Table = line.parse().map_err(|error| format!("ksmith.toml: {line}: {error}"))?;
+    let mut table: Table = line.parse().map_err(|error| BadPackagedSettings::Value(line, error))?;
     Ok(EffectiveKey { value: table.remove(&name), name, is_default: true })
 }
 

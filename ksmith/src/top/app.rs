@@ -165,7 +165,7 @@ impl TopApp {
                 self.list.sieve = Some(sieve);
                 self.prompt = None;
             }
-            Err(error) => prompt.error = Some(error),
+            Err(error) => prompt.error = Some(error.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use ksmith_core::figures::{FigureScalar, GUEST};
-use ksmith_core::filter::FigureFilter;
+use ksmith_core::filter::{FigureFilter, FilterError};
 use ksmith_core::guest::Guest;
 
 /// A filter of the list of guests.
@@ -19,10 +19,10 @@ impl GuestFilter {
     ///
     /// # Errors
     /// The text has an operator and is no expression.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
         let expression = match FigureFilter::parse(text, GUEST) {
             Ok(filter) => Some(Rc::new(filter)),
-            Err(error) if text.contains(['=', '<', '>', '~', '(', ')']) => return Err(error.to_string()),
+            Err(error) if text.contains(['=', '<', '>', '~', '(', ')']) => return Err(error),
             Err(_) => None,
         };
         Ok(Self { text: text.to_owned(), expression })

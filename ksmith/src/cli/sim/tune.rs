@@ -173,7 +173,7 @@ fn names(keys: &[TuneKey]) -> Vec<String> {
 
 /// Returns the numeric keys of a policy's table, with their defaults from the packaged configuration.
 fn numbers_of(kind: PolicyKind) -> anyhow::Result<Vec<TuneKey>> {
-    let settings = PackagedSettings::packaged().map_err(anyhow::Error::msg)?;
+    let settings = PackagedSettings::packaged()?;
     let name = format!("policy.{}", kind.name());
     let tables = settings.tables.iter().filter(|table| table.name() == name);
     let keys = tables.flat_map(|table| &table.keys).filter(|key| key.is_default);
