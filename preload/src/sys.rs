@@ -39,12 +39,22 @@ pub enum MemoryAdvice {
     HugePage = libc::MADV_HUGEPAGE,
     /// The range was not used lately. For a part of a huge page the kernel splits it.
     Cold = libc::MADV_COLD,
+    /// The range is to be in the page table, as by a read of each page (5.14).
+    PopulateRead = libc::MADV_POPULATE_READ,
 }
 
 /// Calls madvise(2) on a range.
 pub fn madvise(start: usize, length: usize, advice: MemoryAdvice) -> Result<(), Errno> {
     // SAFETY: advice of this type changes no content, whatever the range is.
     unsafe { call(libc::SYS_madvise, [start, length, advice as usize]) }.map(drop)
+}
+
+/// Returns true if a page is in memory (mincore(2)), also while the kernel moves it.
+pub fn is_resident(page: usize) -> Result<bool, Errno> {
+    let mut state = 0_u8;
+    // SAFETY: writes one byte for a range of one byte, to `state`.
+    unsafe { call(libc::SYS_mincore, [page, 1, (&raw mut state) as usize]) }?;
+    Ok(state & 1 != 0)
 }
 
 /// Discards a range: private anonymous memory reads as zero from then on.

@@ -4,9 +4,11 @@
 
 mod support;
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::{CompiledProgram, compile_linked, has, library, lock, plain, run, skipped};
 
@@ -64,6 +66,28 @@ fn threads_fold_their_own_ranges_side_by_side() {
 fn a_program_that_has_sandboxed_itself_is_refused() {
     let Some(program) = program() else { return };
     folds(program, &["sandboxed"]);
+}
+
+/// While the kernel moves a page its entry in the page table looks as if it were swapped out.
+#[test]
+fn pages_that_the_kernel_moves_are_folded_too() {
+    let Some(program) = program() else { return };
+    let compact = || fs::write("/proc/sys/vm/compact_memory", "1");
+    if compact().is_err() {
+        return skipped("this user may not compact memory");
+    }
+    let _lock = lock();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                compact().unwrap();
+            }
+        });
+        let runs = std::panic::catch_unwind(|| (0..4).for_each(|_| drop(folds(program, &["contents", "2"]))));
+        has_ended.store(true, Ordering::Relaxed);
+        runs.unwrap();
+    });
 }
 
 /// valgrind has no advice for many ranges at once: each is discarded by its own call, as on kernels before 6.14.

@@ -3,13 +3,17 @@
 use core::ffi::c_ulong;
 
 use crate::marks;
-use crate::sys::{Errno, OwnedDescriptor};
+use crate::sys::{self, Errno, MemoryAdvice, OwnedDescriptor};
 
 /// Pages of a chunk.
 pub const CHUNK_PAGES: usize = 512;
 
-/// Bits of an entry: the page is in memory; and no other page table has it (4.2).
+/// Maximum number of waits for a page that the kernel moves again and again.
+const MOST_MOVES: usize = 8;
+
+/// Bits of an entry: the page is in memory; it is swapped out, or the kernel is moving it; no other page table has it (4.2).
 const IS_PRESENT: u64 = 1 << 63;
+const IS_SWAPPED: u64 = 1 << 62;
 const IS_EXCLUSIVE: u64 = 1 << 56;
 
 /// `PAGEMAP_SCAN`, since 6.7.
@@ -89,9 +93,36 @@ impl PagemapFile {
             return Err(libc::EIO);
         }
         for (entry, address) in entries.iter().zip((start..).step_by(page)) {
-            each(address, PageState::from_entry(*entry));
+            let state = match PageState::from_entry(*entry) {
+                PageState::Absent if entry & IS_SWAPPED != 0 => self.swapped_page(address)?,
+                state => state,
+            };
+            each(address, state);
         }
         Ok(())
+    }
+
+    /// Returns the state of a page whose entry is a swap entry. While the kernel moves a page (compaction) it has such an
+    /// entry too, but is in memory (`mincore_pte_range`, mm/mincore.c); to populate it waits for the move.
+    fn swapped_page(&self, address: usize) -> Result<PageState, Errno> {
+        let page = marks::page();
+        for _ in 0..MOST_MOVES {
+            if sys::is_resident(address) != Ok(true)
+                || sys::madvise(address, page, MemoryAdvice::PopulateRead).is_err()
+            {
+                break;
+            }
+            let mut entry = [0_u64];
+            let offset = address.checked_div(page).unwrap_or(0).saturating_mul(size_of::<u64>());
+            if self.file.read_at(&mut entry, offset)? != size_of_val(&entry) {
+                return Err(libc::EIO);
+            }
+            let [entry] = entry;
+            if entry & IS_PRESENT != 0 {
+                return Ok(PageState::from_entry(entry));
+            }
+        }
+        Ok(PageState::Absent)
     }
 
     /// Returns true if the range is one huge page. `None`: the kernel does not say (before 6.7).
