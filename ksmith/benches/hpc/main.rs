@@ -2,9 +2,10 @@
 //!
 //! `cargo bench -p ksmith --bench hpc -- CASE… [--repeat N] [--under A,B] [--out FILE]`, as root, on a host
 //! where KSM is not in use. Without a case it lists them. Contenders take turns within each repeat, every second time in
-//! reverse, so that changes on the host affect all alike. Not at a niceness below 0: the kernel's workers, which ksmd waits for at the start of a pass
-//! (`lru_add_drain_all`), would get no CPU for half a minute. Figures are medians; docs/measurements/2026-11-hpc.md defines
-//! them. KSM's settings are restored after each run, and after Ctrl-C by `ksmith restore`.
+//! reverse, so that changes on the host affect all alike. Not at a niceness below 0: the kernel's workers, which ksmd waits
+//! for at the start of a pass (`lru_add_drain_all`), would get no CPU for half a minute. Figures are medians;
+//! docs/measurements/2026-11-hpc.md defines them. KSM's settings are restored after each run, and after Ctrl-C by `ksmith
+//! restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 

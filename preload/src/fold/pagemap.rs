@@ -88,10 +88,7 @@ impl PagemapFile {
         let count = end.saturating_sub(start).checked_div(page).unwrap_or(0).min(CHUNK_PAGES);
         let mut entries = [0_u64; CHUNK_PAGES];
         let entries = entries.get_mut(..count).unwrap_or_default();
-        let offset = start.checked_div(page).unwrap_or(0).saturating_mul(size_of::<u64>());
-        if self.file.read_at(entries, offset)? != size_of_val(entries) {
-            return Err(libc::EIO);
-        }
+        self.read_entries(start, entries)?;
         for (entry, address) in entries.iter().zip((start..).step_by(page)) {
             let state = match PageState::from_entry(*entry) {
                 PageState::Absent if entry & IS_SWAPPED != 0 => self.swapped_page(address)?,
@@ -100,6 +97,12 @@ impl PagemapFile {
             each(address, state);
         }
         Ok(())
+    }
+
+    /// Reads the entries of the pages from `start` on.
+    fn read_entries(&self, start: usize, entries: &mut [u64]) -> Result<(), Errno> {
+        let offset = start.checked_div(marks::page()).unwrap_or(0).saturating_mul(size_of::<u64>());
+        if self.file.read_at(entries, offset)? == size_of_val(entries) { Ok(()) } else { Err(libc::EIO) }
     }
 
     /// Returns the state of a page whose entry is a swap entry. While the kernel moves a page (compaction) it has such an
@@ -113,10 +116,7 @@ impl PagemapFile {
                 break;
             }
             let mut entry = [0_u64];
-            let offset = address.checked_div(page).unwrap_or(0).saturating_mul(size_of::<u64>());
-            if self.file.read_at(&mut entry, offset)? != size_of_val(&entry) {
-                return Err(libc::EIO);
-            }
+            self.read_entries(address, &mut entry)?;
             let [entry] = entry;
             if entry & IS_PRESENT != 0 {
                 return Ok(PageState::from_entry(entry));
