@@ -18,7 +18,7 @@ pub(crate) struct HpcCase {
     /// The command with the program's own layer instead of KSM.
     indirect: Option<String>,
     /// Files in the directory it runs in.
-    files: &'static [(&'static str, &'static str)],
+    files: Vec<(&'static str, String)>,
     /// Finds the result in what it prints.
     pub(crate) shows: fn(&str) -> Option<String>,
 }
@@ -36,27 +36,28 @@ pub(crate) fn all() -> Vec<HpcCase> {
             needs: &[MPI, (MULTIMAT, "make -C examples/multimat (Debian: libopenmpi-dev)")],
             command: of(MULTIMAT),
             indirect: Some(of(&format!("{MULTIMAT}-indirect"))),
-            files: &[],
+            files: Vec::new(),
             shows: |said| quoted(said, "\"checksum\": \""),
         }
     };
     vec![
         multimat("multimat-4", "a multi-material simulation on 4 ranks (examples/multimat)", 4, ""),
         multimat("multimat-8", "the same on 8 ranks", 8, ""),
-        HpcCase {
-            name: "lammps-4",
-            about: "LAMMPS: its peptide in water, repeated 4x4x2 times, on 4 ranks",
-            needs: &[MPI, ("lmp", "LAMMPS (Debian: lammps lammps-examples)")],
-            command: mpirun(4, "lmp -in in.peptide -log none"),
-            indirect: None,
-            files: &[("in.peptide", include_str!("in.peptide"))],
-            shows: last_thermo,
-        },
+        lammps("lammps-4", "LAMMPS: its peptide in water, repeated 4x4x2 times, on 4 ranks", 50),
+        lammps("lammps-4-long", "the same for 300 steps instead of 50", 300),
         espresso(
             "espresso-4",
             "Quantum ESPRESSO: graphene, 7 k-points in a pool for each of 4 ranks, which spin while they wait",
             mpirun(4, &format!("{SPIN} {ESPRESSO}")),
         ),
+        HpcCase {
+            files: vec![("graphene.in", GRAPHENE.replace("maxstep = 8", "maxstep = 40").replace("1.0d-9", "1.0d-30"))],
+            ..espresso(
+                "espresso-4-long",
+                "the same for 40 iterations instead of 8",
+                mpirun(4, &format!("{SPIN} {ESPRESSO}")),
+            )
+        },
         espresso(
             "espresso-4-yield",
             "the same, and ranks that wait yield their CPU (mpi_yield_when_idle)",
@@ -73,7 +74,7 @@ pub(crate) fn all() -> Vec<HpcCase> {
             needs: &[("python3", "Python 3")],
             command: format!("python3 {EXAMPLES}/python-service/service.py --workers 6 --seconds 12"),
             indirect: None,
-            files: &[],
+            files: Vec::new(),
             shows: |said| said.contains("\"wrong\": 0,").then(|| "no wrong answer".to_owned()),
         },
         HpcCase {
@@ -82,7 +83,7 @@ pub(crate) fn all() -> Vec<HpcCase> {
             needs: &[("node", "Node")],
             command: format!("node {EXAMPLES}/node-service/service.js 4 12"),
             indirect: None,
-            files: &[],
+            files: Vec::new(),
             shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
         },
         HpcCase {
@@ -91,7 +92,7 @@ pub(crate) fn all() -> Vec<HpcCase> {
             needs: &[("node", "Node"), ("setarch", "util-linux")],
             command: format!("setarch -R node --random-seed=1 {EXAMPLES}/node-service/service.js 4 12"),
             indirect: None,
-            files: &[],
+            files: Vec::new(),
             shows: |said| said.contains("\"wrong\":0,").then(|| "no wrong answer".to_owned()),
         },
     ]
@@ -101,6 +102,20 @@ pub(crate) fn all() -> Vec<HpcCase> {
 const SPIN: &str = "--mca mpi_yield_when_idle 0";
 const ESPRESSO: &str = "-x OMP_NUM_THREADS=1 pw.x -nk 4 -in graphene.in";
 
+const GRAPHENE: &str = include_str!("graphene.in");
+
+fn lammps(name: &'static str, about: &'static str, steps: u32) -> HpcCase {
+    HpcCase {
+        name,
+        about,
+        needs: &[MPI, ("lmp", "LAMMPS (Debian: lammps lammps-examples)")],
+        command: mpirun(4, &format!("lmp -in in.peptide -log none -var steps {steps}")),
+        indirect: None,
+        files: vec![("in.peptide", include_str!("in.peptide").to_owned())],
+        shows: last_thermo,
+    }
+}
+
 fn espresso(name: &'static str, about: &'static str, command: String) -> HpcCase {
     HpcCase {
         name,
@@ -108,7 +123,7 @@ fn espresso(name: &'static str, about: &'static str, command: String) -> HpcCase
         needs: &[MPI, ("pw.x", "Quantum ESPRESSO (Debian: quantum-espresso quantum-espresso-data)")],
         command,
         indirect: None,
-        files: &[("graphene.in", include_str!("graphene.in"))],
+        files: vec![("graphene.in", GRAPHENE.to_owned())],
         shows: |said| said.lines().rfind(|line| line.contains("total energy  ")).map(str::to_owned),
     }
 }
@@ -129,7 +144,7 @@ impl HpcCase {
     pub(crate) fn prepare(&self, place: &Path) {
         // Four pools of ESPRESSO create it at once, and one may fail.
         fs::create_dir(place.join("out")).unwrap();
-        for (name, text) in self.files {
+        for (name, text) in &self.files {
             fs::write(place.join(name), text).unwrap();
         }
     }
