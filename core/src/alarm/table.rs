@@ -41,8 +41,8 @@ pub static ALERTS: &[AlertRow] = &[
                     ([balance](../balance.md)).",
                 "Do not run `ksmith unmerge` now: it needs as much memory as merging saves. \
                     `ksmith unmerge --dry-run` says whether it suffices.",
-                "Stop further merging with `ksmith disable` where no daemon runs, or with the policy `off`; what \
-                    is merged stays merged.",
+                "Stop further merging with `ksmith pause`, or with `ksmith disable` where no daemon runs; what is \
+                    merged stays merged.",
             ],
         },
         alarm: Some(DaemonAlarm {

@@ -20,6 +20,11 @@ pub(super) fn wait(text: &str) -> Result<Duration, String> {
     within(text, (Duration::ZERO, DAY))
 }
 
+/// Parses the time of a pause, from a second to a year.
+pub(super) fn pause(text: &str) -> Result<Duration, String> {
+    within(text, (Duration::from_secs(1), DAY * 365))
+}
+
 /// Parses a time between two scans of a program, from a tenth of a second to eleven days.
 pub(super) fn period(text: &str) -> Result<Duration, String> {
     within(text, (Duration::from_millis(100), Duration::from_secs(1_000_000)))
@@ -94,6 +99,10 @@ mod tests {
         );
         assert_eq!(wait("0"), Ok(Duration::ZERO));
         assert_eq!(period("10d"), Ok(DAY * 10));
+        assert_eq!(["90s", "1h", "365d"].map(pause), [90, 3600, 31_536_000].map(|s| Ok(Duration::from_secs(s))));
+        for text in ["0.5", "0", "366d", "long"] {
+            assert!(pause(text).is_err(), "{text}");
+        }
         for text in ["", "0.05", "0", "2d", "-1", "nan", "inf", "1e3", "soon"] {
             assert!(interval(text).is_err(), "{text}");
         }

@@ -25,6 +25,7 @@ mod naming;
 mod optin;
 mod overview;
 mod patience;
+mod pause;
 mod print;
 mod progress;
 mod report;
@@ -195,6 +196,8 @@ enum CliCommand {
     #[command(subcommand)]
     Job(job::JobCommand),
     Scan(scan::ScanArgs),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
     Enable(knobs::EnableArgs),
     Disable(knobs::DisableArgs),
     Set(knobs::SetArgs),
@@ -331,6 +334,8 @@ impl Cli {
             CliCommand::Run(args) => args.run(global),
             CliCommand::Job(command) => command.run(global),
             CliCommand::Scan(args) => args.run(global),
+            CliCommand::Pause(args) => args.run(global),
+            CliCommand::Resume(args) => args.run(global),
             CliCommand::Enable(args) => args.run(global),
             CliCommand::Disable(args) => args.run(global),
             CliCommand::Set(args) => args.run(global),

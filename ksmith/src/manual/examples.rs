@@ -107,6 +107,14 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),
+    (
+        "pause",
+        &[
+            ("ksmith pause 1h", "An hour without merging, such as for a measurement."),
+            ("ksmith pause", "The same, until `ksmith resume`."),
+        ],
+    ),
+    ("resume", &[("ksmith resume", "Have the daemon's policy decide again.")]),
     ("enable", &[("ksmith enable", "Switch ksmd on by hand, with the settings that are there.")]),
     ("disable", &[("ksmith disable", "Stop ksmd. Merged pages stay merged.")]),
     (

@@ -39,6 +39,17 @@ pub struct HoldReply<'a> {
     pub dry_run: bool,
 }
 
+/// The reply of `ksmith pause` and `ksmith resume`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PauseReply<'a> {
+    /// True if merging is paused.
+    pub paused: bool,
+    /// Time of the pause; `null` until it is resumed, and after that.
+    pub seconds: Option<f64>,
+    /// The daemon's answer, in a sentence.
+    pub message: &'a str,
+}
+
 /// The reply of `ksmith scan --dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PlannedScan<'a> {

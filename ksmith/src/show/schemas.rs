@@ -11,7 +11,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
-use super::orders::{HoldReply, MergeReply, PlannedScan};
+use super::orders::{HoldReply, MergeReply, PauseReply, PlannedScan};
 use super::{balance, controllers, fold, guests, history, lab, overview, settings as configuration, status};
 
 /// A schema by its command.
@@ -33,6 +33,8 @@ pub const SCHEMAS: &[Schema] = &[
     ("daemon", daemon),
     ("job report", job_report),
     ("scan", scan),
+    ("pause", || typed::<PauseReply>("ksmith pause --json")),
+    ("resume", || typed::<PauseReply>("ksmith resume --json")),
     ("enable", || settings("enable")),
     ("disable", || settings("disable")),
     ("set", || settings("set")),

@@ -46,7 +46,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 65] = [
+const ARGUMENTS: [(&[&str], u8, &str); 66] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -83,6 +83,7 @@ const ARGUMENTS: [(&[&str], u8, &str); 65] = [
     (&["estimate", "--again", "soon", "1"], 2, "\"soon\" is no time"),
     (&["unmerge", "--patience=2d"], 2, "\"2d\" is no time from 0 ms to 1 d"),
     (&["config", "show", "/nonexistent.toml"], 2, "can't read the configuration /nonexistent.toml"),
+    (&["pause", "0"], 2, "\"0\" is no time from 1 s to 365 d"),
     (&["merge", "maybe", "web"], 2, "invalid value 'maybe'"),
     (&["give", "web", "much"], 2, "is no amount of memory: write it as 256M, 1.5G"),
     (&["take", "web", "1.5"], 2, "is no amount of memory: write it as 256M, 1.5G"),

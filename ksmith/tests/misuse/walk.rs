@@ -16,7 +16,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 54] = [
+const WALK: [(&[&str], &[u8]); 56] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
@@ -47,6 +47,8 @@ const WALK: [(&[&str], &[u8]); 54] = [
     (&["job", "report", "DIR/no-such-report.json"], &[2]),
     (&["scan"], &[5]),
     (&["scan", "--dry-run"], &[5]),
+    (&["pause", "1h"], &[5]),
+    (&["resume"], &[5]),
     (&["enable"], &[5]),
     (&["enable", "--dry-run"], &[5]),
     (&["disable"], &[5]),

@@ -131,7 +131,28 @@ impl ControlClient {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn hold(&mut self, hold: HoldRequest) -> Result<String, ClientError> {
-        match self.send_request(ControlRequest::Hold(hold))? {
+        self.send_order(ControlRequest::Hold(hold))
+    }
+
+    /// Pauses merging for this time, or until it is resumed. Returns the daemon's sentence.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn pause(&mut self, time: Option<Duration>) -> Result<String, ClientError> {
+        self.send_order(ControlRequest::Pause { seconds: time.map(|time| time.as_secs_f64()) })
+    }
+
+    /// Ends a pause. Returns the daemon's sentence.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses.
+    pub fn resume(&mut self) -> Result<String, ClientError> {
+        self.send_order(ControlRequest::Resume)
+    }
+
+    /// Sends an order that is answered by a sentence.
+    fn send_order(&mut self, request: ControlRequest) -> Result<String, ClientError> {
+        match self.send_request(request)? {
             ControlReply::Done { message } => Ok(message),
             other => Err(self.unexpected(&other)),
         }

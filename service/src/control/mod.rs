@@ -44,6 +44,14 @@ pub enum ControlRequest {
         #[serde(default)]
         max_cpu: Option<f64>,
     },
+    /// Keep ksmd parked; answered at once.
+    Pause {
+        /// The time of the pause, over 0. `None` until it is resumed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seconds: Option<f64>,
+    },
+    /// End a pause; answered at once.
+    Resume,
 }
 
 /// A request to hold a guest, or to release it.
@@ -123,7 +131,7 @@ pub enum ControlReply {
     Scan(ScanReply),
     /// The answer to [`ControlRequest::Balance`].
     Balance(Box<BalanceReport>),
-    /// The answer to [`ControlRequest::Hold`].
+    /// The answer to [`ControlRequest::Hold`], [`ControlRequest::Pause`] and [`ControlRequest::Resume`].
     Done {
         /// The effect in a sentence.
         message: String,
@@ -208,6 +216,12 @@ mod tests {
         );
         let limited = ControlRequest::Scan { passes: 2, max_cpu: Some(0.5) };
         assert_eq!(read(r#"{"request":"scan","passes":2,"max_cpu":0.5}"#).unwrap(), limited);
+        assert_eq!(read(r#"{"request":"pause"}"#).unwrap(), ControlRequest::Pause { seconds: None });
+        assert_eq!(
+            read(r#"{"request":"pause","seconds":90}"#).unwrap(),
+            ControlRequest::Pause { seconds: Some(90.0) }
+        );
+        assert_eq!(read(r#"{"request":"resume"}"#).unwrap(), ControlRequest::Resume);
         for bad in [r#"{"request":"scan"}"#, r#"{"request":"scan","passes":-1}"#, r#"{"request":"halt"}"#, "[]", ""]
         {
             assert!(read(bad).is_err(), "{bad}");

@@ -12,6 +12,7 @@ mod environment;
 mod host;
 mod inbox;
 mod log;
+mod pause;
 mod requests;
 mod scans;
 mod source;
@@ -30,6 +31,7 @@ pub use self::inbox::DaemonMessage;
 pub use self::source::ConfigSource;
 
 use self::cpus::KsmdBinding;
+use self::pause::{MergingPause, reason_to_keep, with_ksmd_started};
 use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
@@ -77,6 +79,10 @@ pub struct Daemon<H = LiveHost> {
     event_turn_from: Instant,
     last: Option<TickOutcome>,
     scan: Option<DemandScan>,
+    /// A pause of merging; never together with a scan.
+    pause: Option<MergingPause>,
+    /// True if the policy finds ksmd running after a pause, as it was before.
+    starts_ksmd: bool,
     /// Settings from before a scan that are not restored yet, since ksmd is busy.
     unrestored: Option<KnobSettings>,
     budget: UserBudgets,
@@ -110,6 +116,7 @@ impl<H: DaemonHost> Daemon<H> {
     fn turn(&mut self) -> Duration {
         let began = self.environment.now();
         let known = self.known_guests();
+        let starts_ksmd = self.starts_ksmd && self.pause.is_none();
         let Self { controller, guard, folded, .. } = self;
         let unknown = guard.take_unknown();
         if !unknown.is_empty() {
@@ -119,13 +126,20 @@ impl<H: DaemonHost> Daemon<H> {
             controller.host_mut().set_pool_shortness(balance.shared().shortness());
         }
         controller.host_mut().set_folded(folded.of_folder());
-        let tick = controller.tick_guarded(|sample, decision| guard.guard(sample, &known, decision));
+        let tick = controller.tick_guarded(|sample, decision| {
+            let decision = if starts_ksmd { with_ksmd_started(decision, sample) } else { decision };
+            let of_pause = reason_to_keep(&decision);
+            let mut decision = guard.guard(sample, &known, decision);
+            decision.reason = of_pause.unwrap_or(decision.reason);
+            decision
+        });
         self.follow_spare_cpus(&tick);
         self.log(&tick);
         let watchdog = self.environment.watchdog();
         if watchdog.is_some() {
             self.environment.notify(&[NotifyState::Watchdog]);
         }
+        self.finish_pause(&tick);
         self.finish_scan(&tick);
         self.answered = None;
         if let Some(guests) = &mut self.guests {

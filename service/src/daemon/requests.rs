@@ -10,6 +10,7 @@ use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
 use tracing::info;
 
+use super::pause::PAUSED;
 use super::scans::ScanRequester;
 use super::{Daemon, DaemonHost};
 use crate::balance_service::{BalanceRequest, BalanceService};
@@ -64,6 +65,10 @@ impl<H: DaemonHost> Daemon<H> {
                     refuse("max_cpu must be over 0 and at most 1");
                     return false;
                 };
+                if self.pause.is_some() {
+                    refuse(PAUSED);
+                    return false;
+                }
                 if !self.make_way() {
                     refuse("a scan is in progress already");
                     return false;
@@ -76,6 +81,22 @@ impl<H: DaemonHost> Daemon<H> {
                     ScanRequester::Control { reply, peer },
                 );
                 return true;
+            }
+            ControlRequest::Pause { seconds } => {
+                let time = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                if time.is_some_and(|time| time.is_none_or(|time| time.is_zero())) {
+                    refuse("the time of a pause must be over 0: name seconds, or none");
+                    return false;
+                }
+                let message = self.begin_pause(time.flatten());
+                let _ = reply.send(ControlReply::Done { message });
+                return true;
+            }
+            ControlRequest::Resume => {
+                let was_paused = self.end_pause();
+                let message = if was_paused { "merging goes on" } else { "merging is not paused" };
+                let _ = reply.send(ControlReply::Done { message: message.to_owned() });
+                return was_paused;
             }
         }
         false

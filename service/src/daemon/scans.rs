@@ -10,6 +10,7 @@ use ksmith_core::knobs::KnobSettings;
 use ksmith_core::scan::ScanJob;
 use tracing::{debug, error, info};
 
+use super::pause::PAUSED;
 use super::{Daemon, DaemonHost};
 use crate::control::{self, ControlReply, PeerWatch, ScanFigures, ScanReply};
 use ksmith_core::controller::{ApplyOutcome, TickOutcome, WaitingPolicy};
@@ -77,6 +78,18 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
+    /// Ends the scan that is in progress, if there is one, for a pause.
+    pub(super) fn give_up_scan(&mut self) {
+        if self.make_way() {
+            return;
+        }
+        let Some(scan) = self.scan.take() else { return };
+        self.end_scan(scan.waiting);
+        if let ScanRequester::Control { reply, .. } = scan.requester {
+            let _ = reply.send(ControlReply::error(format!("the scan was given up: {PAUSED}")));
+        }
+    }
+
     /// Restores the settings that a scan has changed, and the policy that has waited for its end.
     fn end_scan(&mut self, waiting: WaitingPolicy) {
         let (settings, applied) = self.controller.end_scan(waiting, self.config.limits.clone());
@@ -100,6 +113,10 @@ impl<H: DaemonHost> Daemon<H> {
             return false;
         }
         let Some(passes) = self.user_scans.begin() else { return false };
+        if self.pause.is_some() {
+            self.user_scans.finish(Duration::ZERO, &Err(PAUSED.to_owned()));
+            return false;
+        }
         let limits = control::scan_limits(&self.config.limits, self.config.optin.max_cpu);
         debug!("scanning for users: {passes} passes");
         // Each pass is paid for, and users split huge pages at will.
@@ -111,7 +128,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// Carries out a step of balance for merging. Returns true if a turn is to be taken at once.
     pub(super) fn change_merging(&mut self, step: &KsmStep) -> bool {
         match step {
-            KsmStep::BurstMerge if self.make_way() => {
+            KsmStep::BurstMerge if self.pause.is_none() && self.make_way() => {
                 info!("merging what can be merged: the pool is short");
                 let limits = control::scan_limits(&self.config.limits, CpuShare::WHOLE);
                 self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, ScanRequester::Balance);

@@ -148,7 +148,11 @@ impl<H: DaemonHost> Daemon<H> {
             Some(_) if is_same_policy => {}
             Some(scan) => scan.waiting.replace(policy),
             None if is_same_policy => self.controller.set_limits(limits),
-            None => drop(self.controller.replace(policy, limits)),
+            None => {
+                if let Some(policy) = self.replace_paused(policy) {
+                    drop(self.controller.replace(policy, limits));
+                }
+            }
         }
         let applied = if applied.is_empty() { "nothing".to_owned() } else { applied.join(", ") };
         info!("configuration read again; policy {}; applied: {applied}", policies.kind.name());

@@ -61,6 +61,8 @@ impl<H: DaemonHost> Daemon<H> {
             environment: Box::new(environment),
             last: None,
             scan: None,
+            pause: None,
+            starts_ksmd: false,
             unrestored: None,
             user_scans: UserScans::new(budget.clone()),
             budget,

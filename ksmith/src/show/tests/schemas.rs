@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::models;
 use crate::show::guests::GuestOrder;
-use crate::show::orders::{HoldReply, MergeReply, PlannedScan, planned_turn};
+use crate::show::orders::{HoldReply, MergeReply, PauseReply, PlannedScan, planned_turn};
 use crate::show::schemas::{SCHEMAS, command_schema};
 use crate::show::settings::EffectiveConfig;
 use crate::show::{balance, guests, status};
@@ -113,6 +113,10 @@ fn what_is_done_to_guests_fits_its_schema() {
     assert_fits("merge", &json!(MergeReply { permanent_changed: Some(true), ..merged }));
     let message = "web is left alone from now on";
     assert_fits("hold", &json!(HoldReply { guest: "web", held: true, message, dry_run: false }));
+    for (seconds, paused) in [(Some(90.0), true), (None, true), (None, false)] {
+        let command = if paused { "pause" } else { "resume" };
+        assert_fits(command, &json!(PauseReply { paused, seconds, message }));
+    }
     let resized = ResizeReply { guest: "web".to_owned(), from_bytes: 4, wanted_bytes: 2, given_bytes: 3 };
     assert_fits("give", &json!(resized));
     assert_fits("take", &json!(resized));

@@ -2,6 +2,7 @@
 
 mod faults;
 mod messages;
+mod pause;
 mod reload;
 mod restore;
 mod scans;
