@@ -37,7 +37,6 @@ pub struct DisableArgs {
 /// first, if memory suffices, and ksmd is started again. Ctrl-C stops this half way, and ksmd is started again in
 /// any case.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: ksmith set pages_to_scan=1000 sleep_millisecs=10")]
 pub struct SetArgs {
     /// Settings, such as pages_to_scan=1000
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = setting)]

@@ -14,6 +14,7 @@ mod fold;
 mod fold_worker;
 mod guests;
 mod heat_map;
+mod help;
 mod history;
 mod job;
 mod knobs;
@@ -21,6 +22,7 @@ mod lab;
 mod memory_guest;
 mod merge;
 mod metrics;
+mod misuse;
 mod naming;
 mod optin;
 mod overview;
@@ -49,7 +51,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use ksmith_core::guest::{FindGuestError, WAYS};
 use ksmith_core::printable::TextPage;
@@ -91,6 +93,7 @@ fn after_help() -> String {
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {
     /// Print JSON with stable keys: bytes and seconds as plain numbers. An error is one JSON object on standard error
     #[arg(long, global = true)]
@@ -229,7 +232,7 @@ enum CliCommand {
 /// # Errors
 /// As [`Cli::run`].
 pub fn main() -> anyhow::Result<ExitCode> {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         // Help and version are results: a full disk is an error, a closed pipe is none.
         Err(help) if !help.use_stderr() => {
@@ -238,7 +241,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         }
         Err(misuse) => {
             let mut page = TextPage::new();
-            let text = misuse.render().to_string();
+            let text = misuse::explain_command(&misuse).unwrap_or_else(|| misuse.render().to_string());
             if asks_for_json() {
                 let first = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>();
                 tell_json(exit::USAGE, first.join(" ").trim_start_matches("error: "));
@@ -263,6 +266,13 @@ pub fn main() -> anyhow::Result<ExitCode> {
         }
         outcome => outcome,
     }
+}
+
+/// Parses the command line.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut program = help::with_help(Cli::command());
+    let matches = program.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut program))
 }
 
 /// Returns true if the command line asks for JSON, even if it can't be parsed. Words behind `--` belong to another

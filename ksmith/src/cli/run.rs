@@ -29,10 +29,6 @@ use ksmith_host::root::Root;
 /// and its exit code is the exit code of this command: 128 + the number for a signal, 126 if it can't be run, 127
 /// if it does not exist. The savings are printed on standard error.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  ksmith run -- mpirun -n 8 ./solver input\n  \
-                        ksmith run --scan 60 --report job.json -- python3 service.py\n  \
-                        ksmith run --ranges guided -- ./program\n  \
-                        ksmith run --fold --ranges none -- ./solver input")]
 pub struct RunArgs {
     /// Opt in by prctl, or not at all
     #[arg(long, conflicts_with = "preload")]

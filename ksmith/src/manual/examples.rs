@@ -40,8 +40,20 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith history --since 7d --csv", "The last week, as a table for a spreadsheet."),
         ],
     ),
-    ("report", &[("ksmith report --since 7d -o week.html", "A report of the last week in one file.")]),
-    ("top", &[("ksmith top", "Savings, guests and decisions, live. q ends it.")]),
+    (
+        "report",
+        &[
+            ("ksmith report --since 7d -o week.html", "A report of the last week in one file."),
+            ("ksmith report -o day.md", "The last day as Markdown."),
+        ],
+    ),
+    (
+        "top",
+        &[
+            ("ksmith top", "Savings, guests and decisions, live. q ends it."),
+            ("ksmith top --root host-tree", "The same over a captured tree."),
+        ],
+    ),
     (
         "doctor",
         &[
@@ -57,7 +69,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith estimate --all --again 60", "The same, without pages that change within a minute."),
         ],
     ),
-    ("overview", &[("ksmith", "What KSM does here, what it could do, and the next command.")]),
+    (
+        "overview",
+        &[
+            ("ksmith", "What KSM does here, what it could do, and the next command."),
+            ("ksmith overview --json", "The same for a program."),
+        ],
+    ),
     (
         "setup",
         &[
@@ -87,7 +105,16 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith serve", "The same until Ctrl-C."),
         ],
     ),
-    ("metrics", &[("ksmith metrics", "All metrics, as Prometheus reads them.")]),
+    (
+        "metrics",
+        &[
+            ("ksmith metrics", "All metrics, as Prometheus reads them."),
+            (
+                "ksmith metrics -o /var/lib/prometheus/node-exporter/ksmith.prom",
+                "The same into a file for node_exporter, replaced at once.",
+            ),
+        ],
+    ),
     (
         "run",
         &[
@@ -106,7 +133,14 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith fold --all --threads 2", "Zero pages of all guests, two at once."),
         ],
     ),
-    ("scan", &[("ksmith scan", "Two passes over everything now, at full speed.")]),
+    (
+        "scan",
+        &[
+            ("ksmith scan", "Two passes over everything now, at full speed."),
+            ("ksmith scan --max-cpu 20%", "The same with a fifth of a CPU."),
+            ("ksmith scan --dry-run", "Who would scan, and what would change first."),
+        ],
+    ),
     (
         "pause",
         &[
@@ -114,9 +148,27 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith pause", "The same, until `ksmith resume`."),
         ],
     ),
-    ("resume", &[("ksmith resume", "Have the daemon's policy decide again.")]),
-    ("enable", &[("ksmith enable", "Switch ksmd on by hand, with the settings that are there.")]),
-    ("disable", &[("ksmith disable", "Stop ksmd. Merged pages stay merged.")]),
+    (
+        "resume",
+        &[
+            ("ksmith resume", "Have the daemon's policy decide again."),
+            ("ksmith resume --json", "The same for a program."),
+        ],
+    ),
+    (
+        "enable",
+        &[
+            ("ksmith enable", "Switch ksmd on by hand, with the settings that are there."),
+            ("ksmith enable --dry-run", "What would be written, and nothing is."),
+        ],
+    ),
+    (
+        "disable",
+        &[
+            ("ksmith disable", "Stop ksmd. Merged pages stay merged."),
+            ("ksmith disable --dry-run", "What would be written, and nothing is."),
+        ],
+    ),
     (
         "set",
         &[
@@ -134,10 +186,34 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith merge on web-1", "Allow it again."),
         ],
     ),
-    ("balance", &[("ksmith balance", "What each guest needs and could give, and the plan.")]),
-    ("hold", &[("ksmith hold web-1", "Leave the memory of this guest alone.")]),
-    ("give", &[("ksmith give web-1 512M", "Half a gibibyte more for this guest.")]),
-    ("take", &[("ksmith take web-1 512M", "Half a gibibyte less.")]),
+    (
+        "balance",
+        &[
+            ("ksmith balance", "What each guest needs and could give, and the plan."),
+            ("ksmith balance --dry-run", "A new plan, whatever a daemon does."),
+        ],
+    ),
+    (
+        "hold",
+        &[
+            ("ksmith hold web-1", "Leave the memory of this guest alone."),
+            ("ksmith hold --release web-1", "Balance it again."),
+        ],
+    ),
+    (
+        "give",
+        &[
+            ("ksmith give web-1 512M", "Half a gibibyte more for this guest."),
+            ("ksmith give --dry-run web-1 512M", "What it would have then."),
+        ],
+    ),
+    (
+        "take",
+        &[
+            ("ksmith take web-1 512M", "Half a gibibyte less."),
+            ("ksmith take --dry-run web-1 512M", "What it would have then."),
+        ],
+    ),
     (
         "unmerge",
         &[
@@ -155,7 +231,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
-    ("optin", &[("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes.")]),
+    (
+        "optin",
+        &[
+            ("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes."),
+            ("ksmith optin --dry-run build.service", "The drop-in that this would write."),
+        ],
+    ),
     (
         "job report",
         &[
@@ -166,10 +248,22 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith job report --line 4711", "A line with the sums of a Slurm job that runs on this node."),
         ],
     ),
-    ("restore", &[("ksmith restore", "Put back what a killed ksmith has changed.")]),
+    (
+        "restore",
+        &[
+            ("ksmith restore", "Put back what a killed ksmith has changed."),
+            ("ksmith restore --dry-run", "What would be put back, and nothing is."),
+        ],
+    ),
     (
         "lab run",
-        &[("ksmith lab run burst --policies profit,fixed:slow", "Two policies in one scenario, compared.")],
+        &[
+            ("ksmith lab run burst --policies profit,fixed:slow", "Two policies in one scenario, compared."),
+            (
+                "ksmith lab run burst churn --repeat 3 --out results",
+                "Two scenarios, three times each, with a report.",
+            ),
+        ],
     ),
     (
         "sim",
@@ -180,10 +274,10 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "sim calibrate",
-        &[(
-            "ksmith sim calibrate --out costs.toml",
-            "What ksmd's work costs on this host, for `ksmith sim --costs`.",
-        )],
+        &[
+            ("ksmith sim calibrate", "What ksmd's work costs on this host."),
+            ("ksmith sim calibrate --out costs.toml", "The same into a file, for `ksmith sim --costs`."),
+        ],
     ),
     (
         "sim tune",
@@ -195,7 +289,13 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
-    ("lab list", &[("ksmith lab list", "The scenarios and the policies that are here.")]),
+    (
+        "lab list",
+        &[
+            ("ksmith lab list", "The scenarios and the policies that are here."),
+            ("ksmith lab list --json", "The same for a program."),
+        ],
+    ),
     (
         "config check",
         &[
@@ -210,6 +310,18 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith config show --json", "The same for a program."),
         ],
     ),
-    ("schema", &[("ksmith schema status", "The JSON Schema of what ksmith status --json prints.")]),
-    ("completions", &[("ksmith completions bash", "A completion script. Packages have installed it already.")]),
+    (
+        "schema",
+        &[
+            ("ksmith schema", "The commands that have a schema."),
+            ("ksmith schema status", "The JSON Schema of what `ksmith status --json` prints."),
+        ],
+    ),
+    (
+        "completions",
+        &[
+            ("ksmith completions bash", "A completion script. Packages have installed it already."),
+            ("ksmith completions zsh", "The same for zsh."),
+        ],
+    ),
 ];

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use clap::Command;
 use clap_complete::Shell;
 
+pub use examples::command_examples;
+
 use commands::pages;
 use settings::{BadPackagedSettings, PackagedSettings};
 

@@ -83,7 +83,8 @@ fn every_command_has_examples_and_the_command_line_takes_each() {
     program.build();
     let pages = pages(&program);
     for page in pages.iter().filter(|page| !page.is_group()) {
-        assert!(!page.examples().is_empty(), "{} has no example: ksmith/src/manual/examples.rs", page.call());
+        let count = page.examples().len();
+        assert!((2..=3).contains(&count), "{} has {count} examples: ksmith/src/manual/examples.rs", page.call());
     }
     for (words, examples) in EXAMPLES {
         assert!(pages.iter().any(|page| page.words == *words), "there is no command {words:?}");

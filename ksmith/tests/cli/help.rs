@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{code, err, ksmith, out};
+use super::{code, commands, err, ksmith, out};
 
 #[test]
 fn help_and_misuse_are_as_written_down() {
@@ -13,13 +13,7 @@ fn help_and_misuse_are_as_written_down() {
 
 #[test]
 fn every_command_has_its_help_written_down() {
-    let help = out(&ksmith(&["--help"]));
-    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
-    let names: Vec<&str> = commands
-        .lines()
-        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next())
-        .filter(|name| *name != "help")
-        .collect();
+    let names = commands();
     assert!(names.len() >= 12, "{names:?}");
     for name in names {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/cmd/help-{name}.trycmd"));
@@ -29,10 +23,9 @@ fn every_command_has_its_help_written_down() {
 
 #[test]
 fn no_help_names_a_page_of_the_source_tree() {
-    let help = out(&ksmith(&["--help"]));
-    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
-    let names = commands.lines().filter_map(|line| line.trim().split(' ').next()).filter(|name| *name != "help");
-    let pages: Vec<String> = names.map(|name| out(&ksmith(&[name, "--help"]))).chain([help.clone()]).collect();
+    let names = commands();
+    let mut pages: Vec<String> = names.iter().map(|name| out(&ksmith(&[name, "--help"]))).collect();
+    pages.push(out(&ksmith(&["--help"])));
     for page in pages {
         for (at, _) in page.match_indices("docs/") {
             assert!(page[..at].ends_with("/usr/share/doc/ksmith/"), "{page}");

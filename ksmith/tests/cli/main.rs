@@ -43,6 +43,13 @@ fn ksmith(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
+/// Returns the names of the commands that are not hidden.
+fn commands() -> Vec<String> {
+    let program = <ksmith::cli::Cli as clap::CommandFactory>::command();
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+    commands.map(|command| command.get_name().to_owned()).collect()
+}
+
 fn code(output: &Output) -> i32 {
     output.status.code().expect("it was not ended by a signal")
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{ACTING, PROGRAM, code, err, json, ksmith, out, tree};
+use super::{ACTING, PROGRAM, code, commands, err, json, ksmith, out, tree};
 use crate::support::{copy_program, skipped};
 
 #[test]
@@ -99,12 +99,8 @@ const NAMES_A_GUEST: &str = "kind:name or VMID";
 
 /// Returns the commands whose help says that they take a guest.
 fn commands_with_a_guest() -> Vec<String> {
-    let help = out(&ksmith(&["--help"]));
-    let lines =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| line.starts_with("  "));
-    let commands = lines.filter_map(|line| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned()));
-    let commands = commands.filter(|command| !command.is_empty());
-    commands.filter(|command| out(&ksmith(&[command.as_str(), "--help"])).contains(NAMES_A_GUEST)).collect()
+    let names_a_guest = |command: &String| out(&ksmith(&[command, "--help"])).contains(NAMES_A_GUEST);
+    commands().into_iter().filter(names_a_guest).collect()
 }
 
 #[test]

@@ -43,11 +43,9 @@ fn the_committed_reference_is_what_the_program_writes() {
 #[test]
 fn each_command_of_the_help_has_a_man_page_and_no_hidden_one_has() {
     let manual = written();
-    let help = Command::new(PROGRAM).arg("--help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let commands = help.split_once("Commands:\n").unwrap().1.split("\n\n").next().unwrap();
-    let names: Vec<_> = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty() && *name != "help").collect();
+    let program = <ksmith::cli::Cli as clap::CommandFactory>::command();
+    let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
+    let names: Vec<&str> = commands.map(clap::Command::get_name).collect();
     assert!(names.len() > 20, "{names:?}");
     for name in names {
         let page = fs::read_to_string(manual.path().join(format!("man1/ksmith-{name}.1"))).expect(name);

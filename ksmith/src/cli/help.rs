@@ -1,0 +1,158 @@
+//! The help of the program: its commands in groups, and examples at the end of each command's help.
+
+use std::fmt::Write;
+
+use clap::Command;
+use clap::builder::{StyledStr, Styles};
+
+use crate::manual::command_examples;
+
+/// A heading with its commands.
+type CommandGroup = (&'static str, &'static [&'static str]);
+
+/// The commands by their purpose. A test names one that is missing.
+const GROUPS: [CommandGroup; 5] = [
+    ("Look", &["overview", "status", "guests", "top", "history", "report", "doctor", "estimate"]),
+    ("Set up", &["demo", "setup", "daemon", "serve", "metrics", "config", "schema", "completions"]),
+    ("Guests", &["run", "job", "optin", "merge", "fold", "balance", "hold", "give", "take"]),
+    ("Kernel", &["scan", "pause", "resume", "enable", "disable", "set", "unmerge", "restore"]),
+    ("Lab and fleet", &["lab", "sim", "sketch"]),
+];
+
+/// Columns of the list of commands, which fit any terminal.
+const WIDTH: usize = 80;
+
+/// Column at which the descriptions begin.
+const DESCRIPTION: usize = 15;
+
+/// Returns the command line with its help.
+pub fn with_help(program: Command) -> Command {
+    let template = write_template(&program);
+    with_examples(program, "").help_template(template)
+}
+
+/// Adds examples to the help of each command below this one.
+fn with_examples(command: Command, words: &str) -> Command {
+    command.mut_subcommands(|inner| {
+        let words = format!("{words} {}", inner.get_name()).trim_start().to_owned();
+        let examples = format_examples(&words);
+        let inner = with_examples(inner, &words);
+        if examples.is_empty() { inner } else { inner.after_help(examples) }
+    })
+}
+
+fn format_examples(words: &str) -> String {
+    let examples = command_examples(words);
+    let lines = examples.iter().map(|(line, meaning)| format!("  {line}\n      {meaning}"));
+    let heading = (!examples.is_empty()).then(|| "Examples:".to_owned());
+    heading.into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the template of the program's help. clap itself lists commands under one heading only.
+fn write_template(program: &Command) -> StyledStr {
+    let styles = Styles::styled();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let mut text = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    // A String takes all that is written to it.
+    for (heading, names) in GROUPS {
+        let _ = write!(text, "\n{header}{heading}:{header:#}\n");
+        for name in names {
+            let about = program.find_subcommand(name).and_then(Command::get_about);
+            let lines = wrap_words(&about.map(ToString::to_string).unwrap_or_default(), WIDTH - DESCRIPTION);
+            let gap = " ".repeat(DESCRIPTION.saturating_sub(2 + name.len()));
+            let indent = format!("\n{}", " ".repeat(DESCRIPTION));
+            let _ = writeln!(text, "  {literal}{name}{literal:#}{gap}{}", lines.join(&indent));
+        }
+    }
+    let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    text.into()
+}
+
+/// Breaks text into lines of so many characters, between words.
+fn wrap_words(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::super::Cli;
+    use super::*;
+
+    /// Returns the help of the command with these words, as `--help` prints it.
+    fn help(words: &[&str]) -> String {
+        let mut command = with_help(Cli::command());
+        command.build();
+        let mut inner = &mut command;
+        for word in words {
+            inner = inner.find_subcommand_mut(word).unwrap();
+        }
+        inner.render_long_help().to_string()
+    }
+
+    #[test]
+    fn each_command_is_in_one_group() {
+        let program = Cli::command();
+        let commands: BTreeSet<&str> =
+            program.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        listed.sort_unstable();
+        assert_eq!(listed, commands.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_groups_stand_under_their_headings_and_fit_any_terminal() {
+        let help = help(&[]);
+        let at =
+            |heading: &str| help.find(&format!("\n{heading}:\n")).unwrap_or_else(|| panic!("{heading}: {help}"));
+        let places = GROUPS.map(|(heading, _)| at(heading));
+        assert!(places.is_sorted() && places[4] < at("Options"), "{help}");
+        assert!(!help.contains("\nCommands:\n"), "{help}");
+        let list = &help[places[0]..at("Options")];
+        assert!(list.lines().all(|line| line.chars().count() <= WIDTH), "{list}");
+        assert!(list.contains("\n  guests       Show each guest by name"), "{list}");
+    }
+
+    #[test]
+    fn options_of_every_command_have_a_heading_of_their_own() {
+        let help = help(&["guests"]);
+        let (own, global) = help.split_once("\nGlobal options:\n").unwrap();
+        for option in ["--json", "--root", "--config", "--verbose", "--color"] {
+            assert!(
+                !own.contains(&format!(" {option}")) && global.contains(&format!(" {option}")),
+                "{option}: {help}"
+            );
+        }
+        assert!(own.contains("  --sort <FIGURE>") && !global.contains("--sort"), "{help}");
+    }
+
+    #[test]
+    fn examples_end_the_help_of_a_command() {
+        for words in [&["history"][..], &["config", "check"]] {
+            let help = help(words);
+            let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{help}"));
+            for (line, _) in command_examples(&words.join(" ")) {
+                assert!(examples.contains(&format!("  {line}\n")), "{line}: {help}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_wrapped_between_words() {
+        assert_eq!(wrap_words("aa bb cc dddddddd e", 5), ["aa bb", "cc", "dddddddd", "e"]);
+        assert_eq!(wrap_words("", 5), Vec::<String>::new());
+    }
+}
