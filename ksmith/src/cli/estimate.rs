@@ -38,9 +38,6 @@ pub struct EstimateArgs {
     /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID; or files with memory
     #[arg(value_name = "GUEST|FILE")]
     guests: Vec<String>,
-    /// The same as an option; may be given several times
-    #[arg(long, value_name = "GUEST", hide = true)]
-    guest: Vec<String>,
     /// Read every process with mergeable memory, or every virtual machine if there is none
     #[arg(long)]
     all: bool,
@@ -112,7 +109,7 @@ impl EstimateArgs {
         if paths.is_empty() {
             return Ok(None);
         }
-        if paths.len() < self.guests.len() || !self.guest.is_empty() {
+        if paths.len() < self.guests.len() {
             return Err(CommandFailure::usage(
                 "files are compared with each other only: name guests in another estimate",
             ));
@@ -135,7 +132,7 @@ impl EstimateArgs {
     fn pids(&self, global: &GlobalArgs) -> anyhow::Result<Vec<u32>> {
         let mut pids = Vec::new();
         let mut config = None;
-        for wanted in self.guests.iter().chain(&self.guest) {
+        for wanted in &self.guests {
             if let Ok(pid) = wanted.parse() {
                 pids.push(pid);
                 continue;

@@ -52,7 +52,7 @@ pub struct GuestsArgs {
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
     #[command(flatten)]
-    every: WatchArgs,
+    watch: WatchArgs,
     /// Read private and shared memory of all guests, however long that takes
     #[arg(long)]
     pss: bool,
@@ -102,7 +102,7 @@ impl GuestsArgs {
         let by = self.grouping(&config)?;
         let order = GuestOrder { by, reverse: self.reverse, limit, ..GuestOrder::new(None, sort) };
         let reading = ReportCompletion { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
-        if reading.looks_up_sharing && self.every.watch.is_none() {
+        if reading.looks_up_sharing && self.watch.every.is_none() {
             patience::watch();
         }
         let is_json = global.json;
@@ -113,7 +113,7 @@ impl GuestsArgs {
                 false => WatchOutput::Page(show::guests::text(&report, &order, print::width())),
             }
         };
-        if let Some(every) = self.every.watch {
+        if let Some(every) = self.watch.every {
             let mut source = FallbackSource::steady(root.clone(), config.clone());
             return watch(every, move || {
                 let seen = source.guests()?;

@@ -150,6 +150,32 @@ mod tests {
         }
     }
 
+    /// Names of options that mean one thing in every command, each with names that would mean the same.
+    const SAME: [(&str, &[&str]); 5] = [
+        ("every", &["watch", "interval", "period", "refresh"]),
+        ("limit", &["rows", "count", "max-guests", "top", "lines"]),
+        ("out", &["output", "to", "write"]),
+        ("file", &["input", "history-file", "from", "history-db"]),
+        ("resolution", &["tier", "step", "granularity"]),
+    ];
+
+    /// Returns the long options of a command and of all below it.
+    fn options(command: &Command) -> Vec<String> {
+        let own = command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned));
+        own.chain(command.get_subcommands().flat_map(options)).collect()
+    }
+
+    #[test]
+    fn one_thing_has_one_name_in_every_command() {
+        let options = options(&Cli::command());
+        for (name, others) in SAME {
+            assert!(options.iter().any(|option| option == name), "no command has --{name}");
+            for other in others {
+                assert!(!options.iter().any(|option| option == other), "--{other} is --{name}");
+            }
+        }
+    }
+
     #[test]
     fn words_are_wrapped_between_words() {
         assert_eq!(wrap_words("aa bb cc dddddddd e", 5), ["aa bb", "cc", "dddddddd", "e"]);

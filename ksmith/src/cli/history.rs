@@ -26,17 +26,17 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
     /// Show what the guests with each value of this label saved together, such as role
-    #[arg(long, value_name = "LABEL", conflicts_with_all = ["guest", "figures", "every"])]
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["guest", "figures", "resolution"])]
     by: Option<String>,
     /// The figures to show, by their columns: saved_bytes,full_scans
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
     figures: Vec<String>,
     /// Show so many rows at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "every")]
-    rows: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "resolution")]
+    limit: Option<u32>,
     /// Show all rows of a sample, a minute or an hour
     #[arg(long, value_parser = ["sample", "minute", "hour"], value_name = "WHAT")]
-    every: Option<String>,
+    resolution: Option<String>,
     /// Print the rows as CSV, with times in seconds since 1970
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -90,11 +90,11 @@ impl HistoryArgs {
 
     fn resolution(&self, is_for_programs: bool) -> ReportResolution {
         let usual = if is_for_programs { ROWS.1 } else { ROWS.0 };
-        match (self.every.as_deref(), self.rows) {
+        match (self.resolution.as_deref(), self.limit) {
             (Some("sample"), _) => ReportResolution::Tier(HistoryTier::Sample),
             (Some("minute"), _) => ReportResolution::Tier(HistoryTier::Minute),
             (Some(_), _) => ReportResolution::Tier(HistoryTier::Hour),
-            (None, rows) => ReportResolution::Rows(rows.map_or(usual, |rows| rows as usize)),
+            (None, limit) => ReportResolution::Rows(limit.map_or(usual, |rows| rows as usize)),
         }
     }
 }

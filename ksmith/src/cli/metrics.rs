@@ -25,13 +25,13 @@ use super::{CommandFailure, GlobalArgs, print};
 pub struct MetricsArgs {
     /// Write to this file, which is whole at every moment
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// Form of the text; node_exporter's textfile collector takes the first
     #[arg(long, value_enum, default_value_t = MetricsForm::Prometheus)]
     format: MetricsForm,
     /// Guests with metrics of their own at most, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
-    max_guests: usize,
+    limit: usize,
 }
 
 /// The form of the text.
@@ -69,14 +69,14 @@ impl MetricsArgs {
             status: Some(&host.status),
             guests: host.guests.as_ref(),
             balance: host.balance.as_ref(),
-            most_guests: self.max_guests,
+            most_guests: self.limit,
         };
         let format = match self.format {
             MetricsForm::Prometheus => MetricsFormat::Prometheus,
             MetricsForm::Openmetrics => MetricsFormat::OpenMetrics,
         };
         let text = metrics::text(&figures, format);
-        match &self.output {
+        match &self.out {
             Some(path) => replace(path, &text).with_context(|| format!("can't write {}", path.display()))?,
             None => print::own(&text)?,
         }

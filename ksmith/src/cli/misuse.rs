@@ -26,7 +26,7 @@ const TRIED: &[(&[&str], &str)] = &[
         &["stats", "stat", "info", "summary"],
         "`ksmith status` shows the figures of the host, `ksmith guests` those of each guest, and `ksmith metrics` all",
     ),
-    (&["watch", "monitor"], "`ksmith top` shows the host live; `ksmith status --watch` repeats the figures"),
+    (&["watch", "monitor"], "`ksmith top` shows the host live; `ksmith status --every 2` repeats the figures"),
     (
         &["log", "logs", "events"],
         "`ksmith history` shows what was decided and why; `journalctl -u ksmith` shows the daemon's log",

@@ -28,7 +28,7 @@ pub struct ReportArgs {
     until: String,
     /// The file to write, replaced if it is there; its ending names the form: .html, .md or .svg
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    out: PathBuf,
     /// Read this file instead of the configured one
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -87,26 +87,25 @@ impl ReportArgs {
                 if matches!(form, ReportForm::Html) { report.html() } else { report.markdown() }
             }
         };
-        write(&self.output, &text)?;
+        write(&self.out, &text)?;
         if global.json {
             print::json(
-                &serde_json::json!({ "file": self.output, "since": since as f64 / 1e3, "until": until as f64 / 1e3 }),
+                &serde_json::json!({ "file": self.out, "since": since as f64 / 1e3, "until": until as f64 / 1e3 }),
             )?;
         } else {
-            print::line(format_args!("the report is in {}", self.output.display()))?;
+            print::line(format_args!("the report is in {}", self.out.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn form(&self) -> Result<ReportForm, CommandFailure> {
-        match self.output.extension().and_then(|ending| ending.to_str()) {
+        match self.out.extension().and_then(|ending| ending.to_str()) {
             Some("html" | "htm") => Ok(ReportForm::Html),
             Some("md") => Ok(ReportForm::Markdown),
             Some("svg") => Ok(ReportForm::Svg),
-            _ => Err(CommandFailure::usage(format!(
-                "{} ends with neither .html, .md nor .svg",
-                self.output.display()
-            ))),
+            _ => {
+                Err(CommandFailure::usage(format!("{} ends with neither .html, .md nor .svg", self.out.display())))
+            }
         }
     }
 }

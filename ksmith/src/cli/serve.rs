@@ -44,7 +44,7 @@ pub struct ServeArgs {
     peer_token_file: Option<PathBuf>,
     /// Guests with metrics of their own at most, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
-    max_guests: usize,
+    limit: usize,
     /// Give this sketch of the host to holders of the token, at /api/v1/sketch
     #[arg(long, value_name = "FILE", requires = "token_file")]
     sketch: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct ServeArgs {
     view_socket: Option<PathBuf>,
     /// Show this history instead of the configured one
     #[arg(long, value_name = "FILE")]
-    history_file: Option<PathBuf>,
+    file: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -68,7 +68,7 @@ impl ServeArgs {
                 (DaemonSockets::from_config(&config), config)
             }
         };
-        let store = ServedHistory(self.history_file.clone().unwrap_or(config.history.path));
+        let store = ServedHistory(self.file.clone().unwrap_or(config.history.path));
         let options = ServeOptions {
             listen: self.listen,
             tokens: self.token_file.as_deref().map(read_tokens).transpose()?.unwrap_or_default(),
@@ -80,7 +80,7 @@ impl ServeArgs {
                 .map(read_tokens)
                 .transpose()?
                 .and_then(|all| all.into_iter().next()),
-            most_guests: self.max_guests,
+            most_guests: self.limit,
             sketch: self.sketch.clone(),
             limits: ClientLimits::default(),
         };

@@ -58,9 +58,6 @@ pub struct SketchArgs {
     /// The host's name in the fleet [default: the configuration's, or the kernel's]
     #[arg(long, value_name = "NAME", value_parser = host)]
     host: Option<String>,
-    /// The same as an option; may be given several times
-    #[arg(long, value_name = "GUEST", hide = true)]
-    guest: Vec<String>,
 }
 
 /// Timeout for hypervisors to report their UUID.
@@ -120,7 +117,7 @@ impl SketchArgs {
         config: &Config,
     ) -> Result<Vec<SketchSubject>, CommandFailure> {
         let of = |guest: &Guest| SketchSubject::from_guest(guest, &config.domains, &config.balance);
-        let mut wanted = self.guests.iter().chain(&self.guest).peekable();
+        let mut wanted = self.guests.iter().peekable();
         if wanted.peek().is_none() {
             return Ok(guests.iter().map(of).collect());
         }

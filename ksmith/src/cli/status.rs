@@ -17,13 +17,13 @@ use crate::show;
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
-    every: WatchArgs,
+    watch: WatchArgs,
 }
 
 impl StatusArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config_to_read()?;
-        if let Some(every) = self.every.watch {
+        if let Some(every) = self.watch.every {
             let (mut source, is_json) = (FallbackSource::steady(global.root(), config), global.json);
             return watch(every, move || {
                 let seen = source.status()?;

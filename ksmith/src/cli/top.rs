@@ -39,7 +39,7 @@ use ksmith_host::signals;
 /// those of a running daemon, or the kernel's without one. `?` shows the keys. It only reads.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Look every SECONDS: more of them suit a slow link
+    /// Look every TIME: a longer one suits a slow link
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = interval)]
     every: Duration,
     /// Use the mouse: a click on a heading orders, the wheel scrolls. The terminal then selects no text
@@ -57,11 +57,11 @@ impl TopArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config_to_read()?;
         if !print::terminal().is_terminal() {
-            let why = "top needs a terminal as its output; `ksmith status --watch` and `ksmith guests --watch` write lines";
+            let why = "top needs a terminal as its output; `ksmith status --every 2` and `ksmith guests --every 2` write lines";
             return Err(CommandFailure::usage(why).into());
         }
         if global.json {
-            return Err(CommandFailure::usage("top has no JSON; `ksmith guests --json --watch` has").into());
+            return Err(CommandFailure::usage("top has no JSON; `ksmith guests --json --every 2` has").into());
         }
         let signals = signals::catch()?.listen()?;
         let (panicked, panics) = bounded(1);

@@ -1,4 +1,4 @@
-//! The option `--watch`: periodic output. A terminal is redrawn, and a pipe gets one block after the other.
+//! The option `--every`: periodic output. A terminal is redrawn, and a pipe gets one block after the other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,14 +13,13 @@ use super::print;
 use crate::show::{cut, paint};
 use ksmith_host::signals::{self, Signal};
 
-/// The option `--watch`.
+/// The option `--every` of commands that print once without it.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct WatchArgs {
-    /// Show it again every TIME (seconds, or as in 1min), or every two, until Ctrl-C: a terminal is redrawn, a pipe gets block after block,
+    /// Show it again every TIME (seconds, or as in 1min), until Ctrl-C: a terminal is redrawn, a pipe gets block after block,
     /// with --json one document a line
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2",
-          value_parser = interval)]
-    pub watch: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub every: Option<Duration>,
 }
 
 /// The output of one refresh.

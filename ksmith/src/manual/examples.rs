@@ -22,7 +22,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "status",
         &[
             ("ksmith status", "Settings and savings, once."),
-            ("ksmith status --watch=2", "The same every two seconds."),
+            ("ksmith status --every 2", "The same every two seconds."),
             ("ksmith status --json", "The same for a program, in bytes and seconds."),
         ],
     ),
@@ -65,7 +65,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "estimate",
         &[
             ("ksmith estimate --all", "All mergeable memory, or all virtual machines if there is none."),
-            ("ksmith estimate --guest web-1 --guest web-2", "Two guests, by name."),
+            ("ksmith estimate web-1 web-2", "Two guests, by name."),
             ("ksmith estimate --all --again 60", "The same, without pages that change within a minute."),
         ],
     ),

@@ -89,7 +89,7 @@ fn row(argument: &Arg) -> String {
     format!("| `{}` | {} |\n", spelled(argument).replace('|', "\\|"), meaning.trim())
 }
 
-/// Returns an argument as it is written: `-o, --output <FILE>`.
+/// Returns an argument as it is written: `-o, --out <FILE>`.
 fn spelled(argument: &Arg) -> String {
     let names = argument
         .get_value_names()

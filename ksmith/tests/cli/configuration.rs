@@ -129,7 +129,7 @@ fn commands_that_only_read_go_on_with_what_is_sound_in_a_faulty_configuration() 
         &["doctor"],
         &["metrics"],
         &["history", "--since", "1795467000", "--until", "1795468000"],
-        &["report", "--since", "1795467000", "--until", "1795468000", "--output", &report],
+        &["report", "--since", "1795467000", "--until", "1795468000", "--out", &report],
     ];
     for arguments in rows {
         let run = || ksmith(&[arguments, &["--root", &tree]].concat());

@@ -1,4 +1,4 @@
-//! `ksmith top` and `--watch` in a real terminal, on a captured tree and with a daemon that goes away and comes back.
+//! `ksmith top` and `--every` in a real terminal, on a captured tree and with a daemon that goes away and comes back.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ fn signals_end_top_and_give_the_terminal_back() {
 fn top_needs_a_terminal() {
     let output = Command::new(PROGRAM).arg("top").stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("`ksmith status --watch`"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("`ksmith status --every 2`"));
 }
 
 /// A daemon that answers with made-up figures. Dropping it takes its socket away.
@@ -195,7 +195,7 @@ fn top_survives_the_daemon() {
 
 #[test]
 fn watch_redraws_a_terminal_and_ends_by_ctrl_c() {
-    let Some(terminal) = TmuxTerminal::start((60, 24), "", &on_tree("guests --watch=0.2")) else { return };
+    let Some(terminal) = TmuxTerminal::start((60, 24), "", &on_tree("guests --every 0.2")) else { return };
     terminal.wait("all guests", |screen| listed(&format!("\n{screen}")).len() == 3);
     assert!(terminal.has_other_screen());
     terminal.resize(100, 24);
@@ -231,19 +231,19 @@ fn until<T>(command: &str, read: impl FnOnce(&mut Lines) -> T) -> T {
 
 #[test]
 fn watch_writes_a_pipe_block_by_block_and_json_line_by_line() {
-    let documents = until(&on_tree("guests --watch=0.1 --json"), |lines| lines.take(3).collect::<Vec<_>>());
+    let documents = until(&on_tree("guests --every 0.1 --json"), |lines| lines.take(3).collect::<Vec<_>>());
     for line in documents {
         let document: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(document["guests"].as_array().unwrap().len(), 3);
     }
-    let text = until(&on_tree("status --watch=0.1"), |lines| lines.take(40).collect::<Vec<_>>());
+    let text = until(&on_tree("status --every 0.1"), |lines| lines.take(40).collect::<Vec<_>>());
     let first = text.iter().filter(|line| line.starts_with("KSM is running")).count();
     assert!(first >= 2 && !text.concat().contains('\u{1b}'), "{text:?}");
 }
 
 #[test]
 fn watch_ends_when_its_reader_goes_away() {
-    let command = format!("{} | head -n 1 > /dev/null", on_tree("status --watch=0.1"));
+    let command = format!("{} | head -n 1 > /dev/null", on_tree("status --every 0.1"));
     let status = Command::new("sh").args(["-c", &command]).stdin(Stdio::null()).status().unwrap();
     assert!(status.success());
 }
@@ -252,7 +252,7 @@ fn watch_ends_when_its_reader_goes_away() {
 fn watch_survives_the_daemon() {
     let Some((_directory, socket, ksmith)) = place() else { return };
     let mut daemon = Some(StubDaemon::start(&socket, 7, "no guest is new"));
-    until(&format!("{ksmith} status --watch=0.1"), |lines| {
+    until(&format!("{ksmith} status --every 0.1"), |lines| {
         lines.find(|line| line == "policy    profit: quiet, no guest is new").unwrap();
         daemon = None;
         let note = lines.find(|line| line.starts_with("note  ") && !line.starts_with("note   ")).unwrap();

@@ -59,7 +59,7 @@ const ARGUMENTS: [(&[&str], u8, &str); 66] = [
     (&["config", "check", "/dev"], 2, "can't read the configuration /dev"),
     (&["config", "check", "/dev/zero"], 2, "can't read the configuration /dev/zero: it is longer than 1 MiB"),
     (&["status", "--config", "/dev/zero"], 2, "can't read the configuration /dev/zero: it is longer than 1 MiB"),
-    (&["status", "--watch=0"], 2, "\"0\" is no time from 100 ms to 1 d"),
+    (&["status", "--every", "0"], 2, "\"0\" is no time from 100 ms to 1 d"),
     (&["guests", "--sort", "nonsense"], 2, "invalid value 'nonsense'"),
     (&["guests", "--by", "nonsense"], 2, "--by nonsense: there is no such property; there are: guest, kind"),
     (&["guests", "--limit", "0"], 2, "invalid value '0'"),

@@ -56,7 +56,7 @@ fn a_server_that_was_taken_over_can_read_figures_and_nothing_else() {
         copy_program(Path::new(PROGRAM), &program);
         let program = program.display().to_string();
         let mut line = as_the_unit_does();
-        line.extend([&program, "serve", "--listen", "127.0.0.1:0", "--history-file", &history].map(str::to_owned));
+        line.extend([&program, "serve", "--listen", "127.0.0.1:0", "--file", &history].map(str::to_owned));
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
         let running = RunningProgram::start_line(&line, |_| ());
         let server = RunningServer::from_running(running);
