@@ -9,8 +9,16 @@ pub const WAYS: &str = "name, UUID, PID, kind:name or VMID, such as web, 4242, q
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindGuestError {
     /// None has this name, UUID or PID.
-    #[error("there is no guest {0:?}: `ksmith guests` lists them; name one by name, UUID, PID, kind:name or VMID")]
-    None(String),
+    #[error(
+        "there is no guest {wanted:?}{}: `ksmith guests` lists them; name one by name, UUID, PID, kind:name or VMID",
+        suggest_names(near)
+    )]
+    None {
+        /// The name that was given.
+        wanted: String,
+        /// The names of guests that are nearest to it, the nearest first.
+        near: Vec<String>,
+    },
     /// Several have this name.
     #[error("{} guests are called {wanted:?}: name one by its PID or UUID: {}", .which.len(), .which.join(", "))]
     Several {
@@ -19,6 +27,49 @@ pub enum FindGuestError {
         /// `kind:name pid 12 (uuid …)` each.
         which: Vec<String>,
     },
+}
+
+/// Most near names in an error.
+const MOST_NEAR: usize = 3;
+
+/// Characters of the longest name for which near ones are sought.
+const LONGEST_NAME: usize = 128;
+
+impl FindGuestError {
+    /// Creates the error for a name that no guest has. `names` are those of all guests.
+    pub fn unknown<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::None { wanted: wanted.to_owned(), near: near_names(wanted, names) }
+    }
+}
+
+/// Returns the names that are nearest to one that no guest has, the nearest first. A number is a PID, to which none is near.
+fn near_names<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let word = wanted.split_once(':').map_or(wanted, |(_, name)| name).to_lowercase();
+    let length = word.chars().count();
+    if length > LONGEST_NAME || word.parse::<u32>().is_ok() {
+        return Vec::new();
+    }
+    let distance = |name: &str| {
+        let lower = name.to_lowercase();
+        let distance = strsim::damerau_levenshtein(&word, &lower);
+        let is_part = length > 2 && lower.contains(&word);
+        (is_part || distance <= lower.chars().count().max(3).div_ceil(3)).then_some(distance)
+    };
+    let names = names.into_iter().filter(|name| name.len() <= LONGEST_NAME);
+    let mut near: Vec<(usize, &str)> = names.filter_map(|name| Some((distance(name)?, name))).collect();
+    near.sort_unstable();
+    near.dedup();
+    near.into_iter().take(MOST_NEAR).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// Returns ` (did you mean "web" or "web-2"?)`, or nothing without names.
+pub fn suggest_names(near: &[String]) -> String {
+    let quoted: Vec<String> = near.iter().map(|name| format!("{name:?}")).collect();
+    match quoted.split_last() {
+        None => String::new(),
+        Some((last, [])) => format!(" (did you mean {last}?)"),
+        Some((last, rest)) => format!(" (did you mean {} or {last}?)", rest.join(", ")),
+    }
 }
 
 /// The properties by which a guest can be named.
@@ -91,9 +142,10 @@ pub fn find<'a, G: NamedGuest>(
     guests: impl IntoIterator<Item = &'a G>,
     wanted: &str,
 ) -> Result<&'a G, FindGuestError> {
-    let found = find_all(guests, wanted);
+    let guests: Vec<&G> = guests.into_iter().collect();
+    let found = find_all(guests.iter().copied(), wanted);
     match found[..] {
-        [] => Err(FindGuestError::None(wanted.to_owned())),
+        [] => Err(FindGuestError::unknown(wanted, guests.into_iter().map(NamedGuest::name))),
         [guest] => Ok(guest),
         _ => Err(FindGuestError::Several {
             wanted: wanted.to_owned(),
@@ -164,6 +216,34 @@ mod tests {
         Guest { uuid: uuid.map(str::to_owned), ..guest(name, pid) }
     }
 
+    fn none(wanted: &str) -> FindGuestError {
+        FindGuestError::None { wanted: wanted.to_owned(), near: Vec::new() }
+    }
+
+    fn near(wanted: &str, name: &str) -> FindGuestError {
+        FindGuestError::None { wanted: wanted.to_owned(), near: vec![name.to_owned()] }
+    }
+
+    #[test]
+    fn a_name_that_no_guest_has_is_answered_by_the_nearest_names() {
+        let names = ["web-1", "web-2", "db", "mail", "Backup", "web-2", "4711"];
+        let near = |wanted: &str| near_names(wanted, names);
+        assert_eq!(near("wbe-1"), ["web-1", "web-2"]);
+        assert_eq!(near("qemu:maill"), ["mail"]);
+        assert_eq!(near("backup"), ["Backup"]);
+        assert_eq!(near("web"), ["web-1", "web-2"]);
+        for far in ["printer", "4712", "", &"web-1".repeat(100)] {
+            assert_eq!(near(far), Vec::<String>::new(), "{far}");
+        }
+        let said = FindGuestError::unknown("wbe-1", names).to_string();
+        assert!(
+            said.starts_with("there is no guest \"wbe-1\" (did you mean \"web-1\" or \"web-2\"?): `ksmith"),
+            "{said}"
+        );
+        let said = FindGuestError::unknown("printer", names).to_string();
+        assert!(said.starts_with("there is no guest \"printer\": `ksmith guests` lists them"), "{said}");
+    }
+
     #[test]
     fn name_uuid_and_pid_each_find_the_guest() {
         let guests = [named("web", 10, Some("0e1a-ff")), named("db", 11, None), named("12", 13, None)];
@@ -172,7 +252,7 @@ mod tests {
         assert_eq!(pid("0E1A-FF"), Ok(10));
         assert_eq!(pid("11"), Ok(11));
         assert_eq!(pid("12"), Ok(13));
-        assert_eq!(pid("mail"), Err(FindGuestError::None("mail".to_owned())));
+        assert_eq!(pid("mail"), Err(none("mail")));
     }
 
     #[test]
@@ -208,7 +288,7 @@ mod tests {
         assert_eq!([pid("qemu:web"), pid("container:web"), pid("process:web")], [Ok(10), Ok(11), Ok(12)]);
         let key = guests[1].id().to_string();
         assert_eq!([pid("a:b"), pid("process:a:b"), pid(&key)], [Ok(13), Ok(13), Ok(11)]);
-        assert_eq!(pid("uml:web"), Err(FindGuestError::None("uml:web".to_owned())));
+        assert_eq!(pid("uml:web"), Err(near("uml:web", "web")));
         let error = pid("web").unwrap_err().to_string();
         assert!(error.contains("qemu:web pid 10, container:web pid 11"), "{error}");
     }
@@ -226,8 +306,8 @@ mod tests {
         let pid = |guests: &[Guest], wanted| find(guests, wanted).map(|guest| guest.id().pid());
         assert_eq!(pid(&guests, "104"), Ok(2000));
         assert_eq!(pid(&guests, "proxmox:105"), Ok(2001));
-        assert_eq!(pid(&guests, "qemu:104"), Err(FindGuestError::None("qemu:104".to_owned())));
-        assert_eq!(pid(&guests, "libvirt:104"), Err(FindGuestError::None("libvirt:104".to_owned())));
+        assert_eq!(pid(&guests, "qemu:104"), Err(none("qemu:104")));
+        assert_eq!(pid(&guests, "libvirt:104"), Err(none("libvirt:104")));
         let [web, db] = guests;
         let claims = of_proxmox("claims", 2002, 104, false);
         assert_eq!(pid(&[claims.clone(), web.clone()], "104"), Ok(2000), "a VMID that is only claimed");

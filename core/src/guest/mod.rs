@@ -14,7 +14,7 @@ mod switch_off;
 
 pub use efficiency::MergeEfficiency;
 pub use figures::{GuestMemoryFigures, RollupFigures};
-pub use find::{FindGuestError, NamedGuest, WAYS, describe, find, find_all};
+pub use find::{FindGuestError, NamedGuest, WAYS, describe, find, find_all, suggest_names};
 pub use group::group;
 pub use id::{BadGuestId, GuestId};
 pub use identity::ProcessIdentity;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ksmith_core::guest::{FindGuestError, Guest, WAYS, describe, find};
+use ksmith_core::guest::{FindGuestError, Guest, WAYS, describe, find, suggest_names};
 use ksmith_host::doctor::{self, ExaminationError};
 use ksmith_host::guests::GuestTracker;
 use ksmith_host::observe::HostObserver;
@@ -35,11 +35,11 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
             Ok(None) | Err(_) => Ok(guest.processes.iter().map(|process| process.pid).collect()),
         };
     }
-    match find(&guests(root, config), wanted) {
+    let near = match find(&guests(root, config), wanted) {
         Ok(guest) => return Ok(guest.processes.iter().map(|process| process.pid).collect()),
-        Err(FindGuestError::None(_)) => {}
+        Err(FindGuestError::None { near, .. }) => suggest_names(&near),
         Err(several) => return Err(several.into()),
-    }
+    };
     // A program that is no guest: nothing of it may merge.
     let name = wanted.strip_prefix("process:").unwrap_or(wanted);
     let found = match doctor::find(root, name) {
@@ -47,7 +47,7 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
         Err(ExaminationError::Unknown(_)) => {
             return Err(hidden(root, wanted).unwrap_or_else(|| {
                 let why = format!(
-                    "there is no guest and no process {wanted:?}: `ksmith guests` lists the guests; name one by {WAYS}"
+                    "there is no guest and no process {wanted:?}{near}: `ksmith guests` lists the guests; name one by {WAYS}"
                 );
                 CommandFailure::with_code(exit::UNKNOWN_GUEST, why)
             }));
@@ -66,7 +66,7 @@ pub(super) fn processes(root: &Root, config: &Config, wanted: &str) -> Result<Ve
 /// Returns the failure of a search for one guest. What other users have shows its name to root only.
 pub(super) fn not_found(root: &Root, why: FindGuestError) -> CommandFailure {
     match &why {
-        FindGuestError::None(name) => hidden(root, name).unwrap_or_else(|| why.into()),
+        FindGuestError::None { wanted, .. } => hidden(root, wanted).unwrap_or_else(|| why.into()),
         FindGuestError::Several { .. } => why.into(),
     }
 }

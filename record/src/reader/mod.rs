@@ -194,7 +194,8 @@ impl HistoryReader {
         let lives = lives().map_err(|error| fault(&self.path, error))?;
         let found = find_all(&lives, name);
         let Some((newest, older)) = found.split_first() else {
-            return Err(FindGuestError::None(name.to_owned()).into());
+            let known = self.lives(query)?;
+            return Err(FindGuestError::unknown(name, known.iter().map(|life| life.name.as_str())).into());
         };
         let is_same = |life: &GuestLife| life.uuid.is_some() && life.uuid == newest.uuid;
         let lived_then = |life: &GuestLife| life.last.is_none_or(|last| last > newest.first);
