@@ -9,12 +9,12 @@ use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, Type
 use clap::{Arg, Args, Command};
 use ksmith_core::figures::{self, GUEST, GuestGroupProperty, find};
 use ksmith_core::filter::FigureFilter;
-use ksmith_core::guest::{Guest, GuestLabelRule};
+use ksmith_core::guest::{FindGuestError, Guest, GuestLabelRule, find_all};
 use ksmith_core::model::GuestsReport;
 
 use super::source::FallbackSource;
 use super::watch::{WatchArgs, WatchOutput, watch};
-use super::{CommandFailure, GlobalArgs, patience, print};
+use super::{CommandFailure, GlobalArgs, naming, patience, print};
 use crate::show;
 use crate::show::guests::GuestOrder;
 use ksmith_host::guests::read_memory;
@@ -32,10 +32,13 @@ use ksmith_service::domains::sharing;
 /// a label of the configuration, such as role ([[guests.label]]).
 ///
 /// --filter takes comparisons of a guest's figures, by key or heading, joined by `and`, `or`, `not` and parentheses:
-/// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. The lines
-/// below the table stay those of the whole host.
+/// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. Sums below
+/// the table stay those of the whole host; notes concern the guests that are shown.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
+    /// Show only these guests, by name, UUID, PID, kind:name or VMID
+    #[arg(value_name = "GUEST")]
+    guests: Vec<String>,
     /// What makes a row
     #[arg(long, value_parser = GroupingParser, default_value = EACH, value_name = "WHAT")]
     by: String,
@@ -101,7 +104,12 @@ impl GuestsArgs {
         let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
         let by = self.grouping(&config)?;
         let order = GuestOrder { by, reverse: self.reverse, limit, ..GuestOrder::new(None, sort) };
-        let reading = ReportCompletion { is_whole: self.pss, looks_up_sharing: self.by == "domain", filter };
+        let reading = ReportCompletion {
+            names: self.guests.clone(),
+            is_whole: self.pss,
+            looks_up_sharing: self.by == "domain",
+            filter,
+        };
         if reading.looks_up_sharing && self.watch.every.is_none() {
             patience::watch();
         }
@@ -115,14 +123,16 @@ impl GuestsArgs {
         };
         if let Some(every) = self.watch.every {
             let mut source = FallbackSource::steady(root.clone(), config.clone());
+            let mut is_first = true;
             return watch(every, move || {
                 let seen = source.guests()?;
-                let (report, before) = reading.complete(&root, &config, seen.value);
+                let must_exist = std::mem::take(&mut is_first);
+                let (report, before) = reading.complete(&root, &config, seen.value, must_exist)?;
                 Ok((show(report, before), seen.note))
             });
         }
         let report = FallbackSource::once(root.clone(), config.clone()).guests()?.value;
-        let (report, before) = reading.complete(&root, &config, report);
+        let (report, before) = reading.complete(&root, &config, report, true)?;
         match show(report, before) {
             WatchOutput::Json(json) => print::json(&json)?,
             WatchOutput::Page(page) => print::page(&page)?,
@@ -153,17 +163,50 @@ impl GuestsArgs {
     }
 }
 
-/// Options for completing a report: the memory to read, the sharing to look up, and the filter.
+/// Options for completing a report: the guests to keep, the memory to read, the sharing to look up, and the filter.
 struct ReportCompletion {
+    /// Names of the guests to keep; all if there is none.
+    names: Vec<String>,
     is_whole: bool,
     looks_up_sharing: bool,
     filter: Option<FigureFilter<Guest>>,
 }
 
 impl ReportCompletion {
-    /// Adds memory and the sharing of domains to a report, and removes the guests that do not fit the filter. Returns
-    /// the report, and the number of guests before the filter, if there is one.
-    fn complete(&self, root: &Root, config: &Config, mut report: GuestsReport) -> (GuestsReport, Option<usize>) {
+    /// Removes the guests that are not named.
+    ///
+    /// # Errors
+    /// No guest has one of the names, and each `must_exist`.
+    fn select(&self, root: &Root, guests: &mut Vec<Guest>, must_exist: bool) -> Result<(), CommandFailure> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let mut named = BTreeSet::new();
+        for name in &self.names {
+            let found = find_all(guests.iter(), name);
+            if found.is_empty() && must_exist {
+                let known = guests.iter().map(|guest| guest.name.as_str());
+                return Err(naming::not_found(root, FindGuestError::unknown(name, known)));
+            }
+            named.extend(found.into_iter().map(Guest::id));
+        }
+        guests.retain(|guest| named.contains(&guest.id()));
+        Ok(())
+    }
+
+    /// Adds memory and the sharing of domains to a report, and removes the guests that are not named or do not fit the
+    /// filter. Returns the report, and the number of guests before the filter, if there is one.
+    ///
+    /// # Errors
+    /// See [`select`](Self::select).
+    fn complete(
+        &self,
+        root: &Root,
+        config: &Config,
+        mut report: GuestsReport,
+        must_exist: bool,
+    ) -> Result<(GuestsReport, Option<usize>), CommandFailure> {
+        self.select(root, &mut report.guests, must_exist)?;
         let budget = if self.is_whole { None } else { Some(PSS_BUDGET) };
         report.errors.extend(read_memory(root, &mut report.guests, budget));
         if self.looks_up_sharing {
@@ -177,6 +220,6 @@ impl ReportCompletion {
             report.guests.retain(|guest| filter.fits(guest));
             before
         });
-        (report, before)
+        Ok((report, before))
     }
 }

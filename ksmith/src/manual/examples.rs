@@ -30,6 +30,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "guests",
         &[
             ("ksmith guests", "Each virtual machine, container and service."),
+            ("ksmith guests web-1 web-2", "Two of them."),
             ("ksmith guests --by domain", "One row for each trust domain."),
         ],
     ),

@@ -43,6 +43,14 @@ impl GuestOrder {
         rows
     }
 
+    /// Returns the guests that the rows show: with groups all of them.
+    fn shown<'a>(&self, report: &'a GuestsReport) -> Vec<&'a Guest> {
+        match self.by {
+            None => self.cut(sorted(report, self.sort)),
+            Some(_) => report.guests.iter().collect(),
+        }
+    }
+
     /// Returns true if rows are trust domains.
     fn is_by_domain(&self) -> bool {
         self.by.as_ref().is_some_and(GuestGroupProperty::is_domain)
@@ -191,7 +199,8 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
             Bytes::from(report.profit_bytes)
         )),
     }
-    for guest in &report.guests {
+    let shown = order.shown(report);
+    for guest in &shown {
         if let Some(folded) = guest.folded_bytes.filter(|bytes| *bytes > 0) {
             page.line(format_args!(
                 "{} of zeros in {} are folded, a part of what is saved",
@@ -200,7 +209,7 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
             ));
         }
     }
-    match hugetlb_bytes(report) {
+    match hugetlb_bytes(&shown) {
         0 => {}
         bytes => page.line(format_args!("{} in pages of hugetlbfs are never merged", Bytes::from(bytes))),
     }
@@ -210,12 +219,10 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
             page.line(format_args!("{name:<22}{value:<8.3}{}", figure.field.help));
         }
     }
-    let of_guests = report
-        .guests
-        .iter()
-        .flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
+    let of_guests =
+        shown.iter().flat_map(|guest| guest.errors.iter().map(move |error| format!("{}: {error}", guest.title())));
     let notes = report.errors.iter().cloned().chain(of_guests);
-    for error in notes.chain(remaining(&report.guests)).chain(split_for_little(&report.guests)) {
+    for error in notes.chain(remaining(&shown)).chain(split_for_little(&shown)) {
         page.partly_toned("", TextTone::Warning, "note", format_args!("  {error}"));
     }
 }
@@ -224,8 +231,8 @@ fn write_text(report: &GuestsReport, order: &GuestOrder, width: Option<usize>, p
 const HUGETLB: &str = "hugetlb_bytes";
 
 /// Returns the sum of the guests' memory in pages of hugetlbfs.
-fn hugetlb_bytes(report: &GuestsReport) -> u64 {
-    report.guests.iter().filter_map(|guest| guest.figures.memory.hugetlb_bytes).sum()
+fn hugetlb_bytes(guests: &[&Guest]) -> u64 {
+    guests.iter().filter_map(|guest| guest.figures.memory.hugetlb_bytes).sum()
 }
 
 /// Returns the heading of a figure's column and its importance; `None` if it is no column of this report.
@@ -238,7 +245,7 @@ fn column(figure: &ModelFigure<Guest>, has_hugetlb: bool) -> Option<(&'static st
 
 /// Returns the table, and the number of rows that it leaves out.
 fn table(report: &GuestsReport, order: &GuestOrder) -> (TextTable, usize) {
-    let has_hugetlb = hugetlb_bytes(report) > 0;
+    let has_hugetlb = hugetlb_bytes(&order.shown(report)) > 0;
     let is_column = |figure: &&ModelFigure<Guest>| column(figure, has_hugetlb).is_some();
     let columns: Vec<&ModelFigure<Guest>> = GUEST.iter().filter(is_column).collect();
     let across = figures::across().filter(|_| report.sharing.is_some() && order.is_by_domain());
@@ -307,9 +314,9 @@ fn in_words(sharing: &CrossDomainSharing) -> String {
 }
 
 /// Returns a note on the guests that are switched off since merging split their huge pages for little, if there are any.
-fn split_for_little(guests: &[Guest]) -> Option<String> {
+fn split_for_little(guests: &[&Guest]) -> Option<String> {
     let guests = guests.iter().filter(|guest| guest.switched_off == Some(SwitchOffReason::Splits));
-    let names: Vec<String> = guests.map(Guest::title).collect();
+    let names: Vec<String> = guests.map(|guest| guest.title()).collect();
     (!names.is_empty()).then(|| {
         format!(
             "merging of {} is off: it splits their huge pages for little ([guests] prune has it on when memory is short)",
@@ -319,9 +326,9 @@ fn split_for_little(guests: &[Guest]) -> Option<String> {
 }
 
 /// Returns a note on the guests that are switched off and still have mergeable memory, if there are any.
-fn remaining(guests: &[Guest]) -> Option<String> {
+fn remaining(guests: &[&Guest]) -> Option<String> {
     let guests = guests.iter().filter(|guest| guest.has_remaining_mergeable);
-    let names: Vec<String> = guests.map(Guest::title).collect();
+    let names: Vec<String> = guests.map(|guest| guest.title()).collect();
     (!names.is_empty()).then(|| {
         format!(
             "the RAM of {} is not offered to merging; QEMU's firmware and devices still are, across domains too: \

@@ -74,6 +74,29 @@ fn a_name_of_two_guests_lists_both_and_a_pid_chooses_one() {
 }
 
 #[test]
+fn guests_that_are_named_are_shown_alone() {
+    let tree = tree("linux-6.18");
+    let names = |arguments: &[&str]| {
+        let output = ksmith(&[&["guests", "--json", "--root", &tree], arguments].concat());
+        let report = json(&output);
+        let guests = report["guests"].as_array().unwrap().iter();
+        let mut pids: Vec<u64> = guests.map(|guest| guest["pids"][0].as_u64().unwrap()).collect();
+        pids.sort_unstable();
+        pids
+    };
+    assert!(names(&[]).len() > 2);
+    assert_eq!(names(&["13466"]), [13466]);
+    assert_eq!(names(&["13466", "13467", "13467"]), [13466, 13467]);
+    assert_eq!(names(&["alpha"]).len(), 1);
+    let refused = ksmith(&["guests", "13466", "alhpa", "--root", &tree]);
+    assert_eq!((code(&refused), out(&refused)), (4, String::new()));
+    assert!(err(&refused).contains("(did you mean \"alpha\"?)"), "{}", err(&refused));
+    let (_copy, twins) = twins();
+    let both = json(&ksmith(&["guests", "web", "--json", "--root", &twins]));
+    assert_eq!(both["guests"].as_array().unwrap().len(), 2, "{both}");
+}
+
+#[test]
 fn a_file_that_a_captured_tree_lacks_is_named_and_no_process_is_said_to_have_ended() {
     let (_copy, tree) = twins();
     fs::remove_file(Path::new(&tree).join("proc/13466/maps")).unwrap();

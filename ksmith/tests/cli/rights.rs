@@ -106,8 +106,9 @@ fn commands_with_a_guest() -> Vec<String> {
 #[test]
 fn every_command_that_takes_a_guest_says_that_this_user_may_not_see_it() {
     const NONE: &str = "no-such-guest";
-    let rows: [(&[&str], &str); 10] = [
+    let rows: [(&[&str], &str); 11] = [
         (&["doctor", NONE], "this user sees no guest"),
+        (&["guests", NONE], "this user sees no guest"),
         (&["estimate", NONE], "this user sees no guest"),
         (&["estimate", "1", NONE], "this user sees no guest"),
         (&["fold", NONE, "--dry-run"], "this user sees no guest"),

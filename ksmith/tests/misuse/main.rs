@@ -46,7 +46,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 66] = [
+const ARGUMENTS: [(&[&str], u8, &str); 68] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -67,6 +67,8 @@ const ARGUMENTS: [(&[&str], u8, &str); 66] = [
     (&["doctor", "--seconds", "-1", "1"], 2, "unexpected argument '-1'"),
     (&["doctor", "--seconds=nan", "1"], 2, "\"nan\" is no time from 0 ms to 1 d"),
     (&["doctor", "--root", "TREE", "no-guest-is-called-so"], 4, "there is no guest and no process \"no-guest-is-called-so\""),
+    (&["guests", "--root", "TREE", "no-guest-is-called-so"], 4, "there is no guest \"no-guest-is-called-so\": `ksmith guests`"),
+    (&["guests", "--root", "TREE", "alpha", "alhpa"], 4, "there is no guest \"alhpa\" (did you mean \"alpha\"?)"),
     (&["doctor", "--root", "TREE", "uml:alpha"], 4, "name one by name, UUID, PID, kind:name or VMID"),
     (&["doctor", "4194305"], 4, "there is no guest and no process \"4194305\""),
     (&["estimate", "no-guest-is-called-so"], 4, "there is no guest and no process"),

@@ -16,11 +16,12 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 56] = [
+const WALK: [(&[&str], &[u8]); 57] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
     (&["guests"], &[0]),
+    (&["guests", "no-such-guest"], &[5]),
     (&["history"], &[0, 3]),
     (&["report", "-o", "DIR/report.md"], &[0, 3]),
     (&["top"], &[1, 2, 3]),

@@ -63,6 +63,22 @@ fn people_see_a_table_and_what_is_wrong() {
 }
 
 #[test]
+fn notes_concern_the_guests_that_are_shown() {
+    let mut report = models::guests();
+    report.guests[0].folded_bytes = Some(models::MIB);
+    report.guests[0].switched_off = Some(SwitchOffReason::Splits);
+    let by_name = order("guest", "name");
+    let notes = |order: GuestOrder| {
+        let shown = text(&report, order);
+        ["a (pid 2): it hangs", " are folded", "for little"].map(|note| shown.contains(note))
+    };
+    assert_eq!(notes(by_name.clone()), [true, true, true]);
+    assert_eq!(notes(GuestOrder { limit: Some(1), ..by_name.clone() }), [true, false, false]);
+    let last = GuestOrder { limit: Some(1), reverse: true, ..by_name };
+    assert!(!notes(last)[0]);
+}
+
+#[test]
 fn what_a_guest_has_folded_is_told_apart() {
     let mut report = models::guests();
     assert!(!text(&report, order("guest", "saved")).contains("folded"));
