@@ -19,6 +19,11 @@ impl HistoryColumn {
         Self { name: format!("{prefix}{}", field.name.replace('.', "_")), field }
     }
 
+    /// Returns true if the column has this name: its own, the figure's key, or its heading in tables.
+    pub fn has_name(&self, name: &str) -> bool {
+        name.replace('.', "_") == self.name || name == format_heading(&self.name)
+    }
+
     /// Returns the column's SQL type.
     pub(crate) fn sql_type(&self) -> &'static str {
         match self.field.holds {
@@ -30,6 +35,17 @@ impl HistoryColumn {
     /// Returns true if coarser tiers hold the mean; they hold the last value of other columns.
     pub(crate) fn is_averaged(&self) -> bool {
         self.field.kind == FigureKind::Gauge
+    }
+}
+
+/// Returns the heading of a column in tables: `saved` for `saved_bytes`, `ksmd CPU %` for `ksmd_cpu_percent`.
+pub fn format_heading(name: &str) -> String {
+    let words: Vec<&str> = name.split('_').map(|word| if word == "cpu" { "CPU" } else { word }).collect();
+    match words.split_last() {
+        Some((&"bytes", rest @ [_, ..])) => rest.join(" "),
+        Some((&"percent", rest @ [_, ..])) => format!("{} %", rest.join(" ")),
+        Some((&"seconds", rest @ [_, ..])) => format!("{} s", rest.join(" ")),
+        _ => words.join(" "),
     }
 }
 
@@ -79,6 +95,26 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_column_is_named_as_in_tables_and_in_json() {
+        let all = [host(), guest()].concat();
+        for (column, names) in [
+            ("saved_bytes", ["saved", "saved_bytes"]),
+            ("ksmd_cpu_percent", ["ksmd CPU %", "ksmd_cpu_percent"]),
+            ("daemon_cpu_seconds", ["daemon CPU s", "daemon.cpu_seconds"]),
+            ("full_scans", ["full scans", "full_scans"]),
+        ] {
+            for name in names {
+                let found = all.iter().find(|column| column.has_name(name)).map(|found| found.name.as_str());
+                assert_eq!(found, Some(column), "{name}");
+            }
+        }
+        // A heading of the table of guests is one of the history too.
+        for (figure, heading) in GUEST.iter().filter_map(|figure| Some((figure, figure.heading?))) {
+            assert_eq!(format_heading(figure.field.name), heading);
+        }
+    }
 
     #[test]
     fn each_column_has_its_value_and_a_name_of_its_own() {

@@ -6,6 +6,7 @@ use clap::Command;
 use clap::builder::{StyledStr, Styles};
 
 use crate::manual::command_examples;
+use crate::show::wrap::wrap_text;
 
 /// A heading with its commands.
 type CommandGroup = (&'static str, &'static [&'static str]);
@@ -22,8 +23,8 @@ const GROUPS: [CommandGroup; 5] = [
 /// Columns of the list of commands, which fit any terminal.
 const WIDTH: usize = 80;
 
-/// Column at which the descriptions begin.
-const DESCRIPTION: usize = 15;
+/// Columns of a command's name, with the gap behind it.
+const NAME: usize = 13;
 
 /// Returns the command line with its help.
 pub fn with_help(program: Command) -> Command {
@@ -58,29 +59,13 @@ fn write_template(program: &Command) -> StyledStr {
         let _ = write!(text, "\n{header}{heading}:{header:#}\n");
         for name in names {
             let about = program.find_subcommand(name).and_then(Command::get_about);
-            let lines = wrap_words(&about.map(ToString::to_string).unwrap_or_default(), WIDTH - DESCRIPTION);
-            let gap = " ".repeat(DESCRIPTION.saturating_sub(2 + name.len()));
-            let indent = format!("\n{}", " ".repeat(DESCRIPTION));
-            let _ = writeln!(text, "  {literal}{name}{literal:#}{gap}{}", lines.join(&indent));
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let lines = wrap_text(&format!("  {name:<NAME$}{about}"), WIDTH).join("\n");
+            let _ = writeln!(text, "{}", lines.replacen(name, &format!("{literal}{name}{literal:#}"), 1));
         }
     }
     let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
     text.into()
-}
-
-/// Breaks text into lines of so many characters, between words.
-fn wrap_words(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width) {
-            Some(line) => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            None => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -174,11 +159,5 @@ mod tests {
                 assert!(!options.iter().any(|option| option == other), "--{other} is --{name}");
             }
         }
-    }
-
-    #[test]
-    fn words_are_wrapped_between_words() {
-        assert_eq!(wrap_words("aa bb cc dddddddd e", 5), ["aa bb", "cc", "dddddddd", "e"]);
-        assert_eq!(wrap_words("", 5), Vec::<String>::new());
     }
 }

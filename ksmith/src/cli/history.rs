@@ -10,7 +10,7 @@ use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 use super::{CommandFailure, GlobalArgs, print};
 use crate::show;
 
-/// Show what was saved and spent in the past, what was decided and why.
+/// Show what was saved and spent in the past; with --decisions also what was decided and why.
 ///
 /// The daemon records the host, its decisions and its guests ([history] in the configuration). A long time is shown by
 /// fewer rows, each with the mean of its time. /usr/share/doc/ksmith/docs/how-to/history-and-report.md has the tables of the file, which is SQLite.
@@ -28,9 +28,12 @@ pub struct HistoryArgs {
     /// Show what the guests with each value of this label saved together, such as role
     #[arg(long, value_name = "LABEL", conflicts_with_all = ["guest", "figures", "resolution"])]
     by: Option<String>,
-    /// The figures to show, by their columns: saved_bytes,full_scans
-    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    /// The figures to show, by key or heading: saved,full_scans
+    #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
     figures: Vec<String>,
+    /// Show what was decided and why, and events
+    #[arg(long, conflicts_with_all = ["guest", "csv", "plot"])]
+    decisions: bool,
     /// Show so many rows at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "resolution")]
     limit: Option<u32>,
@@ -74,7 +77,7 @@ impl HistoryArgs {
             () if global.json => print::json(&report)?,
             () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,
             () if self.csv => print::page(&show::history::csv(&report))?,
-            () => print::page(&show::history::text(&report, print::width()))?,
+            () => print::page(&show::history::text(&report, self.decisions, print::width()))?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -38,6 +38,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "history",
         &[
             ("ksmith history", "What happened in the last two hours."),
+            ("ksmith history --since 1d --decisions", "A day, with what was decided and why."),
             ("ksmith history --since 7d --csv", "The last week, as a table for a spreadsheet."),
         ],
     ),

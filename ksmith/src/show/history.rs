@@ -2,20 +2,22 @@
 
 use ksmith_core::figures::FigureScalar as Figure;
 use ksmith_core::figures::schema::{document, list, map, or_null, plain, plains};
-use ksmith_core::printable::TextPage;
+use ksmith_core::printable::{OneLine, TextPage};
 use ksmith_record::{GuestLife, HistoryReport, columns, times};
 use serde_json::{Value, json};
 
+use super::wrap::wrap_text;
 use super::{ALWAYS, TableColumn, TextTable, cell};
 
 /// Most decisions and events in the text: the newest.
 const SHOWN: usize = 20;
 
-/// Returns the text for people, on a terminal of this width.
-pub fn text(report: &HistoryReport, width: Option<usize>) -> TextPage {
+/// Returns the text for people, on a terminal of this width. What was decided, and the events, are only counted unless
+/// `shows_decisions`.
+pub fn text(report: &HistoryReport, shows_decisions: bool, width: Option<usize>) -> TextPage {
     let mut page = TextPage::new();
     if let Some(guest) = &report.guest {
-        page.line(title(guest));
+        add_wrapped(&mut page, title(guest), width);
         page.line("");
     }
     if let Some(label) = &report.label {
@@ -27,30 +29,44 @@ pub fn text(report: &HistoryReport, width: Option<usize>) -> TextPage {
     } else {
         page.lines(table(report).lines(width));
     }
-    if report.guest.is_none() {
-        let mut notes: Vec<(f64, String)> = report
-            .decisions
-            .iter()
-            .map(|made| {
-                let settings =
-                    if made.settings.is_empty() { String::new() } else { format!(" ({})", made.settings) };
-                (made.time, format!("{}: {}{settings}", made.state, made.reason))
-            })
-            .chain(report.events.iter().map(|event| (event.time, event.text.clone())))
-            .collect();
-        notes.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let hidden = notes.len().saturating_sub(SHOWN);
-        if !notes.is_empty() {
-            page.line("");
-        }
-        if hidden > 0 {
-            page.line(format_args!("… {hidden} earlier decisions and events; --json shows all"));
-        }
-        for (time, sentence) in notes.iter().skip(hidden) {
-            page.line(format_args!("{}  {sentence}", moment(*time)));
-        }
+    let (decisions, events) = (report.decisions.len(), report.events.len());
+    if report.guest.is_some() || decisions + events == 0 {
+        return page;
+    }
+    page.line("");
+    if shows_decisions {
+        write_decisions(report, width, &mut page);
+    } else {
+        page.line(format_args!("{decisions} decisions and {events} events in that time: --decisions shows them"));
     }
     page
+}
+
+/// Adds the newest decisions and events, in their order.
+fn write_decisions(report: &HistoryReport, width: Option<usize>, page: &mut TextPage) {
+    let decisions = report.decisions.iter().map(|made| {
+        let settings = if made.settings.is_empty() { String::new() } else { format!(" ({})", made.settings) };
+        (made.time, format!("{}: {}{settings}", made.state, made.reason))
+    });
+    let events = report.events.iter().map(|event| (event.time, event.text.clone()));
+    let mut notes: Vec<(f64, String)> = decisions.chain(events).collect();
+    notes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let hidden = notes.len().saturating_sub(SHOWN);
+    if hidden > 0 {
+        page.line(format_args!("… {hidden} earlier decisions and events; --json shows all"));
+    }
+    for (time, sentence) in notes.iter().skip(hidden) {
+        add_wrapped(page, format!("{}  {sentence}", moment(*time)), width);
+    }
+}
+
+/// Adds a line, which is wrapped at words where there is a width.
+fn add_wrapped(page: &mut TextPage, text: String, width: Option<usize>) {
+    match width {
+        // Escapes are wider than what they stand for.
+        Some(width) => page.lines(wrap_text(&OneLine(text).to_string(), width)),
+        None => page.line(text),
+    }
 }
 
 fn title(guest: &GuestLife) -> String {
@@ -67,8 +83,11 @@ fn table(report: &HistoryReport) -> TextTable {
     let known = if report.guest.is_some() { columns::guest() } else { columns::host() };
     // The time is first, and then what matters more is further to the left.
     let importance = (1..ALWAYS).rev();
-    let columns =
-        report.columns.iter().zip(importance).map(|(name, importance)| TableColumn::new(name, importance).whole());
+    let columns = report.columns.iter().zip(importance).map(|(name, importance)| {
+        // The columns of a label are its values.
+        let heading = if report.label.is_some() { name.clone() } else { columns::format_heading(name) };
+        TableColumn::new(&heading, importance).whole()
+    });
     let mut table = TextTable::of_columns(columns.collect());
     for row in &report.rows {
         let cells = report.columns.iter().enumerate().zip(row).map(|((at, name), value)| {

@@ -16,6 +16,7 @@ pub mod schemas;
 pub mod settings;
 pub mod status;
 mod table;
+pub mod wrap;
 
 pub use table::{ALWAYS, ColumnSpan, TableColumn, TextTable, cell, cut, width};
 

@@ -25,7 +25,10 @@ pub fn plot(report: &HistoryReport, width: u16) -> TextPage {
     for (at, name) in report.columns.iter().enumerate().skip(1) {
         let point = |row: &Vec<serde_json::Value>| Some((row.first()?.as_f64()?, row.get(at)?.as_f64()?));
         let points: Vec<(f64, f64)> = report.rows.iter().filter_map(point).collect();
-        page.line(name);
+        match report.label {
+            Some(_) => page.line(name),
+            None => page.line(columns::format_heading(name)),
+        }
         match points.is_empty() {
             true => page.line("  unknown in all that time"),
             false => {

@@ -10,11 +10,16 @@ use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
 use unicode_width::UnicodeWidthStr;
 
+use super::wrap::wrap_text;
+
 /// Importance of a column that is never dropped.
 pub const ALWAYS: u8 = u8::MAX;
 
 /// Least width of a name that is cut.
 const LEAST_NAME: usize = 12;
+
+/// Least width of a table whose note on dropped columns is wrapped; below it is cut.
+const LEAST_WRAPPED: usize = 20;
 
 /// Cells between two columns.
 const GAP: usize = 2;
@@ -91,7 +96,8 @@ impl TextTable {
         let hidden = self.columns.iter().enumerate().filter(|(column, _)| !is_shown(*column));
         let hidden: Vec<&str> = hidden.map(|(_, column)| column.heading.as_str()).collect();
         if let (Some(width), false) = (width, hidden.is_empty()) {
-            lines.push(cut(&format!("(no room for {})", hidden.join(", ")), width));
+            let note = format!("(no room for {})", hidden.join(", "));
+            lines.extend(if width < LEAST_WRAPPED { vec![cut(&note, width)] } else { wrap_text(&note, width) });
         }
         lines
     }

@@ -4,7 +4,7 @@ use ksmith_core::printable::TextPage;
 use ratatui::layout::Rect;
 
 use super::list::{GuestListRows, RowKey};
-use super::wrap::wrapped;
+use crate::show::wrap::wrapped;
 
 /// The least terminal on which the screen makes sense: columns and lines.
 pub const LEAST: (u16, u16) = (60, 16);

@@ -13,7 +13,6 @@ mod list;
 mod pages;
 mod series;
 mod sieve;
-mod wrap;
 
 #[cfg(test)]
 mod tests;

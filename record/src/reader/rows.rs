@@ -51,10 +51,10 @@ impl HistoryReader {
             false => query.columns.iter().map(String::as_str).collect(),
         };
         let find = |name: &str| {
-            let column = all.iter().find(|column| column.name == name)?;
+            let column = all.iter().find(|column| column.has_name(name))?;
             Some(RequestedColumn {
-                name: name.to_owned(),
-                is_there: there.contains(name),
+                name: column.name.clone(),
+                is_there: there.contains(column.name.as_str()),
                 is_averaged: column.is_averaged(),
                 is_whole: column.sql_type() == "INTEGER",
             })

@@ -67,11 +67,11 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
     assert_harmless(&balance::text(&model, None), &balance::text(&plain, None));
     assert_exact(&balance::json(&model));
     let (plain, model) = (models::history(), hostile(&models::history()));
-    assert_harmless(&history::text(&model, None), &history::text(&plain, None));
+    assert_harmless(&history::text(&model, true, None), &history::text(&plain, true, None));
     assert_exact(&serde_json::json!(model));
     let mut named = model.clone();
     named.guest = named.guests.pop();
-    assert!(!history::text(&named, None).text().contains('\u{1b}'));
+    assert!(!history::text(&named, true, None).text().contains('\u{1b}'));
     let (plain, model) = (models::guests(), hostile(&models::guests()));
     for by in ["guest", "user", "cgroup"] {
         let order = GuestOrder::new(find(GUEST, by), find(GUEST, "saved").unwrap());

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 
 use super::app::{TopApp, TopView};
 use super::layout::{LEAST, body, first_row, header_height};
-use super::wrap::{Pieces, wrapped};
+use crate::show::wrap::{Pieces, wrapped};
 use crate::show::{cut, width};
 
 impl TopApp {

@@ -2,7 +2,7 @@
 
 use ksmith_core::printable::TextTone;
 
-use crate::show::width;
+use super::width;
 
 /// A line of a screen, divided where its tone changes.
 pub type Pieces = Vec<(Option<TextTone>, String)>;
@@ -13,6 +13,13 @@ const INDENT: usize = 2;
 /// Wraps each line at words to `room` cells. A line continues below its last column, if that is in the left half.
 pub fn wrapped<'a>(lines: impl Iterator<Item = Vec<(Option<TextTone>, &'a str)>>, room: usize) -> Vec<Pieces> {
     lines.flat_map(|line| wrap(line, room.max(INDENT + 2))).collect()
+}
+
+/// Wraps one line of text, as [`wrapped`] does. No line ends with a space.
+pub fn wrap_text(text: &str, room: usize) -> Vec<String> {
+    let lines = wrapped([vec![(None, text)]].into_iter(), room).into_iter();
+    let lines = lines.map(|pieces| pieces.into_iter().map(|(_, text)| text).collect::<String>());
+    lines.map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Returns the start of the last column of a line: behind two spaces or more.
@@ -84,6 +91,7 @@ mod tests {
         assert_eq!(plain("key  one two three", 16), ["key  one two ", "     three"], "below the last column");
         assert_eq!(plain("   do: one two", 12), ["   do: one ", "   two"]);
         assert_eq!(plain("a long key  one", 12), ["a long key  ", "  one"], "which is too far to the right");
+        assert_eq!(wrap_text("key  one two three", 16), ["key  one two", "     three"]);
         let toned = wrapped([vec![(Some(TextTone::Problem), "bad"), (None, " and well")]].into_iter(), 80);
         assert_eq!(toned, [[(Some(TextTone::Problem), "bad".to_owned()), (None, " and well".to_owned())]]);
     }
