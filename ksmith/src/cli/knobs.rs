@@ -9,7 +9,7 @@ use clap::Args;
 use ksmith_core::knobs::{Knob, KnobSettings};
 
 use super::{CommandFailure, GlobalArgs, amounts, control, print};
-use ksmith_host::act::{KnobChange, UnmergeOptions};
+use ksmith_host::act::{ControlError, KnobChange, LockError, UnmergeOptions};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
 
@@ -96,7 +96,9 @@ fn bring_about(
     }
     // Before the first change, so that a signal leaves no change behind.
     let signals = signals::catch()?;
-    let mut lasting = control::take_lasting(global, dry_run)?;
+    let is_switch = knobs.iter().all(|(knob, _)| knob == Knob::Run);
+    let taken = control::take_lasting(global, dry_run);
+    let mut lasting = taken.map_err(|error| if is_switch { name_orders(error) } else { error })?;
     control::warn_of_holders(&root);
     let interrupts = signals.listen()?;
     let mut changes: Vec<KnobChange> = Vec::new();
@@ -120,6 +122,17 @@ fn bring_about(
     }
     report(global, &changes, dry_run)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds the orders that a running daemon takes to the error of a command that it keeps from switching KSM.
+fn name_orders(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(ControlError::Lock(LockError::Held { .. })) => CommandFailure::impossible(format!(
+            "{error}; a daemon parks ksmd by `ksmith pause`, and goes on by `ksmith resume`"
+        ))
+        .into(),
+        _ => error,
+    }
 }
 
 fn lacks(root: &Root, knob: Knob) -> bool {
@@ -149,4 +162,18 @@ fn report(global: &GlobalArgs, changes: &[KnobChange], dry_run: bool) -> anyhow:
         print::line(format_args!("{}{change}", if dry_run { "would change " } else { "" }))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit;
+
+    #[test]
+    fn a_switch_that_a_daemon_keeps_from_acting_names_its_orders() {
+        let named = name_orders(ControlError::Lock(LockError::Held { pid: Some(5) }).into());
+        assert!(named.to_string().contains("(pid 5)") && named.to_string().contains("`ksmith pause`"), "{named}");
+        assert_eq!(super::super::code_of(&named), exit::IMPOSSIBLE);
+        assert_eq!(name_orders(anyhow!("no")).to_string(), "no");
+    }
 }
