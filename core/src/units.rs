@@ -41,6 +41,49 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Bytes that a scan newly saved: `22.4 MiB saved`, or `48.0 MiB less saved` where more became unmerged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewSavings(pub i64);
+
+impl fmt::Display for NewSavings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let less = if self.0 < 0 { " less" } else { "" };
+        write!(f, "{}{less} saved", Bytes::from(self.0.unsigned_abs()))
+    }
+}
+
+/// A count with its noun in the singular or the plural: `1 guest`, `2 processes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedNoun {
+    /// The count.
+    pub count: u64,
+    /// The noun in the singular. Its plural ends in `s`, or in `es` behind an `s`.
+    pub noun: &'static str,
+}
+
+impl CountedNoun {
+    /// Counts a noun.
+    pub fn new(count: usize, noun: &'static str) -> Self {
+        Self { count: u64::try_from(count).unwrap_or(u64::MAX), noun }
+    }
+
+    /// Returns the count with a verb: `1 guest has`, `2 guests have`.
+    pub fn with_verb(self, singular: &str, plural: &str) -> String {
+        format!("{self} {}", if self.count == 1 { singular } else { plural })
+    }
+}
+
+impl fmt::Display for CountedNoun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ending = match self.count {
+            1 => "",
+            _ if self.noun.ends_with('s') => "es",
+            _ => "s",
+        };
+        write!(f, "{} {}{ending}", self.count, self.noun)
+    }
+}
+
 /// A span of time, printed with the two units that matter: `4 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeSpan(pub Duration);
@@ -83,6 +126,22 @@ mod tests {
         assert_eq!(text(2_038_431_744), "1.90 GiB");
         assert_eq!(text(-12 * 1024), "-12.0 KiB");
         assert_eq!(Bytes::from(u64::MAX).to_string(), "16.0 EiB");
+    }
+
+    #[test]
+    fn lost_savings_are_told_without_a_sign() {
+        assert_eq!(NewSavings(48 << 20).to_string(), "48.0 MiB saved");
+        assert_eq!(NewSavings(-48 << 20).to_string(), "48.0 MiB less saved");
+        assert_eq!(NewSavings(0).to_string(), "0 B saved");
+    }
+
+    #[test]
+    fn one_thing_is_singular_and_others_are_plural() {
+        let guests = |count| CountedNoun::new(count, "guest").with_verb("has", "have");
+        assert_eq!([guests(0), guests(1), guests(2)], ["0 guests have", "1 guest has", "2 guests have"]);
+        assert_eq!(CountedNoun::new(1, "process").to_string(), "1 process");
+        assert_eq!(CountedNoun::new(2, "process").to_string(), "2 processes");
+        assert_eq!(CountedNoun::new(2, "pass").to_string(), "2 passes");
     }
 
     #[test]

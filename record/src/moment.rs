@@ -96,8 +96,10 @@ pub struct DecisionMade {
     pub policy: String,
     /// Its state, in a word.
     pub state: String,
-    /// The reason, in a sentence.
+    /// The reason, in a short line.
     pub reason: String,
+    /// The arithmetic behind the reason, if there is any.
+    pub reason_detail: Option<String>,
     /// The settings that were changed: `run 0 -> 1, pages_to_scan 100 -> 4000`.
     pub settings: String,
 }

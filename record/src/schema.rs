@@ -32,8 +32,9 @@ const FIXED: &[(&str, &str, &str)] = &[
     (
         "decision",
         "id INTEGER PRIMARY KEY, time INTEGER NOT NULL, policy TEXT NOT NULL, state TEXT NOT NULL, \
-         reason TEXT NOT NULL, settings TEXT NOT NULL",
-        "Each decision that changed the policy's state or a setting other than the pace of ksmd.",
+         reason TEXT NOT NULL, settings TEXT NOT NULL, reason_detail TEXT",
+        "Each decision that changed the policy's state or a setting other than the pace of ksmd. `reason_detail` has the \
+         arithmetic behind `reason`.",
     ),
     (
         "event",
@@ -49,6 +50,9 @@ const FIXED: &[(&str, &str, &str)] = &[
 
 /// The column of a guest's labels, which the first histories lack.
 pub(crate) const LABELS: &str = "labels";
+
+/// The column of the arithmetic behind a decision's reason, which the first histories lack.
+pub(crate) const REASON_DETAIL: &str = "reason_detail";
 
 /// Indexes of the fixed tables.
 const INDEXES: &[&str] = &[
@@ -85,8 +89,10 @@ pub(crate) fn make(connection: &Connection) -> Result<()> {
     for (table, columns, _) in FIXED {
         connection.execute_batch(&format!("CREATE TABLE IF NOT EXISTS {table} ({columns})"))?;
     }
-    if !names(connection, "guest")?.contains(LABELS) {
-        connection.execute_batch(&format!("ALTER TABLE guest ADD COLUMN {LABELS} TEXT"))?;
+    for (table, column) in [("guest", LABELS), ("decision", REASON_DETAIL)] {
+        if !names(connection, table)?.contains(column) {
+            connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN {column} TEXT"))?;
+        }
     }
     for index in INDEXES {
         connection.execute_batch(index)?;

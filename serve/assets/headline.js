@@ -43,6 +43,7 @@ export function showStatus(status) {
 function showPolicy(daemon) {
   show("policy", daemon ? `${daemon.policy}: ${daemon.state}` : "no daemon");
   show("policy-note", daemon ? daemon.reason : "no daemon of ksmith controls KSM on this host");
+  setAttribute(PLACES.get("policy-note"), "title", daemon?.reason_detail ?? "");
 }
 
 function cpuNote(daemon) {

@@ -115,7 +115,8 @@ function describe(history) {
 }
 
 function showMarks({ decisions, events }) {
-  const asMark = ({ time, policy, state, reason, settings }) => ({ time, kind: "decision", title: `${policy}: ${state}`, text: reason, settings });
+  const asMark = ({ time, policy, state, reason, reason_detail: detail, settings }) =>
+    ({ time, kind: "decision", title: `${policy}: ${state}`, text: reason, detail, settings });
   const found = (decisions ?? []).map(asMark);
   for (const { time, kind, text } of events ?? []) {
     if (EVENTS[kind] !== undefined) found.push({ time, kind: "event", title: EVENTS[kind], text, settings: null });
@@ -150,7 +151,7 @@ function listed(mark) {
   };
   const button = element("button", { type: "button", class: `mark ${mark.kind}`, "data-key": `${mark.time} ${mark.title}`, onfocus: choose, onclick: choose },
     element("time", { datetime: new Date(mark.time * 1000).toISOString() }, moment(mark.time)), " ", element("strong", {}, mark.title), " ",
-    element("span", {}, mark.text ?? ""));
+    element("span", { title: mark.detail }, mark.text ?? ""));
   return element("li", {}, button);
 }
 
@@ -167,7 +168,8 @@ function explain(mark) {
   }
   const around = () => zoom(mark.time - 450, Math.min(mark.time + 450, now()));
   place.replaceChildren(
-    element("strong", {}, mark.title), ` at ${moment(mark.time)}: ${mark.text ?? "no reason was recorded"}`,
+    element("strong", {}, mark.title), ` at ${moment(mark.time)}: `,
+    element("span", { title: mark.detail }, mark.text ?? "no reason was recorded"),
     mark.settings ? element("span", { class: "settings" }, mark.settings) : "",
     element("button", { type: "button", onclick: around }, "Zoom to it"));
 }

@@ -22,6 +22,7 @@ use super::pressure::MemoryPressure;
 use super::resize_range::ResizeRange;
 use super::{BalanceAction, BalancePlan, BalancePolicy, BalanceView, GuestView};
 use crate::decide::DecisionReason;
+use crate::units::CountedNoun;
 
 /// The most steps that pressure brings back at once, before the bounds.
 const MOST_STEPS: f64 = 8.0;
@@ -135,7 +136,8 @@ impl BalancePolicy for SqueezePolicy {
         let soon = if gives > 0 { Duration::from_secs(1) } else { interval / 2 };
         plan.check_after = plan.check_after.min(soon).min(interval);
         if takes + gives > 0 {
-            let text = format!("taking from {takes} guests, giving back to {gives}; {}", plan.reason.text);
+            let takes = CountedNoun { count: takes, noun: "guest" };
+            let text = format!("taking from {takes}, giving back to {gives}; {}", plan.reason.text);
             plan.reason = DecisionReason::new("squeezing", text);
         }
         plan

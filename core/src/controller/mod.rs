@@ -488,7 +488,7 @@ mod tests {
         let mut controller = PolicyController::new(InMemoryHost::new(), policy, limits);
         let tick = controller.tick();
         assert_eq!(written(&tick), "pages_to_scan=300 run=1");
-        assert!(tick.decision.reason.text.contains("(limits: pages_to_scan=300)"), "{}", tick.decision.reason);
+        assert_eq!(tick.decision.reason.detail.as_deref(), Some("limits: pages_to_scan=300"));
         assert_eq!(controller.tick().foreign, [], "what the limits hold back is not foreign");
         controller.replace(Box::new(ScriptedPolicy([scanning(500)].into())), PolicyLimits::default());
         assert_eq!(written(&controller.tick()), "pages_to_scan=500", "new limits hold at once");

@@ -6,7 +6,7 @@ use super::{PassHistory, PolicyDecision, PolicyLimits};
 use crate::knobs::{Knob, KnobSettings};
 
 impl PolicyLimits {
-    /// Brings a decision within the limits, and adds what was changed to its reason.
+    /// Brings a decision within the limits, and adds what was changed to the arithmetic of its reason.
     ///
     /// * `run` is 0 or 1: unmerging everything is a person's decision.
     /// * The knobs that need everything unmerged and those of khugepaged are left alone.
@@ -42,7 +42,7 @@ impl PolicyLimits {
         if *knobs != wanted {
             let held =
                 knobs.iter().filter(|(knob, value)| wanted.get(*knob) != Some(*value)).collect::<KnobSettings>();
-            decision.reason.text.push_str(&format!(" (limits: {held})"));
+            decision.reason = decision.reason.with_detail(format!("limits: {held}"));
         }
         decision
     }
@@ -98,7 +98,7 @@ mod tests {
             &PassHistory::default(),
             &KnobSettings::none(),
         );
-        assert_eq!(held.reason.text, "why (limits: pages_to_scan=1000)");
+        assert_eq!(format!("{:#}", held.reason), "test: why (limits: pages_to_scan=1000)");
     }
 
     /// Returns the value of `knob` in force once `held` is written over `now`.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::kernel::{AdvisorMode, Ksm};
 use crate::knobs::{Knob, KnobSettings};
 use crate::reading::Reading;
-use crate::units::{Bytes, TimeSpan};
+use crate::scan::ScanOutcome;
+use crate::units::{Bytes, NewSavings, TimeSpan};
 
-use super::{DecisionReason, PassHistory, Policy, PolicyDecision, PolicyView};
+use super::{DecisionReason, PassHistory, Policy, PolicyDecision, PolicyView, ReasonSentences};
 
 /// The interval between two looks at a KSM that can't be controlled.
 const UNUSABLE: Duration = Duration::from_secs(10);
@@ -48,16 +49,24 @@ pub(super) fn take_over(mut knobs: KnobSettings, ksm: &Ksm) -> KnobSettings {
     knobs
 }
 
-/// `last pass took 3 min 20 s and saved 12.0 MiB at 3.1 MiB per CPU-second`
+/// `last pass took 3 min 20 s, 12.0 MiB saved at 3.1 MiB per CPU-second`
 pub(super) fn last_pass(history: &PassHistory) -> String {
     let Some(pass) = history.last_pass() else { return "no pass has ended yet".to_owned() };
     let took = pass.took.checked_div(u32::try_from(pass.count).unwrap_or(u32::MAX)).unwrap_or(pass.took);
-    let mut text = format!("last pass took {} and saved {}", TimeSpan(took), Bytes::from(pass.saved_bytes));
-    if !pass.ksmd_cpu.is_zero() {
+    let mut text = format!("last pass took {}, {}", TimeSpan(took), NewSavings(pass.saved_bytes));
+    if !pass.ksmd_cpu.is_zero() && pass.saved_bytes >= 0 {
         let per_second = Bytes(pass.yield_per_cpu_second() as i128);
         text.push_str(&format!(" at {per_second} per CPU-second"));
     }
     text
+}
+
+/// Describes a scan in progress: `12.0 MiB saved so far`, and apart `0.40 CPU-s of ksmd`.
+pub(super) fn so_far(outcome: &ScanOutcome) -> ReasonSentences {
+    ReasonSentences::detailed(
+        format!("{} so far", NewSavings(outcome.saved_bytes)),
+        format!("{:.2} CPU-s of ksmd", outcome.cpu_seconds),
+    )
 }
 
 /// `ksmd at 12 % of a CPU`, or nothing where that is not known.
@@ -105,7 +114,16 @@ mod tests {
         host.observe();
         assert_eq!(last_pass(&host.history), "no pass has ended yet");
         host.pass(10, 1000).ksmd_cpu_ms(500).observe();
-        assert_eq!(last_pass(&host.history), "last pass took 10 s and saved 3.91 MiB at 7.81 MiB per CPU-second");
+        assert_eq!(last_pass(&host.history), "last pass took 10 s, 3.91 MiB saved at 7.81 MiB per CPU-second");
         assert_eq!(ksmd_share(&host.history).unwrap(), "ksmd at 5 % of a CPU");
+        host.pass(10, -1000).ksmd_cpu_ms(500).observe();
+        assert_eq!(last_pass(&host.history), "last pass took 10 s, 3.91 MiB less saved");
+    }
+
+    #[test]
+    fn a_scan_in_progress_is_told_by_its_savings() {
+        let told = |saved_bytes| so_far(&ScanOutcome { saved_bytes, cpu_seconds: 0.4 });
+        assert_eq!(told(12 << 20), ReasonSentences::detailed("12.0 MiB saved so far", "0.40 CPU-s of ksmd"));
+        assert_eq!(told(-48 << 20).text, "48.0 MiB less saved so far");
     }
 }

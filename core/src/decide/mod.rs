@@ -14,6 +14,7 @@ mod off;
 mod pause;
 mod profit;
 mod prune;
+mod reason;
 mod scan;
 mod score;
 mod settings;
@@ -27,6 +28,8 @@ pub use ksmtuned::{BadConf, ConfProblem, KsmtunedConfig, KsmtunedFile, KsmtunedP
 pub use pause::PausePolicy;
 pub use profit::{Constants as ProfitConstants, MemoryShortage, ProfitConfig, ProfitPolicy, SHORT_PERCENT};
 pub use prune::{GuestPruner, PrunableGuest, PruneCircumstances, PruneGround, PruneLimits, PruneOrder};
+pub use reason::DecisionReason;
+pub(crate) use reason::ReasonSentences;
 pub use registry::{Made, PolicyEntry, PolicyFileError, PolicyKind, PolicySettings, ReadFile};
 pub use scan::{OnDemandPolicy, ScanConfig};
 pub use score::{ScoreConfig, ScorePolicy};
@@ -101,27 +104,5 @@ impl PolicyDecision {
     /// A decision that has ksmd rest nowhere.
     pub fn new(knobs: KnobSettings, reason: DecisionReason, check_after: Duration) -> Self {
         Self { knobs, reason, check_after, rest_after: None }
-    }
-}
-
-/// The reason for a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecisionReason {
-    /// The state of the policy in one word: `burst`, `parked`, `boost`. Stable, for machines and columns.
-    pub state: &'static str,
-    /// The sentence: `last pass saved 1.2 MiB/CPU-s, price 8; next probe in 4 min`.
-    pub text: String,
-}
-
-impl DecisionReason {
-    /// Creates a reason from its state and sentence.
-    pub fn new(state: &'static str, text: impl Into<String>) -> Self {
-        Self { state, text: text.into() }
-    }
-}
-
-impl fmt::Display for DecisionReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.state, self.text)
     }
 }

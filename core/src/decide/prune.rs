@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::guest::GuestId;
 use crate::sample::MergeForecast;
-use crate::units::{Bytes, TimeSpan};
+use crate::units::{Bytes, CountedNoun, TimeSpan};
 
 /// The limits of pruning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -219,7 +219,10 @@ impl GuestPruner {
                 }
                 seen.times = seen.times.saturating_add(1);
                 let loss = Bytes(i128::from(guest.profit_bytes).abs());
-                let reason = format!("it cost {loss} more than it saved over {passes} passes");
+                let reason = format!(
+                    "it cost {loss} more than it saved over {}",
+                    CountedNoun { count: passes, noun: "pass" }
+                );
                 Some((false, PruneGround::Loss, reason))
             }
             _ => {

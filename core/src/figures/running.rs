@@ -13,8 +13,11 @@ figures! {
             "State of the policy, in a word.",
             |daemon| daemon.state.clone();
         "reason": String, Text State (2 6), "the policy's last decision",
-            "Reason of the policy's last decision, in a sentence.",
+            "Reason of the policy's last decision, in a short line.",
             |daemon| daemon.reason.clone();
+        "reason_detail": String, Text State (2 6), "the policy's last decision",
+            "Arithmetic behind that reason, if there is any.",
+            |daemon| daemon.reason_detail.clone();
     }
 }
 

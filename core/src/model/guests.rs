@@ -7,6 +7,8 @@ use crate::decide::domains::CrossDomainSharing;
 use crate::guest::{Guest, MergeEfficiency};
 use crate::sample::Sample;
 
+use super::status::describe_hidden;
+
 /// All guests at one moment, with the host's figures of the same moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestsReport {
@@ -39,9 +41,7 @@ impl GuestsReport {
     pub fn new(sample: &Sample, guests: Vec<Guest>, unattributed_bytes: u64) -> Self {
         let totals = HostTotals::from_sample(sample);
         let hidden = sample.hidden_processes;
-        let errors = (hidden > 0).then(|| {
-            format!("{hidden} processes do not show their KSM figures to this user; run as root to see all")
-        });
+        let errors = (hidden > 0).then(|| describe_hidden(hidden));
         Self {
             guests,
             unattributed_bytes,

@@ -45,8 +45,11 @@ pub struct DaemonStatus {
     pub policy: String,
     /// The policy's state, in one word.
     pub state: String,
-    /// The reason of its last decision, in a sentence.
+    /// The reason of its last decision, in a short line.
     pub reason: String,
+    /// The arithmetic behind the reason, if there is any.
+    #[serde(default)]
+    pub reason_detail: Option<String>,
     /// CPU time the daemon itself has used, in seconds.
     pub cpu_seconds: f64,
     /// The daemon's resident memory.
@@ -131,10 +134,7 @@ impl StatusReport {
         let sample = &self.sample;
         let mut errors: Vec<String> = self.sources().into_iter().flat_map(|(_, faults)| faults).collect();
         if sample.hidden_processes > 0 {
-            errors.push(format!(
-                "{} processes do not show their KSM figures to this user; run as root to see all",
-                sample.hidden_processes
-            ));
+            errors.push(describe_hidden(sample.hidden_processes));
         }
         errors.extend(sample.given_up.sentences());
         let problem = self.history.as_ref().and_then(|history| history.problem.as_ref());
@@ -143,6 +143,15 @@ impl StatusReport {
         errors.extend(problem.map(|why| format!("no sketch file is written: {why}")));
         errors
     }
+}
+
+/// Describes processes that hide their figures.
+pub(super) fn describe_hidden(processes: u64) -> String {
+    let hidden = match processes {
+        1 => "1 process does not show its".to_owned(),
+        _ => format!("{processes} processes do not show their"),
+    };
+    format!("{hidden} KSM figures to this user; run as root to see all")
 }
 
 fn fault<T>(source: &str, reading: &Reading<T>) -> Option<String> {
@@ -175,6 +184,17 @@ mod tests {
         assert_eq!(most([Some(0), Some(0), Some(256)]), Some(0), "nothing is merged");
         assert_eq!(most([Some(10), Some(1000), None]), Some(1001), "before Linux 4.4");
         assert_eq!(most([None, None, Some(256)]), None);
+    }
+
+    #[test]
+    fn one_hidden_process_is_singular() {
+        let hidden = |hidden_processes| {
+            let sample = Sample { hidden_processes, ..Sample::default() };
+            StatusReport { sample, ..StatusReport::default() }.errors()
+        };
+        assert_eq!(hidden(0), Vec::<String>::new());
+        assert_eq!(hidden(1), ["1 process does not show its KSM figures to this user; run as root to see all"]);
+        assert_eq!(hidden(2), ["2 processes do not show their KSM figures to this user; run as root to see all"]);
     }
 
     #[test]

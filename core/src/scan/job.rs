@@ -1,7 +1,5 @@
 //! The job of a scan, and its outcome.
 
-use crate::units::Bytes;
-
 /// Bytes of a huge page, of the size that merging splits on x86 and on Arm with pages of 4 KiB.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
@@ -81,11 +79,6 @@ impl ScanOutcome {
     /// Bytes newly saved per second of CPU time of ksmd.
     pub fn yield_per_cpu_second(&self) -> f64 {
         self.saved_bytes as f64 / self.cpu_seconds.max(1e-6)
-    }
-
-    /// The sentence for a scan in progress.
-    pub fn so_far(&self) -> String {
-        format!("saved {} so far in {:.2} CPU-s", Bytes::from(self.saved_bytes), self.cpu_seconds)
     }
 }
 

@@ -22,12 +22,12 @@ impl ForetoldScans {
         let mut all = Self::default();
         let mut last = None;
         for line in log.lines() {
-            if let Some((_, looked)) = line.split_once("looked first: ") {
+            if let Some((_, looked)) = line.split_once("a scan would save about ") {
                 let (looked, _) = looked.split_once(';').unwrap_or((looked, ""));
                 all.left += u32::from(last.replace(looked) != Some(looked));
             }
             let Some((before, foretold)) = line.split_once(", foretold ") else { continue };
-            let Some((_, came)) = before.split_once(" saved ") else { continue };
+            let Some((_, came)) = before.rsplit_once(": ") else { continue };
             if last.replace(came) == Some(came) {
                 continue;
             }
@@ -44,7 +44,7 @@ impl ForetoldScans {
     }
 }
 
-/// Reads `12.5 MiB in 0.40 CPU-s`.
+/// Reads `12.5 MiB saved in 0.40 CPU-s`; `12.5 MiB less saved` is negative.
 fn amounts(text: &str) -> Option<(f64, f64)> {
     let mut words = text.split_whitespace();
     let number: f64 = words.next()?.parse().ok()?;
@@ -55,8 +55,13 @@ fn amounts(text: &str) -> Option<(f64, f64)> {
         "GiB" => 1024.0,
         _ => return None,
     };
+    let sign = match words.next()? {
+        "saved" => 1.0,
+        "less" if words.next()? == "saved" => -1.0,
+        _ => return None,
+    };
     if words.next()? != "in" {
         return None;
     }
-    Some((number * unit, words.next()?.parse().ok()?))
+    Some((sign * number * unit, words.next()?.parse().ok()?))
 }

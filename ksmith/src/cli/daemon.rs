@@ -75,7 +75,10 @@ impl DaemonArgs {
                 print::json(&planned_turn(&reason, &knobs))?;
                 return Ok(ExitCode::SUCCESS);
             }
-            print::line(format_args!("{reason}"))?;
+            match global.verbose {
+                0 => print::line(format_args!("{reason}"))?,
+                _ => print::line(format_args!("{reason:#}"))?,
+            }
             print::line(format_args!(
                 "would set: {}",
                 if knobs.is_empty() { "nothing".to_owned() } else { knobs.to_string() }

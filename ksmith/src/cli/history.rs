@@ -9,6 +9,7 @@ use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 
 use super::{CommandFailure, GlobalArgs, print};
 use crate::show;
+use crate::show::history::DecisionsShown;
 
 /// Show what was saved and spent in the past; with --decisions also what was decided and why.
 ///
@@ -31,7 +32,7 @@ pub struct HistoryArgs {
     /// The figures to show, by key or heading: saved,full_scans
     #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
     figures: Vec<String>,
-    /// Show what was decided and why, and events
+    /// Show what was decided and why, and events; -v adds the arithmetic behind each reason
     #[arg(long, conflicts_with_all = ["guest", "csv", "plot"])]
     decisions: bool,
     /// Show so many rows at most
@@ -77,7 +78,7 @@ impl HistoryArgs {
             () if global.json => print::json(&report)?,
             () if self.plot => print::page(&show::plot::plot(&report, plot_width()))?,
             () if self.csv => print::page(&show::history::csv(&report))?,
-            () => print::page(&show::history::text(&report, self.decisions, print::width()))?,
+            () => print::page(&show::history::text(&report, self.decisions_shown(global), print::width()))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -88,6 +89,14 @@ impl HistoryArgs {
             ([], true, None) => ["saved_bytes", "ksmd_cpu_percent"].map(str::to_owned).to_vec(),
             ([], true, Some(_)) => ["saved_bytes", "merged_bytes"].map(str::to_owned).to_vec(),
             (named, ..) => named.to_vec(),
+        }
+    }
+
+    fn decisions_shown(&self, global: &GlobalArgs) -> DecisionsShown {
+        match (global.verbose, self.decisions) {
+            (1.., _) => DecisionsShown::Details,
+            (_, true) => DecisionsShown::Reasons,
+            _ => DecisionsShown::Counted,
         }
     }
 

@@ -104,7 +104,7 @@ pub struct GlobalArgs {
     /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Log more: -v each change of a setting with its reason, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
+    /// Say more: -v each change of a setting, and the arithmetic behind reasons, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Colours in text

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ksmith_core::model::StatusReport;
+use ksmith_core::printable::TextPage;
 
 use super::source::FallbackSource;
 use super::watch::{WatchArgs, WatchOutput, watch};
@@ -25,17 +27,23 @@ impl StatusArgs {
         let config = global.load_config_to_read()?;
         if let Some(every) = self.watch.every {
             let (mut source, is_json) = (FallbackSource::steady(global.root(), config), global.json);
+            let text = text_of(global);
             return watch(every, move || {
                 let seen = source.status()?;
                 let shown = match is_json {
                     true => WatchOutput::Json(show::status::json(&seen.value)),
-                    false => WatchOutput::Page(show::status::text(&seen.value, print::width())),
+                    false => WatchOutput::Page(text(&seen.value, print::width())),
                 };
                 Ok((shown, seen.note))
             });
         }
         let status = FallbackSource::once(global.root(), config).status()?.value;
-        let page = || show::status::text(&status, print::width());
+        let page = || text_of(global)(&status, print::width());
         print::answer(global.json, || show::status::json(&status), page)
     }
+}
+
+/// Returns the form of the text: `-v` adds the arithmetic behind the policy's reason.
+fn text_of(global: &GlobalArgs) -> fn(&StatusReport, Option<usize>) -> TextPage {
+    if global.verbose > 0 { show::status::detailed_text } else { show::status::text }
 }

@@ -12,9 +12,19 @@ use super::{ALWAYS, TableColumn, TextTable, cell};
 /// Most decisions and events in the text: the newest.
 const SHOWN: usize = 20;
 
-/// Returns the text for people, on a terminal of this width. What was decided, and the events, are only counted unless
-/// `shows_decisions`.
-pub fn text(report: &HistoryReport, shows_decisions: bool, width: Option<usize>) -> TextPage {
+/// The decisions and events in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecisionsShown {
+    /// Their number.
+    Counted,
+    /// The newest, with their reasons.
+    Reasons,
+    /// The newest, with the arithmetic behind each reason.
+    Details,
+}
+
+/// Returns the text for people, on a terminal of this width.
+pub fn text(report: &HistoryReport, shown: DecisionsShown, width: Option<usize>) -> TextPage {
     let mut page = TextPage::new();
     if let Some(guest) = &report.guest {
         add_wrapped(&mut page, title(guest), width);
@@ -34,19 +44,21 @@ pub fn text(report: &HistoryReport, shows_decisions: bool, width: Option<usize>)
         return page;
     }
     page.line("");
-    if shows_decisions {
-        write_decisions(report, width, &mut page);
-    } else {
+    if shown == DecisionsShown::Counted {
         page.line(format_args!("{decisions} decisions and {events} events in that time: --decisions shows them"));
+    } else {
+        write_decisions(report, shown == DecisionsShown::Details, width, &mut page);
     }
     page
 }
 
 /// Adds the newest decisions and events, in their order.
-fn write_decisions(report: &HistoryReport, width: Option<usize>, page: &mut TextPage) {
+fn write_decisions(report: &HistoryReport, is_detailed: bool, width: Option<usize>, page: &mut TextPage) {
     let decisions = report.decisions.iter().map(|made| {
         let settings = if made.settings.is_empty() { String::new() } else { format!(" ({})", made.settings) };
-        (made.time, format!("{}: {}{settings}", made.state, made.reason))
+        let detail = made.reason_detail.as_ref().filter(|_| is_detailed);
+        let detail = detail.map_or(String::new(), |detail| format!(" [{detail}]"));
+        (made.time, format!("{}: {}{settings}{detail}", made.state, made.reason))
     });
     let events = report.events.iter().map(|event| (event.time, event.text.clone()));
     let mut notes: Vec<(f64, String)> = decisions.chain(events).collect();
@@ -131,7 +143,8 @@ pub fn schema() -> Value {
             time,
             ("policy", "string", "Name of the policy."),
             ("state", "string", "State of the policy, in a word."),
-            ("reason", "string", "Reason of the decision, in a sentence."),
+            ("reason", "string", "Reason of the decision, in a short line."),
+            ("reason_detail", "string?", "Arithmetic behind the reason, if there is any."),
             ("settings", "string", "Settings that were changed."),
         ],
         [],

@@ -1,5 +1,6 @@
 //! The JSON replies of commands that act.
 
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::knobs::KnobSettings;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,8 +65,13 @@ pub struct PlannedScan<'a> {
 }
 
 /// Returns the reply of `ksmith daemon --dry-run`.
-pub fn planned_turn(reason: &str, knobs: &KnobSettings) -> Value {
+pub fn planned_turn(reason: &DecisionReason, knobs: &KnobSettings) -> Value {
     let settings: serde_json::Map<_, _> =
         knobs.iter().map(|(knob, value)| (knob.name().to_owned(), json!(knob.text(value)))).collect();
-    json!({ "dry_run": true, "reason": reason, "settings": settings })
+    json!({
+        "dry_run": true,
+        "reason": reason.to_string(),
+        "reason_detail": reason.detail,
+        "settings": settings,
+    })
 }

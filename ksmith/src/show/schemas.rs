@@ -162,7 +162,11 @@ fn job_report() -> Value {
 /// Returns the schema of the first tick that the daemon would make.
 fn daemon() -> Value {
     let settings = map("Settings that would be written, by name.", json!({ "type": "string" }));
-    let keys = [DRY_RUN, ("reason", "string", "What the policy would do, and why.")];
+    let keys = [
+        DRY_RUN,
+        ("reason", "string", "What the policy would do, and why."),
+        ("reason_detail", "string?", "Arithmetic behind the reason, if there is any."),
+    ];
     document("ksmith daemon --json", plains(&keys, [("settings", settings)]))
 }
 

@@ -85,7 +85,14 @@ pub fn schema() -> Value {
 /// Returns the text for people, on a terminal of this width.
 pub fn text(status: &StatusReport, width: Option<usize>) -> TextPage {
     let mut page = TextPage::new();
-    write_text(status, width, &mut page);
+    write_text(status, width, false, &mut page);
+    page
+}
+
+/// Returns the text with the arithmetic behind the policy's reason.
+pub fn detailed_text(status: &StatusReport, width: Option<usize>) -> TextPage {
+    let mut page = TextPage::new();
+    write_text(status, width, true, &mut page);
     page
 }
 
@@ -103,7 +110,7 @@ fn unverified_note(status: &StatusReport, totals: &HostTotals) -> String {
     )
 }
 
-fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) {
+fn write_text(status: &StatusReport, width: Option<usize>, is_detailed: bool, page: &mut TextPage) {
     match status.sample.ksm.run_state() {
         Some(RunState::Running) => page.toned(TextTone::Good, headline(status)),
         Some(_) => page.line(headline(status)),
@@ -111,6 +118,9 @@ fn write_text(status: &StatusReport, width: Option<usize>, page: &mut TextPage) 
     }
     if let Some(daemon) = &status.daemon {
         page.line(format_args!("policy    {}: {}, {}", daemon.policy, daemon.state, daemon.reason));
+        if let Some(detail) = daemon.reason_detail.as_ref().filter(|_| is_detailed) {
+            page.line(format_args!("          {detail}"));
+        }
     }
     if status.sample.ksm.is_present() {
         let totals = HostTotals::from_sample(&status.sample);

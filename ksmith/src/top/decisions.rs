@@ -70,6 +70,7 @@ mod tests {
             policy: "profit".to_owned(),
             state: state.to_owned(),
             reason: reason.to_owned(),
+            reason_detail: None,
             cpu_seconds: 0.0,
             rss_bytes: 0,
             uptime_seconds: 0.0,

@@ -134,6 +134,7 @@ impl StubDaemon {
                 policy: "profit".to_owned(),
                 state: "quiet".to_owned(),
                 reason: reason.to_owned(),
+                reason_detail: None,
                 cpu_seconds: 0.5,
                 rss_bytes: 9 << 20,
                 uptime_seconds: 60.0,

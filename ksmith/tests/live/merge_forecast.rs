@@ -64,7 +64,7 @@ fn huge_pages_with_few_equal_pages_stay_whole_until_they_are_worth_little() {
     let waits = || {
         let status = status();
         let reason = status.as_ref().and_then(|status| status["daemon"]["reason"].as_str());
-        reason.is_some_and(|reason| reason.contains("of huge pages for it: ksmd waits"))
+        reason.is_some_and(|reason| reason.starts_with("merging would split huge pages for little"))
     };
     wait_until("a forecast has ksmd wait", waits);
     assert_eq!((huge(), merged(&guests), number("full_scans")), (whole, 0, passes), "{}", daemon.log());

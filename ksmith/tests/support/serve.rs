@@ -114,6 +114,7 @@ fn answer(request: &ControlRequest) -> ControlReply {
                 policy: "profit".to_owned(),
                 state: "quiet".to_owned(),
                 reason: "no guest is new".to_owned(),
+                reason_detail: None,
                 cpu_seconds: 0.5,
                 rss_bytes: 9 << 20,
                 uptime_seconds: 60.0,

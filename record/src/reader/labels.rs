@@ -116,7 +116,7 @@ impl HistoryReader {
     }
 
     fn labelled_lives(&self, query: &ReportQuery) -> Result<Vec<LabelledLife>> {
-        if !self.has_labels()? {
+        if !self.has_column("guest", schema::LABELS)? {
             return Ok(Vec::new());
         }
         let sql = "SELECT id, labels, first, last FROM guest WHERE labels IS NOT NULL AND first <= ?2 \

@@ -121,8 +121,12 @@ impl HistoryReader {
     }
 
     fn decisions(&self, query: &ReportQuery) -> Result<Vec<DecisionRow>> {
-        let sql = "SELECT time, policy, state, reason, settings FROM decision WHERE time >= ?1 AND time <= ?2 \
-                   ORDER BY time DESC, id DESC LIMIT ?3";
+        let detail =
+            if self.has_column("decision", schema::REASON_DETAIL)? { schema::REASON_DETAIL } else { "NULL" };
+        let sql = format!(
+            "SELECT time, policy, state, reason, settings, {detail} FROM decision WHERE time >= ?1 AND time <= ?2 \
+             ORDER BY time DESC, id DESC LIMIT ?3"
+        );
         let row = |row: &Row<'_>| {
             Ok(DecisionRow {
                 time: seconds(row.get(0)?),
@@ -130,9 +134,10 @@ impl HistoryReader {
                 state: row.get(2)?,
                 reason: row.get(3)?,
                 settings: row.get(4)?,
+                reason_detail: row.get(5)?,
             })
         };
-        self.newest(sql, query, row)
+        self.newest(&sql, query, row)
     }
 
     fn events(&self, query: &ReportQuery) -> Result<Vec<EventRow>> {
@@ -168,13 +173,14 @@ impl HistoryReader {
 
     /// Returns the columns that [`life`] reads. The first histories have no labels.
     fn life_columns(&self) -> Result<String> {
-        let labels = if self.has_labels()? { schema::LABELS } else { "NULL" };
+        let labels = if self.has_column("guest", schema::LABELS)? { schema::LABELS } else { "NULL" };
         Ok(format!("id, key, name, uuid, kind, domain, user, first, last, {labels}"))
     }
 
-    fn has_labels(&self) -> Result<bool> {
-        let names = schema::names(&self.connection, "guest").map_err(|error| fault(&self.path, error))?;
-        Ok(names.contains(schema::LABELS))
+    /// Returns true if the table has the column. The first histories lack some.
+    fn has_column(&self, table: &str, column: &str) -> Result<bool> {
+        let names = schema::names(&self.connection, table).map_err(|error| fault(&self.path, error))?;
+        Ok(names.contains(column))
     }
 
     /// Finds a guest by name, by the convention of [`ksmith_core::guest::find`]. Of several consecutive lives, returns

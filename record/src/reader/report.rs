@@ -48,8 +48,11 @@ pub struct DecisionRow {
     pub policy: String,
     /// State of the policy, in a word.
     pub state: String,
-    /// The reason, in a sentence.
+    /// The reason, in a short line.
     pub reason: String,
+    /// The arithmetic behind the reason, if there is any.
+    #[serde(default)]
+    pub reason_detail: Option<String>,
     /// The settings that were changed.
     pub settings: String,
 }

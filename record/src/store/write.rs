@@ -75,9 +75,10 @@ pub(super) fn write_one(
     for made in &moment.decisions {
         transaction
             .prepare_cached(
-                "INSERT INTO decision (time, policy, state, reason, settings) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO decision (time, policy, state, reason, settings, reason_detail) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?
-            .execute(params![made.time, made.policy, made.state, made.reason, made.settings])?;
+            .execute(params![made.time, made.policy, made.state, made.reason, made.settings, made.reason_detail])?;
     }
     for event in &moment.events {
         transaction

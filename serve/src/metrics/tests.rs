@@ -47,6 +47,7 @@ fn status() -> StatusReport {
         policy: "profit".to_owned(),
         state: "burst".to_owned(),
         reason: "a guest is new".to_owned(),
+        reason_detail: None,
         cpu_seconds: 0.5,
         rss_bytes: 9,
         uptime_seconds: 60.0,

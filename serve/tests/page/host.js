@@ -55,7 +55,7 @@ export class Host {
   decisionAt(time) {
     const index = Math.floor(time / DECISION_SECONDS);
     const [state, reason, settings] = STATES[index % STATES.length];
-    return { time: index * DECISION_SECONDS, policy: "profit", state, reason, settings };
+    return { time: index * DECISION_SECONDS, policy: "profit", state, reason, reason_detail: `decision ${index}`, settings };
   }
 
   saved(time) {
@@ -114,6 +114,7 @@ export class Host {
         policy: decision.policy,
         state: decision.state,
         reason: decision.reason,
+        reason_detail: decision.reason_detail,
         pid: this.pid,
         cpu_seconds: (time - this.startedAt) * 0.004,
         rss_bytes: 14 * MIB,

@@ -179,6 +179,8 @@ tested("a decision is explained where the pointer is at its mark", {}, async ({ 
   await page.mouse.move(box.x + ((decision.time - (now - 7200)) / 7200) * box.width, box.y + 60);
   await says(page, "#decision", decision.reason);
   await says(page, "#decision", decision.settings);
+  assert.equal(await page.getAttribute("#decision span", "title"), decision.reason_detail);
+  assert.equal(await page.getAttribute("[data-figure=policy-note]", "title"), mock.host.decisionAt(now).reason_detail);
 });
 
 tested("a start of the daemon is a mark, and a guest that appears is none", {}, async ({ url, mock }) => {

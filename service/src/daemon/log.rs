@@ -37,7 +37,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         for change in &tick.applied.changes {
             if change.knob.is_pace() || left_out.is_none() {
-                debug!("{change} ({reason})");
+                debug!("{change} ({reason:#})");
             } else if change.knob.is_of_khugepaged() {
                 info!("{change} ({KEEPS_MERGES})");
             } else {
@@ -55,8 +55,13 @@ impl<H: DaemonHost> Daemon<H> {
         }
         match before.map(|before| &before.decision.reason) {
             Some(before) if before == reason => {}
-            Some(_) if !is_new_state || left_out.is_none() => debug!("{reason}"),
-            _ => info!("{reason}"),
+            Some(_) if !is_new_state || left_out.is_none() => debug!("{reason:#}"),
+            _ => {
+                info!("{reason}");
+                if let Some(detail) = &reason.detail {
+                    debug!("{}: {detail}", reason.state);
+                }
+            }
         }
         self.tell_service_manager(reason.to_string());
     }

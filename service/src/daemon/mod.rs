@@ -46,6 +46,7 @@ use crate::sketcher::Sketcher;
 use crate::user_socket::{UserBudgets, UserScans};
 use ksmith_core::alarm::{AlarmTracker, AlarmTransition};
 use ksmith_core::controller::{PolicyController, TickOutcome};
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::kernel::RunState;
 use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::sample::GivenUp;
@@ -200,6 +201,6 @@ fn stretch_wait(wait: Duration, took: Duration, longest: Duration) -> Duration {
 }
 
 /// Returns the content of a dry run: the reason of the decision, and the settings that it would change.
-pub fn plan(tick: &TickOutcome) -> (String, KnobSettings) {
-    (tick.decision.reason.to_string(), tick.decision.knobs.differing_from(&tick.sample.ksm))
+pub fn plan(tick: &TickOutcome) -> (DecisionReason, KnobSettings) {
+    (tick.decision.reason.clone(), tick.decision.knobs.differing_from(&tick.sample.ksm))
 }

@@ -145,6 +145,7 @@ impl<H: DaemonHost> Daemon<H> {
                 policy: self.controller.policy_name().to_owned(),
                 state: tick.decision.reason.state.to_owned(),
                 reason: tick.decision.reason.text.clone(),
+                reason_detail: tick.decision.reason.detail.clone(),
                 cpu_seconds: own.cpu.as_secs_f64(),
                 rss_bytes: own.rss_bytes,
                 uptime_seconds: self.environment.now().duration_since(self.started).as_secs_f64(),

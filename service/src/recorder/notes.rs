@@ -53,6 +53,7 @@ impl TurnNotes {
                     policy: policy.to_owned(),
                     state: reason.state.to_owned(),
                     reason: format!("{}{note}", OneLine(&reason.text)),
+                    reason_detail: reason.detail.as_ref().map(|detail| OneLine(detail).to_string()),
                     settings: tick.applied.changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
                 });
             }
@@ -65,6 +66,7 @@ impl TurnNotes {
                 policy: policy.to_owned(),
                 state: state.to_owned(),
                 reason: OneLine(text).to_string(),
+                reason_detail: None,
                 settings: String::new(),
             });
         }

@@ -49,7 +49,7 @@ fn change(knob: Knob, old: u64, new: u64) -> KnobChange {
 }
 
 fn turn(at: u64, state: &'static str) -> TickOutcome {
-    let reason = DecisionReason::new(state, "a sentence");
+    let reason = DecisionReason::new(state, "a sentence").with_detail("1 +\n1");
     TickOutcome {
         sample: Sample { at: Duration::from_secs(at), page_size: 4096, ..Sample::default() },
         decision: PolicyDecision::new(KnobSettings::none(), reason, Duration::from_secs(1)),
@@ -102,6 +102,7 @@ fn changes_of_state_are_decisions_and_the_pace_of_ksmd_is_none() {
     let report = rig.history();
     assert_eq!(states(&report), ["parked", "burst", "burst", "parked"]);
     assert_eq!(report.decisions[2].settings, "smart_scan 1 -> 0, pages_to_scan 50 -> 70");
+    assert_eq!(report.decisions[2].reason_detail.as_deref(), Some("1 +\\n1"), "one line");
     assert_eq!((report.rows.len(), rig.recorder.status().lost), (6, 0));
     assert_eq!(report.rows[0][0].as_f64(), Some((BEGIN + 1000) as f64 / 1000.0));
 }

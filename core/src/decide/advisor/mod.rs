@@ -132,23 +132,22 @@ impl AdvisorPolicy {
         self.pages = None;
         let knobs = self.config.knobs(view).with(Knob::AdvisorMode, 1).with(Knob::Run, 1);
         let start = knobs.get(Knob::AdvisorMinPagesToScan).or(Knob::AdvisorMinPagesToScan.current(&view.now.ksm));
-        let from = start.map_or(String::new(), |pages| format!(" from {pages} pages a batch"));
-        let target = target_text(&knobs, view);
-        let text = format!("the kernel's advisor takes over{from}, for passes of {target}");
-        PolicyDecision::new(knobs, DecisionReason::new("handing-over", text), WATCH_EVERY)
+        let from = start.map_or(String::new(), |pages| format!("from {pages} pages a batch, "));
+        let detail = format!("{from}for passes of {}", target_text(&knobs, view));
+        let reason = DecisionReason::new("handing-over", "the kernel's advisor takes over").with_detail(detail);
+        PolicyDecision::new(knobs, reason, WATCH_EVERY)
     }
 
     fn watch(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
         let knobs = self.config.knobs(view).with(Knob::AdvisorMode, 1).with(Knob::Run, 1);
         let mut parts = Vec::new();
+        let mut text = "the kernel's advisor scans".to_owned();
         if let Some(now) = view.now.ksm.pages_to_scan.get() {
             let (last, before) = self.pages.unwrap_or((now, now));
             let before = if now == last { before } else { last };
             self.pages = Some((now, before));
-            let was = if before == now { String::new() } else { format!(" (before: {before})") };
-            parts.push(format!("the kernel's advisor scans {now} pages a batch{was}"));
-        } else {
-            parts.push("the kernel's advisor scans".to_owned());
+            parts.extend((before != now).then(|| format!("before: {before} pages")));
+            text.push_str(&format!(" {now} pages a batch"));
         }
         let target = target_text(&knobs, view);
         parts.push(match view.history.last_pass() {
@@ -156,7 +155,7 @@ impl AdvisorPolicy {
             None => format!("its first correction comes when a pass has ended, to take {target}"),
         });
         parts.extend(ground::ksmd_share(view.history));
-        PolicyDecision::new(knobs, DecisionReason::new("watching", parts.join("; ")), WATCH_EVERY)
+        PolicyDecision::new(knobs, DecisionReason::new("watching", text).with_detail(parts.join("; ")), WATCH_EVERY)
     }
 }
 
@@ -191,11 +190,9 @@ impl Policy for AdvisorPolicy {
 fn fall_back(view: &PolicyView<'_>) -> PolicyDecision {
     let mut knobs = FixedPreset::KernelDefault.knobs();
     knobs.remove(Knob::AdvisorMode);
-    let text = format!(
-        "this kernel has no advisor (Linux 6.8 and later have): the kernel's default settings instead; {}",
-        ground::last_pass(view.history)
-    );
-    PolicyDecision::new(knobs, DecisionReason::new("fallback", text), WATCH_EVERY)
+    let reason = DecisionReason::new("fallback", "this kernel has no advisor: its default settings are used")
+        .with_detail(format!("Linux 6.8 and later have one; {}", ground::last_pass(view.history)));
+    PolicyDecision::new(knobs, reason, WATCH_EVERY)
 }
 
 #[cfg(test)]
@@ -218,22 +215,22 @@ mod tests {
         let first = host.decide(&mut policy);
         assert_eq!(first.knobs.to_string(), "advisor_mode=scan-time run=1");
         assert_eq!(
-            first.reason.to_string(),
-            "handing-over: the kernel's advisor takes over from 500 pages a batch, for passes of 3 min 20 s"
+            format!("{:#}", first.reason),
+            "handing-over: the kernel's advisor takes over (from 500 pages a batch, for passes of 3 min 20 s)"
         );
         assert_eq!(
-            host.after(10).decide(&mut policy).reason.to_string(),
-            "watching: the kernel's advisor scans 500 pages a batch; \
-             its first correction comes when a pass has ended, to take 3 min 20 s; ksmd at 0 % of a CPU"
+            format!("{:#}", host.after(10).decide(&mut policy).reason),
+            "watching: the kernel's advisor scans 500 pages a batch \
+             (its first correction comes when a pass has ended, to take 3 min 20 s; ksmd at 0 % of a CPU)"
         );
         host.pass(90, 25_600).ksmd_cpu_ms(10_000);
         host.sample.ksm.pages_to_scan = Reading::Value(225);
-        let corrected = "watching: the kernel's advisor scans 225 pages a batch (before: 500); last pass took \
-                         1 min 40 s and saved 100 MiB at 10.0 MiB per CPU-second, to take 3 min 20 s; \
-                         ksmd at 11 % of a CPU";
-        assert_eq!(host.decide(&mut policy).reason.to_string(), corrected);
-        let later = host.after(1).decide(&mut policy).reason.to_string();
-        assert!(later.contains("225 pages a batch (before: 500)"), "{later}");
+        let corrected = "watching: the kernel's advisor scans 225 pages a batch (before: 500 pages; last pass took \
+                         1 min 40 s, 100 MiB saved at 10.0 MiB per CPU-second, to take 3 min 20 s; \
+                         ksmd at 11 % of a CPU)";
+        assert_eq!(format!("{:#}", host.decide(&mut policy).reason), corrected);
+        let later = format!("{:#}", host.after(1).decide(&mut policy).reason);
+        assert!(later.contains("225 pages a batch (before: 500 pages;"), "{later}");
     }
 
     #[test]
@@ -262,9 +259,9 @@ mod tests {
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(100));
         assert_eq!(host.sample.ksm.run, Reading::Value(1));
         assert_eq!(
-            decision.reason.to_string(),
-            "fallback: this kernel has no advisor (Linux 6.8 and later have): \
-             the kernel's default settings instead; no pass has ended yet"
+            format!("{:#}", decision.reason),
+            "fallback: this kernel has no advisor: its default settings are used \
+             (Linux 6.8 and later have one; no pass has ended yet)"
         );
     }
 

@@ -120,7 +120,11 @@ impl TrustDomainGuard {
         self.admit(guests);
         let mut reasons = Vec::new();
         if hidden > 0 {
-            reasons.push(format!("{hidden} processes hide whether they may merge; run ksmith as root"));
+            let hidden = match hidden {
+                1 => "1 process hides whether it may merge".to_owned(),
+                _ => format!("{hidden} processes hide whether they may merge"),
+            };
+            reasons.push(format!("{hidden}; run ksmith as root"));
         }
         if self.config.mode == DomainMode::Node && merge_across_nodes != Some(0) {
             reasons.push(

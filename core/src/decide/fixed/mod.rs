@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::knobs::{Knob, KnobSettings};
+use crate::units::CountedNoun;
 
 use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground, settings};
 
@@ -161,25 +162,27 @@ impl Policy for FixedPolicy {
 impl FixedPolicy {
     fn reason(&self, knobs: &KnobSettings, view: &PolicyView<'_>) -> DecisionReason {
         if knobs.is_empty() {
-            return DecisionReason::new("watching", format!("nothing to set; {}", ground::last_pass(view.history)));
+            return DecisionReason::new("watching", "nothing to set").with_detail(ground::last_pass(view.history));
         }
         let ksm = &view.now.ksm;
         let change = knobs.differing_from(ksm);
-        let mut text = if change.is_empty() {
-            let mut parts = vec![format!("{knobs} in place"), ground::last_pass(view.history)];
+        let reason = if change.is_empty() {
+            let mut parts = vec![knobs.to_string(), ground::last_pass(view.history)];
             parts.extend(ground::ksmd_share(view.history));
-            parts.join("; ")
+            DecisionReason::new("holding", "the configured settings are in place").with_detail(parts.join("; "))
         } else {
             let before: KnobSettings =
                 change.iter().filter_map(|(knob, _)| Some((knob, knob.current(ksm)?))).collect();
-            format!("{change} as configured (now {before})")
+            let settings = CountedNoun::new(change.iter().count(), "setting");
+            let text = format!("{} as configured", settings.with_verb("is set", "are set"));
+            DecisionReason::new("setting", text).with_detail(format!("{change}, now {before}"))
         };
         let unknown: Vec<_> =
             knobs.iter().filter(|(knob, _)| knob.current(ksm).is_none()).map(|(knob, _)| knob.name()).collect();
-        if !unknown.is_empty() {
-            text.push_str(&format!("; not to be seen on this kernel: {}", unknown.join(", ")));
+        if unknown.is_empty() {
+            return reason;
         }
-        DecisionReason::new(if change.is_empty() { "holding" } else { "setting" }, text)
+        reason.with_detail(format!("not to be seen on this kernel: {}", unknown.join(", ")))
     }
 }
 
@@ -198,16 +201,16 @@ mod tests {
         let mut fixed = FixedPolicy::preset("morfik").unwrap();
         let first = host.decide(&mut fixed);
         assert_eq!(
-            first.reason.to_string(),
-            "setting: pages_to_scan=1000 sleep_millisecs=10 run=1 as configured \
-             (now pages_to_scan=100 sleep_millisecs=20 run=0)"
+            format!("{:#}", first.reason),
+            "setting: 3 settings are set as configured \
+             (pages_to_scan=1000 sleep_millisecs=10 run=1, now pages_to_scan=100 sleep_millisecs=20 run=0)"
         );
         let second = host.pass(4, 256).decide(&mut fixed);
         assert_eq!(second.knobs, first.knobs);
         assert_eq!(
-            second.reason.to_string(),
-            "holding: pages_to_scan=1000 sleep_millisecs=10 run=1 in place; \
-             last pass took 4 s and saved 1.00 MiB; ksmd at 0 % of a CPU"
+            format!("{:#}", second.reason),
+            "holding: the configured settings are in place (pages_to_scan=1000 sleep_millisecs=10 run=1; \
+             last pass took 4 s, 1.00 MiB saved; ksmd at 0 % of a CPU)"
         );
     }
 
@@ -218,7 +221,8 @@ mod tests {
         host.decide(&mut fixed);
         host.apply(&KnobSettings::none().with(Knob::PagesToScan, 64));
         let decision = host.after(1).decide(&mut fixed);
-        assert_eq!(decision.reason.text, "pages_to_scan=1000000000 as configured (now pages_to_scan=64)");
+        assert_eq!(decision.reason.text, "1 setting is set as configured");
+        assert_eq!(decision.reason.detail.unwrap(), "pages_to_scan=1000000000, now pages_to_scan=64");
         assert_eq!(host.sample.ksm.pages_to_scan, Reading::Value(1_000_000_000));
     }
 
@@ -243,8 +247,8 @@ mod tests {
         let mut host = PolicyTestHost::linux_6_1();
         let decision = host.decide(&mut FixedPolicy::preset("kernel-default").unwrap());
         assert_eq!(
-            decision.reason.text,
-            "run=1 as configured (now run=0); not to be seen on this kernel: advisor_mode, smart_scan"
+            decision.reason.detail.unwrap(),
+            "run=1, now run=0; not to be seen on this kernel: advisor_mode, smart_scan"
         );
         assert_eq!(host.sample.ksm.run, Reading::Value(1));
     }
@@ -281,7 +285,7 @@ mod tests {
     fn with_nothing_configured_nothing_is_changed() {
         let decision = PolicyTestHost::linux_6_18().decide(&mut FixedPolicy::from(FixedConfig::default()));
         assert_eq!(decision.knobs, KnobSettings::none());
-        assert_eq!(decision.reason.to_string(), "watching: nothing to set; no pass has ended yet");
+        assert_eq!(format!("{:#}", decision.reason), "watching: nothing to set (no pass has ended yet)");
     }
 
     proptest! {

@@ -146,17 +146,19 @@ impl KsmtunedPolicy {
         let HostScale { total, sleep, thres } = scale;
         let (guests, host, spare, keep) = (kib(committed), kib(total), kib(free), kib(thres));
         if committed.wrapping_add(thres) < total && free > thres {
-            let text =
-                format!("guests hold {guests} of {host} and {spare} is free, more than {keep}: no need to scan");
-            return (KnobSettings::none().with(Knob::Run, 0), DecisionReason::new("stop", text));
+            let reason = DecisionReason::new("stop", "enough memory is free: no need to scan")
+                .with_detail(format!("guests hold {guests} of {host}, and {spare} is free, more than {keep}"));
+            return (KnobSettings::none().with(Knob::Run, 0), reason);
         }
         let before = self.npages;
-        let (state, why) = if free < thres {
+        let reason = if free < thres {
             self.npages = self.stepped(self.config.npages_boost);
-            ("boost", format!("{spare} is free, less than {keep}"))
+            DecisionReason::new("boost", "memory is short: ksmd scans harder")
+                .with_detail(format!("{spare} is free, less than {keep}"))
         } else {
             self.npages = self.stepped(self.config.npages_decay);
-            ("decay", format!("{spare} is free and {keep} is enough, but guests hold {guests} of {host}"))
+            DecisionReason::new("decay", "enough memory is free, but guests hold much: ksmd scans less")
+                .with_detail(format!("{spare} is free, {keep} is enough, and guests hold {guests} of {host}"))
         };
         let pages = u64::try_from(self.npages).unwrap_or(0);
         let sleep = u64::try_from(sleep).unwrap_or(0).min(u64::from(u32::MAX));
@@ -164,7 +166,7 @@ impl KsmtunedPolicy {
             .with(Knob::PagesToScan, pages)
             .with(Knob::SleepMillisecs, sleep)
             .with(Knob::Run, 1);
-        (knobs, DecisionReason::new(state, format!("{why}: {pages} pages (before: {before}) every {sleep} ms")))
+        (knobs, reason.with_detail(format!("{pages} pages (before: {before}) every {sleep} ms")))
     }
 
     /// `npages` moved by `delta`: the lower bound is looked at first, as in the original.
@@ -198,8 +200,8 @@ impl Policy for KsmtunedPolicy {
                 return PolicyDecision { check_after: interval - passed, ..last.decision.clone() };
             }
         }
-        let (knobs, mut reason) = self.adjust(figures);
-        reason.text.push_str(&format!("; looks again in {}", TimeSpan(interval)));
+        let (knobs, reason) = self.adjust(figures);
+        let reason = reason.with_detail(format!("looks every {}", TimeSpan(interval)));
         let knobs = ground::take_over(knobs, &view.now.ksm);
         let decision = PolicyDecision::new(knobs, reason, interval);
         self.last = Some(HostLook { at, vms, decision: decision.clone() });

@@ -34,7 +34,7 @@ impl Policy for OffPolicy {
     }
 
     fn decide(&mut self, _: &PolicyView<'_>) -> PolicyDecision {
-        let reason = DecisionReason::new("parked", "ksmd is to stay stopped");
+        let reason = DecisionReason::new("parked", "ksmd stays stopped, as configured");
         PolicyDecision::new(KnobSettings::none().with(Knob::Run, 0), reason, LOOK_EVERY)
     }
 }

@@ -6,6 +6,7 @@
 use super::guests::GuestChanges;
 use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
+use crate::decide::ReasonSentences;
 use crate::sample::ForecastState;
 use crate::units::Bytes;
 
@@ -95,14 +96,17 @@ pub fn cpu_seconds(mergeable_bytes: u64, reason: ScanReason, changes: GuestChang
 
 impl ScanForecast {
     /// Describes a scan that is not begun.
-    pub fn in_words(self, price: f64) -> String {
+    pub fn in_words(self, price: f64) -> ReasonSentences {
         let mib = |bytes: f64| bytes / f64::from(1 << 20);
-        format!(
-            "looked first: a scan would save about {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1})",
-            Bytes::from(self.saved_bytes),
-            self.cpu_seconds,
-            mib(self.saved_bytes as f64 / self.cpu_seconds.max(f64::MIN_POSITIVE)),
-            mib(price),
+        ReasonSentences::detailed(
+            "a sample of memory shows that a scan would not pay",
+            format!(
+                "a scan would save about {} in {:.2} CPU-s ({:.1} MiB/CPU-s, price {:.1})",
+                Bytes::from(self.saved_bytes),
+                self.cpu_seconds,
+                mib(self.saved_bytes as f64 / self.cpu_seconds.max(f64::MIN_POSITIVE)),
+                mib(price),
+            ),
         )
     }
 }
@@ -160,6 +164,16 @@ mod tests {
         // Old memory is visited once.
         assert!(leaves(ScanReason::Burst, 512, 90) && !leaves(ScanReason::Burst, 512, 110));
         assert!(leaves(ScanReason::Probe, 0, 120) && !leaves(ScanReason::Probe, 0, 140));
+    }
+
+    #[test]
+    fn a_scan_that_would_not_pay_is_told_with_its_price_apart() {
+        let scan = ScanForecast { saved_bytes: 2 * MIB, cpu_seconds: 0.8 };
+        let words = ReasonSentences::detailed(
+            "a sample of memory shows that a scan would not pay",
+            "a scan would save about 2.00 MiB in 0.80 CPU-s (2.5 MiB/CPU-s, price 8.0)",
+        );
+        assert_eq!(scan.in_words((8 * MIB) as f64), words);
     }
 
     #[test]

@@ -71,12 +71,11 @@ use self::scan_reason::ScanReason;
 use self::situation::HostSituation;
 use self::state::{ParkedPhase, ProfitState, RunningScan};
 use self::wait::WaitReason;
-use super::{DecisionReason, Policy, PolicyDecision, PolicyView};
+use super::{DecisionReason, Policy, PolicyDecision, PolicyView, ReasonSentences, ground};
 use crate::cpu_use::CpuUse;
 use crate::knobs::{Knob, KnobSettings};
 use crate::sample::ForecastState;
 use crate::scan::{KsmScanner, ScanCoverage, ScanJob, ScanReport};
-use crate::units::TimeSpan;
 
 /// The policy; see the module's documentation.
 #[derive(Debug, Clone)]
@@ -167,13 +166,13 @@ impl ProfitPolicy {
                 _ => self.watch(changes, now),
             },
             (MachineAction::CarryOn, Some((running, report))) => {
-                self.carry_on(running, &report.outcome.so_far(), now)
+                self.carry_on(running, ground::so_far(&report.outcome), now)
             }
             (MachineAction::BeginAnew, Some((running, _))) => self.begin_anew(running, changes, now),
             (MachineAction::GiveUp, _) => {
                 self.model.note_stalled(now);
                 self.scanner.give_up();
-                self.park(ScanReason::Probe, "ksmd found nothing to scan".to_owned(), now)
+                self.park(ScanReason::Probe, ReasonSentences::plain("ksmd found nothing to scan"), now)
             }
             (MachineAction::Judge(next), Some((running, report))) => {
                 self.scanner.finish(&running.scan);
@@ -181,7 +180,8 @@ impl ProfitPolicy {
                 if next == ScanReason::Sustain {
                     self.model.promised = ScanBeliefs::from_changing(now, &self.model.experience);
                 }
-                self.park(next, text::outcome(&running, &report.outcome, now.price), now)
+                let why = text::outcome(running.reason, running.foretold, &report.outcome, now.price);
+                self.park(next, why, now)
             }
             (MachineAction::Forget, _) => {
                 self.state = ProfitState::Forgotten;
@@ -206,7 +206,7 @@ impl ProfitPolicy {
         }
         let (new_bytes, foretold) = (changes.grown_bytes, self.foretold.take());
         let running = RunningScan { reason, scan, is_new_first, new_bytes, foretold };
-        self.carry_on(running, &text::why(reason, changes, self.model.promised.expected()), now)
+        self.carry_on(running, text::why(reason, changes, self.model.promised.expected()), now)
     }
 
     fn job(
@@ -310,16 +310,16 @@ impl ProfitPolicy {
         };
         running.scan.extend(job, &now.ksmd);
         self.model.mark_visited(now);
-        self.carry_on(running, &text::growth(changes), now)
+        self.carry_on(running, text::growth(changes), now)
     }
 
-    fn carry_on(&mut self, running: RunningScan, why: &str, now: &HostSituation) -> PolicyDecision {
+    fn carry_on(&mut self, running: RunningScan, why: ReasonSentences, now: &HostSituation) -> PolicyDecision {
         let settings = self.scanner.settings(&running.scan, &now.ksmd);
-        let text = text::scanning(why, &settings);
+        let sentences = text::scanning(why, &settings);
         self.state = ProfitState::Scanning(running);
         PolicyDecision {
             knobs: self.with_zero_pages(settings.knobs, now),
-            reason: DecisionReason::new(running.reason.state(), text),
+            reason: DecisionReason::from_sentences(running.reason.state(), sentences),
             check_after: settings.check_after,
             rest_after: settings.rest_after,
         }
@@ -337,7 +337,7 @@ impl ProfitPolicy {
 
     /// Parks until a scan of that reason is due. Memory that was changing has time to become stable before a retry or a sustaining
     /// pass.
-    fn park(&mut self, next: ScanReason, why: String, now: &HostSituation) -> PolicyDecision {
+    fn park(&mut self, next: ScanReason, why: ReasonSentences, now: &HostSituation) -> PolicyDecision {
         let wait = match next {
             ScanReason::Finish => SOONEST_LOOK,
             ScanReason::Sustain | ScanReason::Retry => now.constants.settle(),
@@ -352,7 +352,7 @@ impl ProfitPolicy {
     /// The decision of a parked policy that stays parked.
     fn watch(&self, changes: GuestChanges, now: &HostSituation) -> PolicyDecision {
         let knobs = KnobSettings::none().with(Knob::AdvisorMode, 0).with(Knob::Run, 0);
-        let (text, check_after) = match &self.state {
+        let (sentences, check_after) = match &self.state {
             _ if let Some(reason) = now.waits => {
                 let soon = if reason == WaitReason::Pending { SOONEST_LOOK } else { WATCH };
                 (reason.in_words(&self.config), soon)
@@ -362,19 +362,24 @@ impl ProfitPolicy {
                 let is_calm = now.ksmd.at.saturating_sub(*since) >= QUIET;
                 let pause = if is_calm { CALM_WATCH } else { WATCH };
                 let then = match next {
-                    _ if let Some(samples) = now.page_samples => samples.in_words(),
-                    ScanReason::Probe if left.is_zero() => text::idle(changes),
-                    reason => format!("next {} in {}", reason.state(), TimeSpan(left)),
+                    ScanReason::Probe if left.is_zero() => text::describe_idleness(changes, now.has_page_samples()),
+                    reason => text::describe_next(*reason, left),
                 };
                 let soon = left.clamp(SOONEST_LOOK, pause);
-                (format!("{why}; {then}"), if left.is_zero() { pause } else { soon })
+                let told = why.clone().followed_by(then);
+                let told = match now.page_samples {
+                    Some(samples) => told.with_detail(samples.in_words()),
+                    None => told,
+                };
+                (told, if left.is_zero() { pause } else { soon })
             }
-            _ if now.processes.is_empty() => ("no process has mergeable memory".to_owned(), WATCH),
-            _ => ("new guests still fill their memory".to_owned(), WATCH),
+            _ if now.processes.is_empty() => (ReasonSentences::plain("no process has mergeable memory"), WATCH),
+            _ => (ReasonSentences::plain("new guests still fill their memory"), WATCH),
         };
         let settled = self.model.guests.settles_in().map_or(check_after, |time| time.max(SOONEST_LOOK));
         let check_after = check_after.min(settled);
-        PolicyDecision::new(self.with_zero_pages(knobs, now), DecisionReason::new("parked", text), check_after)
+        let reason = DecisionReason::from_sentences("parked", sentences);
+        PolicyDecision::new(self.with_zero_pages(knobs, now), reason, check_after)
     }
 }
 

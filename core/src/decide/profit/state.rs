@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::look::ScanForecast;
 use super::scan_reason::ScanReason;
+use crate::decide::ReasonSentences;
 use crate::scan::ScanProgress;
 
 /// The state of the policy.
@@ -25,7 +26,7 @@ pub struct ParkedPhase {
     /// The time at which `next` is due.
     pub until: Duration,
     pub next: ScanReason,
-    pub why: String,
+    pub why: ReasonSentences,
 }
 
 /// A scan in progress and its reason.

@@ -523,9 +523,9 @@ fn without_ksmds_cpu_time_rounds_are_judged_by_their_visits() {
         assert_eq!(host.after(1).decide(&mut policy).reason.state, "burst", "it gets on, so it is not given up");
     }
     host.pass(1, 256).pass(1, 0).pass(1, 0);
-    let text = host.decide(&mut policy).reason.text;
+    let detail = host.decide(&mut policy).reason.detail.unwrap();
     // 200,000 visits of 4 us each.
-    assert!(text.starts_with("burst saved 1.00 MiB in 0.80 CPU-s (1.2 MiB/CPU-s"), "{text}");
+    assert!(detail.starts_with("burst: 1.00 MiB saved in 0.80 CPU-s (1.2 MiB/CPU-s"), "{detail}");
 }
 
 #[test]
@@ -541,15 +541,17 @@ fn zero_pages_are_left_alone_where_the_kernel_does_not_count_them() {
 }
 
 #[test]
-fn every_decision_names_its_reason_with_figures() {
+fn every_decision_has_a_line_for_people_and_its_arithmetic() {
     let mut run = ProfitRun::with(clones(2, "clone", |plan| guest(plan, 32)));
     let mut parked = None;
     run.until(Duration::from_secs(10), |_, decision| {
-        parked = Some(decision.reason.to_string());
+        parked = Some(decision.reason.clone());
         decision.reason.state == "parked"
     });
-    let text = parked.unwrap();
-    assert!(text.starts_with("parked: burst saved 22.") && text.contains("MiB/CPU-s, price 8.0"), "{text}");
+    let reason = parked.unwrap();
+    assert!(reason.text.starts_with("the last scan saved 22.") && reason.text.contains("; next look "), "{reason}");
+    let detail = reason.detail.unwrap();
+    assert!(detail.starts_with("burst: 22.") && detail.contains("MiB/CPU-s, price 8.0"), "{detail}");
 }
 
 proptest! {

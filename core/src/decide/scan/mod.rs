@@ -87,10 +87,10 @@ impl Policy for OnDemandPolicy {
             Some(ScanStatus::Stalled) => {
                 DecisionReason::new(Self::STALLED, "ksmd makes no progress: does any process offer memory?")
             }
-            Some(_) => DecisionReason::new(Self::DONE, report.outcome.so_far()),
+            Some(_) => DecisionReason::from_sentences(Self::DONE, ground::so_far(&report.outcome)),
             None => {
                 let settings = self.scanner.settings(&scan, &ksmd);
-                let reason = DecisionReason::new("scan", report.outcome.so_far());
+                let reason = DecisionReason::from_sentences("scan", ground::so_far(&report.outcome));
                 let scan::ScanSettings { knobs, check_after, rest_after, .. } = settings;
                 return PolicyDecision { knobs, reason, check_after, rest_after };
             }

@@ -19,7 +19,7 @@ use super::{DecisionReason, Policy, PolicyDecision, PolicyView, ground};
 use crate::kernel::Ksm;
 use crate::knobs::{Knob, KnobSettings};
 use crate::sample::{ProcessId, ProcessSample, Sample};
-use crate::units::{Bytes, TimeSpan};
+use crate::units::{NewSavings, TimeSpan};
 
 /// The most that `pages_to_scan` becomes, and with it each of the three scores. From the paper.
 const FULL: u64 = 3000;
@@ -190,18 +190,20 @@ impl ScorePolicy {
         let ScoreParts { vm_count, pages_sharing, idle_time } = scores;
         let pages = scores.pages_to_scan();
         let sum = vm_count + pages_sharing + idle_time;
-        let gained = Bytes(i128::from(self.gained) * i128::from(view.now.page_size));
+        let page_size = i64::try_from(view.now.page_size).unwrap_or(i64::MAX);
+        let gained = NewSavings(self.gained.saturating_mul(page_size));
+        let runs = if vms == 1 { "runs" } else { "run" };
         let figures = format!(
-            "score {sum} = VMs {vm_count} ({vms} run) + sharing {pages_sharing} (last pass saved {gained}) \
+            "score {sum} = VMs {vm_count} ({vms} {runs}) + sharing {pages_sharing} (last pass: {gained}) \
              + idle {idle_time}"
         );
         match self.speed {
             ScanSpeed::Stopped(since) => {
                 let idle = TimeSpan(view.now.at.saturating_sub(since));
-                let text = format!("{figures}, under {THRESHOLD}; stopped for {idle}, stop {}", self.stops);
-                DecisionReason::new("stopped", text)
+                DecisionReason::new("stopped", format!("little to gain: ksmd stands for {idle}"))
+                    .with_detail(format!("{figures}, under {THRESHOLD}; stop {}", self.stops))
             }
-            _ => DecisionReason::new("scanning", format!("{figures}: {pages} pages a batch")),
+            _ => DecisionReason::new("scanning", format!("{pages} pages a batch")).with_detail(figures),
         }
     }
 }
@@ -221,7 +223,7 @@ impl Policy for ScorePolicy {
         let vms = self.see_vms(view.now, passes);
         if vms == 0 && !view.now.has_unknown_figures() {
             self.speed = ScanSpeed::Unset;
-            let reason = DecisionReason::new("stopped", "nothing runs that could be merged: 0 pages a batch");
+            let reason = DecisionReason::new("stopped", "nothing runs that could be merged");
             return PolicyDecision::new(self.knobs(0, ksm), reason, check_after);
         }
         self.spend_idle_time(passes);

@@ -38,8 +38,8 @@ fn a_vm_that_starts_has_two_passes_at_full_speed_and_one_at_half() {
     let first = host.vm(1, 4 << 20).decide(&mut policy);
     assert_eq!(first.knobs.to_string(), "smart_scan=0 pages_to_scan=3000 sleep_millisecs=20 run=1");
     assert_eq!(
-        first.reason.to_string(),
-        "scanning: score 3000 = VMs 3000 (1 run) + sharing 0 (last pass saved 0 B) + idle 0: 3000 pages a batch"
+        format!("{:#}", first.reason),
+        "scanning: 3000 pages a batch (score 3000 = VMs 3000 (1 runs) + sharing 0 (last pass: 0 B saved) + idle 0)"
     );
     let speeds: Vec<_> = (0..4).map(|_| pages(&host.pass(30, 0).decide(&mut policy))).collect();
     assert_eq!(speeds, [3000, 1500, 0, 0]);
@@ -62,7 +62,8 @@ fn passes_that_save_keep_ksmd_going_by_what_they_save() {
     assert_eq!(pages(&host.pass(0, 12_345).decide(&mut policy)), 1234);
     let decision = host.pass(30, 50_000).decide(&mut policy);
     assert_eq!(pages(&decision), 3000);
-    assert!(decision.reason.text.contains("sharing 3000 (last pass saved 195 MiB)"), "{}", decision.reason);
+    let detail = decision.reason.detail.unwrap();
+    assert!(detail.contains("sharing 3000 (last pass: 195 MiB saved)"), "{detail}");
     assert_eq!(pages(&host.pass(30, -50_000).decide(&mut policy)), 0);
 }
 
@@ -92,15 +93,15 @@ fn a_stopped_host_is_tried_again_ever_later() {
         assert_eq!(seconds_stopped(&mut host, &mut policy), 50 * stop);
         let started = host.decide(&mut policy);
         assert_eq!(pages(&started), 1000);
-        assert!(started.reason.text.contains("idle 1000"), "{}", started.reason);
+        assert!(started.reason.detail.unwrap().contains("idle 1000"));
         assert_eq!(pages(&host.pass(30, 0).decide(&mut policy)), 1000);
         assert_eq!(pages(&host.pass(30, 0).decide(&mut policy)), 0);
     }
     let reason = host.after(90).decide(&mut policy).reason;
     assert_eq!(
-        reason.to_string(),
-        "stopped: score 300 = VMs 0 (2 run) + sharing 0 (last pass saved 0 B) + idle 300, under 1000; \
-         stopped for 1 min 30 s, stop 6"
+        format!("{reason:#}"),
+        "stopped: little to gain: ksmd stands for 1 min 30 s \
+         (score 300 = VMs 0 (2 run) + sharing 0 (last pass: 0 B saved) + idle 300, under 1000; stop 6)"
     );
 }
 
@@ -136,10 +137,7 @@ fn an_empty_host_is_not_scanned_and_not_tried() {
     let mut policy = policy();
     let mut host = PolicyTestHost::linux_6_18();
     assert!((0..500).all(|_| pages(&host.after(1).decide(&mut policy)) == 0));
-    assert_eq!(
-        host.decide(&mut policy).reason.to_string(),
-        "stopped: nothing runs that could be merged: 0 pages a batch"
-    );
+    assert_eq!(host.decide(&mut policy).reason.to_string(), "stopped: nothing runs that could be merged");
     // Unless there are processes that can't be seen into.
     host.sample.hidden_processes = 1;
     host.decide(&mut policy);

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::models;
 use crate::show::guests::GuestOrder;
+use crate::show::history::DecisionsShown;
 use crate::show::{balance, guests, history, status};
 
 /// Clears a terminal in C0 and in C1, begins a line, turns the direction of writing.
@@ -67,11 +68,11 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
     assert_harmless(&balance::text(&model, None), &balance::text(&plain, None));
     assert_exact(&balance::json(&model));
     let (plain, model) = (models::history(), hostile(&models::history()));
-    assert_harmless(&history::text(&model, true, None), &history::text(&plain, true, None));
+    assert_harmless(&history::text(&model, DecisionsShown::Details, None), &history::text(&plain, DecisionsShown::Details, None));
     assert_exact(&serde_json::json!(model));
     let mut named = model.clone();
     named.guest = named.guests.pop();
-    assert!(!history::text(&named, true, None).text().contains('\u{1b}'));
+    assert!(!history::text(&named, DecisionsShown::Details, None).text().contains('\u{1b}'));
     let (plain, model) = (models::guests(), hostile(&models::guests()));
     for by in ["guest", "user", "cgroup"] {
         let order = GuestOrder::new(find(GUEST, by), find(GUEST, "saved").unwrap());

@@ -10,18 +10,20 @@ mod schemas;
 mod status;
 mod trimmed;
 
+use super::history::DecisionsShown;
+
 #[test]
 fn a_history_by_label_has_the_bytes_of_each_value() {
     let mut report = models::history();
     report.label = Some("role".to_owned());
     report.columns = ["time", "db", "web"].map(str::to_owned).to_vec();
     report.rows = vec![vec![serde_json::json!(1_795_467_600.0), serde_json::json!(0), serde_json::json!(3 << 20)]];
-    let text = crate::show::history::text(&report, false, None).text().to_owned();
+    let text = crate::show::history::text(&report, DecisionsShown::Counted, None).text().to_owned();
     assert!(text.starts_with("saved by guests with each role\n") && text.contains("3.00 MiB"), "{text}");
     assert!(crate::show::plot::plot(&report, 60).text().contains("3.00 MiB"));
     report.guest = report.guests.pop();
     report.guest.as_mut().unwrap().labels.insert("role".to_owned(), "web".to_owned());
-    assert!(crate::show::history::text(&report, false, None).text().contains("(qemu, 42:1, role web)"));
+    assert!(crate::show::history::text(&report, DecisionsShown::Counted, None).text().contains("(qemu, 42:1, role web)"));
 }
 
 #[test]
@@ -49,8 +51,8 @@ fn a_history_has_headings_in_words_and_decisions_on_demand_and_breaks_lines_betw
     report.columns = ["time", "saved_bytes", "ksmd_cpu_percent"].map(str::to_owned).to_vec();
     report.rows = vec![vec![serde_json::json!(1_795_467_600), serde_json::json!(3 << 20), serde_json::json!(1.5)]];
     report.decisions[0].reason = "a sentence of many words that no terminal has room for in one line ".repeat(3);
-    let text = |shows_decisions| crate::show::history::text(&report, shows_decisions, Some(80)).text().to_owned();
-    let (short, long) = (text(false), text(true));
+    let text = |shown| crate::show::history::text(&report, shown, Some(80)).text().to_owned();
+    let (short, long) = (text(DecisionsShown::Counted), text(DecisionsShown::Reasons));
     let heading = short.lines().next().unwrap();
     assert!(heading.starts_with("time ") && heading.ends_with("    saved  ksmd CPU %"), "{short}");
     assert!(short.contains("events in that time: --decisions shows them\n"), "{short}");

@@ -1,5 +1,6 @@
 //! Each document fits its schema, and has no key that the schema does not describe.
 
+use ksmith_core::decide::DecisionReason;
 use ksmith_core::figures::{self, GUEST};
 use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::model::{GuestsReport, StatusReport};
@@ -127,8 +128,11 @@ fn what_is_planned_fits_its_schema() {
     let changes = vec!["run=1".to_owned()];
     assert_fits("scan", &json!(PlannedScan { dry_run: true, passes: 2, by: "the daemon", changes }));
     let knobs = KnobSettings::none().with(Knob::PagesToScan, 100).with(Knob::AdvisorMode, 1);
-    assert_fits("daemon", &planned_turn("parks: there is nothing", &knobs));
-    assert_fits("daemon", &planned_turn("waits", &KnobSettings::none()));
+    assert_fits(
+        "daemon",
+        &planned_turn(&DecisionReason::new("parks", "there is nothing").with_detail("0 pages"), &knobs),
+    );
+    assert_fits("daemon", &planned_turn(&DecisionReason::new("parks", "it waits"), &KnobSettings::none()));
     assert_fits("restore", &json!({ "discarded": null }));
 }
 

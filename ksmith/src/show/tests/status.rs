@@ -10,7 +10,7 @@ use ksmith_core::sample::MergeReading;
 use serde_json::json;
 
 use super::models;
-use crate::show::status::{json, text};
+use crate::show::status::{detailed_text, json, text};
 
 #[test]
 fn the_status_crosses_the_control_socket_whole() {
@@ -49,10 +49,19 @@ fn people_see_the_daemon_the_totals_and_the_processes() {
         "(headroom 1.00 MiB)  WARNING: more than the host has",
         "domains   one domain alone may merge\nbalance   no-swap: short",
         "process  pid       rss    merged     saved    profit\nweb       42  8.00 MiB  2.04 MiB  2.00 MiB  1.97 MiB",
-        "note      1 processes do not show",
+        "note      1 process does not show",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+}
+
+#[test]
+fn the_arithmetic_behind_the_reason_is_shown_where_it_is_asked_for() {
+    let (short, long) = (text(&models::status(), None), detailed_text(&models::status(), None));
+    assert!(!short.to_string().contains("were looked at"));
+    let lines = "policy    profit: quiet, no guest is new\n          2 processes were looked at\nsaved ";
+    assert!(long.to_string().contains(lines), "{long}");
+    assert_eq!(json(&models::status())["daemon"]["reason_detail"], "2 processes were looked at");
 }
 
 #[test]

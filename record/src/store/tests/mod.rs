@@ -101,17 +101,43 @@ fn numbers(report: &HistoryReport, column: usize) -> Vec<Option<f64>> {
     report.rows.iter().map(|row| row[column].as_f64()).collect()
 }
 
-#[test]
-fn what_was_written_is_read_again() {
-    let mut rig = rig();
-    let mut moment = host(BEGIN + 1500, 4096, 7);
-    moment.decisions.push(DecisionMade {
+/// A decision of the policy at the beginning.
+fn decision(reason_detail: Option<&str>) -> DecisionMade {
+    DecisionMade {
         time: BEGIN + 1500,
         policy: "profit".to_owned(),
         state: "burst".to_owned(),
         reason: "new memory".to_owned(),
+        reason_detail: reason_detail.map(str::to_owned),
         settings: "run 0 -> 1".to_owned(),
-    });
+    }
+}
+
+#[test]
+fn the_arithmetic_behind_a_reason_finds_room_in_a_history_that_was_begun_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.db");
+    let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
+    let made = |detail| HistorySnapshot { decisions: vec![decision(detail)], ..HistorySnapshot::default() };
+    store.write(&[made(None)]).unwrap();
+    drop(store);
+    Connection::open(&path).unwrap().execute_batch("ALTER TABLE decision DROP COLUMN reason_detail").unwrap();
+    let details = || -> Vec<Option<String>> {
+        let report = HistoryReader::open(&path).unwrap().read_report(&query(BEGIN, BEGIN + HOUR, &[])).unwrap();
+        report.decisions.into_iter().map(|made| made.reason_detail).collect()
+    };
+    assert_eq!(details(), [None]);
+    let mut store = HistoryStore::open(&path, "boot", BEGIN, HistoryBounds::default()).unwrap().store;
+    store.write(&[made(Some("every page"))]).unwrap();
+    drop(store);
+    assert_eq!(details(), [None, Some("every page".to_owned())]);
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let mut rig = rig();
+    let mut moment = host(BEGIN + 1500, 4096, 7);
+    moment.decisions.push(decision(Some("every page")));
     moment.events.push(HistoryEvent {
         time: BEGIN,
         kind: EventKind::DaemonStarted,
@@ -128,6 +154,7 @@ fn what_was_written_is_read_again() {
         (report.decisions[0].state.as_str(), report.decisions[0].settings.as_str()),
         ("burst", "run 0 -> 1")
     );
+    assert_eq!(report.decisions[0].reason_detail.as_deref(), Some("every page"));
     assert_eq!(report.events[0].kind, "daemon_started");
 }
 

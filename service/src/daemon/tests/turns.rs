@@ -246,7 +246,7 @@ fn processes_that_may_merge_at_each_second_look_write_so_many_lines_and_no_more(
     let told = |sentence: &str| {
         outcome.log.lines().filter(|line| line.contains(" INFO ") && line.contains(sentence)).count()
     };
-    let parked = "processes hide whether they may merge";
+    let parked = "process hides whether it may merge";
     assert!(count(&format!("ksmd is kept parked: 1 {parked}")) > 500, "it was so");
     assert!((120..=330).contains(&told("ksmd is kept parked")), "{}", told("ksmd is kept parked"));
     assert!(told("") < 2000, "{} lines", told(""));
