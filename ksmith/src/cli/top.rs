@@ -4,6 +4,7 @@
 //! state and the terminal, and waits for nothing but messages.
 
 use std::io::{IsTerminal, Stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, never, select, unbounded};
 use ksmith_core::guest::GuestId;
 use ksmith_core::printable::TextPage;
 use ksmith_core::sample::ProcessId;
+use ksmith_record::{ReadError, times};
+use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -25,9 +28,10 @@ use ratatui::crossterm::terminal::{
 };
 
 use super::amounts::interval;
+use super::past::PastReader;
 use super::source::{FallbackSource, HostFigures};
 use super::{CommandFailure, GlobalArgs, print};
-use crate::top::{HostSnapshot, TopApp, TopEvent, TopRequest};
+use crate::top::{HostSnapshot, PastFigures, TopApp, TopEvent, TopRequest};
 use ksmith_host::doctor::{self, ExaminationOptions};
 use ksmith_host::root::Root;
 use ksmith_host::signals;
@@ -45,10 +49,25 @@ pub struct TopArgs {
     /// Use the mouse: a click on a heading orders, the wheel scrolls. The terminal then selects no text
     #[arg(long)]
     mouse: bool,
+    /// Order the guests by this figure, by key or heading
+    #[arg(long, value_name = "FIGURE")]
+    sort: Option<String>,
+    /// Show only the guests that fit: an expression as of `ksmith guests`, or a piece of text
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Replay the past from this time on: how long ago (2h, 30m), a date (2026-11-23T20:15), or seconds since 1970
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Begin the replay at this time, in the same forms
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
 }
 
 /// Least time between two redraws: events that come faster are drawn together.
 const BETWEEN: Duration = Duration::from_millis(100);
+
+/// Milliseconds of the past in the charts, before a start or before the moment where a replay begins.
+const BEFORE: i64 = 15 * 60_000;
 
 /// The longest time to watch a guest's pages.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -63,20 +82,31 @@ impl TopArgs {
         if global.json {
             return Err(CommandFailure::usage("top has no JSON; `ksmith guests --json --every 2` has").into());
         }
+        let root = global.root();
+        let has_colours = print::has_colours(true);
+        let app = TopApp::new(size().unwrap_or((80, 24)), has_colours);
+        let app = app.with_list(self.sort.as_deref(), self.filter.as_deref()).map_err(CommandFailure::usage)?;
+        let (started, file) = (LiveEnvironment.day_clock(), config.history.file(&root));
+        let past = self.open_past(&file, started)?;
         let signals = signals::catch()?.listen()?;
         let (panicked, panics) = bounded(1);
         let mut screen = TopScreen::enter(self.mouse, panicked)?;
-        let root = global.root();
-        let shell = TopShell {
-            sights: spawn_sampler(FallbackSource::steady(root.clone(), config), self.every)?,
-            keys: read_keys()?,
-            explanations: unbounded(),
-            root,
-        };
-        let has_colours = print::has_colours(true);
         // The library looks at NO_COLOR too, which `--color=always` overrules.
         force_color_output(has_colours);
-        let mut app = TopApp::new(size().unwrap_or((80, 24)), has_colours);
+        let others = unbounded();
+        let (sights, recalls, (mut app, first)) = match past {
+            Some(ReplayStart { past, figures, at }) => {
+                (never(), Some(spawn_recaller(past, others.0.clone())?), app.replaying(figures, at))
+            }
+            None => {
+                spawn_prefill(file, started, others.0.clone())?;
+                (spawn_sampler(FallbackSource::steady(root.clone(), config), self.every)?, None, (app, None))
+            }
+        };
+        let shell = TopShell { sights, keys: read_keys()?, others, recalls, root };
+        if let Some(request) = first {
+            shell.carry_out(request);
+        }
         let (mut is_dirty, mut next) = (true, Instant::now());
         loop {
             if is_dirty && Instant::now() >= next {
@@ -94,37 +124,72 @@ impl TopArgs {
                     Err(_) => return Ok(ExitCode::SUCCESS),
                 },
                 recv(shell.sights) -> sight => TopEvent::Seen(Box::new(sight??)),
-                recv(shell.explanations.1) -> event => event?,
+                recv(shell.others.1) -> event => event??,
             };
             is_dirty = true;
             match app.update(event) {
                 Some(TopRequest::End) => return Ok(ExitCode::SUCCESS),
-                Some(TopRequest::Explain(guest, processes)) => shell.explain(guest, processes),
+                Some(request) => shell.carry_out(request),
                 None => {}
             }
         }
     }
+
+    /// Opens the history and reads its figures, where the command line asks for a replay.
+    fn open_past(&self, file: &Path, started: i64) -> Result<Option<ReplayStart>, CommandFailure> {
+        let parse = |text: &str| times::parse(text, started).map_err(|why| CommandFailure::usage(why.to_string()));
+        let at = self.at.as_deref().map(parse).transpose()?;
+        let since = self.since.as_deref().map(parse).transpose()?;
+        let Some(since) = since.or(at.map(|at| at.saturating_sub(BEFORE))) else { return Ok(None) };
+        let past = PastReader::open(file, started)?;
+        let figures = past.read_figures(since)?;
+        let at = past.seconds(at.unwrap_or(since));
+        Ok(Some(ReplayStart { past, figures, at }))
+    }
+}
+
+/// A history that is replayed from a moment on, in seconds since the start.
+struct ReplayStart {
+    past: PastReader,
+    figures: PastFigures,
+    at: f64,
 }
 
 /// The channels of the threads around the state.
 struct TopShell {
     sights: Receiver<anyhow::Result<HostSnapshot>>,
     keys: Receiver<TopEvent>,
-    explanations: (Sender<TopEvent>, Receiver<TopEvent>),
+    /// Events of threads that come now and then. The sender keeps the channel open.
+    others: (Sender<anyhow::Result<TopEvent>>, Receiver<anyhow::Result<TopEvent>>),
+    /// Moments of a replay whose guests are to be read.
+    recalls: Option<Sender<f64>>,
     root: Root,
 }
 
 impl TopShell {
+    /// Carries a request out, or has a thread do it.
+    fn carry_out(&self, request: TopRequest) {
+        match request {
+            TopRequest::Explain(guest, processes) => self.explain(guest, processes),
+            TopRequest::Recall(at) => {
+                if let Some(recalls) = &self.recalls {
+                    let _ = recalls.send(at);
+                }
+            }
+            TopRequest::End => {}
+        }
+    }
+
     /// Starts a thread that diagnoses a guest's memory. A process that blocks the thread blocks nothing else.
     fn explain(&self, guest: GuestId, processes: Vec<ProcessId>) {
-        let (root, sender) = (self.root.clone(), self.explanations.0.clone());
+        let (root, sender) = (self.root.clone(), self.others.0.clone());
         let work = move || {
             let page = explanation(&root, &processes).map_err(|why| why.to_string());
-            let _ = sender.send(TopEvent::Explained(guest, page));
+            let _ = sender.send(Ok(TopEvent::Explained(guest, page)));
         };
         if let Err(error) = thread::Builder::new().name("doctor".to_owned()).spawn(work) {
-            let _ =
-                self.explanations.0.send(TopEvent::Explained(guest, Err(format!("no thread can be had: {error}"))));
+            let why = Err(format!("no thread can be had: {error}"));
+            let _ = self.others.0.send(Ok(TopEvent::Explained(guest, why)));
         }
     }
 }
@@ -165,6 +230,34 @@ fn spawn_sampler(
         }
     })?;
     Ok(sights)
+}
+
+/// Starts a thread that reads what the charts show of the time before. A host without a history has none.
+fn spawn_prefill(file: PathBuf, started: i64, sender: Sender<anyhow::Result<TopEvent>>) -> anyhow::Result<()> {
+    thread::Builder::new().name("past".to_owned()).spawn(move || {
+        let read = || -> Result<PastFigures, ReadError> {
+            PastReader::open(&file, started)?.read_figures(started.saturating_sub(BEFORE))
+        };
+        if let Ok(figures) = read() {
+            let _ = sender.send(Ok(TopEvent::Past(Box::new(figures))));
+        }
+    })?;
+    Ok(())
+}
+
+/// Starts a thread that reads the guests of moments. Of moments that wait it reads the last.
+fn spawn_recaller(past: PastReader, sender: Sender<anyhow::Result<TopEvent>>) -> anyhow::Result<Sender<f64>> {
+    let (recalls, moments) = unbounded();
+    thread::Builder::new().name("past".to_owned()).spawn(move || {
+        while let Ok(at) = moments.recv() {
+            let at = moments.try_iter().last().unwrap_or(at);
+            let guests = past.read_guests(at).map_err(anyhow::Error::from);
+            if sender.send(guests.map(|guests| TopEvent::Recalled(Box::new(guests)))).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(recalls)
 }
 
 /// Starts a thread that reads keys, the mouse and changes of size.

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use ksmith_core::guest::{Guest, GuestId};
+use ksmith_core::model::StatusReport;
 use ksmith_core::printable::TextPage;
 
 use super::decisions::DecisionLog;
 use super::event::{HostSnapshot, TopEvent, TopRequest};
+use super::figures::HeaderFigures;
 use super::layout;
 use super::list::GuestListView;
+use super::replay::{PastFigures, ReplayState};
 use super::series::ChartSeries;
 use super::sieve::GuestFilter;
 
@@ -23,6 +26,8 @@ pub(super) enum TopView {
     Decisions,
     /// The pool, its guests and the plan.
     Balance,
+    /// The charts, as large as there is room.
+    Charts,
     /// The keys.
     Help,
 }
@@ -53,6 +58,8 @@ pub struct TopApp {
     /// The newest figures that came while the screen was held.
     pub(super) held: Option<HostSnapshot>,
     pub(super) is_held: bool,
+    /// The replay, where the past is shown.
+    pub(super) replay: Option<ReplayState>,
     pub(super) series: ChartSeries,
     pub(super) decisions: DecisionLog,
     pub(super) list: GuestListView,
@@ -73,6 +80,7 @@ impl TopApp {
             sight: None,
             held: None,
             is_held: false,
+            replay: None,
             series: ChartSeries::default(),
             decisions: DecisionLog::default(),
             list: GuestListView::default(),
@@ -80,6 +88,30 @@ impl TopApp {
             scroll: 0,
             explained: None,
         }
+    }
+
+    /// Returns the state with another order of the list and a filter, as the command line names them.
+    ///
+    /// # Errors
+    /// The list can't be ordered by that, or the filter is none; the message says what can be.
+    pub fn with_list(mut self, order: Option<&str>, filter: Option<&str>) -> Result<Self, String> {
+        if let Some(order) = order {
+            self.list.order_by_name(order)?;
+        }
+        self.list.sieve = filter.map(GuestFilter::parse).transpose().map_err(|error| error.to_string())?;
+        Ok(self)
+    }
+
+    /// Returns the state of a replay that begins at a moment, in seconds since `ksmith top` started, and the request for
+    /// its guests.
+    pub fn replaying(mut self, past: PastFigures, at: f64) -> (Self, Option<TopRequest>) {
+        let PastFigures { moments, decisions } = past;
+        self.series.prefill(moments.iter().map(|moment| (moment.at, &moment.figures)));
+        self.decisions.prefill(decisions);
+        let replay = ReplayState::new(moments, at);
+        let request = replay.moment().map(|moment| TopRequest::Recall(moment.at));
+        self.replay = Some(replay);
+        (self, request)
     }
 
     /// Handles an event. Returns a request to the shell, if there is one.
@@ -95,6 +127,17 @@ impl TopApp {
                 self.record_snapshot(*sight);
                 None
             }
+            TopEvent::Past(past) => {
+                self.series.prefill(past.moments.iter().map(|moment| (moment.at, &moment.figures)));
+                self.decisions.prefill(past.decisions);
+                None
+            }
+            TopEvent::Recalled(guests) => {
+                let status = StatusReport::default();
+                let at = Duration::ZERO;
+                self.sight = Some(HostSnapshot { at, status, guests: *guests, balance: None, note: None });
+                None
+            }
             TopEvent::Explained(guest, page) => {
                 if matches!(&self.explained, Some((asked, _)) if *asked == guest) {
                     self.explained = Some((guest, GuestDiagnosis::Known(page)));
@@ -105,7 +148,7 @@ impl TopApp {
     }
 
     fn record_snapshot(&mut self, sight: HostSnapshot) {
-        self.series.push(&sight.status);
+        self.series.push(sight.at.as_secs_f64(), &HeaderFigures::from_status(&sight.status));
         if let Some(note) = &sight.note {
             self.decisions.record_note(sight.at, note);
         }
@@ -117,6 +160,35 @@ impl TopApp {
         } else {
             self.sight = Some(sight);
         }
+    }
+
+    /// Returns the figures of the moment that is shown.
+    pub(super) fn figures(&self) -> Option<HeaderFigures> {
+        match &self.replay {
+            Some(replay) => replay.moment().map(|moment| moment.figures),
+            None => self.sight.as_ref().map(|sight| HeaderFigures::from_status(&sight.status)),
+        }
+    }
+
+    /// Returns the moment that is shown, in seconds since `ksmith top` started.
+    pub(super) fn moment(&self) -> f64 {
+        match &self.replay {
+            Some(replay) => replay.moment().map_or(0.0, |moment| moment.at),
+            None => self.sight.as_ref().map_or(0.0, |sight| sight.at.as_secs_f64()),
+        }
+    }
+
+    /// Returns the moment in words: `now`, or the time of a replay.
+    pub(super) fn moment_in_words(&self) -> String {
+        let moment = self.replay.as_ref().and_then(ReplayState::moment);
+        moment.map_or("now".to_owned(), |moment| moment.clock.clone())
+    }
+
+    /// Steps a replay by so many moments. Returns the request for the guests of the new one.
+    pub(super) fn step_replay(&mut self, by: isize) -> Option<TopRequest> {
+        let replay = self.replay.as_mut()?;
+        let is_new = replay.step(by);
+        replay.moment().filter(|_| is_new).map(|moment| TopRequest::Recall(moment.at))
     }
 
     /// Holds the screen, or resumes it.
@@ -140,7 +212,9 @@ impl TopApp {
 
     /// Requests a diagnosis of the guest, unless one is under way.
     pub(super) fn explain(&mut self, id: GuestId) -> Option<TopRequest> {
-        if matches!(self.explained, Some((asked, GuestDiagnosis::UnderWay(_))) if asked == id) {
+        let is_under_way = matches!(self.explained, Some((asked, GuestDiagnosis::UnderWay(_))) if asked == id);
+        // The memory of a replayed guest is past.
+        if is_under_way || self.replay.is_some() {
             return None;
         }
         let processes = self.guest(id)?.processes.clone();

@@ -8,6 +8,8 @@ use ksmith_core::printable::TextPage;
 use ksmith_core::sample::ProcessId;
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 
+use super::replay::PastFigures;
+
 /// All figures of one moment.
 #[derive(Debug, Clone)]
 pub struct HostSnapshot {
@@ -44,15 +46,21 @@ pub enum TopEvent {
     Resize(u16, u16),
     /// New figures have come.
     Seen(Box<HostSnapshot>),
+    /// A part of the history has come.
+    Past(Box<PastFigures>),
+    /// The guests of the moment that a replay shows have come.
+    Recalled(Box<GuestsReport>),
     /// The diagnosis of a guest's memory has come, or the reason why there is none.
     Explained(GuestId, Result<TextPage, String>),
 }
 
 /// A request of the state to its shell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum TopRequest {
     /// Diagnose the memory of these processes of a guest.
     Explain(GuestId, Vec<ProcessId>),
+    /// Read the guests of a moment, in seconds since `ksmith top` started.
+    Recall(f64),
     /// End the program.
     End,
 }

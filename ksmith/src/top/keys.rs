@@ -8,13 +8,14 @@ use super::app::{FilterPrompt, TopApp, TopView};
 use super::event::TopRequest;
 use super::layout;
 use super::list::RowKey;
+use super::replay::JUMP;
 
 /// Greatest length of a filter in bytes.
 const LONGEST_FILTER: usize = 1000;
 
 /// The keys with their actions, as the help page shows them.
-pub(super) const KEYS: [(&str, &str); 16] = [
-    ("1, 2, 3 or Tab", "go to guests, decisions, balance"),
+pub(super) const KEYS: [(&str, &str); 17] = [
+    ("1, 2, 3, 4 or Tab", "go to guests, decisions, balance, charts"),
     ("Up, Down, j, k", "choose a guest, or scroll a page"),
     ("PgUp, PgDn, Home, End", "the same in large steps"),
     ("Enter", "open the page of the chosen guest; of a group, list its guests"),
@@ -25,6 +26,7 @@ pub(super) const KEYS: [(&str, &str); 16] = [
     ("/", "filter: a piece of text, or an expression such as saved>100MiB and kind=qemu"),
     ("Esc", "go back; in the list, take the filter away"),
     ("Space", "hold the screen, or let it go on"),
+    ("t, T, ], [", "with --since or --at: go a moment forth or back, or ten"),
     ("?", "this page"),
     ("q, Ctrl-C", "end"),
     ("", ""),
@@ -50,10 +52,16 @@ impl TopApp {
             KeyCode::Char('1') => self.go(TopView::Guests),
             KeyCode::Char('2') => self.go(TopView::Decisions),
             KeyCode::Char('3') => self.go(TopView::Balance),
+            KeyCode::Char('4') => self.go(TopView::Charts),
+            KeyCode::Char('t') => return self.step_replay(1),
+            KeyCode::Char('T') => return self.step_replay(-1),
+            KeyCode::Char(']') => return self.step_replay(JUMP),
+            KeyCode::Char('[') => return self.step_replay(-JUMP),
             KeyCode::Tab => self.go(match self.view {
                 TopView::Guests | TopView::Guest(_) => TopView::Decisions,
                 TopView::Decisions => TopView::Balance,
-                TopView::Balance | TopView::Help => TopView::Guests,
+                TopView::Balance => TopView::Charts,
+                TopView::Charts | TopView::Help => TopView::Guests,
             }),
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.go(TopView::Help),
             KeyCode::Char(' ') => self.hold(),

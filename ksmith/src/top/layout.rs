@@ -10,7 +10,7 @@ use crate::show::wrap::wrapped;
 pub const LEAST: (u16, u16) = (60, 16);
 
 /// Lines of the header on a low and on a high terminal.
-const HEADER: (u16, u16) = (6, 9);
+const HEADER: (u16, u16) = (7, 13);
 
 /// Least lines of a high terminal.
 const HIGH: u16 = 40;
@@ -28,7 +28,8 @@ pub fn body((columns, lines): (u16, u16)) -> Rect {
 
 /// Returns the first row of the list that is shown, so that the chosen one is visible.
 pub fn first_row(rows: &GuestListRows, chosen: Option<&RowKey>, height: u16) -> usize {
-    let shown = usize::from(height.saturating_sub(1)).max(1);
+    // The headings and the sums stay.
+    let shown = usize::from(height.saturating_sub(2)).max(1);
     let place = rows.place(chosen);
     // Steps of half a screen, so that a row more or less does not move all others.
     let half = (shown / 2).max(1);

@@ -37,7 +37,7 @@ pub struct GuestListView {
 /// The rows of the list as they are shown.
 #[derive(Debug, Clone)]
 pub struct GuestListRows {
-    /// The rows as text.
+    /// The rows as text. The last one, which has no identity, sums up the guests.
     pub table: TextTable,
     /// The identity of each row.
     pub keys: Vec<RowKey>,
@@ -47,6 +47,12 @@ pub struct GuestListRows {
 
 /// Columns before those of figures.
 const HEAD: usize = 3;
+
+/// The name of the row of sums, before the number of guests.
+const TOTAL: &str = "total of";
+
+/// The heading of a guest's part of what the host saves.
+const SHARE: &str = "share";
 
 /// The heading of the number of guests in a group.
 const GUESTS: &str = "guests";
@@ -88,6 +94,20 @@ impl GuestListView {
     /// Returns the label of the groups, if guests are grouped.
     pub fn label(&self) -> Option<&'static ModelFigure<Guest>> {
         self.by.and_then(|place| figures::labels().nth(place))
+    }
+
+    /// Orders by a figure, by its key or its heading.
+    ///
+    /// # Errors
+    /// The list can't be ordered by it; the message names the figures by which it can be.
+    pub fn order_by_name(&mut self, name: &str) -> Result<(), String> {
+        let is_called = |figure: &ModelFigure<Guest>| figure.field.name == name || figure.heading == Some(name);
+        let Some(place) = orders().position(is_called) else {
+            let known: Vec<&str> = orders().map(|figure| figure.heading.unwrap_or(figure.field.name)).collect();
+            return Err(format!("the list can't be ordered by {name:?}; name one of {}", known.join(", ")));
+        };
+        self.sort = place;
+        Ok(())
     }
 
     /// Moves the order by so many columns.
@@ -151,16 +171,20 @@ impl GuestListView {
             let importance = if std::ptr::eq(figure, self.figure()) { ALWAYS } else { figure.importance };
             Some(TableColumn::new(figure.heading?, importance))
         });
-        let mut table = TextTable::of_columns(head.into_iter().chain(of_figures).collect());
+        let share = TableColumn::new(SHARE, 65);
+        let mut table = TextTable::of_columns(head.into_iter().chain(of_figures).chain([share]).collect());
         let mut rows: Vec<(RowKey, Vec<String>)> = match self.label() {
-            None => sorted(&report, self.figure()).into_iter().map(guest_row).collect(),
+            None => {
+                let row = |guest| guest_row(guest, report.saved_bytes);
+                sorted(&report, self.figure()).into_iter().map(row).collect()
+            }
             Some(label) => {
                 let mut groups = groups(&report, &GuestGroupProperty::Figure(label), self.figure());
                 if self.is_by_guests() {
                     // Stable: groups of equal size stay in the order of their names.
                     groups.sort_by_key(|group| Reverse(group.guests));
                 }
-                groups.into_iter().map(group_row).collect()
+                groups.into_iter().map(|group| group_row(group, report.saved_bytes)).collect()
             }
         };
         if self.is_reversed {
@@ -171,28 +195,67 @@ impl GuestListView {
             keys.push(key);
             table.cells(cells);
         }
+        table.cells(total_row(&report));
         let sorted = if self.sort < 2 { self.sort } else { self.sort - 2 + HEAD };
         GuestListRows { table, keys, sorted }
     }
 }
 
-fn guest_row(guest: &Guest) -> (RowKey, Vec<String>) {
+/// Returns the part of what the host saves, in per cent.
+fn share(saved: &FigureScalar, host_bytes: u64) -> String {
+    match saved {
+        FigureScalar::Unsigned(bytes) if host_bytes > 0 => {
+            format!("{:.0} %", 100.0 * *bytes as f64 / host_bytes as f64)
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn guest_row(guest: &Guest, host_bytes: u64) -> (RowKey, Vec<String>) {
     let others = guest.processes.len().saturating_sub(1);
     let others = if others > 0 { format!("+{others}") } else { String::new() };
     let head = [guest.shown_name(), guest.kind.to_string(), format!("{}{others}", guest.id().pid())];
-    let cells = columns().map(|figure| cell(&figure.field, &(figure.read)(guest)));
-    (RowKey::Guest(guest.id()), head.into_iter().chain(cells).collect())
+    let values: Vec<(&ModelFigure<Guest>, FigureScalar)> =
+        columns().map(|figure| (figure, (figure.read)(guest))).collect();
+    (RowKey::Guest(guest.id()), row_cells(head, &values, host_bytes))
 }
 
-fn group_row(group: GuestGroup) -> (RowKey, Vec<String>) {
-    let sums = summed().zip(&group.sums).filter(|(figure, _)| figure.heading.is_some());
-    let sums = sums.map(|(figure, sum)| cell(&figure.field, sum));
+fn group_row(group: GuestGroup, host_bytes: u64) -> (RowKey, Vec<String>) {
+    let sums = summed().zip(group.sums).filter(|(figure, _)| figure.heading.is_some());
+    let values: Vec<(&ModelFigure<Guest>, FigureScalar)> = sums.collect();
     let head = [group.name.clone(), group.guests.to_string(), String::new()];
-    let cells = head.into_iter().chain(sums).collect();
+    let cells = row_cells(head, &values, host_bytes);
     (RowKey::Group(group.name), cells)
 }
 
+/// Returns the cells of the sums over all guests that are listed.
+fn total_row(report: &GuestsReport) -> Vec<String> {
+    let sum = |figure: &ModelFigure<Guest>| {
+        let values = report.guests.iter().map(|guest| (figure.read)(guest));
+        values.reduce(|sum, value| sum.plus(&value)).unwrap_or(FigureScalar::Unknown)
+    };
+    let values: Vec<(&ModelFigure<Guest>, FigureScalar)> = columns().map(|figure| (figure, sum(figure))).collect();
+    row_cells(
+        [format!("{TOTAL} {}", report.guests.len()), String::new(), String::new()],
+        &values,
+        report.saved_bytes,
+    )
+}
+
+/// Returns the cells of a row: its head, its figures, and its part of what the host saves.
+fn row_cells(head: [String; HEAD], values: &[(&ModelFigure<Guest>, FigureScalar)], host_bytes: u64) -> Vec<String> {
+    let saved = values.iter().find(|(figure, _)| figure.field.name == "saved_bytes");
+    let share = saved.map_or_else(String::new, |(_, saved)| share(saved, host_bytes));
+    let cells = values.iter().map(|(figure, value)| cell(&figure.field, value));
+    head.into_iter().chain(cells).chain([share]).collect()
+}
+
 impl GuestListRows {
+    /// Returns the index of the row of sums in the table.
+    pub fn total(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Returns the index of the chosen row, or of the first if that is gone.
     pub fn place(&self, chosen: Option<&RowKey>) -> usize {
         chosen.and_then(|chosen| self.keys.iter().position(|key| key == chosen)).unwrap_or(0)

@@ -7,10 +7,12 @@ mod app;
 mod decisions;
 mod draw;
 mod event;
+mod figures;
 mod keys;
 mod layout;
 mod list;
 mod pages;
+mod replay;
 mod series;
 mod sieve;
 
@@ -18,4 +20,7 @@ mod sieve;
 mod tests;
 
 pub use app::TopApp;
+pub use decisions::ShownDecision;
 pub use event::{HostSnapshot, TopEvent, TopRequest};
+pub use figures::HeaderFigures;
+pub use replay::{PastFigures, PastMoment};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ksmith_core::field::FigureType;
 use ksmith_core::figures::GUEST;
 use ksmith_core::guest::GuestId;
 use ksmith_core::printable::{TextPage, TextTone};
@@ -12,14 +13,18 @@ use super::event::HostSnapshot;
 use super::keys::KEYS;
 use crate::show::{self, cell};
 
+/// The least columns of a terminal on which a page has two figures in a line.
+const TWO_COLUMNS: u16 = 78;
+
 impl TopApp {
-    /// Returns the page of the view. The list of guests is none.
+    /// Returns the page of the view. The list of guests and the charts are none.
     pub(super) fn page(&self) -> TextPage {
         match self.view {
-            TopView::Guests => TextPage::new(),
+            TopView::Guests | TopView::Charts => TextPage::new(),
             TopView::Guest(id) => {
                 let mut page = self.facts(id);
                 page.append(&self.why(id));
+                page.append(&glossary());
                 page
             }
             TopView::Decisions => self.decisions_page(),
@@ -40,18 +45,24 @@ impl TopApp {
             Some(guest) => {
                 page.line(guest.title());
                 page.line("");
-                for figure in GUEST {
+                let texts = GUEST.iter().filter(|figure| figure.field.holds == FigureType::Text);
+                for figure in texts {
                     let value = cell(&figure.field, &(figure.read)(guest));
-                    page.partly_toned(
-                        format_args!("{:<24}{value:>12}  ", figure.field.name),
-                        TextTone::Faint,
-                        figure.field.help,
-                        "",
-                    );
+                    page.line(format_args!("{:<24}{value}", figure.field.name));
                 }
+                let numbers: Vec<String> = GUEST
+                    .iter()
+                    .filter(|figure| figure.field.holds != FigureType::Text)
+                    .map(|figure| {
+                        let value = cell(&figure.field, &(figure.read)(guest));
+                        format!("{:<24}{value:>12}", figure.field.name)
+                    })
+                    .collect();
+                // Two to a line, where there is room.
+                let in_line = if self.size.0 >= TWO_COLUMNS { 2 } else { 1 };
+                page.lines(numbers.chunks(in_line).map(|line| line.join("    ")));
                 let pids: Vec<String> = guest.processes.iter().map(|process| process.pid.to_string()).collect();
-                page.line("");
-                page.line(format_args!("processes {}", pids.join(", ")));
+                page.line(format_args!("{:<24}{}", "processes", pids.join(", ")));
                 for error in &guest.errors {
                     page.partly_toned("", TextTone::Warning, "note", format_args!("  {error}"));
                 }
@@ -85,13 +96,17 @@ impl TopApp {
 
     fn decisions_page(&self) -> TextPage {
         let mut page = TextPage::new();
-        page.line("State changes and reasons since this screen was opened, the newest first:");
+        page.line("State changes and reasons, the newest first:");
         page.line("");
         let mut is_empty = true;
-        for decision in self.decisions.iter() {
+        for decision in self.decisions.until(self.moment()) {
             is_empty = false;
-            let ago = format!("{} ago", TimeSpan(self.now().saturating_sub(decision.at)));
+            let ago = Duration::from_secs_f64((self.moment() - decision.at).max(0.0));
+            let ago = format!("{} ago", TimeSpan(Duration::from_secs(ago.as_secs())));
             page.line(format_args!("{ago:>16}  {:<18}  {}", decision.state, decision.reason));
+            if let Some(detail) = &decision.detail {
+                page.toned(TextTone::Faint, format_args!("{:>16}  {:<18}  {detail}", "", ""));
+            }
         }
         if is_empty {
             page.toned(TextTone::Faint, "none: no daemon has answered, and only a daemon decides (ksmith daemon)");
@@ -122,6 +137,16 @@ impl TopApp {
             |report| show::balance::text(report, Some(usize::from(self.size.0))),
         )
     }
+}
+
+/// Returns the meaning of a guest's figures.
+fn glossary() -> TextPage {
+    let mut page = TextPage::new();
+    page.lines(["", "What the figures mean:"]);
+    for figure in GUEST {
+        page.partly_toned(format_args!("{:<24}", figure.field.name), TextTone::Faint, figure.field.help, "");
+    }
+    page
 }
 
 fn help_page() -> TextPage {

@@ -92,14 +92,15 @@ impl HistoryReader {
     pub fn savers(&self, query: &ReportQuery, most: usize) -> Result<Vec<SavingGuest>> {
         let parts = HistoryTier::ALL.map(|tier| {
             format!(
-                "SELECT guest, time, saved_bytes, profit_bytes, rss_bytes FROM {} WHERE time >= ?1 AND time <= ?2",
+                "SELECT guest, time, saved_bytes, profit_bytes, rss_bytes, merged_bytes FROM {} \
+                 WHERE time >= ?1 AND time <= ?2",
                 tier.guest_table()
             )
         });
         // The one max() of the inner SELECT chooses the row from which plain columns come: the last one.
         let sql = format!(
-            "SELECT guest.{life}, saved, profit, rss \
-             FROM (SELECT guest, saved_bytes AS saved, profit_bytes AS profit, rss_bytes AS rss, max(time) FROM ({parts}) GROUP BY guest) AS found \
+            "SELECT guest.{life}, saved, profit, rss, merged \
+             FROM (SELECT guest, saved_bytes AS saved, profit_bytes AS profit, rss_bytes AS rss, merged_bytes AS merged, max(time) FROM ({parts}) GROUP BY guest) AS found \
              JOIN guest ON guest.id = found.guest ORDER BY saved DESC LIMIT ?3",
             life = self.life_columns()?,
             parts = parts.join(" UNION ALL ")
@@ -113,6 +114,7 @@ impl HistoryReader {
                     saved_bytes: number(row, 10)?,
                     profit_bytes: number(row, 11)?,
                     rss_bytes: number(row, 12)?,
+                    merged_bytes: number(row, 13)?,
                 })
             };
             statement.query_map(params![query.since, query.until, most], saver)?.collect()

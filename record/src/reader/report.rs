@@ -131,6 +131,8 @@ pub struct SavingGuest {
     pub saved_bytes: Option<f64>,
     /// Its savings less KSM's metadata.
     pub profit_bytes: Option<f64>,
+    /// Its memory that is mapped to merged pages.
+    pub merged_bytes: Option<f64>,
     /// Its resident memory.
     pub rss_bytes: Option<f64>,
 }

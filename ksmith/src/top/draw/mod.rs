@@ -1,6 +1,8 @@
 //! Draws the state: a header, the view, and a line of keys.
 
+mod chart;
 mod header;
+mod memory_bar;
 
 use ksmith_core::printable::{OneLine, TextTone};
 use ratatui::Frame;
@@ -8,6 +10,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use self::chart::{KSMD, SAVED};
 use super::app::{TopApp, TopView};
 use super::layout::{LEAST, body, first_row, header_height};
 use crate::show::wrap::{Pieces, wrapped};
@@ -31,6 +34,7 @@ impl TopApp {
         let body = body((area.width, area.height));
         match self.view {
             TopView::Guests => self.draw_list(frame, body),
+            TopView::Charts => self.draw_large_charts(frame, body),
             _ => self.draw_page(frame, body),
         }
         self.draw_footer(frame, area.height - 1);
@@ -79,13 +83,23 @@ impl TopApp {
         }
         let chosen = rows.place(self.list.chosen.as_ref());
         let first = first_row(&rows, self.list.chosen.as_ref(), body.height);
-        for (row, y) in (first..rows.keys.len()).zip(body.y + 1..body.bottom()) {
+        let bottom = body.bottom().saturating_sub(1);
+        for (row, y) in (first..rows.keys.len()).zip(body.y + 1..bottom) {
             let text = rows.table.line(row, &places);
             let pad = usize::from(body.width).saturating_sub(width(&text));
             let text = format!("{text}{}", " ".repeat(pad));
             let style = if row == chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
             self.line(frame, y, Line::styled(text, style));
         }
+        let sums = rows.table.line(rows.total(), &places);
+        self.line(frame, bottom, Line::styled(sums, Style::new().add_modifier(Modifier::BOLD)));
+    }
+
+    /// Draws each chart over the whole width.
+    fn draw_large_charts(&self, frame: &mut Frame<'_>, body: Rect) {
+        let half = body.height / 2;
+        self.draw_chart(frame, Rect { height: half, ..body }, SAVED);
+        self.draw_chart(frame, Rect { y: body.y + half, height: body.height - half, ..body }, KSMD);
     }
 
     /// Returns the headings, with that of the order highlighted.
@@ -142,7 +156,13 @@ impl TopApp {
             return self.line(frame, y, line);
         }
         let keys = match self.view {
-            TopView::Guests => "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse",
+            TopView::Guests if self.replay.is_none() => {
+                "q end  ? keys  Enter open  w why  / filter  g group  ←→ order  r reverse"
+            }
+            TopView::Charts => "q end  ? keys  Esc back  ▼ decisions, which 2 lists  Space hold",
+            _ if self.replay.is_some() => {
+                "q end  ? keys  t forth  T back  ] [ ten moments  Enter open  / filter  g group"
+            }
             TopView::Guest(_) => "q end  ? keys  Esc back  w why it does not merge  ↑↓ scroll  Space hold",
             _ => "q end  ? keys  Esc back  1 guests  2 decisions  3 balance  ↑↓ scroll  Space hold",
         };

@@ -14,7 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
-use super::{HostSnapshot, TopApp, TopEvent, TopRequest};
+use super::{HeaderFigures, HostSnapshot, PastFigures, PastMoment, ShownDecision, TopApp, TopEvent, TopRequest};
 use crate::show::tests::models;
 
 /// Returns a guest with a name in wide characters.
@@ -37,6 +37,7 @@ fn sight(at: u64, pages_sharing: u64) -> HostSnapshot {
     status.ksmd_cpu_percent = Some(at as f64 / 2.0);
     let mut guests = models::guests();
     guests.guests.push(wide());
+    guests.saved_bytes = 8 * models::MIB;
     HostSnapshot { at: Duration::from_secs(at), status, guests, balance: Some(models::balance()), note: None }
 }
 
@@ -45,6 +46,49 @@ fn without_daemon(at: u64) -> HostSnapshot {
     let sight = sight(at, 512);
     let status = StatusReport { daemon: None, balance: None, ..sight.status };
     HostSnapshot { status, balance: None, note: Some("no daemon answers".to_owned()), ..sight }
+}
+
+/// Returns ten minutes of the past, up to a second before the start, with two decisions.
+fn past() -> PastFigures {
+    let moment = |minute: u32| PastMoment {
+        at: f64::from(minute) * 60.0 - 601.0,
+        clock: format!("2026-11-23 20:{minute:02}:00"),
+        figures: HeaderFigures {
+            saved_bytes: Some(u64::from(minute * minute) * models::MIB),
+            profit_bytes: Some(-4096),
+            exposure_bytes: Some(u64::from(minute * minute) * models::MIB),
+            headroom_bytes: Some(110 * models::MIB),
+            ksmd_percent: Some(f64::from(10 - minute)),
+            pressure_percent: Some(0.5),
+            ..HeaderFigures::default()
+        },
+    };
+    let decision = |at: f64, state: &str, reason: &str, detail: Option<&str>| ShownDecision {
+        at,
+        state: format!("profit: {state}"),
+        reason: reason.to_owned(),
+        detail: detail.map(str::to_owned),
+    };
+    PastFigures {
+        moments: (0..=10).map(moment).collect(),
+        decisions: vec![
+            decision(
+                -421.0,
+                "burst",
+                "12.0 MiB of new memory, 1 new process",
+                Some("every page, up to 20 % of a CPU"),
+            ),
+            decision(-211.0, "parked", "the last scan found little new; next look in 35 s", None),
+        ],
+    }
+}
+
+/// Returns a replay that begins so many seconds before the start, with its guests.
+fn replay(size: (u16, u16), at: f64) -> TopApp {
+    let (mut app, request) = TopApp::new(size, false).replaying(past(), at);
+    assert!(matches!(request, Some(TopRequest::Recall(_))), "{request:?}");
+    app.update(TopEvent::Recalled(Box::new(sight(0, 0).guests)));
+    app
 }
 
 fn key(code: KeyCode) -> TopEvent {
