@@ -27,6 +27,15 @@ fn a_history_by_label_has_the_bytes_of_each_value() {
 }
 
 #[test]
+fn the_arithmetic_behind_a_decision_is_shown_where_it_is_asked_for() {
+    let report = models::history();
+    let (short, long) =
+        (crate::show::history::text(&report, None), crate::show::history::detailed_text(&report, None));
+    assert!(short.text().contains("burst: a new guest (run 0 -> 1)\n"), "{short}");
+    assert!(long.text().contains("burst: a new guest (run 0 -> 1) [every page, up to 20 % of a CPU]\n"), "{long}");
+}
+
+#[test]
 fn figures_of_the_history_are_drawn_with_their_axes() {
     let mut report = models::history();
     report.columns = vec!["time".to_owned(), "saved_bytes".to_owned()];

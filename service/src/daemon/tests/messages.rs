@@ -40,6 +40,16 @@ fn endless_questions_do_not_keep_the_policy_from_its_turn() {
 }
 
 #[test]
+fn the_arithmetic_behind_a_reason_is_logged_for_those_who_ask() {
+    let mut scene = DaemonScene::new(HELD);
+    scene.at(3, |_| {});
+    let log = scene.run().unwrap().log;
+    let has = |level: &str, part: &str| log.lines().any(|line| line.contains(level) && line.contains(part));
+    assert!(has(" INFO ", "as configured") && !has(" INFO ", "now pages_to_scan="), "{log}");
+    assert!(has("DEBUG ", "now pages_to_scan="), "{log}");
+}
+
+#[test]
 fn the_status_names_the_policy_and_its_reason() {
     let mut scene = DaemonScene::new(HELD);
     let (answers, _waiting) = scene.ask_at(3, ControlRequest::Status);
