@@ -114,7 +114,7 @@ fn a_late_clone_is_merged_without_a_request() {
     let parts = [MemoryPart::Equal { seed: 12, pages: 4096 }, MemoryPart::Zero { pages: 512 }];
     let mut guests = vec![guest(&parts)];
     let daemon = RunningProgram::daemon("", &[]);
-    wait_until("the first guest has been looked at", || daemon.log().contains("parked: burst"));
+    wait_until("the first guest has been looked at", || daemon.log().contains("the last scan"));
     let before = number("pages_sharing");
     guests.push(guest(&parts));
     wait_until("the clone is merged", || number("pages_sharing") + A_HANDFUL >= before + 4096);
