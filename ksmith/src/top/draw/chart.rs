@@ -112,7 +112,8 @@ fn draw_bars(frame: &mut Frame<'_>, area: Rect, values: &[Option<u64>], largest:
             let row = u16::try_from(row).unwrap_or(u16::MAX);
             let filled = value.map_or(0, |value| eighths(value, largest, area.height, row));
             if let Some(bar) = BARS.get(filled).filter(|_| filled > 0) {
-                put(frame, x, y, bar, Style::new());
+                // The grid is faint, the bar is not.
+                put(frame, x, y, bar, Style::reset());
             }
         }
     }
