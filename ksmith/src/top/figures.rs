@@ -42,7 +42,7 @@ impl HeaderFigures {
             exposure_bytes: known.then_some(totals.exposure_bytes),
             headroom_bytes: totals.headroom_bytes,
             ksmd_percent: status.ksmd_cpu_percent,
-            pressure_percent: pressure.and_then(|psi| psi.some.avg10),
+            pressure_percent: pressure.and_then(|psi| psi.some.avg10).map(f64::from),
         }
     }
 

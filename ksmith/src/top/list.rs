@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use ksmith_core::figures::{self, GUEST, GuestGroup, GuestGroupProperty, ModelFigure, groups, sorted, summed};
+use ksmith_core::figures::{
+    self, FigureScalar, GUEST, GuestGroup, GuestGroupProperty, ModelFigure, groups, sorted, summed,
+};
 use ksmith_core::guest::{Guest, GuestId};
 use ksmith_core::model::GuestsReport;
 

@@ -63,20 +63,20 @@ impl ReplayState {
 mod tests {
     use super::*;
 
-    fn replay(at: f64) -> ReplayState {
+    fn replay_from(at: f64) -> ReplayState {
         let moment = |at| PastMoment { at, clock: String::new(), figures: HeaderFigures::default() };
         ReplayState::new([-30.0, -20.0, -10.0].map(moment).to_vec(), at)
     }
 
     #[test]
     fn a_replay_begins_at_its_time_and_ends_at_its_ends() {
-        let mut replay = replay(-25.0);
+        let mut replay = replay_from(-25.0);
         let mut after = |by| (replay.step(by), replay.place_in_words());
         assert_eq!(after(0), (false, "2 of 3".to_owned()));
         assert_eq!(after(1), (true, "3 of 3".to_owned()));
         assert_eq!(after(JUMP), (false, "3 of 3".to_owned()));
         assert_eq!(after(-JUMP), (true, "1 of 3".to_owned()));
-        assert_eq!(super::tests::replay(0.0).moment().map(|moment| moment.at), Some(-10.0), "the last");
+        assert_eq!(replay_from(0.0).moment().map(|moment| moment.at), Some(-10.0), "the last");
     }
 
     #[test]

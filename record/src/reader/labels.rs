@@ -11,6 +11,7 @@ use super::report::HistoryReport;
 use super::rows::{Rows, time_of};
 use super::{HistoryReader, MOST, ReadError, Result, fault, seconds};
 use crate::query::{ReportQuery, ReportResolution};
+use crate::schema;
 
 /// Most moments at which the sums are taken.
 const MOMENTS: i64 = 240;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile};
+use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground};
 use crate::knobs::{Knob, KnobSettings};
 use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus};
 
