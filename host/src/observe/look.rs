@@ -1,5 +1,7 @@
 //! Reading a plain process, to decide if it is worth watching.
 
+use std::io;
+
 use ksmith_core::kernel::Statm;
 use ksmith_core::reading::Reading;
 
@@ -62,7 +64,12 @@ pub(super) fn look_at_figures(
         FileAnswer::NotAsked => return PlainReading::Late,
     };
     let mut figures = ProcessFigures::default();
-    let merging = || proc.bytes(pid, "ksm_merging_pages", scratch);
+    // One file decides: a second one may be of the next process with this PID. Merged pages are among those of `ksm_stat`.
+    let has_ksm_stat = answer.is_ok();
+    let merging = || match has_ksm_stat {
+        true => Err(io::ErrorKind::NotFound.into()),
+        false => proc.bytes(pid, "ksm_merging_pages", scratch),
+    };
     match figures.read(answer, merging) {
         _ if !figures.are_there() && proc.process(pid).is_err() => PlainReading::Gone,
         Reading::Value(Some(ksm)) if ksm.is_involved() => PlainReading::Promising,
@@ -77,5 +84,30 @@ pub(super) fn look_at_figures(
         }
         Reading::Value(Some(ksm)) => PlainReading::Nothing { is_sure: ksm.mergeable.is_some() },
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::Root;
+
+    #[test]
+    fn the_next_process_with_a_pid_adds_nothing_to_the_figures_of_the_one_that_was_read() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(tree.path().join("proc/7")).unwrap();
+        let next = tree.path().join("proc/7/ksm_merging_pages");
+        std::fs::write(&next, "999\n").unwrap();
+        let proc = ProcDir::open(&Root::at(tree.path())).unwrap();
+        let look = |told| look_at_figures(&proc, 7, FileAnswer::Answer(told), &mut ReadBuffer::new());
+        // As of Linux 6.1, which has the merged pages in a file of their own.
+        let read = || Ok(b"ksm_rmap_items 0\n".to_vec());
+        assert!(matches!(look(read()), PlainReading::Nothing { is_sure: false }));
+        assert!(matches!(look(Ok(b"ksm_rmap_items 3\n".to_vec())), PlainReading::Promising));
+        // As of Linux 5.19, which has no other file.
+        let none = || Err(io::ErrorKind::NotFound.into());
+        assert!(matches!(look(none()), PlainReading::Promising));
+        std::fs::write(&next, "0\n").unwrap();
+        assert!(matches!(look(none()), PlainReading::Nothing { is_sure: false }));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::child::RequestForm;
 use super::silence::SilenceLimit;
+use super::suspects::SuspectTable;
 use super::{FileStatus, NamespaceOwner, ProcessReader, ReadPatience, SUSPECTS, WantedFile};
 use crate::proc_file::{OverBudget, UnansweredRead, budget, check_items, lossy};
 
@@ -128,17 +129,34 @@ pub(super) fn namespace_owner(pid: u32, account: u32) -> io::Result<Option<Names
 /// Returns the targets of links of a process, such as `fd/7`, in their order.
 ///
 /// # Errors
-/// The process does not answer. A link that has gone meanwhile is `None`.
+/// The process does not answer, or is in its back-off. A link that has gone meanwhile is `None`.
 pub fn links(pid: u32, links: &[String]) -> io::Result<Vec<Option<String>>> {
+    let now = Instant::now();
+    if let Some(link) = links.iter().find(|link| SUSPECTS.rests_for(pid, link, now)) {
+        return Err(UnansweredRead::new(pid, link).into());
+    }
     let wants: Vec<WantedFile<'_>> = links.iter().map(|link| want_link(pid, link)).collect();
     let answers =
         with_reader(|reader| reader.ask_links(&wants, RequestForm::Link, ReadPatience::new(STALL, LONGEST)));
+    record_answers(&SUSPECTS, &wants, &answers);
     let target = |answer: Option<io::Result<Vec<u8>>>| match answer.ok_or(io::ErrorKind::TimedOut)? {
         Ok(bytes) => Ok(Some(lossy(bytes))),
         Err(error) if UnansweredRead::find_in(&error).is_some() => Err(error),
         Err(_) => Ok(None),
     };
     answers.into_iter().map(target).collect()
+}
+
+/// Records the answers to requests for one process. A process that did not answer is recorded once: the files after
+/// the unanswered one were not asked for.
+fn record_answers(suspects: &SuspectTable, wants: &[WantedFile<'_>], answers: &[Option<io::Result<Vec<u8>>>]) {
+    for (want, answer) in wants.iter().zip(answers) {
+        let Some(answer) = answer else { continue };
+        if answer.as_ref().is_err_and(|error| UnansweredRead::find_in(error).is_some()) {
+            return suspects.record_silence(want.pid, want.file, Instant::now());
+        }
+        suspects.record_answer(want.pid, want.file);
+    }
 }
 
 fn want_link(pid: u32, link: &str) -> WantedFile<'_> {
@@ -177,5 +195,46 @@ fn record_answer(pid: u32, file: &str, error: Option<&io::Error>) {
         SUSPECTS.record_silence(pid, file, Instant::now());
     } else {
         SUSPECTS.record_answer(pid, file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_link_does_not_answer_is_left_alone_once_for_all_of_its_links() {
+        let names: Vec<String> = (0..100).map(|number| format!("fd/{number}")).collect();
+        let wants: Vec<WantedFile<'_>> = names.iter().map(|name| want_link(4_100_200, name)).collect();
+        let answer = |at: usize| match at {
+            0 => Some(Ok(b"/dev/null".to_vec())),
+            1 => Some(Err(io::ErrorKind::NotFound.into())),
+            _ => Some(Err(UnansweredRead::new(4_100_200, &names[2]).into())),
+        };
+        let suspects = SuspectTable::default();
+        record_answers(&suspects, &wants, &(0..100).map(answer).collect::<Vec<_>>());
+        let now = Instant::now();
+        assert!(suspects.rests_for(4_100_200, "fd/0", now), "each link waits for one lock");
+        assert!(suspects.rest(4_100_200, now) <= Duration::from_millis(250), "one silence, and not ninety-eight");
+        record_answers(&suspects, &wants, &(0..100).map(|_| answer(0)).collect::<Vec<_>>());
+        assert!(!suspects.has(4_100_200), "the link has answered");
+        record_answers(&suspects, &wants, &[None]);
+        assert!(!suspects.has(4_100_200), "one that was not asked has said nothing");
+    }
+
+    #[test]
+    fn links_of_a_process_in_its_back_off_are_not_asked_for_and_others_are_recorded() {
+        let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (pid, wanted) = (sleeper.id(), ["cwd".to_owned(), "fd/700".to_owned()]);
+        SUSPECTS.record_silence(pid, "cwd", Instant::now() + LONGEST);
+        let resting = links(pid, &wanted).unwrap_err();
+        assert_eq!(UnansweredRead::find_in(&resting).unwrap().pid, pid);
+        SUSPECTS.record_answer(pid, "cwd");
+        SUSPECTS.record_silence(pid, "cwd", Instant::now() - LONGEST);
+        let found = links(pid, &wanted).unwrap();
+        assert_eq!(found, [std::fs::read_link("/proc/self/cwd").unwrap().to_str().map(str::to_owned), None]);
+        assert!(!SUSPECTS.has(pid), "it has answered");
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
     }
 }
