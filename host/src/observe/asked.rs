@@ -1,7 +1,7 @@
 //! Reading files whose processes may block the reader, for many processes at once.
 //!
 //! On the live host a [`ProcessReader`] reads them, and the total wait of one sample is bounded. A process that did not answer
-//! is read after all others, and only few such processes in one sample.
+//! is read after all others, and only few such processes of each user in one sample.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,25 +9,16 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::proc_dir::ProcDir;
+use super::silences::{FileAnswer, ProcessAccess, SilenceShares};
 use crate::proc_file::{self, UnansweredRead};
-use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, WantedFile};
+use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, SuspectAccount, WantedFile};
 use crate::root::Root;
 
 /// The longest wait for one process.
 const STALL: Duration = Duration::from_millis(5);
 
-/// Unanswered processes after which a sample reads no more; the next sample reads the others. A host that is short of
-/// CPU delays the sample, as it delays all programs.
-const STUCK: usize = 3;
-
-/// Unanswered processes after which the first sample, which reads every process, reads no more.
-const STUCK_AT_FIRST: usize = 100;
-
-/// Time limit of one sample's reading.
+/// Time limit of one sample's reading. A host that is short of CPU delays the sample, as it delays all programs.
 const LONGEST: Duration = Duration::from_secs(2);
-
-/// Retries per sample of processes that did not answer before.
-const SUSPECTS_ASKED: usize = 1;
 
 /// Quota of command-line bytes per user, for each [`LINES_EVERY`] and for the first sample. Later samples read the
 /// others. A hypervisor's line has some kilobytes. But all of an ordinary user's many processes may have lines of the
@@ -46,15 +37,25 @@ const LINE_LEAST: u64 = 16 << 10;
 /// Bytes that are read of a file with one record. `stat` and `ksm_stat` have a few hundred.
 const RECORD: u64 = 4096;
 
-/// The outcome of reading a process's file.
-#[derive(Debug)]
-pub(super) enum FileAnswer {
-    /// The file's bytes, or the kernel's error.
-    Answer(io::Result<Vec<u8>>),
-    /// The process did not answer.
-    Nothing(UnansweredRead),
-    /// The sample's time ended before its turn.
-    NotAsked,
+/// The processes of the live host, for one call.
+struct LiveProcesses<'a> {
+    proc: &'a ProcDir,
+    reader: &'a mut ProcessReader,
+    until: Instant,
+}
+
+impl ProcessAccess for LiveProcesses<'_> {
+    fn read(&mut self, requests: &[WantedFile<'_>]) -> Vec<Option<io::Result<Vec<u8>>>> {
+        self.reader.read_all(requests, patience(self.until))
+    }
+
+    fn find_account(&self, pid: u32) -> SuspectAccount {
+        find_account(self.proc, pid)
+    }
+
+    fn check_process(&self, pid: u32) -> io::Result<()> {
+        self.proc.process(pid).map(drop)
+    }
 }
 
 /// A reader of processes' files within the time limit of a sample.
@@ -62,8 +63,7 @@ pub(super) enum FileAnswer {
 pub(super) struct SampleReader {
     reader: Option<ProcessReader>,
     until: Instant,
-    stuck: usize,
-    suspects: usize,
+    shares: SilenceShares,
     /// Remaining quota of command-line bytes, for each user.
     lines: UserBudget,
     /// Time of the next refill of the quota.
@@ -107,8 +107,7 @@ impl SampleReader {
         Self {
             reader,
             until: Instant::now(),
-            stuck: STUCK,
-            suspects: 0,
+            shares: SilenceShares::default(),
             lines: UserBudget::default(),
             refill: Duration::ZERO,
             #[cfg(test)]
@@ -119,8 +118,7 @@ impl SampleReader {
     /// Starts the time of a sample, or of a glance between two samples.
     pub(super) fn begin(&mut self, is_first: bool, now: Duration) {
         self.until = Instant::now() + LONGEST;
-        self.stuck = if is_first { STUCK_AT_FIRST } else { STUCK };
-        self.suspects = 0;
+        self.shares.begin(is_first);
         if is_first || now >= self.refill {
             self.lines = UserBudget::new(if is_first { LINES_AT_FIRST } else { LINES });
             self.refill = now + LINES_EVERY;
@@ -129,7 +127,7 @@ impl SampleReader {
 
     /// Returns true if the time of this sample is over.
     pub(super) fn is_late(&self) -> bool {
-        self.reader.is_some() && (self.stuck == 0 || Instant::now() >= self.until)
+        self.reader.is_some() && (self.shares.are_used_up() || Instant::now() >= self.until)
     }
 
     /// Reads small files of processes, in their order. Files of one process stand side by side.
@@ -138,64 +136,20 @@ impl SampleReader {
             let read = |(pid, file): &(u32, &str)| FileAnswer::Answer(read_here(proc, *pid, file, RECORD));
             return wants.iter().map(read).collect();
         };
-        let now = Instant::now();
-        let (mut asked, mut due) = (Vec::with_capacity(wants.len()), Vec::new());
-        let mut told: Vec<FileAnswer> = wants.iter().map(|_| FileAnswer::NotAsked).collect();
-        let admitted = match self.suspects < SUSPECTS_ASKED {
-            true => SUSPECTS.most_due(wants.iter().map(|(pid, _)| *pid), now),
-            false => None,
-        };
-        self.suspects += usize::from(admitted.is_some());
-        for (at, ((pid, file), answer)) in wants.iter().zip(&mut told).enumerate() {
-            if !SUSPECTS.has(*pid) {
-                asked.push(at);
-            } else if admitted == Some(*pid) {
-                due.push(at);
-            } else {
-                // That a process has ended can be told without its answer.
-                *answer = match proc.process(*pid) {
-                    Ok(_) => FileAnswer::Nothing(SUSPECTS.unanswered(*pid, file)),
-                    Err(error) => FileAnswer::Answer(Err(error)),
-                };
-            }
-        }
-        asked.append(&mut due);
-        let requests: Vec<WantedFile<'_>> = asked
-            .iter()
-            .filter_map(|at| wants.get(*at))
-            .map(|(pid, file)| WantedFile { pid: *pid, file, offset: 0, most: RECORD })
-            .collect();
-        let answers = reader.read_all(&requests, patience(self.until, self.stuck));
-        let mut last_silent: Option<UnansweredRead> = None;
-        for ((at, request), answer) in asked.into_iter().zip(&requests).zip(answers) {
-            let mut answer = conclude(request, answer);
-            if let FileAnswer::Nothing(unanswered) = &mut answer {
-                match &last_silent {
-                    // The other files of such a process are not asked for.
-                    Some(last) if last.pid == request.pid => *unanswered = last.clone(),
-                    _ => {
-                        self.stuck = self.stuck.saturating_sub(1);
-                        SUSPECTS.record_silence(request.pid, request.file, Instant::now());
-                        last_silent = Some(unanswered.clone());
-                    }
-                }
-            }
-            if let Some(place) = told.get_mut(at) {
-                *place = answer;
-            }
-        }
-        told
+        let requests: Vec<WantedFile<'_>> =
+            wants.iter().map(|(pid, file)| WantedFile { pid: *pid, file, offset: 0, most: RECORD }).collect();
+        self.shares.read_files(&SUSPECTS, &mut LiveProcesses { proc, reader, until: self.until }, &requests)
     }
 
-    /// Reads a command line. Returns `None` to defer it: the quota of the user or the process is used up, or the sample's
-    /// time ended before its turn.
+    /// Reads a command line. Returns `None` to defer it: the quota of the user or the process is used up, the user's share of
+    /// waits is, or the sample's time ended before its turn.
     pub(super) fn command_line(&mut self, proc: &ProcDir, pid: u32) -> Option<io::Result<Vec<u8>>> {
         const FILE: &str = "cmdline";
         if self.is_late() || SUSPECTS.rests(pid, Instant::now()) {
             return None;
         }
-        let user = proc.process(pid).ok().and_then(|directory| directory.accountable_uid());
-        if self.lines.is_used_up(user, pid) {
+        let user = find_account(proc, pid);
+        if self.lines.is_used_up(user, pid) || self.shares.is_limited(user) {
             return None;
         }
         let mut bytes = Vec::new();
@@ -241,21 +195,29 @@ impl SampleReader {
             None => {
                 let _ = within(&read_here(proc, pid, file, most.saturating_add(1))?);
             }
-            Some(_) if self.stuck == 0 || SUSPECTS.rests(pid, Instant::now()) => {
+            Some(_)
+                if self.shares.are_used_up()
+                    || SUSPECTS.rests(pid, Instant::now())
+                    || self.shares.is_held_back(pid, || find_account(proc, pid)) =>
+            {
                 return Err(UnansweredRead::new(pid, file).into());
             }
             Some(reader) => {
                 let want = WantedFile { pid, file, offset: 0, most: most.saturating_add(1) };
-                reader.each_piece(want, patience(self.until, 1), within).inspect_err(|error| {
-                    if UnansweredRead::find_in(error).is_some() {
-                        self.stuck = self.stuck.saturating_sub(1);
-                        SUSPECTS.record_silence(pid, file, Instant::now());
+                reader.each_piece(want, patience(self.until), within).inspect_err(|error| {
+                    if let Some(silent) = UnansweredRead::find_in(error) {
+                        self.shares.count_silence(&SUSPECTS, silent, Instant::now(), || find_account(proc, pid));
                     }
                 })?;
                 SUSPECTS.record_answer(pid, file);
             }
         }
         if length > most { Err(proc_file::OverBudget::new(pid, file, most, "bytes").into()) } else { Ok(()) }
+    }
+
+    /// Returns the pause of a process that was held back.
+    pub(super) fn held_back_pause(&self, pid: u32) -> Duration {
+        self.shares.held_back_pause(pid)
     }
 
     /// Returns the remaining back-off of a process that did not answer.
@@ -265,17 +227,13 @@ impl SampleReader {
 }
 
 /// Returns the patience with one process, within the time of a sample.
-fn patience(until: Instant, stuck: usize) -> ReadPatience {
-    ReadPatience { until, stuck, ..ReadPatience::new(STALL, LONGEST) }
+fn patience(until: Instant) -> ReadPatience {
+    ReadPatience { until, stuck: 1, ..ReadPatience::new(STALL, LONGEST) }
 }
 
-fn conclude(request: &WantedFile<'_>, answer: Option<io::Result<Vec<u8>>>) -> FileAnswer {
-    let Some(answer) = answer else { return FileAnswer::NotAsked };
-    if let Some(unanswered) = answer.as_ref().err().and_then(UnansweredRead::find_in) {
-        return FileAnswer::Nothing(unanswered.clone());
-    }
-    SUSPECTS.record_answer(request.pid, request.file);
-    FileAnswer::Answer(answer)
+/// Looks up the accountable uid of a process; `None` if it has ended, or can't be told.
+fn find_account(proc: &ProcDir, pid: u32) -> SuspectAccount {
+    proc.process(pid).ok()?.accountable_uid()
 }
 
 fn read_here(proc: &ProcDir, pid: u32, file: &str, most: u64) -> io::Result<Vec<u8>> {

@@ -5,10 +5,10 @@ use std::io;
 use ksmith_core::kernel::Statm;
 use ksmith_core::reading::Reading;
 
-use super::asked::FileAnswer;
 use super::figures::ProcessFigures;
 use super::proc_dir::ProcDir;
 use super::scratch::ReadBuffer;
+use super::silences::FileAnswer;
 use crate::hypervisor::may_be_vm;
 use crate::proc_file::UnansweredRead;
 
@@ -27,6 +27,8 @@ pub(super) enum PlainReading {
     Silent(UnansweredRead),
     /// The sample's time ended before its turn.
     Late,
+    /// Silent processes of its user have used up the user's share of this sample.
+    HeldBack,
     /// Its command line is deferred.
     Unnamed,
 }
@@ -62,6 +64,7 @@ pub(super) fn look_at_figures(
         FileAnswer::Answer(answer) => answer,
         FileAnswer::Nothing(unanswered) => return PlainReading::Silent(unanswered),
         FileAnswer::NotAsked => return PlainReading::Late,
+        FileAnswer::HeldBack => return PlainReading::HeldBack,
     };
     let mut figures = ProcessFigures::default();
     // One file decides: a second one may be of the next process with this PID. Merged pages are among those of `ksm_stat`.

@@ -27,6 +27,7 @@ mod proc_dir;
 mod processes;
 mod schedule;
 mod scratch;
+mod silences;
 mod watch_budget;
 mod watched;
 

@@ -7,9 +7,10 @@ use ksmith_core::kernel::{CommandLine, KsmStat, PidStat};
 use ksmith_core::reading::{Malformed, Reading};
 use ksmith_core::sample::{GivenUp, ProcessId, ProcessSample};
 
-use super::asked::{FileAnswer, SampleReader};
+use super::asked::SampleReader;
 use super::figures::ProcessFigures;
 use super::proc_dir::ProcDir;
+use super::silences::FileAnswer;
 use crate::hypervisor::GuestName;
 use crate::proc_file::{UnansweredRead, is_given_up, lossy};
 use crate::root::outcome;
@@ -265,7 +266,7 @@ impl WatchedProcess {
                 self.figures = None;
                 return WatchedReading::Silent(self.last_known(), unanswered);
             }
-            (Some(FileAnswer::NotAsked), _) | (None, None) => {
+            (Some(FileAnswer::NotAsked | FileAnswer::HeldBack), _) | (None, None) => {
                 self.figures = None;
                 return WatchedReading::Late(self.last_known());
             }
@@ -277,7 +278,7 @@ impl WatchedProcess {
                         self.figures = None;
                         return WatchedReading::Silent(self.last_known(), unanswered);
                     }
-                    Some(FileAnswer::NotAsked) => {
+                    Some(FileAnswer::NotAsked | FileAnswer::HeldBack) => {
                         self.figures = None;
                         return WatchedReading::Late(self.last_known());
                     }
@@ -334,7 +335,7 @@ fn parse_stat(told: FileAnswer) -> Result<PidStat, Box<WatchedReading>> {
     let bytes = match told {
         FileAnswer::Answer(answer) => answer,
         FileAnswer::Nothing(unanswered) => return Err(Box::new(WatchedReading::Silent(None, unanswered))),
-        FileAnswer::NotAsked => return Err(Box::new(WatchedReading::Late(None))),
+        FileAnswer::NotAsked | FileAnswer::HeldBack => return Err(Box::new(WatchedReading::Late(None))),
     };
     match bytes.map_or_else(|error| outcome(&error), |bytes| PidStat::parse(&lossy(bytes)).into()) {
         Reading::Value(stat) => Ok(stat),

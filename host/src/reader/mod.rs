@@ -35,7 +35,7 @@ use self::child::{ADDRESSES, ENTRY, HEAD, REQUEST, ReaderChild, RequestForm};
 pub use self::child::{FileStatus, NamespaceOwner, SampledPage, pids};
 use self::graves::{Account, ReadAccounts};
 pub use self::shared::{compare_memory, each_piece, file_status, links, read, read_each};
-pub(crate) use self::suspects::SUSPECTS;
+pub(crate) use self::suspects::{SUSPECTS, SuspectAccount, SuspectTable};
 use crate::proc_file::UnansweredRead;
 
 /// Bytes of one read from the child: a pipe's size.

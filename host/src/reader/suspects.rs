@@ -26,6 +26,20 @@ struct SuspectEntry {
     file: String,
     again: Instant,
     pause: Duration,
+    /// `None` until the account was looked up.
+    account: Option<SuspectAccount>,
+}
+
+/// The accountable uid of a process; `None` if it can't be told.
+pub(crate) type SuspectAccount = Option<u32>;
+
+/// A process whose back-off has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DueSuspect {
+    /// The PID of the process.
+    pub(crate) pid: u32,
+    /// Its account; `None` until it was looked up.
+    pub(crate) account: Option<SuspectAccount>,
 }
 
 impl SuspectTable {
@@ -63,8 +77,10 @@ impl SuspectTable {
     /// Records that a file of a process did not answer.
     pub(crate) fn record_silence(&self, pid: u32, file: &str, now: Instant) {
         let mut all = self.all();
-        let pause = all.get(&pid).map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
-        all.insert(pid, SuspectEntry { file: file.to_owned(), again: now + pause, pause });
+        let before = all.get(&pid);
+        let pause = before.map_or(FIRST_PAUSE, |suspect| (suspect.pause * 2).min(LAST_PAUSE));
+        let account = before.and_then(|suspect| suspect.account);
+        all.insert(pid, SuspectEntry { file: file.to_owned(), again: now + pause, pause, account });
         if all.len() > MOST
             && let Some(soonest) = all.iter().min_by_key(|(_, suspect)| suspect.again).map(|(pid, _)| *pid)
         {
@@ -85,11 +101,31 @@ impl SuspectTable {
         }
     }
 
-    /// Returns the one of these suspects whose back-off ended first; `None` if all are in theirs. So each has its turn.
-    pub(crate) fn most_due(&self, pids: impl Iterator<Item = u32>, now: Instant) -> Option<u32> {
+    /// Records the account of a process, if that is a suspect.
+    pub(crate) fn record_account(&self, pid: u32, account: SuspectAccount) {
+        if let Some(suspect) = self.all().get_mut(&pid) {
+            suspect.account = Some(account);
+        }
+    }
+
+    /// Counts the suspects of an account. Those whose back-off ended a minute ago may have ended too, and do not count.
+    pub(crate) fn count_silent(&self, account: SuspectAccount, now: Instant) -> usize {
+        let counts = |suspect: &&SuspectEntry| suspect.account == Some(account) && now < suspect.again + LAST_PAUSE;
+        self.all().values().filter(counts).count()
+    }
+
+    /// Returns those of these processes that are suspects and whose back-off has ended, the earliest end first. So each has
+    /// its turn.
+    pub(crate) fn list_due(&self, pids: impl Iterator<Item = u32>, now: Instant) -> Vec<DueSuspect> {
         let all = self.all();
-        let due = pids.filter_map(|pid| Some((all.get(&pid)?.again, pid)));
-        due.filter(|(again, _)| *again <= now).min().map(|(_, pid)| pid)
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let suspects = pids.filter_map(|pid| Some((pid, all.get(&pid)?)));
+        let due = suspects.filter(|(_, suspect)| suspect.again <= now);
+        let due: BTreeMap<(Instant, u32), Option<SuspectAccount>> =
+            due.map(|(pid, suspect)| ((suspect.again, pid), suspect.account)).collect();
+        due.into_iter().map(|((_, pid), account)| DueSuspect { pid, account }).collect()
     }
 }
 
@@ -151,10 +187,31 @@ mod tests {
         for (pid, second) in [(7, 2), (8, 1), (9, 60)] {
             suspects.record_silence(pid, "stat", now + Duration::from_secs(second));
         }
-        let due = |second| suspects.most_due([6, 7, 8, 9].into_iter(), now + Duration::from_secs(second));
-        assert_eq!([due(0), due(2), due(20)], [None, Some(8), Some(8)]);
+        let due = |second| {
+            let due = suspects.list_due([6, 7, 8, 9, 7].into_iter(), now + Duration::from_secs(second));
+            due.into_iter().map(|due| due.pid).collect::<Vec<u32>>()
+        };
+        assert_eq!([due(0), due(2), due(20)], [vec![], vec![8], vec![8, 7]]);
         suspects.record_silence(8, "stat", now + Duration::from_secs(20));
-        assert_eq!(due(20), Some(7));
+        assert_eq!(due(20), [7]);
+    }
+
+    #[test]
+    fn an_account_has_the_suspects_of_the_last_minute_until_they_answer() {
+        let suspects = SuspectTable::default();
+        let now = Instant::now();
+        for pid in [7, 8, 9] {
+            suspects.record_silence(pid, "stat", now);
+            suspects.record_account(pid, Some(pid / 9));
+        }
+        suspects.record_account(10, Some(0));
+        let count =
+            |second| [0, 1, 2].map(|uid| suspects.count_silent(Some(uid), now + Duration::from_secs(second)));
+        assert_eq!((count(0), count(61)), ([2, 1, 0], [0, 0, 0]));
+        suspects.record_answer(8, "stat");
+        assert_eq!(count(0), [1, 1, 0]);
+        suspects.record_silence(7, "stat", now);
+        assert_eq!(count(0), [1, 1, 0], "the account stays");
     }
 
     #[test]

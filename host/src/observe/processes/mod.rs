@@ -347,6 +347,9 @@ impl ProcessTable {
                 return self.look_again(pid, now + SampleReader::rest(pid).max(FIRST_DELAY));
             }
             PlainReading::Late => return self.look_again(pid, now + NEXT),
+            PlainReading::HeldBack => {
+                return self.look_again(pid, now + NEXT.max(self.asked.held_back_pause(pid)));
+            }
             PlainReading::Unnamed => return self.look_again(pid, now + LINES_EVERY),
             _ => {}
         }
