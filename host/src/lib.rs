@@ -7,6 +7,7 @@
 pub mod acl;
 pub mod act;
 pub mod bad_file;
+mod chosen_path;
 pub mod cpus;
 pub mod doctor;
 pub mod estimate;

@@ -29,16 +29,24 @@ const LONGEST: usize = 1 << 20;
 impl TimedStream {
     /// Connects, or fails at once if nothing listens or the listener's queue is full.
     pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<Self> {
+        Self::connect_with(patience, |socket| Ok(connect(socket, &SocketAddrUnix::new(path)?)?))
+    }
+
+    /// Does the same, with a socket that `connect` connects.
+    pub(super) fn connect_with(
+        patience: Duration,
+        connect: impl FnOnce(&OwnedFd) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // Before there is a peer: a descriptor that it passes could block the thread that closes this.
         refuse_descriptors(&socket);
-        match connect(&socket, &SocketAddrUnix::new(path)?) {
-            Err(Errno::AGAIN) => {
-                return Err(io::Error::new(ErrorKind::WouldBlock, "another peer is connected, and others wait"));
+        connect(&socket).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => {
+                io::Error::new(ErrorKind::WouldBlock, "another peer is connected, and others wait")
             }
-            other => other?,
-        }
+            _ => error,
+        })?;
         Ok(Self { socket, read: Vec::new(), deadline: Instant::now() + patience })
     }
 

@@ -11,6 +11,8 @@ use crate::support::{guest, hold_off_ksm, skipped, wait_until};
 use ksmith_core::kernel::ProcessMapping;
 use ksmith_core::sample::Sample;
 use ksmith_host::guests::{GuestTracker, LibvirtUri};
+use ksmith_host::hypervisor::MonitorSocket;
+use ksmith_host::hypervisor::qmp;
 use ksmith_host::observe::{HostObserver, shows_mergeable};
 use ksmith_host::root::Root;
 use ksmith_lab::MemoryPart;
@@ -100,6 +102,20 @@ fn neither_a_turn_nor_a_command_waits_for_a_process_that_executes_without_end() 
             let pid = attack.executing().next().unwrap().to_string();
             for command in [&["status"][..], &["guests"], &["doctor", &pid], &["estimate", &pid]] {
                 ksmith(&[&["--config", &path], command].concat());
+            }
+        });
+    });
+}
+
+#[test]
+fn no_monitor_in_the_view_of_a_process_that_executes_without_end_is_waited_for() {
+    on_own_host(|| {
+        while_processes_execute(1, |attack| {
+            let pid = attack.executing().next().unwrap();
+            for path in ["/run/ksmith-is-not-here/monitor", "monitor"] {
+                let error = qmp::connect(&Root::host(), pid, &[MonitorSocket::Path(path.to_owned())]).err();
+                let said = error.unwrap().to_string();
+                assert!(said.ends_with("its path does not answer in time"), "{said}");
             }
         });
     });

@@ -1,5 +1,6 @@
 //! The address of a monitor, and the connection to it.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::socket::QmpConnection;
@@ -25,23 +26,35 @@ pub fn connect(root: &Root, pid: u32, places: &[MonitorSocket]) -> Result<Box<dy
     for place in places {
         let MonitorSocket::Path(path) = place else { continue };
         let Some(owner) = ProcessOwner::from_pid(root, pid) else { continue };
-        match QmpConnection::connect(&seen_from_here(root, pid, path), pid, owner.effective()) {
-            Ok(monitor) => return Ok(Box::new(monitor)),
-            Err(error) => first = first.or(Some(error)),
+        let mut failed = None;
+        for path in seen_from_here(root, pid, path) {
+            match QmpConnection::connect(&path, pid, owner.effective()) {
+                Ok(monitor) => return Ok(Box::new(monitor)),
+                Err(error) => {
+                    let is_absent = is_absent(&error);
+                    failed = Some(error);
+                    if !is_absent {
+                        break;
+                    }
+                }
+            }
         }
+        first = first.or(failed);
     }
     Err(first.unwrap_or(MonitorError::NoMonitor))
 }
 
-/// Translates a path of the guest to one for this process: it may be relative, or lie in a container.
-fn seen_from_here(root: &Root, pid: u32, path: &str) -> PathBuf {
+fn is_absent(error: &MonitorError) -> bool {
+    matches!(error, MonitorError::Socket { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
+/// Translates a path of the guest to those for this process, of which the first that exists counts: it may be relative, or
+/// lie in a container.
+fn seen_from_here(root: &Root, pid: u32, path: &str) -> Vec<PathBuf> {
     let process = root.path(format!("proc/{pid}"));
     match path.strip_prefix('/') {
-        Some(relative) => {
-            let plain = root.path(relative);
-            if plain.exists() { plain } else { process.join("root").join(relative) }
-        }
-        None => process.join("cwd").join(path),
+        Some(relative) => vec![root.path(relative), process.join("root").join(relative)],
+        None => vec![process.join("cwd").join(path)],
     }
 }
 
@@ -50,13 +63,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_that_of_the_guests_own_view() {
+    fn a_path_is_that_of_the_host_or_of_the_guests_own_view() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
-        assert_eq!(seen_from_here(&root, 7, "q.sock"), tree.path().join("proc/7/cwd/q.sock"));
-        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("proc/7").join("root").join("run/q"));
-        std::fs::create_dir(tree.path().join("run")).unwrap();
-        std::fs::write(tree.path().join("run/q"), "").unwrap();
-        assert_eq!(seen_from_here(&root, 7, "/run/q"), tree.path().join("run/q"));
+        let own = tree.path().join("proc/7");
+        assert_eq!(seen_from_here(&root, 7, "q.sock"), [own.join("cwd/q.sock")]);
+        assert_eq!(seen_from_here(&root, 7, "/run/q"), [tree.path().join("run/q"), own.join("root/run/q")]);
+    }
+
+    #[test]
+    fn the_first_path_that_exists_is_tried_and_the_error_names_it() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = tree.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let user = rustix::process::geteuid().as_raw();
+        put("proc/7/status", &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
+        put("proc/7/root/run/q", "");
+        let tried = || {
+            let places = [MonitorSocket::Path("/run/q".to_owned())];
+            match connect(&Root::at(tree.path()), 7, &places).err() {
+                Some(MonitorError::Socket { path, .. }) => path.strip_prefix(tree.path()).unwrap().to_owned(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(tried(), PathBuf::from("proc/7/root/run/q"));
+        put("run/q", "");
+        assert_eq!(tried(), PathBuf::from("run/q"));
     }
 }

@@ -5,15 +5,14 @@
 //! send QEMU's banner: the path comes from a command line that a user may have made up.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ksmith_core::reading::Malformed;
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use serde_json::{Value, json};
 
 use super::{MonitorError, PATIENCE, QmpMonitor, cut_text};
+use crate::chosen_path::connect_path;
 use crate::hypervisor::stream::TimedStream;
 
 /// A QMP connection to one guest.
@@ -35,13 +34,15 @@ impl QmpConnection {
     /// connection alone starts services of others, and keeps their managers from a monitor.
     pub(super) fn connect(path: &Path, pid: u32, uid: u32) -> Result<Self, MonitorError> {
         let broken = |source| MonitorError::Socket { path: path.to_owned(), source };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let socket = openat(CWD, path, flags, Mode::empty()).map_err(|error| broken(error.into()))?;
-        if fstat(&socket).map_err(|error| broken(error.into()))?.st_uid != uid {
+        let mut is_of_user = false;
+        let stream = TimedStream::connect_with(PATIENCE, |socket| {
+            is_of_user = connect_path(socket, path, uid, PATIENCE)?;
+            Ok(())
+        })
+        .map_err(broken)?;
+        if !is_of_user {
             return Err(MonitorError::OfOther { path: path.to_owned(), pid });
         }
-        let opened = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
-        let stream = TimedStream::connect(&opened, PATIENCE).map_err(broken)?;
         match stream.peer().map_err(broken)? {
             peer if peer == (pid, uid) => {}
             (peer, _) => return Err(MonitorError::Foreign { path: path.to_owned(), pid: peer }),

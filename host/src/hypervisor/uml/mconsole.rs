@@ -3,20 +3,23 @@
 //! Its socket lies in a directory named after the guest (`~/.uml/NAME`, or below `uml_dir=`), beside a file with the
 //! PID. Source: `arch/um/drivers/mconsole.h`, `mconsole_user.c`.
 
-use std::fs::File;
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ksmith_core::kernel::{CommandLine, Meminfo};
 use ksmith_core::reading::Reading;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
+use crate::chosen_path::{PathReport, THE_FILE_ITSELF, connect_file, report_from_child};
 use crate::passed_descriptors::refuse_descriptors;
-use crate::proc_file;
 use crate::root::Root;
 
 const MAGIC: u32 = 0xcafe_babe;
@@ -30,11 +33,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum datagrams of a reply; `proc meminfo` takes a handful.
 const MOST_REPLIES: usize = 64;
 
-/// Flags to open a file as a reference, without following a link.
-const THE_FILE_ITSELF: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
 /// The largest accepted `pid` file, in bytes.
-const LONGEST_PID: u64 = 32;
+const LONGEST_PID: usize = 32;
+
+/// Maximum entries of a directory in which a console without a name is searched.
+const MOST_ENTRIES: usize = 1000;
 
 /// An error of a request to a console.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +66,8 @@ pub struct Mconsole {
     path: PathBuf,
     /// The opened socket: a file that its user puts at the path later is not used.
     socket: OwnedFd,
+    /// The user of the guest.
+    owner: u32,
 }
 
 impl Mconsole {
@@ -78,10 +83,9 @@ impl Mconsole {
         let places = [named, usual, Some(PathBuf::from("/tmp/uml"))];
         // Hidden from us (a private /tmp, a protected home), it is there in the guest's own view.
         let own_view = PathBuf::from(format!("/proc/{pid}/root"));
-        places.into_iter().flatten().find_map(|place| {
-            let hidden = own_view.join(place.strip_prefix("/").ok()?);
-            [place, hidden].iter().find_map(|place| in_directory(root, place, line.option("umid"), pid))
-        })
+        let views = |place: PathBuf| Some([own_view.join(place.strip_prefix("/").ok()?), place]);
+        let both = places.into_iter().flatten().filter_map(views).flat_map(|[hidden, place]| [place, hidden]);
+        in_directories(root, &both.collect::<Vec<PathBuf>>(), line.option("umid"), pid)
     }
 
     /// Opens the console at a socket.
@@ -90,7 +94,8 @@ impl Mconsole {
     /// The socket can't be opened.
     pub fn at(path: PathBuf) -> io::Result<Self> {
         let socket = openat(CWD, &path, THE_FILE_ITSELF, Mode::empty())?;
-        Ok(Self { path, socket })
+        let owner = fstat(&socket)?.st_uid;
+        Ok(Self { path, socket, owner })
     }
 
     /// Returns the path of the console's socket.
@@ -136,13 +141,12 @@ impl Mconsole {
 
     /// Sends a command and returns a flag for a refusal, and the text.
     fn exchange(&self, command: &str, patience: Duration) -> io::Result<(bool, String)> {
-        let place = format!("/proc/self/fd/{}", self.socket.as_raw_fd());
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         // A descriptor that a guest passes could block the thread that reads its reply.
         refuse_descriptors(&socket);
         // First connected, then named: no other process can send to it. The guest answers to the sender's address, so
         // it needs one. The kernel chooses it: others can't take it beforehand, and nothing of it stays behind.
-        connect(&socket, &SocketAddrUnix::new(place)?)?;
+        connect_file(&socket, &self.socket, self.owner, PATIENCE)?;
         bind(&socket, &SocketAddrUnix::new_unnamed())?;
         let socket = UnixDatagram::from(socket);
         socket.set_read_timeout(Some(patience))?;
@@ -168,39 +172,76 @@ impl Mconsole {
     }
 }
 
-fn in_directory(root: &Root, place: &Path, umid: Option<&str>, pid: u32) -> Option<Mconsole> {
+/// Finds the console of a process in the first of these directories that has it.
+#[allow(unsafe_code, reason = "fork has no safe wrapper")]
+fn in_directories(root: &Root, places: &[PathBuf], umid: Option<&str>, pid: u32) -> Option<Mconsole> {
     let owner = statat(CWD, root.path(format!("proc/{pid}")), AtFlags::empty()).ok()?.st_uid;
-    let is_its = |directory: PathBuf| {
-        let socket = socket_of(&root.path(directory.strip_prefix("/").ok()?), pid, owner)?;
-        Some(Mconsole { path: directory.join("mconsole"), socket })
+    if umid.is_some_and(|umid| umid.contains('/')) {
+        return None;
+    }
+    let umid = umid.map(CString::new).transpose().ok()?;
+    let path_of = |place: &PathBuf| {
+        let path = root.path(place.strip_prefix("/").ok()?);
+        CString::new(path.into_os_string().into_encoded_bytes()).ok()
     };
-    match umid {
-        Some(umid) if !umid.contains('/') => is_its(place.join(umid)),
-        Some(_) => None,
-        // Without a name of its own it got a random one.
-        None => {
-            let entries = std::fs::read_dir(root.path(place.strip_prefix("/").ok()?)).ok()?;
-            entries.flatten().take(1000).find_map(|entry| is_its(place.join(entry.file_name())))
+    let paths: Vec<CString> = places.iter().map(path_of).collect::<Option<_>>()?;
+    let work = |_: BorrowedFd<'_>| {
+        let found = (0..).zip(&paths).find_map(|(number, path)| {
+            let report = PathReport::new(number);
+            console_below(path, umid.as_deref(), pid, owner, report)
+        });
+        found.ok_or(Errno::NOENT)
+    };
+    // SAFETY: `console_below` makes system calls on memory of its stack and on paths that are there. It parses a number from
+    // text, which allocates nothing.
+    let report = unsafe { report_from_child(owner, PATIENCE, None, work) }.ok()?;
+    let place = places.get(report.number as usize)?;
+    let path = place.join(OsStr::from_bytes(report.name())).join("mconsole");
+    Some(Mconsole { path, socket: report.file?, owner })
+}
+
+/// Finds the console of a process in a directory: `umid` below it, or any, since a guest without a name of its own got a
+/// random one. It allocates nothing.
+fn console_below(path: &CStr, umid: Option<&CStr>, pid: u32, owner: u32, report: PathReport) -> Option<PathReport> {
+    let access = if umid.is_some() { OFlags::PATH } else { OFlags::RDONLY };
+    let place = openat(CWD, path, access | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    if let Some(umid) = umid {
+        return socket_of(&place, umid, pid, owner).map(|socket| report.with_file(socket, umid));
+    }
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&place, &mut buffer);
+    for _ in 0..MOST_ENTRIES {
+        let Some(Ok(entry)) = entries.next() else { return None };
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..")
+            && let Some(socket) = socket_of(&place, name, pid, owner)
+        {
+            return Some(report.with_file(socket, name));
         }
     }
+    None
 }
 
 /// Opens the socket of a directory in which the file `pid` names the process. The process chooses the path, and root's
 /// commands must reach no other user: so each file is opened once, is no link, and belongs to the user of the process.
-fn socket_of(directory: &Path, pid: u32, owner: u32) -> Option<OwnedFd> {
-    let directory = openat(CWD, directory, THE_FILE_ITSELF | OFlags::DIRECTORY, Mode::empty()).ok()?;
+/// It allocates nothing.
+fn socket_of(place: impl AsFd, name: &CStr, pid: u32, owner: u32) -> Option<OwnedFd> {
+    let directory = openat(place, name, THE_FILE_ITSELF | OFlags::DIRECTORY, Mode::empty()).ok()?;
     let is = |found: &Stat, kind: FileType| FileType::from_raw_mode(found.st_mode) == kind;
     // A FIFO would keep the one that opens it waiting.
     let to_read = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&directory, "pid", to_read, Mode::empty()).ok()?;
+    let file = openat(&directory, c"pid", to_read, Mode::empty()).ok()?;
     if !fstat(&file).is_ok_and(|found| is(&found, FileType::RegularFile)) {
         return None;
     }
-    let text = proc_file::read_within(File::from(file), LONGEST_PID).ok()??;
-    if std::str::from_utf8(&text).ok()?.trim().parse::<u32>() != Ok(pid) {
+    // One more byte shows that there is more than a PID.
+    let mut text = [0; LONGEST_PID + 1];
+    let length = retry_on_intr(|| rustix::io::read(&file, &mut text)).ok()?;
+    let text = text.get(..length).filter(|text| text.len() <= LONGEST_PID)?;
+    if std::str::from_utf8(text).ok()?.trim().parse::<u32>() != Ok(pid) {
         return None;
     }
-    let socket = openat(&directory, "mconsole", THE_FILE_ITSELF, Mode::empty()).ok()?;
+    let socket = openat(&directory, c"mconsole", THE_FILE_ITSELF, Mode::empty()).ok()?;
     let found = fstat(&socket).ok()?;
     (found.st_uid == owner && is(&found, FileType::Socket)).then_some(socket)
 }
@@ -452,7 +493,7 @@ mod tests {
         let _ = guest.send_to_addr(&reply(0, 0, "true"), &from);
         let answer = asked.join().unwrap();
         if kernel_refuses() {
-            assert_eq!((passed, answer.unwrap().as_str()), (Err(rustix::io::Errno::PERM), "true"));
+            assert_eq!((passed, answer.unwrap().as_str()), (Err(Errno::PERM), "true"));
         }
     }
 }
