@@ -66,7 +66,8 @@ while read -r path; do
     mode=644
     case $path in bin/* | */slurm/*) mode=755;; esac
     directory "$(dirname "$path")"
-    # A new file in the place of the old one: the old program may be running.
+    # A new file in the place of the old one: the old program may be running. What is there already may be a link.
+    rm -f "$base/$path.new"
     cp "$tree/usr/$path" "$base/$path.new"
     chmod $mode "$base/$path.new"
     case $path in

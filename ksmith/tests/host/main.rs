@@ -26,6 +26,7 @@ mod observe_descriptors;
 mod optin_packaging;
 mod other_controllers;
 mod own_process;
+mod package_links;
 mod platform_pages;
 mod proxmox;
 mod reads;
