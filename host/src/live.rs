@@ -6,7 +6,7 @@ use std::time::Duration;
 use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
-use crate::act::{ActError, KsmControl};
+use crate::act::{ActError, KsmControl, are_settings_read_only};
 use crate::merge_forecast::MergeForecaster;
 use crate::merge_reader::{DirectMergeReader, MergeReader};
 use crate::observe::HostObserver;
@@ -51,6 +51,7 @@ impl LiveHost {
         // A ksmd that rests does so until this thread says otherwise.
         let rest = self.control.writer().rest();
         let mut sample = Sample { rest, ..self.observer.sample() };
+        sample.is_ksm_read_only = are_settings_read_only(self.control.root());
         self.control.writer().show_decided(&mut sample.ksm);
         if let Some(reader) = &mut self.merge_readings {
             reader.fill(&mut sample);

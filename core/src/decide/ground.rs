@@ -16,7 +16,7 @@ const UNUSABLE: Duration = Duration::from_secs(10);
 
 /// Has `policy` decide. Where KSM can't be controlled, the policy is not asked, and nothing is set.
 pub fn decide(policy: &mut dyn Policy, view: &PolicyView<'_>) -> PolicyDecision {
-    match unusable(&view.now.ksm) {
+    match unusable(&view.now.ksm).or_else(|| view.now.is_ksm_read_only.then(read_only)) {
         Some(reason) => PolicyDecision::new(KnobSettings::none(), reason, UNUSABLE),
         None => policy.decide(view),
     }
@@ -31,6 +31,10 @@ fn unusable(ksm: &Ksm) -> Option<DecisionReason> {
         }
         fault => Some(DecisionReason::new("blind", format!("run can't be read: {fault}; nothing is changed"))),
     }
+}
+
+fn read_only() -> DecisionReason {
+    DecisionReason::new("watching", "/sys is read-only here: nothing is changed")
 }
 
 /// Adds `advisor_mode=none` where it is needed: the kernel refuses `pages_to_scan` while its advisor is on.
@@ -85,6 +89,17 @@ mod tests {
         let denied = Ksm { run: Reading::Denied, ..Ksm::default() };
         assert_eq!(unusable(&denied).unwrap().to_string(), "blind: run can't be read: denied; nothing is changed");
         assert_eq!(unusable(&PolicyTestHost::linux_6_18().sample.ksm), None);
+    }
+
+    #[test]
+    fn where_settings_are_read_only_no_policy_changes_any() {
+        let mut host = PolicyTestHost::linux_6_18();
+        host.sample.is_ksm_read_only = true;
+        let decision = host.decide(&mut crate::decide::off::OffPolicy);
+        assert_eq!(decision.reason.to_string(), "watching: /sys is read-only here: nothing is changed");
+        assert_eq!(decision.knobs, KnobSettings::none());
+        host.sample.is_ksm_read_only = false;
+        assert_ne!(host.decide(&mut crate::decide::off::OffPolicy).knobs, KnobSettings::none());
     }
 
     #[test]

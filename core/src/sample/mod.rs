@@ -34,6 +34,9 @@ pub struct Sample {
     pub page_size: u64,
     /// The files of `/sys/kernel/mm/ksm`.
     pub ksm: Ksm,
+    /// True if KSM's settings can't be written, since `/sys` is mounted read-only here.
+    #[serde(skip)]
+    pub is_ksm_read_only: bool,
     /// ksmd's pause at the pass boundary, when KSM's files were read.
     #[serde(skip)]
     pub rest: BoundaryPause,

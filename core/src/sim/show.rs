@@ -85,6 +85,7 @@ impl SimMachine {
             took: Duration::ZERO,
             page_size: PAGE_SIZE,
             ksm: self.ksm(),
+            is_ksm_read_only: false,
             rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             is_ksmd_in_batch: matches!(self.ksmd.activity, KsmdActivity::Scanning { .. }),

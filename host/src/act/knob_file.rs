@@ -10,9 +10,16 @@ use std::sync::OnceLock;
 use ksmith_core::kernel::number;
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::{Malformed, Reading};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use crate::root::Root;
 use crate::undo::disk::{self, DiskOperation};
+
+/// Returns true if no setting of KSM can be written, since `/sys` is mounted read-only here. Costs a microsecond.
+pub fn are_settings_read_only(root: &Root) -> bool {
+    access(path(root, Knob::Run), Access::WRITE_OK) == Err(Errno::ROFS)
+}
 
 /// Returns the path of a knob's file.
 pub(super) fn path(root: &Root, knob: Knob) -> PathBuf {

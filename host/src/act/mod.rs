@@ -33,6 +33,7 @@ pub use control::{ControlError, ControlledByOthers, KsmControl, LostState};
 pub use error::{ActError, UnmergeError};
 pub use headroom::{NoHeadroom, UnmergeHeadroom};
 pub use journal::KsmJournal;
+pub use knob_file::are_settings_read_only;
 pub use ksmith_core::knobs::KnobChange;
 pub use lasting::LastingControl;
 pub use lock::{KsmLock, LockError};

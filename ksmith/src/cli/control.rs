@@ -1,7 +1,7 @@
 //! Takes control of KSM for a command, or returns the reason why it can't.
 
 use super::{CommandFailure, GlobalArgs};
-use ksmith_host::act::{KsmControl, LastingControl, StateDir};
+use ksmith_host::act::{KsmControl, LastingControl, StateDir, are_settings_read_only};
 use ksmith_host::ksm_counts::ksm_as_counted;
 use ksmith_host::other_controllers;
 use ksmith_host::root::Root;
@@ -23,12 +23,28 @@ pub fn require(global: &GlobalArgs) -> Result<Root, CommandFailure> {
     Ok(root)
 }
 
+/// The sentence where KSM's settings can't be written.
+pub const READ_ONLY: &str =
+    "/sys is read-only here, so KSM's settings can't be changed: run it on the host, or where /sys is writable";
+
+/// Returns the host to act on, whose settings can be written unless nothing is to be changed.
+///
+/// # Errors
+/// As [`require`], or `/sys` is mounted read-only (exit code 3).
+fn require_writable(global: &GlobalArgs, dry_run: bool) -> Result<Root, CommandFailure> {
+    let root = require(global)?;
+    match !dry_run && are_settings_read_only(&root) {
+        true => Err(CommandFailure::impossible(READ_ONLY)),
+        false => Ok(root),
+    }
+}
+
 /// Takes control of KSM until the value is dropped. Warnings go to standard error.
 ///
 /// # Errors
-/// As [`require`], or another program controls KSM.
+/// As [`require`], or `/sys` is read-only, or another program controls KSM.
 pub fn take_control(global: &GlobalArgs, dry_run: bool, take_over: bool) -> anyhow::Result<KsmControl> {
-    let root = require(global)?;
+    let root = require_writable(global, dry_run)?;
     take_in(&StateDir::from_root(&root), global, dry_run, take_over)
 }
 
@@ -53,9 +69,9 @@ pub fn take_in(
 /// Takes the right to change settings permanently. Reports on standard error what was restored first.
 ///
 /// # Errors
-/// As [`require`], or another ksmith is running.
+/// As [`require`], or `/sys` is read-only, or another ksmith is running.
 pub fn take_lasting(global: &GlobalArgs, dry_run: bool) -> anyhow::Result<LastingControl> {
-    let root = require(global)?;
+    let root = require_writable(global, dry_run)?;
     let lasting = LastingControl::acquire(&root, &StateDir::from_root(&root), dry_run)?;
     for note in lasting.notes() {
         tracing::warn!("{note}");

@@ -11,7 +11,7 @@ use super::{GlobalArgs, control, print};
 use crate::show::orders::planned_turn;
 use ksmith_core::controller::PolicyController;
 use ksmith_core::decide::{POLICIES, PolicyKind};
-use ksmith_host::act::StateDir;
+use ksmith_host::act::{StateDir, are_settings_read_only};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::own_use;
@@ -27,7 +27,7 @@ const STOP_PATIENCE: Duration = Duration::from_millis(100);
 /// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks
 /// ksmd when another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an
 /// invalid one is refused and the old one stays. SIGTERM, Ctrl-C and SIGQUIT end the daemon, and SIGUSR1 and SIGUSR2 mean
-/// nothing to it. Merged pages stay merged. While the daemon is stopped or frozen, ksmd sleeps.
+/// nothing to it. Merged pages stay merged. Where /sys is read-only, it only watches. While the daemon is stopped or frozen, ksmd sleeps.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// Use this policy instead of the configured one
@@ -64,7 +64,12 @@ impl DaemonArgs {
             Some(directory) => StateDir::at(directory),
             None => StateDir::from_root(&global.live_root()?),
         };
-        let control = control::take_in(&directory, global, self.dry_run, self.take_over)?;
+        let is_read_only = are_settings_read_only(&global.live_root()?);
+        if is_read_only {
+            tracing::warn!("{}; this daemon watches, and changes nothing", control::READ_ONLY);
+        }
+        // What could not be controlled is left to the program that does.
+        let control = control::take_in(&directory, global, self.dry_run, self.take_over && !is_read_only)?;
         let host = LiveHost::new(HostObserver::new(global.live_root()?), control);
         if self.dry_run {
             let mut controller = PolicyController::new(host, policy, config.limits.clone());

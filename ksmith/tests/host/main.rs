@@ -29,6 +29,7 @@ mod own_process;
 mod package_links;
 mod platform_pages;
 mod proxmox;
+mod read_only_sys;
 mod reads;
 mod security_page;
 mod serve;

@@ -170,6 +170,8 @@ impl<H: DaemonHost> Daemon<H> {
             Err("no peer waits for the scan".to_owned())
         } else if let Some(error) = tick.applied.errors.first().or(waiting) {
             Err(format!("the scan was given up: {error}"))
+        } else if tick.sample.is_ksm_read_only {
+            Err(format!("the scan was given up: {}", tick.decision.reason.text))
         } else if control::nothing_to_scan(&tick.sample) && !scan.has_looked {
             scan.has_looked = true;
             self.controller.host_mut().look_at_all();
