@@ -92,6 +92,8 @@ pub struct SimulatedWorld {
     pub is_read_only: bool,
     /// True once the state directory was removed.
     pub is_state_lost: bool,
+    /// The wall clock's difference from the time that has passed, in milliseconds: an administrator has set it.
+    pub clock_set_by: i64,
     /// Time for which the host was suspended. The clock of the samples runs on meanwhile, and the daemon's does not.
     pub suspended: Duration,
     pub shortness: f64,
@@ -258,8 +260,8 @@ impl DaemonEnvironment for FakeEnvironment {
     }
 
     fn day_clock(&self) -> i64 {
-        let now = self.world.lock().unwrap().machine.now();
-        BEGIN + i64::try_from(now.as_millis()).unwrap()
+        let world = self.world.lock().unwrap();
+        BEGIN + i64::try_from(world.machine.now().as_millis()).unwrap() + world.clock_set_by
     }
 
     fn receive(
@@ -365,6 +367,7 @@ impl DaemonScene {
             is_read_only: false,
             is_state_lost: false,
             delays: None,
+            clock_set_by: 0,
             suspended: Duration::ZERO,
             shortness: 0.0,
             folded_bytes: None,

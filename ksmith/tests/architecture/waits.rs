@@ -54,6 +54,10 @@ const PROCESS_FILES: [&str; 19] = [
     "stack",
 ];
 
+/// Readings of the wall clock, which an administrator may set, and of times that it has given to files.
+const CLOCKS: [&str; 6] =
+    ["ClockId::Realtime", "SystemTime::now(", "Timestamp::now(", "Zoned::now(", ".modified()", ".mtime()"];
+
 /// Calls that open or read a file.
 const OPENERS: [&str; 14] = [
     "open(",
@@ -92,6 +96,11 @@ fn production_code(text: &str) -> impl Iterator<Item = &str> {
 /// Counts the calls without a deadline in a line.
 fn calls(line: &str) -> usize {
     CALLS.iter().filter(|call| line.contains(**call)).count()
+}
+
+/// Counts the readings of the wall clock in a line.
+fn clocks(line: &str) -> usize {
+    CLOCKS.iter().filter(|clock| line.contains(**clock)).count()
 }
 
 /// Counts the files of a process that a line opens, unless the reader's child reads them. Those of this process itself wait
@@ -150,6 +159,12 @@ fn each_file_of_a_process_that_waits_is_read_by_the_readers_child_or_listed_with
     assert_eq!(process_files("openat(directory, \"ns/user\", READ, Mode::empty())"), 1);
     assert_eq!(process_files("let meta = statx(directory, \"exe\", AtFlags::empty(), StatxFlags::UID)?;"), 1);
     assert_eq!(process_files("let text = root.text(format!(\"proc/{pid}/stat\"));"), 0);
+}
+
+#[test]
+fn each_reading_of_the_wall_clock_is_listed_with_the_reason_why_setting_it_changes_no_decision() {
+    let advice = "use Instant, or CLOCK_BOOTTIME of the samples, or list it in wall_clocks.toml";
+    compare(include_str!("wall_clocks.toml"), clocks, None, advice);
 }
 
 #[test]

@@ -78,6 +78,32 @@ fn the_newest_reason_is_the_units_status() {
 }
 
 #[test]
+fn a_clock_that_is_set_forward_and_back_changes_no_turn_and_no_scan() {
+    const YEAR: i64 = 31_536_000_000;
+    let run = |clock: [i64; 3]| {
+        let mut scene = DaemonScene::new("");
+        let guest = |name: &str| GuestPlan::new(name).equal(1, 4096).zero(512);
+        scene.world().machine.start(guest("first"));
+        for (second, set_by) in [1, 45, 75].into_iter().zip(clock) {
+            scene.at(second, move |world| world.clock_set_by = set_by);
+        }
+        scene.at(60, move |world| {
+            world.machine.start(guest("clone"));
+            world.is_urgent = true;
+        });
+        scene.send_at(61, super::super::DaemonMessage::Processes(Vec::new()));
+        scene.at(120, |_| {});
+        let outcome = scene.run().unwrap();
+        let world = scene.world();
+        (world.turns.clone(), world.machine.sample(), outcome.restored)
+    };
+    let undisturbed = run([0; 3]);
+    assert!(undisturbed.0.len() > 5 && undisturbed.1.ksm.saved_pages() >= 4096, "{:?}", undisturbed.1.ksm);
+    assert_eq!(run([YEAR, -YEAR, 0]), undisturbed);
+    assert_eq!(run([-YEAR, YEAR, -YEAR]), undisturbed);
+}
+
+#[test]
 fn a_late_clone_is_merged_without_a_request() {
     let mut scene = DaemonScene::new("");
     let guest = |name: &str| GuestPlan::new(name).equal(1, 4096).zero(512);
