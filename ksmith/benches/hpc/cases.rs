@@ -51,7 +51,10 @@ pub(crate) fn all() -> Vec<HpcCase> {
             mpirun(4, &format!("{SPIN} {ESPRESSO}")),
         ),
         HpcCase {
-            files: vec![("graphene.in", GRAPHENE.replace("maxstep = 8", "maxstep = 40").replace("1.0d-9", "1.0d-30"))],
+            files: vec![(
+                "graphene.in",
+                GRAPHENE.replace("maxstep = 8", "maxstep = 40").replace("1.0d-9", "1.0d-30"),
+            )],
             ..espresso(
                 "espresso-4-long",
                 "the same for 40 iterations instead of 8",

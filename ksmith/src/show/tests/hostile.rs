@@ -68,7 +68,10 @@ fn no_text_of_others_reaches_the_terminal_as_it_is() {
     assert_harmless(&balance::text(&model, None), &balance::text(&plain, None));
     assert_exact(&balance::json(&model));
     let (plain, model) = (models::history(), hostile(&models::history()));
-    assert_harmless(&history::text(&model, DecisionsShown::Details, None), &history::text(&plain, DecisionsShown::Details, None));
+    assert_harmless(
+        &history::text(&model, DecisionsShown::Details, None),
+        &history::text(&plain, DecisionsShown::Details, None),
+    );
     assert_exact(&serde_json::json!(model));
     let mut named = model.clone();
     named.guest = named.guests.pop();

@@ -23,14 +23,18 @@ fn a_history_by_label_has_the_bytes_of_each_value() {
     assert!(crate::show::plot::plot(&report, 60).text().contains("3.00 MiB"));
     report.guest = report.guests.pop();
     report.guest.as_mut().unwrap().labels.insert("role".to_owned(), "web".to_owned());
-    assert!(crate::show::history::text(&report, DecisionsShown::Counted, None).text().contains("(qemu, 42:1, role web)"));
+    assert!(
+        crate::show::history::text(&report, DecisionsShown::Counted, None)
+            .text()
+            .contains("(qemu, 42:1, role web)")
+    );
 }
 
 #[test]
 fn the_arithmetic_behind_a_decision_is_shown_where_it_is_asked_for() {
     let report = models::history();
-    let (short, long) =
-        (crate::show::history::text(&report, None), crate::show::history::detailed_text(&report, None));
+    let [short, long] = [DecisionsShown::Reasons, DecisionsShown::Details]
+        .map(|shown| crate::show::history::text(&report, shown, None));
     assert!(short.text().contains("burst: a new guest (run 0 -> 1)\n"), "{short}");
     assert!(long.text().contains("burst: a new guest (run 0 -> 1) [every page, up to 20 % of a CPU]\n"), "{long}");
 }
