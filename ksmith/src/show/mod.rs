@@ -16,9 +16,11 @@ pub mod schemas;
 pub mod settings;
 pub mod status;
 mod table;
+mod width;
 pub mod wrap;
 
-pub use table::{ALWAYS, ColumnSpan, TableColumn, TextTable, cell, cut, width};
+pub use table::{ALWAYS, ColumnSpan, TableColumn, TextTable, cell};
+pub use width::{cut, width};
 
 #[cfg(test)]
 pub(crate) mod tests;

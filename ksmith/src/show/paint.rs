@@ -2,7 +2,7 @@
 
 use ksmith_core::printable::{TextPage, TextTone};
 
-use super::table::{cut, width};
+use super::width::{cut, width};
 
 /// Returns the lines of a page, in colours if `colours` is true, each cut to `room` cells if that is known.
 pub fn lines(page: &TextPage, colours: bool, room: Option<usize>) -> Vec<String> {

@@ -8,8 +8,8 @@ use ksmith_core::field::{FigureDescription, FigureUnit};
 use ksmith_core::figures::FigureScalar;
 use ksmith_core::printable::OneLine;
 use ksmith_core::units::Bytes;
-use unicode_width::UnicodeWidthStr;
 
+use super::width::{cut, width};
 use super::wrap::wrap_text;
 
 /// Importance of a column that is never dropped.
@@ -175,25 +175,6 @@ fn aligned<'a>(cells: impl Iterator<Item = (ColumnSpan, &'a str)>) -> String {
     line
 }
 
-/// Returns the cells that a text takes on a terminal: Chinese characters take two.
-pub fn width(text: &str) -> usize {
-    text.width()
-}
-
-/// Cuts a text to so many cells of a terminal, with "…" at the end if it is cut.
-pub fn cut(text: &str, room: usize) -> String {
-    if width(text) <= room {
-        return text.to_owned();
-    }
-    // Marks without a width may follow one another without end.
-    let ends = text.char_indices().map(|(at, _)| at).take(room.saturating_mul(4));
-    let fits = |end: &usize| text.get(..*end).is_some_and(|beginning| width(beginning) < room);
-    match ends.take_while(fits).last() {
-        Some(end) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => String::new(),
-    }
-}
-
 /// Formats a figure in its unit, for a cell of a table.
 pub fn cell(field: &FigureDescription, value: &FigureScalar) -> String {
     match (value, field.unit) {
@@ -269,16 +250,6 @@ mod tests {
         table.row(["2026-11-23 21:13:49", "1.00 GiB"].map(str::to_owned));
         assert_eq!(table.lines(Some(25))[1], "2026-11-23 21:13:49");
         assert_eq!(table.lines(Some(10))[1], "2026-11-2…");
-    }
-
-    #[test]
-    fn a_text_is_cut_by_its_width() {
-        assert_eq!(
-            ["abc", "abcd", "漢字漢", "", "e\u{301}a"].map(|text| cut(text, 3)),
-            ["abc", "ab…", "漢…", "", "e\u{301}a"]
-        );
-        assert_eq!(cut("abc", 0), "");
-        assert_eq!(cut(&"\u{301}".repeat(5000), 3), "\u{301}".repeat(5000), "without a width");
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use ksmith_core::printable::TextTone;
 
-use super::width;
+use super::width::width;
 
 /// A line of a screen, divided where its tone changes.
 pub type Pieces = Vec<(Option<TextTone>, String)>;
