@@ -91,7 +91,7 @@ impl TopApp {
             }
         }
         draw_bars(frame, plot, &values, largest);
-        let ago = |seconds: f64| TimeSpan(Duration::from_secs(seconds.max(0.0) as u64)).to_string();
+        let ago = |seconds: f64| TimeSpan(Duration::from_secs(seconds.max(0.0).round() as u64)).to_string();
         let (begin, end) = (format!("{} ago", ago(window.until - window.since)), self.moment_in_words());
         let gap = usize::from(columns).saturating_sub(width(&begin) + width(&end));
         put(
