@@ -45,11 +45,6 @@ impl TopApp {
             Some(guest) => {
                 page.line(guest.title());
                 page.line("");
-                let texts = GUEST.iter().filter(|figure| figure.field.holds == FigureType::Text);
-                for figure in texts {
-                    let value = cell(&figure.field, &(figure.read)(guest));
-                    page.line(format_args!("{:<24}{value}", figure.field.name));
-                }
                 let numbers: Vec<String> = GUEST
                     .iter()
                     .filter(|figure| figure.field.holds != FigureType::Text)
@@ -61,6 +56,12 @@ impl TopApp {
                 // Two to a line, where there is room.
                 let in_line = if self.size.0 >= TWO_COLUMNS { 2 } else { 1 };
                 page.lines(numbers.chunks(in_line).map(|line| line.join("    ")));
+                page.line("");
+                let texts = GUEST.iter().filter(|figure| figure.field.holds == FigureType::Text);
+                for figure in texts {
+                    let value = cell(&figure.field, &(figure.read)(guest));
+                    page.line(format_args!("{:<24}{value}", figure.field.name));
+                }
                 let pids: Vec<String> = guest.processes.iter().map(|process| process.pid.to_string()).collect();
                 page.line(format_args!("{:<24}{}", "processes", pids.join(", ")));
                 for error in &guest.errors {
