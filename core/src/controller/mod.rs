@@ -129,7 +129,10 @@ impl<H: KsmHost> PolicyController<H> {
         let view = PolicyView { now: &sample, history: &self.history, limits: &self.limits };
         let decision = guard(&sample, decide::decide(self.policy.as_mut(), &view));
         let mut decision = self.limits.bound(decision, &self.history, &KnobSettings::current(&sample.ksm));
-        let kept = self.keeper.settings(&sample.ksm, &decision.knobs);
+        let kept = match sample.is_ksm_read_only {
+            true => KnobSettings::none(),
+            false => self.keeper.settings(&sample.ksm, &decision.knobs),
+        };
         let keeping = match kept.differing_from(&sample.ksm) {
             due if due.is_empty() => ApplyOutcome::default(),
             due => self.host.apply(&due),
@@ -386,6 +389,20 @@ mod tests {
         controller.replace(Box::new(ScriptedPolicy([scanning(600)].into())), PolicyLimits::default());
         assert_eq!(written(&controller.tick()), "pages_to_scan=600");
         assert_eq!(controller.host_mut().asked_for.len(), 2, "a tick without a change asks for nothing");
+    }
+
+    #[test]
+    fn where_ksm_is_read_only_khugepaged_is_left_alone_too() {
+        let mut controller = controller([scanning(500)]);
+        controller.set_keep_terms(KeepTerms { keep: true, splits_free_zeros: true });
+        let sample = &mut controller.host_mut().sample;
+        sample.is_ksm_read_only = true;
+        sample.ksm.run = Reading::Value(1);
+        sample.ksm.max_ptes_shared = Reading::Value(256);
+        sample.ksm.max_ptes_none = Reading::Value(511);
+        let tick = controller.tick();
+        assert_eq!(tick.decision.reason.state, "watching");
+        assert!(controller.host_mut().asked_for.is_empty(), "{:?}", controller.host_mut().asked_for);
     }
 
     #[test]
