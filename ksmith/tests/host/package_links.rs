@@ -107,6 +107,7 @@ fn an_installation_from_the_archive_writes_through_no_link_in_the_place_of_a_new
     };
     fs::copy(packaged("tarball/install.sh"), at("archive/install.sh")).unwrap();
     fs::write(at("archive/tree/usr/bin/ksmith"), "program").unwrap();
+    fs::write(at("archive/tree/usr/share/ksmith/scenarios/one.toml"), "").unwrap();
     fs::write(at("archive/tree/etc/ksmith.toml"), "configuration").unwrap();
     let (victim, absent) = (at("victim"), at("absent"));
     fs::write(&victim, "kept").unwrap();
