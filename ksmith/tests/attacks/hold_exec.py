@@ -18,14 +18,19 @@ import signal
 import sys
 import time
 
-from attacker import HYPERVISOR, PR_SET_NAME, become, die_with_parent, end_with_input, prctl
+from attacker import HYPERVISOR, PR_SET_NAME, become, call, die_with_parent, end_with_input, prctl
 from slow_file import mount_in_namespace, open_slow_file
 
 GUARD = 20
 
+CONNECTIONS = "/sys/fs/fuse/connections"
+
 
 def guard():
     """Starts the guard, as the user that calls. Returns a pipe that takes the file system's number."""
+    # Without it nothing but a restart ends such a process. systemd mounts it; a host without systemd may lack it.
+    if not os.path.ismount(CONNECTIONS):
+        call("mount", b"fusectl", CONNECTIONS.encode(), b"fusectl", 0, None)
     wait, tell = os.pipe()
     attacker = os.getpid()
     if os.fork():
@@ -46,7 +51,7 @@ def guard():
     except ProcessLookupError:
         pass
     try:
-        with open(f"/sys/fs/fuse/connections/{number.decode()}/abort", "w") as file:
+        with open(f"{CONNECTIONS}/{number.decode()}/abort", "w") as file:
             file.write("1")
     except OSError:
         # It has ended with its server.
