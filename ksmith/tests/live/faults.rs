@@ -105,7 +105,7 @@ fn settings_that_can_not_be_written_are_written_later_and_restored_later() {
     remount(daemon.pid(), "ro");
     fs::write(file.path(), HELD.replace("321", "654")).unwrap();
     daemon.signal(Signal::HUP);
-    daemon.wait_for("Read-only file system");
+    daemon.wait_for("watching: /sys is read-only here");
     assert_eq!(number("pages_to_scan"), 321);
     remount(daemon.pid(), "rw");
     wait_until("the setting is written", || number("pages_to_scan") == 654);

@@ -191,7 +191,7 @@ fn memory_and_domains_are_guarded_during_a_pause() {
         let outcome = scene.run().unwrap();
         let ControlReply::Status(status) = status.recv().unwrap() else { panic!("another answer") };
         assert_eq!(status.daemon.unwrap().state, "paused");
-        let guarded = outcome.count("ksmd is kept parked: 1 processes hide whether they may merge");
+        let guarded = outcome.count("ksmd is kept parked: 1 process hides whether it may merge");
         match is_enforced {
             true => assert!(guarded > 0, "{}", outcome.log),
             false => assert_eq!(outcome.count("alarm exposure begins"), 1, "{}", outcome.log),
