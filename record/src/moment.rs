@@ -30,7 +30,7 @@ pub struct GuestFigures {
 }
 
 /// A guest's identity and metadata.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GuestIdentity {
     /// Its key, `PID:START`, unique until the host reboots.
     pub key: String,

@@ -8,6 +8,7 @@ use crate::decide::domains::DomainsReport;
 use crate::guest::Guest;
 use crate::reading::Reading;
 use crate::sample::Sample;
+use crate::units::CountedNoun;
 
 /// The directory of KSM's files.
 const KSM: &str = "/sys/kernel/mm/ksm";
@@ -147,10 +148,8 @@ impl StatusReport {
 
 /// Describes processes that hide their figures.
 pub(super) fn describe_hidden(processes: u64) -> String {
-    let hidden = match processes {
-        1 => "1 process does not show its".to_owned(),
-        _ => format!("{processes} processes do not show their"),
-    };
+    let hidden =
+        CountedNoun { count: processes, noun: "process" }.with_verb("does not show its", "do not show their");
     format!("{hidden} KSM figures to this user; run as root to see all")
 }
 

@@ -10,16 +10,6 @@ use serde_json::Value;
 
 use crate::top::{HeaderFigures, PastFigures, PastMoment, ShownDecision};
 
-/// The columns of the figures that are shown.
-const COLUMNS: [&str; 6] = [
-    "saved_bytes",
-    "profit_bytes",
-    "exposure_bytes",
-    "headroom_bytes",
-    "ksmd_cpu_percent",
-    "memory_pressure_percent",
-];
-
 /// Most moments that are read; of a longer time each stands for several.
 const MOST_MOMENTS: usize = 2000;
 
@@ -59,7 +49,8 @@ impl PastReader {
             since,
             until: self.started,
             guest: None,
-            columns: COLUMNS.map(str::to_owned).to_vec(),
+            // The default ones, which have what is shown.
+            columns: Vec::new(),
             resolution: ReportResolution::Rows(MOST_MOMENTS),
         };
         let report = self.reader.read_report(&query)?;
@@ -166,13 +157,8 @@ mod tests {
         let life = GuestIdentity {
             key: format!("{pid}:7"),
             name: format!("web-{pid}"),
-            uuid: None,
             kind: "qemu".to_owned(),
-            program: "qemu".to_owned(),
-            user: None,
-            cgroup: None,
-            domain: None,
-            labels: None,
+            ..GuestIdentity::default()
         };
         let known = [("saved_bytes", saved_bytes), ("merged_bytes", 3 * saved_bytes)];
         GuestFigures { life, values: values(&columns::guest(), &known) }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::config::{DomainMode, DomainsConfig, UnswitchableMode};
 use crate::guest::GuestId;
+use crate::units::CountedNoun;
 
 /// A switch that failed is tried again after this.
 const RETRY: Duration = Duration::from_secs(5);
@@ -120,10 +121,8 @@ impl TrustDomainGuard {
         self.admit(guests);
         let mut reasons = Vec::new();
         if hidden > 0 {
-            let hidden = match hidden {
-                1 => "1 process hides whether it may merge".to_owned(),
-                _ => format!("{hidden} processes hide whether they may merge"),
-            };
+            let hidden = CountedNoun { count: hidden, noun: "process" }
+                .with_verb("hides whether it may merge", "hide whether they may merge");
             reasons.push(format!("{hidden}; run ksmith as root"));
         }
         if self.config.mode == DomainMode::Node && merge_across_nodes != Some(0) {

@@ -155,13 +155,8 @@ mod tests {
         let life = GuestIdentity {
             key: format!("{number}:{number}"),
             name: format!("guest-{number}"),
-            uuid: None,
             kind: "qemu".to_owned(),
-            program: "qemu".to_owned(),
-            user: None,
-            cgroup: None,
-            domain: None,
-            labels: None,
+            ..GuestIdentity::default()
         };
         let values = columns::guest().into_iter().map(|column| match column.name.as_str() {
             "rss_bytes" => FigureScalar::Unsigned(rss_bytes),
