@@ -18,7 +18,7 @@ const OF_ALL: usize = 4;
 /// Silent processes of one account after which a sample reads no more of its processes.
 const OF_ONE: usize = 2;
 
-/// The same for the first sample, which reads every process.
+/// Limits of the first sample, which reads every process.
 const OF_ALL_AT_FIRST: usize = 100;
 const OF_ONE_AT_FIRST: usize = 25;
 

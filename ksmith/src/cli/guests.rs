@@ -42,7 +42,7 @@ pub struct GuestsArgs {
     /// What makes a row
     #[arg(long, value_parser = GroupingParser, default_value = EACH, value_name = "WHAT")]
     by: String,
-    /// What to order by, the largest first: any figure of a guest, by key or heading
+    /// Order by this figure of a guest, by key or heading, the largest first
     #[arg(long, value_parser = keys(), default_value = "saved_bytes", value_name = "FIGURE")]
     sort: String,
     /// Show the last row first

@@ -60,6 +60,8 @@ fn seen_from_here(root: &Root, pid: u32, path: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -74,14 +76,15 @@ mod tests {
     #[test]
     fn the_first_path_that_exists_is_tried_and_the_error_names_it() {
         let tree = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
+        let own_view = Path::new("proc/7/root").join("run/q");
+        let put = |path: &Path, text: &str| {
             let path = tree.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
         let user = rustix::process::geteuid().as_raw();
-        put("proc/7/status", &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
-        put("proc/7/root/run/q", "");
+        put(Path::new("proc/7/status"), &format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
+        put(&own_view, "");
         let tried = || {
             let places = [MonitorSocket::Path("/run/q".to_owned())];
             match connect(&Root::at(tree.path()), 7, &places).err() {
@@ -89,8 +92,8 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(tried(), PathBuf::from("proc/7/root/run/q"));
-        put("run/q", "");
+        assert_eq!(tried(), own_view);
+        put(Path::new("run/q"), "");
         assert_eq!(tried(), PathBuf::from("run/q"));
     }
 }
