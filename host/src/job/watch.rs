@@ -31,7 +31,7 @@ use crate::process::is_alive;
 use crate::reader;
 use crate::root::Root;
 
-/// The first pause. Each next one is twice as long, up to the limit from [`SHARE`].
+/// The first pause. Each next one is twice as long, up to [`SHORTEST_PAUSE`] or longer by [`SHARE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The shortest pause between two full samples after the start of the job.
@@ -40,8 +40,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause between two full samples.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Full samples cost at most `1 / SHARE` of the time.
-const SHARE: u32 = 100;
+/// Full samples cost at most `1 / SHARE` of the time: ranks that spin are all delayed by it.
+const SHARE: u32 = 200;
 
 /// The least memory of a process for reporting a lost opt-in.
 const WORTH_A_WORD: u64 = 1 << 20;
@@ -184,8 +184,7 @@ impl WatchWorker {
                 continue;
             }
             let cost = self.take_full_sample();
-            let longest = (cost * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-            pause = (pause * 2).min(longest);
+            pause = pause_after(cost, pause);
             due = Instant::now() + pause;
         }
         let wall = self.started.elapsed();
@@ -301,6 +300,11 @@ impl WatchWorker {
     }
 }
 
+/// Returns the pause after a full sample of this cost, which came after a pause of `last`.
+fn pause_after(cost: Duration, last: Duration) -> Duration {
+    (last * 2).min(SHORTEST_PAUSE).max(cost * SHARE).min(LONGEST_PAUSE)
+}
+
 /// Returns the CPU time of this thread and of the children that read for it.
 fn spent() -> Duration {
     thread_cpu().saturating_add(reader::cpu())
@@ -316,6 +320,16 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn dear_samples_are_rare_from_the_first_one_on() {
+        let milliseconds = Duration::from_millis;
+        assert_eq!(pause_after(Duration::ZERO, FIRST_PAUSE), milliseconds(20));
+        assert_eq!(pause_after(Duration::ZERO, milliseconds(160)), SHORTEST_PAUSE);
+        assert_eq!(pause_after(milliseconds(15), FIRST_PAUSE), milliseconds(3000));
+        assert_eq!(pause_after(milliseconds(1), milliseconds(3000)), SHORTEST_PAUSE);
+        assert_eq!(pause_after(milliseconds(900), milliseconds(3000)), LONGEST_PAUSE);
+    }
 
     fn put(tree: &Path, file: &str, text: &str) {
         let path = tree.join(file);
