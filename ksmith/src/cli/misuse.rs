@@ -26,7 +26,11 @@ const TRIED: &[(&[&str], &str)] = &[
         &["stats", "stat", "info", "summary"],
         "`ksmith status` shows the figures of the host, `ksmith guests` those of each guest, and `ksmith metrics` all",
     ),
-    (&["watch", "monitor"], "`ksmith top` shows the host live; `ksmith status --every 2` repeats the figures"),
+    (
+        &["savings", "saved", "memory", "usage"],
+        "`ksmith status` shows what the host saves, and `ksmith guests` what each guest does",
+    ),
+    (&["watch", "monitor", "tui"], "`ksmith top` shows the host live; `ksmith status --every 2` repeats the figures"),
     (
         &["log", "logs", "events"],
         "`ksmith history` shows what was decided and why; `journalctl -u ksmith` shows the daemon's log",
@@ -37,12 +41,17 @@ const TRIED: &[(&[&str], &str)] = &[
     ),
     (&["uninstall", "remove"], "`ksmith setup --undo` undoes what `ksmith setup` has done"),
     (
-        &["undo", "revert", "reset", "rollback"],
+        &["undo", "revert", "reset", "rollback", "clean"],
         "`ksmith restore` puts back what a killed ksmith has changed, and `ksmith setup --undo` undoes a setup",
     ),
     (&["check", "diagnose", "why", "explain"], "`ksmith doctor` says why KSM saves less than it could"),
+    (
+        &["advise", "suggest", "recommend"],
+        "`ksmith estimate` says what merging would save, and `ksmith doctor` what keeps memory from it",
+    ),
+    (&["test", "try"], "`ksmith demo` merges the memory of four small guests, and undoes it"),
     (&["tune"], "`ksmith set` changes settings of the kernel, and `ksmith sim tune` searches those of a policy"),
-    (&["web", "ui", "dashboard", "server"], "`ksmith serve` serves the page and the metrics"),
+    (&["web", "ui", "gui", "dashboard", "server"], "`ksmith serve` serves the page and the metrics"),
     (
         &["bench", "benchmark"],
         "`ksmith lab run` compares policies on this kernel, `ksmith sim` on a simulated host",
