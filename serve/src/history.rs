@@ -12,7 +12,8 @@ const MOST_POINTS: usize = 10_000;
 
 /// A history backend. Called from a blocking thread.
 pub trait HistoryBackend: Send + Sync + 'static {
-    /// Returns the rows, decisions, events and guests of a time range, as `ksmith history --json` prints them.
+    /// Returns the rows, decisions, events and guests of a time range, as `ksmith history --json` prints them. The rows
+    /// of the host have its memory too.
     ///
     /// # Errors
     /// There is no history, or no such guest.

@@ -5,7 +5,7 @@ use super::{FigureRow, FigureScalar, ModelFigure};
 use crate::account::HostTotals;
 use crate::field::FigureDescription;
 use crate::huge_worth::SplitMemory;
-use crate::kernel::FIELDS;
+use crate::kernel::{FIELDS, Meminfo};
 use crate::model::{GuestsReport, StatusReport};
 
 figures! {
@@ -52,6 +52,12 @@ figures! {
         "headroom_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable + SwapFree",
             "Memory and free swap that the host has to cover the exposure.",
             |status| HostTotals::from_sample(&status.sample).headroom_bytes;
+        "host_memory_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemTotal",
+            "All memory of the host.",
+            |status| status.sample.memory.value().and_then(|memory| memory.total);
+        "host_available_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable",
+            "Memory of the host that can be had without swapping.",
+            |status| status.sample.memory.value().and_then(Meminfo::obtainable);
         "committed_bytes": u64, Bytes Gauge (2 6), "sum of memory_bytes of verified guests",
             "Memory that the host's virtual machines believe to have.",
             |status| status.committed_bytes;

@@ -26,5 +26,5 @@ pub use host::{EFFICIENCY, HOST, HOST_IN_GUESTS, host, rows as host_rows};
 pub use process::PROCESS;
 pub use reference::reference;
 pub use reserved::{METRIC_LABELS, reserved_meaning};
-pub use running::{BALANCE, CONTROLLER, HISTORY, POLICY, SKETCH};
+pub use running::{BALANCE, CONTROLLER, HISTORY, POLICY, SKETCH, VERDICT};
 pub use value::{FigureScalar, FigureValue};

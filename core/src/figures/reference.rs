@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::{
     BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, DOMAIN_SHARING, EFFICIENCY, FigureRow, GUEST, HISTORY,
-    ModelFigure, POLICY, POOL, PROCESS, RESIZE, SKETCH, host,
+    ModelFigure, POLICY, POOL, PROCESS, RESIZE, SKETCH, VERDICT, host,
 };
 
 /// A part of the page: its heading, where the figures are shown, and the figures.
@@ -15,12 +15,13 @@ fn rows<M>(table: &'static [ModelFigure<M>]) -> Vec<FigureRow> {
     table.iter().map(ModelFigure::row).collect()
 }
 
-fn sections() -> [Section; 10] {
+fn sections() -> [Section; 11] {
     let host = host::rows().chain(EFFICIENCY.iter().map(ModelFigure::row)).collect();
     let domain = DOMAIN.iter().map(ModelFigure::row).chain(DOMAIN_SHARING.iter().map(ModelFigure::row)).collect();
     let policy = POLICY.iter().map(ModelFigure::row).chain(BALANCE.iter().map(ModelFigure::row)).collect();
     [
         ("Host", "`ksmith status`, `ksmith guests`", host),
+        ("Verdict", "`verdict` of `ksmith status`", rows(VERDICT)),
         ("Process", "`processes` of `ksmith status`", rows(PROCESS)),
         ("Guest", "`guests` of `ksmith guests`; `--sort` takes each, and `--by` each label", rows(GUEST)),
         ("Domain", "`domains` of `ksmith status`, `sharing` of `ksmith guests --by domain`", domain),

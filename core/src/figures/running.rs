@@ -1,7 +1,19 @@
-//! Figures of a running daemon: its policy, the controller itself, and its balance.
+//! Figures of the status: its verdict, and the daemon's policy, controller, balance, history and sketch.
 
 use super::figure::figures;
-use crate::model::{BalanceStatus, DaemonStatus, HistoryStatus, SketchStatus};
+use crate::model::{BalanceStatus, DaemonStatus, HistoryStatus, HostVerdict, SketchStatus};
+
+figures! {
+    /// The parts of the verdict on the host.
+    VERDICT of HostVerdict {
+        "level": String, Text State (2 6), "the gravest finding among figures, domains, balance and errors",
+            "Level of the verdict: fine, look or act.",
+            |verdict| verdict.level.word().to_owned();
+        "sentence": String, Text State (2 6), "the gravest finding among figures, domains, balance and errors",
+            "The gravest finding with its remedy, or what merging saves, in a sentence.",
+            |verdict| verdict.sentence.clone();
+    }
+}
 
 figures! {
     /// Figures of the policy in charge.

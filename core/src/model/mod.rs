@@ -5,9 +5,11 @@ mod guests;
 mod history;
 mod sketch;
 mod status;
+mod verdict;
 
 pub use balance::{BalanceReport, BalanceStatus, GuestRow, ResizeRecord};
 pub use guests::GuestsReport;
 pub use history::HistoryStatus;
 pub use sketch::SketchStatus;
 pub use status::{DaemonStatus, ProcessStatus, StatusReport, committed_bytes};
+pub use verdict::{HostVerdict, VerdictLevel};

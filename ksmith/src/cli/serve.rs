@@ -112,6 +112,9 @@ fn read_tokens(path: &Path) -> Result<Vec<String>, CommandFailure> {
     Ok(tokens)
 }
 
+/// Columns of the host that the page draws besides those that `ksmith history` shows.
+const HOST_MEMORY: [&str; 2] = ["host_memory_bytes", "host_available_bytes"];
+
 /// The file of the history. It is opened for each query: a daemon may replace a damaged one.
 struct ServedHistory(PathBuf);
 
@@ -121,13 +124,16 @@ impl HistoryBackend for ServedHistory {
         let (since, until) = times::between(&query.since, &query.until, now)
             .map_err(|why| HistoryError::Meaningless(why.to_string()))?;
         let label = query.by.as_deref();
-        let query = ReportQuery {
+        let mut query = ReportQuery {
             since,
             until,
             guest: query.guest.clone(),
             columns: Vec::new(),
             resolution: ReportResolution::Rows(query.points),
         };
+        if query.guest.is_none() && label.is_none() {
+            query.columns = query.shown().iter().chain(&HOST_MEMORY).map(|&name| name.to_owned()).collect();
+        }
         let read = |reader: HistoryReader| match label {
             Some(label) => reader.read_by_label(&query, label),
             None => reader.read_report(&query),

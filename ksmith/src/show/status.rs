@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use ksmith_core::account::HostTotals;
 use ksmith_core::figures::{
-    self, BALANCE, CONTROLLER, DOMAIN, FigureRow, HISTORY, HOST, ModelFigure, PROCESS, SKETCH, insert, schema,
+    self, BALANCE, CONTROLLER, DOMAIN, FigureRow, HISTORY, HOST, ModelFigure, PROCESS, SKETCH, VERDICT, insert,
+    schema,
 };
 use ksmith_core::kernel::{self, FIELDS, RunState};
 use ksmith_core::lease::is_leased;
@@ -42,6 +43,7 @@ pub fn json(status: &StatusReport) -> Value {
     whole.insert("history".to_owned(), json!(history));
     let sketch = status.sketch.as_ref().map(|sketch| figures::object(SKETCH, sketch));
     whole.insert("sketch".to_owned(), json!(sketch));
+    whole.insert("verdict".to_owned(), json!(figures::object(VERDICT, &status.verdict())));
     whole.insert("processes".to_owned(), json!(processes));
     whole.insert("daemon".to_owned(), json!(daemon));
     whole.insert("domains".to_owned(), json!(domains));
@@ -71,6 +73,7 @@ pub fn schema() -> Value {
         ],
     );
     let parts = [
+        ("verdict", schema::object(VERDICT.iter().map(ModelFigure::row), [])),
         ("processes", schema::list("Processes with mergeable memory.", processes)),
         ("daemon", schema::or_null(schema::object(daemon, []))),
         ("domains", schema::or_null(domains)),

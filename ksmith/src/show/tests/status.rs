@@ -34,6 +34,7 @@ fn every_figure_of_the_host_is_in_the_json() {
     assert_eq!((&json["pages_sharing"], &json["general_profit"]), (&json!(512), &json!(-4096)));
     assert_eq!((&json["smart_scan"], &json["full_scans"]), (&json!(null), &json!(null)));
     assert_eq!(json["daemon"]["state"], "quiet");
+    assert_eq!(json["verdict"]["level"], "act", "exposure is over headroom");
     assert_eq!(json["domains"]["mode"], "one");
     assert_eq!(json["processes"][0]["saved_bytes"], 512 * 4096);
     let errors = json["errors"].to_string();

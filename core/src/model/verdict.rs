@@ -1,0 +1,218 @@
+//! The verdict on a host: fine, or something to look at or to act on, in one sentence.
+
+use super::StatusReport;
+use crate::account::HostTotals;
+use crate::alarm::{ALERTS, AlarmCause, AlarmInput, AlertSeverity};
+use crate::units::Bytes;
+
+/// Part of the headroom from which on the exposure asks for a look.
+const NEAR: f64 = 0.8;
+
+/// Per cent of the last ten seconds in which work waited for memory, from which on that asks for a look.
+const PRESSURE: f32 = 10.0;
+
+/// The level of a verdict, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VerdictLevel {
+    /// Nothing needs the operator.
+    Fine,
+    /// Something should be looked at soon.
+    Look,
+    /// Guests are at risk: the operator should act.
+    Act,
+}
+
+impl VerdictLevel {
+    /// Returns its stable word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Look => "look",
+            Self::Act => "act",
+        }
+    }
+}
+
+/// The verdict on a host at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostVerdict {
+    /// The level: that of the gravest finding.
+    pub level: VerdictLevel,
+    /// The gravest finding with its remedy, or the savings where nothing was found, in a sentence in lower case.
+    pub sentence: String,
+}
+
+impl HostVerdict {
+    fn look(sentence: impl Into<String>) -> Self {
+        Self { level: VerdictLevel::Look, sentence: sentence.into() }
+    }
+}
+
+impl StatusReport {
+    /// Returns the verdict: the first finding of the gravest level, or what merging saves.
+    pub fn verdict(&self) -> HostVerdict {
+        let totals = HostTotals::from_sample(&self.sample);
+        let findings = self.findings(&totals);
+        let gravest = findings.iter().map(|finding| finding.level).max();
+        let first = findings.into_iter().find(|finding| Some(finding.level) == gravest);
+        first.unwrap_or_else(|| HostVerdict { level: VerdictLevel::Fine, sentence: describe_savings(&totals) })
+    }
+
+    fn findings(&self, totals: &HostTotals) -> Vec<HostVerdict> {
+        let mut findings = Vec::new();
+        if !self.sample.ksm.is_present() {
+            findings.push(HostVerdict::look("this kernel shows no KSM: no memory can be merged here"));
+        }
+        if !totals.is_unknown {
+            findings.extend(self.alarms(totals));
+            findings.extend(describe_near_exposure(totals));
+        }
+        let pressure = self.sample.memory_pressure.value().and_then(|pressure| pressure.some.avg10);
+        if let Some(percent) = pressure.filter(|percent| *percent >= PRESSURE) {
+            findings.push(HostVerdict::look(format!(
+                "memory is short: in {percent:.0} % of the last ten seconds some work waited for it (`ksmith balance`)"
+            )));
+        }
+        // Without configured domains the operator has not asked for guests to be kept apart.
+        let crossing = self.domains.as_ref().filter(|report| {
+            report.may_share_across && report.domains.iter().any(|figures| figures.domain.is_some())
+        });
+        findings.extend(crossing.map(|report| HostVerdict::look(report.meaning.clone())));
+        let exposed = self.balance.as_ref().and_then(|balance| balance.exposed.clone());
+        findings.extend(exposed.map(HostVerdict::look));
+        findings.extend(self.errors().into_iter().map(HostVerdict::look));
+        findings
+    }
+
+    /// Returns the present causes of the daemon's own alarms, as far as a sample shows them.
+    fn alarms(&self, totals: &HostTotals) -> impl Iterator<Item = HostVerdict> {
+        let input = AlarmInput { at: self.sample.at, totals: *totals, breach: None };
+        ALERTS.iter().filter_map(move |row| match (row.alarm.as_ref()?.cause)(&input) {
+            AlarmCause::Present(sentence) => {
+                let level = match row.severity {
+                    AlertSeverity::Critical => VerdictLevel::Act,
+                    AlertSeverity::Warning | AlertSeverity::Info => VerdictLevel::Look,
+                };
+                Some(HostVerdict { level, sentence })
+            }
+            AlarmCause::Unknown | AlarmCause::Absent => None,
+        })
+    }
+}
+
+fn describe_near_exposure(totals: &HostTotals) -> Option<HostVerdict> {
+    let headroom = totals.headroom_bytes?;
+    let is_near = totals.exposure_bytes as f64 > NEAR * headroom as f64;
+    (is_near && !totals.is_overexposed()).then(|| {
+        HostVerdict::look(format!(
+            "merging saves {}, and the host has only {} if guests write to all of it: give it swap or memory",
+            Bytes::from(totals.exposure_bytes),
+            Bytes::from(headroom)
+        ))
+    })
+}
+
+fn describe_savings(totals: &HostTotals) -> String {
+    let saved = Bytes::from(totals.saved_bytes);
+    match totals.headroom_bytes {
+        _ if totals.is_unknown => "KSM's counters can't be read".to_owned(),
+        _ if totals.saved_bytes == 0 => "nothing is merged now".to_owned(),
+        Some(headroom) => {
+            format!("merging saves {saved}, and the host has {} if guests write to all of it", Bytes::from(headroom))
+        }
+        None => format!("merging saves {saved}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::domains::{DomainFigures, DomainMode, DomainsReport};
+    use crate::kernel::{Meminfo, Psi, StallTimes};
+    use crate::reading::Reading;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A host that saves so many MiB, tracks so many pages that merge with none, and has so many MiB left.
+    fn host(saved_mib: u64, unshared: u64, left_mib: u64) -> StatusReport {
+        let mut status = StatusReport::default();
+        let sample = &mut status.sample;
+        sample.page_size = 4096;
+        sample.ksm.run = Reading::Value(1);
+        sample.ksm.pages_sharing = Reading::Value(saved_mib * MIB / 4096);
+        sample.ksm.pages_shared = Reading::Value(1);
+        sample.ksm.pages_unshared = Reading::Value(unshared);
+        let memory = Meminfo { total: Some(1 << 40), available: Some(left_mib * MIB), ..Meminfo::default() };
+        sample.memory = Reading::Value(memory);
+        status
+    }
+
+    fn levels(status: &StatusReport) -> (VerdictLevel, String) {
+        let HostVerdict { level, sentence } = status.verdict();
+        (level, sentence)
+    }
+
+    #[test]
+    fn the_gravest_finding_is_the_verdict() {
+        let saves = |saved, unshared, left| {
+            let mut status = host(saved, unshared, left);
+            // Without hidden processes nobody would map what is merged.
+            status.sample.hidden_processes = 1;
+            status
+        };
+        let (level, sentence) = levels(&saves(64, 0, 32));
+        assert_eq!(level, VerdictLevel::Act, "the exposure is over the headroom: {sentence}");
+        assert!(sentence.contains("64.0 MiB") && sentence.contains("swap"), "{sentence}");
+        let (level, sentence) = levels(&saves(64, 0, 70));
+        assert_eq!(level, VerdictLevel::Look);
+        assert!(sentence.contains("only 70.0 MiB"), "{sentence}");
+        let (level, sentence) = levels(&saves(1, MIB, 4096));
+        assert_eq!(level, VerdictLevel::Look, "the metadata takes 64 MiB");
+        assert!(sentence.contains("metadata"), "{sentence}");
+    }
+
+    #[test]
+    fn a_host_without_findings_is_fine_and_says_what_it_saves() {
+        assert_eq!(levels(&host(0, 0, 4096)), (VerdictLevel::Fine, "nothing is merged now".to_owned()));
+        let totals = HostTotals { saved_bytes: 64 * MIB, ..HostTotals::from_sample(&host(0, 0, 4096).sample) };
+        assert_eq!(
+            describe_savings(&totals),
+            "merging saves 64.0 MiB, and the host has 4.00 GiB if guests write to all of it"
+        );
+    }
+
+    #[test]
+    fn short_memory_a_missing_kernel_and_errors_ask_for_a_look() {
+        let mut status = host(0, 0, 4096);
+        let some = StallTimes { avg10: Some(12.5), ..StallTimes::default() };
+        status.sample.memory_pressure = Reading::Value(Psi { some });
+        let (level, sentence) = levels(&status);
+        assert_eq!(level, VerdictLevel::Look);
+        assert!(sentence.contains("12 %"), "{sentence}");
+        let mut status = host(0, 0, 4096);
+        status.sample.vmstat = Reading::Denied;
+        assert_eq!(levels(&status), (VerdictLevel::Look, "/proc/vmstat: permission denied; run as root".to_owned()));
+        assert_eq!(StatusReport::default().verdict().level, VerdictLevel::Look);
+    }
+
+    #[test]
+    fn domains_that_share_ask_for_a_look_only_where_they_are_configured() {
+        let report = |domain: Option<&str>| DomainsReport {
+            mode: DomainMode::Report,
+            domains: vec![DomainFigures {
+                domain: domain.map(str::to_owned),
+                guests: 2,
+                mergeable_guests: 2,
+                merged_bytes: 0,
+                saved_bytes: 0,
+            }],
+            may_share_across: true,
+            meaning: "they may share pages".to_owned(),
+        };
+        let level = |domain| {
+            let status = StatusReport { domains: Some(report(domain)), ..host(0, 0, 4096) };
+            status.verdict().level
+        };
+        assert_eq!((level(None), level(Some("acme"))), (VerdictLevel::Fine, VerdictLevel::Look));
+    }
+}
