@@ -1,4 +1,4 @@
-// The figures at the top: what is saved, at what cost, and whether memory would be enough if all of it diverged.
+// The verdict and the figures at the top: what is saved, at what cost, and whether memory would be enough if all of it diverged.
 
 import { byId, element, setAttribute, setText } from "./dom.js";
 import { bytes, count, percent, span, UNKNOWN } from "./format.js";
@@ -22,8 +22,21 @@ export function cover(exposure, headroom) {
   return { part, meaning: `${sums}: enough if every merged page were written to.` };
 }
 
+/** Levels of the verdict, each with its word on the page. The server decides which one holds. */
+const LEVELS = { fine: "Fine", look: "Look", act: "Act" };
+
+/** Shows the verdict. Its level is read aloud when it changes; its figures, which change each second, are not. */
+function showVerdict(verdict) {
+  const level = LEVELS[verdict?.level] === undefined ? "unknown" : verdict.level;
+  const place = byId("verdict");
+  if (place.className !== `verdict ${level}`) place.className = `verdict ${level}`;
+  setText(byId("verdict-level"), LEVELS[level] ?? "Not known");
+  setText(byId("verdict-text"), verdict?.sentence ?? "");
+}
+
 /** Shows a status. */
 export function showStatus(status) {
+  showVerdict(status.verdict);
   show("saved", bytes(status.saved_bytes));
   show("profit", bytes(status.profit_bytes));
   PLACES.get("profit").classList.toggle("bad", status.profit_bytes < 0);

@@ -40,6 +40,9 @@ export class Host {
     this.mayShareAcross = false;
     this.staysMergeable = false;
     this.unbalanced = false;
+    // What the tests of the page change.
+    this.verdict = null;
+    this.recordedSince = null;
   }
 
   now() {
@@ -82,6 +85,8 @@ export class Host {
       exposure_bytes: saved,
       headroom_bytes: this.headroomBytes ?? Math.round((11 + wave(time, 5000)) * GIB),
       ksmd_cpu_percent: this.cpuPercent ?? busy * (0.8 + 0.4 * wave(time, 61)),
+      host_memory_bytes: 32 * GIB,
+      host_available_bytes: Math.round((9 + wave(time, 5000)) * GIB),
       memory_pressure_percent: 2 * wave(time, 700) ** 8,
       daemon_cpu_percent: 0.4 + 0.1 * wave(time, 31),
     };
@@ -109,6 +114,9 @@ export class Host {
       headroom_bytes: figures.headroom_bytes,
       ksmd_cpu_percent: figures.ksmd_cpu_percent,
       memory_pressure_percent: figures.memory_pressure_percent,
+      host_memory_bytes: figures.host_memory_bytes,
+      host_available_bytes: figures.host_available_bytes,
+      verdict: this.verdict ?? { level: "fine", sentence: "merging saves 7.00 GiB, and the host has 11.0 GiB if guests write to all of it" },
       processes: [],
       daemon: {
         policy: decision.policy,
@@ -292,11 +300,13 @@ export class Host {
     const resolution = seconds <= 86400 ? 1 : seconds <= 30 * 86400 ? 60 : 3600;
     const step = Math.max(resolution, seconds / points);
     const columns = guest === null
-      ? ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent", "daemon_cpu_percent", "memory_pressure_percent"]
+      ? ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent", "daemon_cpu_percent", "memory_pressure_percent",
+        "host_memory_bytes", "host_available_bytes"]
       : ["time", "rss_bytes", "merged_bytes", "saved_bytes", "profit_bytes"];
     const index = guest === null ? null : this.indexOf(guest);
     const rows = [];
     for (let time = Math.ceil(since / step) * step; time <= until && rows.length < points; time += step) {
+      if (this.recordedSince !== null && time < this.recordedSince) continue;
       const figures = guest === null ? this.figures(time) : index === undefined ? null : this.guestAt(index, time);
       if (figures !== null) rows.push(columns.map((column) => (column === "time" ? time : figures[column])));
     }

@@ -55,6 +55,23 @@ tested("the page paints, and where that is measured within 300 ms on loopback", 
   assert.ok(times[0] > 0 && times[2] < mostPaint, `the median load did not paint within 300 ms: ${times}`);
 });
 
+tested("the verdict stands first, in its colour and in words, as the server gives it", {}, async ({ url, mock }) => {
+  const { page, errors } = await open(browser, url);
+  const colour = () => page.evaluate(() => getComputedStyle(document.querySelector("#verdict")).backgroundColor);
+  const seen = [await colour()];
+  assert.equal(await text(page, "#verdict-level"), "Fine");
+  assert.equal(await page.evaluate(() => document.querySelector("main").firstElementChild.id), "verdict");
+  for (const [level, word] of [["look", "Look"], ["act", "Act"]]) {
+    mock.host.verdict = { level, sentence: `${HOSTILE} asks to ${level}` };
+    mock.push();
+    await says(page, "#verdict-text", `${HOSTILE} asks to ${level}`);
+    assert.equal(await text(page, "#verdict-level"), word);
+    seen.push(await colour());
+  }
+  assert.equal(new Set(seen).size, 3, seen.join(" "));
+  assert.deepEqual(errors, []);
+});
+
 tested("charts and figures move with the events of the stream", {}, async ({ url, step, mock }) => {
   const { page, errors } = await open(browser, url);
   await says(page, "#connection", "Live");
