@@ -5,6 +5,8 @@ import { bytes, moment, percent } from "./format.js";
 
 /** How near to a mark, in pixels, the pointer must be for the mark to be explained. */
 const NEAR = 8;
+/** A narrower chart has less room for its values, and is lower. */
+const NARROW = 480;
 const HEIGHT = 220;
 const NARROW_HEIGHT = 180;
 const FONT = "12px system-ui, sans-serif";
@@ -12,9 +14,13 @@ const FONT = "12px system-ui, sans-serif";
 /** Distances of bytes at which an axis may have its lines: powers of two. */
 const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 
+/** Room for the values at the left and at the right, in pixels. A chart without values at the right has that room too: times stand below each other. */
+const ROOM = { left: 84, right: 52 };
+const NARROW_ROOM = { left: 66, right: 40 };
+
 const AXES = {
-  bytes: { scale: "bytes", size: 84, incrs: BYTE_STEPS, values: (_, values) => values.map(bytes) },
-  percent: { scale: "percent", size: 52, side: 1, grid: { show: false }, values: (_, values) => values.map((value) => `${value} %`) },
+  bytes: { scale: "bytes", incrs: BYTE_STEPS, values: (_, values) => values.map(bytes) },
+  percent: { scale: "percent", side: 1, grid: { show: false }, values: (_, values) => values.map((value) => `${value} %`) },
 };
 
 const WORDS = { bytes, percent };
@@ -38,10 +44,11 @@ export class TimeChart {
   /**
    * `series` has the key, label, scale (`bytes` or `percent`) and colour of each line. `window` gives the times at both
    * ends. `onZoom` gets the times at both ends of what was dragged over, `onBack` a double click, `onMark` the mark at
-   * the pointer or null. `stepped` holds each value until the next one.
+   * the pointer or null. `stepped` holds each value until the next one. `between` has a colour and the keys of two lines,
+   * the upper one first, between which it is filled.
    */
-  constructor(place, reading, { series, window, onZoom = null, onBack = null, onMark = null, group = null, stepped = false }) {
-    Object.assign(this, { place, reading, window, onZoom, onBack, onMark, group, stepped });
+  constructor(place, reading, { series, window, onZoom = null, onBack = null, onMark = null, group = null, stepped = false, between = null }) {
+    Object.assign(this, { place, reading, window, onZoom, onBack, onMark, group, stepped, between });
     this.time = element("span", {});
     this.setSeries(series);
     this.marks = [];
@@ -86,12 +93,14 @@ export class TimeChart {
   /** The size that the place has room for. */
   size() {
     const width = Math.max(120, Math.floor(this.place.clientWidth));
-    return { width, height: width < 480 ? NARROW_HEIGHT : HEIGHT };
+    return { width, height: width < NARROW ? NARROW_HEIGHT : HEIGHT };
   }
 
   resize() {
     const { width, height } = this.size();
-    if (this.plot !== undefined && (this.plot.width !== width || this.plot.height !== height)) this.plot.setSize({ width, height });
+    if (this.plot === undefined || (this.plot.width === width && this.plot.height === height)) return;
+    if ((this.plot.width < NARROW) === (width < NARROW)) this.plot.setSize({ width, height });
+    else this.build();
   }
 
   build() {
@@ -104,7 +113,12 @@ export class TimeChart {
     const text = colour("--muted");
     const base = { stroke: text, font: FONT, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const scales = [...new Set(this.series.map(({ scale }) => scale))];
-    const axis = (scale) => ({ ...base, ...AXES[scale], grid: { ...base.grid, ...AXES[scale].grid } });
+    const room = this.size().width < NARROW ? NARROW_ROOM : ROOM;
+    const axis = (scale) => ({
+      ...base, ...AXES[scale], size: scale === "percent" ? room.right : room.left, grid: { ...base.grid, ...AXES[scale].grid },
+    });
+    const indexOf = (key) => this.series.findIndex((each) => each.key === key) + 1;
+    const bands = this.between === null ? [] : [{ series: this.between.keys.map(indexOf), fill: `${colour(this.between.color)}66` }];
     const series = this.series.map(({ label, scale, color, fill, dash }) => ({
       label, scale, stroke: colour(color), fill: fill ? `${colour(color)}22` : undefined, width: 1.5, dash, points: { show: false },
       paths: this.stepped ? globalThis.uPlot.paths.stepped({ align: 1 }) : undefined,
@@ -112,6 +126,8 @@ export class TimeChart {
     this.plot = new globalThis.uPlot({
       ...this.size(),
       legend: { show: false },
+      padding: [null, scales.includes("percent") ? 0 : room.right, null, 0],
+      bands,
       scales: {
         x: { range: () => this.window() },
         bytes: { range: (_, low, high) => padded(Math.min(0, low ?? 0), high, 2 ** 20) },

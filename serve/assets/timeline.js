@@ -13,8 +13,13 @@ const TABLE_ROWS = 30;
 /** History is asked for again after this time, so that averages replace what the stream said. */
 const RELOAD_MILLISECONDS = 60_000;
 
-const COLUMNS = ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent"];
-const HEADINGS = ["Time", "Saved", "Profit", "Exposure", "Headroom", "ksmd's CPU"];
+const COLUMNS = [
+  "time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent", "host_memory_bytes", "host_available_bytes",
+];
+const HEADINGS = ["Time", "Saved", "Profit", "Exposure", "Headroom", "ksmd's CPU", "Host's memory", "Available"];
+/** A part of the asked time at the beginning without figures that is cut off, and the least time that is shown. */
+const EMPTY_PART = 0.02;
+const LEAST_SECONDS = 60;
 /** Events that explain a change of the curves. Guests that come and go are not among them: there are too many. */
 const EVENTS = {
   daemon_started: "daemon started",
@@ -45,9 +50,12 @@ export function now() {
   return Date.now() / 1000 + clockOffset;
 }
 
-/** The times at both ends of the charts. */
+/** The times at both ends of the charts: the time that was asked for, without a beginning of which there are no figures. */
 export function shownWindow() {
-  return view.since === null ? [now() - view.seconds, now()] : [view.since, view.until];
+  if (view.since !== null) return [view.since, view.until];
+  const until = now();
+  const [since, first] = [until - view.seconds, columns.time[0] ?? -Infinity];
+  return [first - since > EMPTY_PART * view.seconds ? Math.min(first, until - LEAST_SECONDS) : since, until];
 }
 
 /** What to ask the history for. */
@@ -62,6 +70,16 @@ const common = {
   onBack: () => back(),
   group: "time",
 };
+
+const memory = new TimeChart(byId("memory"), byId("memory-reading"), {
+  ...common,
+  series: [
+    { key: "unmerged_bytes", label: "without merging", scale: "bytes", color: "--saved", dash: [6, 3] },
+    { key: "used_bytes", label: "used", scale: "bytes", color: "--memory", fill: true },
+    { key: "host_memory_bytes", label: "the host's memory", scale: "bytes", color: "--muted" },
+  ],
+  between: { keys: ["unmerged_bytes", "used_bytes"], color: "--saved" },
+});
 
 const spent = new TimeChart(byId("spent"), byId("spent-reading"), {
   ...common,
@@ -81,7 +99,7 @@ const covered = new TimeChart(byId("cover"), byId("cover-reading"), {
   ],
 });
 
-const charts = [spent, covered];
+const charts = [memory, spent, covered];
 
 /** Asks for the history of the time that is shown. */
 export async function load() {
@@ -107,9 +125,12 @@ export async function load() {
 
 function describe(history) {
   setText(byId("spent-text"), `${spent.inWords()} ${marks.length} decisions and events.`);
+  setText(byId("memory-text"), memory.inWords());
   setText(byId("cover-text"), covered.inWords());
   const [since, until] = shownWindow();
-  const ends = view.since === null ? `the last ${span(view.seconds)}` : `${moment(since)} to ${moment(until)}`;
+  const isCut = until - since < (1 - EMPTY_PART) * view.seconds;
+  const last = isCut ? `the last ${span(until - since)}, all that is recorded` : `the last ${span(view.seconds)}`;
+  const ends = view.since === null ? last : `${moment(since)} to ${moment(until)}`;
   setText(byId("range-note"), `${ends}: ${history.rows.length} points; drag in a chart to zoom, double click to go back`);
   fillTable();
 }
@@ -198,9 +219,21 @@ function rangeChanged() {
   onRange();
 }
 
+/** Memory that is used, and that would be used if nothing were merged. The part between them is saved. */
+function withUsed(shown) {
+  const isKnown = (value) => value !== null && value !== undefined;
+  const used = shown.time.map((_, index) => {
+    const [all, available] = [shown.host_memory_bytes[index], shown.host_available_bytes[index]];
+    return isKnown(all) && isKnown(available) ? all - available : null;
+  });
+  const unmerged = used.map((bytes, index) => (bytes !== null && isKnown(shown.saved_bytes[index]) ? bytes + shown.saved_bytes[index] : null));
+  return { ...shown, used_bytes: used, unmerged_bytes: unmerged };
+}
+
 function draw() {
+  const shown = withUsed(columns);
   charts.forEach((chart) => {
-    chart.show(columns);
+    chart.show(shown);
     chart.readLatest();
   });
 }
@@ -252,7 +285,7 @@ function fillTable() {
   for (let index = 0; index < total; index += step) {
     rows.push(COLUMNS.map((key) => (key === "time" ? moment(columns.time[index]) : byKey(key, columns[key][index]))));
   }
-  details.querySelector("div").replaceChildren(table("Figures of the charts, at most thirty moments", HEADINGS, rows, [1, 2, 3, 4, 5]));
+  details.querySelector("div").replaceChildren(table("Figures of the charts, at most thirty moments", HEADINGS, rows, [1, 2, 3, 4, 5, 6, 7]));
 }
 
 /** Begins: buttons, first history, and `onRangeChange` whenever another time is shown. */

@@ -168,6 +168,36 @@ tested("a day of history is asked for with a bound, and drawn", {}, async ({ url
   assert.deepEqual(errors, []);
 });
 
+tested("the window fits what is recorded, and the charts have their times below each other", {}, async ({ url, mock }) => {
+  mock.host.recordedSince = mock.host.now() - 360;
+  for (const width of [1280, 365]) {
+    const { page, errors } = await open(browser, url, { viewport: { width, height: 900 } });
+    await says(page, "#range-note", "the last 6 min, all that is recorded");
+    const boxes = await page.$$eval("#memory .u-over, #spent .u-over, #cover .u-over", (plots) => plots.map((plot) => {
+      const { left, right } = plot.getBoundingClientRect();
+      return [left, right];
+    }));
+    assert.equal(boxes.length, 3);
+    for (const box of boxes) assert.deepEqual(box, boxes[0], `at ${width}`);
+    await says(page, "#memory-text", "used: first");
+    await page.click("[data-range='900']");
+    await says(page, "#range-note", "the last 6 min");
+    assert.deepEqual(errors, []);
+  }
+});
+
+tested("saved is drawn as a part of the host's memory", {}, async ({ url, mock }) => {
+  const { page } = await open(browser, url);
+  await says(page, "#memory-reading", "the host's memory 32.0 GiB");
+  const figures = mock.host.figures(mock.host.now());
+  const used = figures.host_memory_bytes - figures.host_available_bytes;
+  const shown = await text(page, "#memory-reading");
+  const [, unmerged] = /without merging ([\d.]+) GiB/.exec(shown);
+  const [, of] = /used ([\d.]+) GiB/.exec(shown);
+  assert.ok(Math.abs(Number(of) * 2 ** 30 - used) < 2 ** 30, shown);
+  assert.ok(Math.abs((Number(unmerged) - Number(of)) * 2 ** 30 - figures.saved_bytes) < 2 ** 30, shown);
+});
+
 tested("dragging zooms into history, and a double click goes back", {}, async ({ url, mock }) => {
   const { page, errors } = await open(browser, url);
   const box = await page.locator("#spent .u-over").boundingBox();

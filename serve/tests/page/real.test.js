@@ -95,6 +95,8 @@ test("the page of ksmith serve shows the daemon's figures, without an error", { 
   const { page, errors } = await open();
   await says(page, "#connection", "Live");
   await says(page, "[data-figure=policy]", "profit: ");
+  await page.waitForFunction(() => /^(Fine|Look|Act)$/.test(document.querySelector("#verdict-level").textContent));
+  assert.notEqual(await page.textContent("#verdict-text"), "");
   await says(page, "#guests-note", "40 guests");
   await says(page, "#guests", "<b>web-01</b>");
   await says(page, "#balance", "reclaim: holding");
