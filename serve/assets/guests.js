@@ -1,7 +1,7 @@
 // The table of guests: sorted by its headings, filtered, and as short as the operator wants it.
 
 import { byId, element, setAttribute, setText } from "./dom.js";
-import { bytes, UNKNOWN } from "./format.js";
+import { byKey } from "./format.js";
 import { drawSparkline, remember, sparkline, trend } from "./spark.js";
 
 /** Rows that are shown before all are asked for. */
@@ -15,8 +15,11 @@ const COLUMNS = [
   { key: "rss_bytes", label: "Resident", class: "number minor" },
   { key: "merged_bytes", label: "Merged", class: "number minor" },
   { key: "saved_bytes", label: "Saved", class: "number" },
+  { key: "saved_percent", label: "Part", class: "number minor" },
   { key: "profit_bytes", label: "Profit", class: "number" },
 ];
+/** The columns that are added up in the last row. */
+const SUMMED = ["rss_bytes", "merged_bytes", "saved_bytes", "saved_percent", "profit_bytes"];
 
 let guests = [];
 let sort = { key: "saved_bytes", descending: true };
@@ -67,7 +70,9 @@ function matches(guest) {
 
 /** Takes the guests that the server tells of. */
 export function showGuests(report) {
-  guests = report.guests ?? [];
+  const all = report.saved_bytes;
+  const part = (bytes) => (all > 0 && bytes !== null && bytes !== undefined ? (bytes / all) * 100 : null);
+  guests = (report.guests ?? []).map((guest) => ({ ...guest, saved_percent: part(guest.saved_bytes) }));
   remember(guests.map((guest) => [keyOf(guest), guest.saved_bytes]));
   draw();
 }
@@ -92,13 +97,27 @@ function draw() {
     else body.insertBefore(row, next);
   });
   for (const [key, row] of rows) if (!present.has(key)) forget(key, row);
+  showSums(found);
   for (const row of visible) drawRow(row);
   const filtered = words.length > 0 ? ` of ${guests.length}` : "";
   setText(byId("guests-note"), guests.length === 0 ? "No guest has mergeable memory." : `${found.length}${filtered} guests`);
+  byId("guests-table").hidden = guests.length === 0;
+  for (const node of document.querySelectorAll("#filter, label[for=filter]")) node.hidden = guests.length === 0;
   const more = byId("more");
   more.hidden = found.length <= SHORT;
   setText(more, isLong ? `Show the first ${SHORT} only` : `Show all ${found.length} guests`);
   onShown();
+}
+
+/** Shows the sums of the guests that were found, whether or not all have a row. */
+function showSums(found) {
+  const [heading, ...cells] = byId("guests").tFoot.rows[0].cells;
+  setText(heading, `Sum of ${found.length} ${found.length === 1 ? "guest" : "guests"}`);
+  COLUMNS.slice(1).forEach(({ key }, index) => {
+    const known = found.map((guest) => guest[key]).filter((value) => value !== null && value !== undefined);
+    const isSum = SUMMED.includes(key) && known.length > 0;
+    setText(cells[index], isSum ? byKey(key, known.reduce((sum, value) => sum + value, 0)) : "");
+  });
 }
 
 function forget(key, row) {
@@ -125,9 +144,7 @@ function fillRow(row, guest) {
   setText(tag, remark);
   tag.hidden = remark === "";
   COLUMNS.slice(1).forEach(({ key }, index) => {
-    const value = guest[key];
-    const text = key.endsWith("_bytes") ? bytes(value) : (value ?? UNKNOWN);
-    setText(cells[index], text);
+    setText(cells[index], byKey(key, guest[key]));
   });
   cells[COLUMNS.length - 2].classList.toggle("bad", guest.profit_bytes < 0);
 }
@@ -145,12 +162,14 @@ function makeHeadings() {
     head.append(element("th", { scope: "col", class: kind, "data-key": key }, button));
   }
   head.append(element("th", { scope: "col" }, "Saved lately"));
+  byId("guests").tFoot.rows[0].append(
+    element("th", { scope: "row" }), ...COLUMNS.slice(1).map((column) => element("td", { class: column.class })), element("td", {}));
   showSort();
 }
 
 function sortBy(key) {
   const isSame = sort.key === key;
-  sort = { key, descending: isSame ? !sort.descending : key.endsWith("_bytes") };
+  sort = { key, descending: isSame ? !sort.descending : SUMMED.includes(key) };
   showSort();
   draw();
 }

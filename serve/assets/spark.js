@@ -1,8 +1,10 @@
 // Sparklines: what each guest saved in the last minutes, from the stream of events since the page was opened.
 
 const KEPT = 120;
-const WIDTH = 90;
-const HEIGHT = 20;
+const WIDTH = 120;
+const HEIGHT = 28;
+/** Room above and below the line, so that its whole stroke is seen. */
+const MARGIN = 2;
 const SVG = "http://www.w3.org/2000/svg";
 /** A change by less than this part of the whole is called steady. */
 const STEADY = 0.02;
@@ -22,30 +24,33 @@ export function remember(figures) {
   for (const key of histories.keys()) if (!present.has(key)) histories.delete(key);
 }
 
-/** Makes an empty sparkline. */
+/** Makes an empty sparkline: a line, and the area below it. */
 export function sparkline() {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+  svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("class", "spark");
   svg.setAttribute("aria-hidden", "true");
-  svg.append(document.createElementNS(SVG, "path"));
+  for (const part of ["area", "line"]) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", part);
+    svg.append(path);
+  }
   return svg;
 }
 
-/** Draws what is remembered of a guest. */
+/** Draws what is remembered of a guest, from 0 up to its own greatest value and over the whole width. */
 export function drawSparkline(svg, key) {
   const values = histories.get(key) ?? [];
-  const [most, least] = [Math.max(...values, 1), Math.min(...values)];
-  // A change of less than a tenth is drawn as what it is: nearly none.
-  const room = Math.max(0, most * 0.1 - (most - least)) / 2;
-  const [high, low] = [most + room, least - room];
-  const step = WIDTH / (KEPT - 1);
-  const first = KEPT - values.length;
-  const points = values.map((value, index) => {
-    const y = HEIGHT - 2 - ((value - low) / (high - low || 1)) * (HEIGHT - 4);
-    return `${((first + index) * step).toFixed(1)} ${y.toFixed(1)}`;
-  });
-  svg.firstElementChild.setAttribute("d", points.length > 1 ? `M${points.join("L")}` : "");
+  const most = Math.max(...values, 1);
+  const step = WIDTH / Math.max(values.length - 1, 1);
+  const height = (value) => (HEIGHT - MARGIN - (Math.max(value, 0) / most) * (HEIGHT - 2 * MARGIN)).toFixed(1);
+  // One value is a level line.
+  const drawn = values.length === 1 ? [values[0], values[0]] : values;
+  const points = drawn.map((value, index) => `${(index * step).toFixed(1)} ${height(value)}`);
+  const [area, line] = svg.children;
+  line.setAttribute("d", points.length > 0 ? `M${points.join("L")}` : "");
+  area.setAttribute("d", points.length > 0 ? `M0 ${HEIGHT}L${points.join("L")}L${WIDTH} ${HEIGHT}Z` : "");
 }
 
 /** What a sparkline shows, in a word. */

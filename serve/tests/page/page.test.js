@@ -319,6 +319,52 @@ tested("a guest's name is text, whatever it holds", { hostileName: HOSTILE }, as
   assert.deepEqual(errors, []);
 });
 
+tested("the last row has the sums of the guests that are found, and each guest its part of what is saved", {}, async ({ url, mock }) => {
+  const { page, errors } = await open(browser, url);
+  // The figures stand still: the sums are those of the rows beside them.
+  const report = mock.host.guests();
+  mock.host.guests = () => report;
+  mock.push();
+  const cells = (row) => page.$$eval(`#guests ${row} > *`, (found) => found.map((cell) => cell.textContent));
+  const bytes = (key) => `${(report.guests.reduce((sum, guest) => sum + guest[key], 0) / 2 ** 30).toFixed(1)} GiB`;
+  await page.waitForFunction((sum) => document.querySelector("#guests tfoot").textContent.includes(sum), bytes("saved_bytes"));
+  const [name, , , , rss, merged, saved, part, profit] = await cells("tfoot tr");
+  assert.deepEqual([name, rss, merged, saved, profit], ["Sum of 12 guests", ...["rss_bytes", "merged_bytes", "saved_bytes", "profit_bytes"].map(bytes)]);
+  const whole = report.guests.reduce((sum, guest) => sum + guest.saved_bytes, 0);
+  assert.equal(part, `${((whole / report.saved_bytes) * 100).toFixed(1)} %`);
+  const [, , , , , , , first] = await cells("tbody tr:first-child");
+  assert.equal(first, `${((report.guests[0].saved_bytes / report.saved_bytes) * 100).toFixed(1)} %`);
+  await page.fill("#filter", "web-03");
+  await page.waitForFunction(() => document.querySelector("#guests tfoot th").textContent === "Sum of 1 guest");
+  assert.deepEqual(errors, []);
+});
+
+tested("a sparkline is seen from the first event on, from 0 to its own greatest value", {}, async ({ url, step }) => {
+  const { page, errors } = await open(browser, url);
+  step(3);
+  await page.waitForFunction(() => document.querySelector("#guests tbody .spark .line").getAttribute("d") !== "");
+  const line = () => page.evaluate(() => {
+    const path = document.querySelector("#guests tbody .spark .line");
+    const { width, height } = path.closest("svg").getBoundingClientRect();
+    const [stroke, back] = [getComputedStyle(path).stroke, getComputedStyle(path.closest("section")).backgroundColor];
+    return { points: path.getAttribute("d").slice(1).split("L").map((point) => point.split(" ").map(Number)), width, height, stroke, back };
+  });
+  const { points, width, height, stroke, back } = await line();
+  assert.deepEqual([points[0][0], points.at(-1)[0]], [0, 120], "the line is as wide as its place");
+  assert.equal(Math.min(...points.map(([, y]) => y)), 2, "the greatest value stands at the top");
+  assert.ok(width >= 72 && height >= 28, `${width} by ${height}`);
+  assert.notEqual(stroke, back);
+  assert.deepEqual(errors, []);
+});
+
+tested("without a guest there is no empty table", { guests: 0 }, async ({ url }) => {
+  const page = await (await browser.newContext()).newPage();
+  await page.goto(url);
+  await says(page, "#guests-note", "No guest has mergeable memory.");
+  assert.equal(await page.isVisible("#guests-table"), false);
+  assert.equal(await page.isVisible("#filter"), false);
+});
+
 tested("a thousand guests stay few rows until all are asked for", { guests: 1000 }, async ({ url, step, mock, context }) => {
   const { page, errors } = await open(browser, url);
   const rows = () => page.locator("#guests tbody tr").count();
