@@ -1,18 +1,31 @@
 // Balance: the pool, the memory that each guest has of what it was started with, and the plan.
 
 import { get } from "./api.js";
-import { byId, element, replace, table } from "./dom.js";
+import { byId, element, replace, setText, table } from "./dom.js";
 import { bytes, percent, span } from "./format.js";
 
 const RECENT = 10;
 
+let wasEmpty = null;
+
 /** Asks for balance and shows it, or says why there is none. */
 export async function load() {
   try {
-    replace(byId("balance"), parts(await get("balance")));
+    const report = await get("balance");
+    replace(byId("balance"), parts(report));
+    fold(report.guests.length === 0 && report.recent.length === 0, `${report.policy}: ${report.state}`);
   } catch (error) {
     replace(byId("balance"), [element("p", { class: "note" }, error.message)]);
+    fold(true, "not known");
   }
+}
+
+/** Folds the section away when it becomes empty, and opens it when it fills. Between these the operator decides. */
+function fold(isEmpty, note) {
+  setText(byId("balance-note"), note);
+  if (isEmpty === wasEmpty) return;
+  wasEmpty = isEmpty;
+  byId("balance-fold").open = !isEmpty;
 }
 
 function parts(report) {

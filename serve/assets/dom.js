@@ -33,12 +33,18 @@ export function replace(place, children) {
   place.replaceChildren(...children);
 }
 
-/** Makes a table with a caption. The first cell of each row is its heading; `numeric` has the columns of numbers. */
+/**
+ * Makes a table with a caption. The first cell of each row is its heading; `numeric` has the columns of numbers. On a narrow
+ * screen each row is a block of lines, each with its heading; roles keep it a table for those who hear it.
+ */
 export function table(caption, headings, rows, numeric = []) {
   const align = (index) => (numeric.includes(index) ? "number" : null);
-  const head = element("tr", {}, ...headings.map((text, index) => element("th", { scope: "col", class: align(index) }, text)));
-  const body = rows.map((cells) =>
-    element("tr", {}, ...cells.map((cell, index) =>
-      index === 0 ? element("th", { scope: "row" }, cell) : element("td", { class: align(index) }, cell))));
-  return element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, ...body));
+  const head = element("tr", { role: "row" },
+    ...headings.map((text, index) => element("th", { scope: "col", role: "columnheader", class: align(index) }, text)));
+  const cell = (content, index) => (index === 0
+    ? element("th", { scope: "row", role: "rowheader" }, content)
+    : element("td", { role: "cell", class: align(index), "data-label": headings[index] }, content));
+  const body = rows.map((cells) => element("tr", { role: "row" }, ...cells.map(cell)));
+  return element("table", { class: "stacked", role: "table" }, element("caption", {}, caption),
+    element("thead", { role: "rowgroup" }, head), element("tbody", { role: "rowgroup" }, ...body));
 }

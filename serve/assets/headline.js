@@ -46,11 +46,19 @@ export function showStatus(status) {
   const splits = status.split_cost_cpus >= 0.005 ? `; splits of huge pages cost guests up to ${count(status.split_cost_cpus)} CPU` : "";
   show("cpu-note", `${cpuNote(status.daemon)}${splits}`);
   showCover(status);
-  setText(byId("domains"), status.domains?.meaning ? `Trust domains: ${status.domains.meaning}.` : "");
+  showDomains(status.domains);
   const lost = status.history?.problem ? `Nothing is recorded: ${status.history.problem}` : null;
   const sentences = [lost, status.balance?.exposed, ...(status.errors ?? [])];
   showNotes(sentences.filter((sentence) => sentence));
   show("pressure", percent(status.memory_pressure_percent));
+}
+
+/** Shows the consequence of the side channels of merging: a warning while guests of different domains may share pages. */
+function showDomains(domains) {
+  const place = byId("domains");
+  const mayShare = domains?.may_share_across === true;
+  setAttribute(place, "class", mayShare ? "warning" : "note");
+  setText(place, domains?.meaning ? `${mayShare ? "Warning: side channel" : "Trust domains"}: ${domains.meaning}.` : "");
 }
 
 function showPolicy(daemon) {

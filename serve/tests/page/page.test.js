@@ -320,11 +320,10 @@ tested("a guest's name is text, whatever it holds", { hostileName: HOSTILE }, as
 });
 
 tested("the last row has the sums of the guests that are found, and each guest its part of what is saved", {}, async ({ url, mock }) => {
-  const { page, errors } = await open(browser, url);
   // The figures stand still: the sums are those of the rows beside them.
   const report = mock.host.guests();
   mock.host.guests = () => report;
-  mock.push();
+  const { page, errors } = await open(browser, url);
   const cells = (row) => page.$$eval(`#guests ${row} > *`, (found) => found.map((cell) => cell.textContent));
   const bytes = (key) => `${(report.guests.reduce((sum, guest) => sum + guest[key], 0) / 2 ** 30).toFixed(1)} GiB`;
   await page.waitForFunction((sum) => document.querySelector("#guests tfoot").textContent.includes(sum), bytes("saved_bytes"));
@@ -433,6 +432,39 @@ for (const [name, settings] of [
     assert.deepEqual(errors.filter((error) => !error.includes("503")), []);
   });
 }
+
+tested("the consequence of shared domains is a warning while guests may share across them", {}, async ({ url, mock }) => {
+  const { page, errors } = await open(browser, url);
+  await says(page, "#domains", "Trust domains: guests of acme may merge");
+  const back = () => page.evaluate(() => getComputedStyle(document.querySelector("#domains")).backgroundColor);
+  const before = await back();
+  assert.equal(await page.getAttribute("#domains", "class"), "note");
+  mock.host.mayShareAcross = true;
+  mock.push();
+  await page.waitForFunction(() => document.querySelector("#domains").className === "warning");
+  assert.notEqual(await back(), before);
+  await says(page, "#domains", "Warning: side channel:");
+  assert.deepEqual(errors, []);
+});
+
+tested("balance is read whole on a phone, and is folded where there is nothing to balance", {}, async ({ url, mock }) => {
+  const { page, errors } = await open(browser, url, { viewport: { width: 365, height: 740 } });
+  await page.waitForSelector("#balance table");
+  const cut = await page.$$eval("#balance td, #balance th", (cells) => cells
+    .filter((cell) => cell.offsetParent !== null && !cell.closest("thead"))
+    .filter((cell) => cell.getBoundingClientRect().right > innerWidth || cell.scrollWidth > cell.clientWidth + 1)
+    .map((cell) => cell.textContent));
+  assert.deepEqual(cut, []);
+  assert.ok(await page.$$eval("#balance .scroll", (places) => places.every((place) => place.scrollWidth <= place.clientWidth)));
+  const balance = mock.host.balance();
+  mock.host.balance = () => ({ ...balance, guests: [], recent: [] });
+  const { page: other } = await open(browser, url);
+  await says(other, "#balance-note", "reclaim: holding");
+  assert.equal(await other.getAttribute("#balance-fold", "open"), null);
+  await other.click("#balance-title");
+  await other.waitForSelector("#balance p:visible");
+  assert.deepEqual(errors, []);
+});
 
 tested("nothing scrolls sideways at the width of a phone", { guests: 60, hostileName: HOSTILE + "x".repeat(300) }, async ({ url }) => {
   for (const width of [360, 320]) {
