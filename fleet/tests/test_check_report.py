@@ -52,6 +52,16 @@ def test_report_escapes_names_and_loads_nothing(tmp_path: Path) -> None:
     assert saved == [f'ksmith_fleet_expected_saved_bytes{{host="h1"}} {500 * 4096}']
 
 
+def test_report_has_the_look_of_all_reports(tmp_path: Path) -> None:
+    look = (Path(__file__).parents[2] / "serve/assets/look.css").read_text()
+    put(tmp_path / "s", MadeHost("h1", [guest("a", [(1, 500)])]))
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "s"), "--html", str(page)]) == 0
+    text = page.read_text()
+    assert look in text, "fleet/src/ksmith_fleet/report/look.css is another than serve/assets/look.css: copy that one"
+    assert "<body class=report>" in text
+
+
 def test_overlap_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_images(tmp_path)
     assert main(["overlap", str(tmp_path), "--json"]) == 0

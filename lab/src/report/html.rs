@@ -5,23 +5,15 @@ use std::fmt::Write;
 use super::{ReportError, colour, plots};
 use crate::results::{CompetitorResults, LabResults, ScenarioResults};
 
-/// The style of every report.
-const STYLE: &str = "
-body { font: 15px/1.45 sans-serif; color: #222; max-width: 1040px; margin: 2em auto; padding: 0 1em }
-h1 { font-size: 1.5em } h2 { font-size: 1.25em; margin-top: 2.2em; border-top: 1px solid #ccc; padding-top: .8em }
-h3 { font-size: 1em; margin: 1.4em 0 .2em } p { margin: .3em 0 }
-table { border-collapse: collapse; font-size: .87em; width: 100% } th { font-weight: 600; vertical-align: bottom }
-th, td { text-align: right; padding: .2em .5em; border-bottom: 1px solid #e4e4e4; white-space: nowrap }
-th { white-space: normal } th:first-child, td:first-child { text-align: left }
-.mark { display: inline-block; width: .8em; height: .8em; margin-right: .45em } .small { color: #777; font-size: .85em }
-.legend > span { margin-right: 1.1em; white-space: nowrap } .bad { color: #b00; font-weight: 600 }
-svg { max-width: 100%; height: auto }
-";
+/// The style of every report, which is that of the web page too.
+const STYLE: &str = include_str!("../../../serve/assets/look.css");
 
 /// The beginning of a report's page, up to its first heading.
 pub fn head(title: &str) -> String {
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title><style>{STYLE}</style></head><body>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{}</title><style>\n{STYLE}</style></head><body class=\"report\">\n",
         escape(title)
     )
 }
@@ -58,7 +50,7 @@ fn section(page: &mut String, scenario: &ScenarioResults) -> Result<(), ReportEr
     add(
         page,
         format_args!(
-            "<h2>{}</h2>\n<p>{}</p>\n<p class=\"small\">{:.0} s; {attainable} MiB can be saved at most ({known}).</p>\n",
+            "<h2>{}</h2>\n<p>{}</p>\n<p class=\"note\">{:.0} s; {attainable} MiB can be saved at most ({known}).</p>\n",
             escape(&scenario.headline()),
             escape(&scenario.about),
             scenario.seconds,
@@ -95,7 +87,7 @@ const COLUMNS: [Column; 10] = [
 ];
 
 fn table(page: &mut String, scenario: &ScenarioResults) {
-    page.push_str("<table><tr><th></th>");
+    page.push_str("<table class=\"measures\"><tr><th></th>");
     for (heading, ..) in COLUMNS {
         add(page, format_args!("<th>{heading}</th>"));
     }
@@ -149,7 +141,7 @@ fn counted_table(page: &mut String, scenario: &ScenarioResults) {
 }
 
 fn further_table(page: &mut String, scenario: &ScenarioResults, columns: &[Column]) {
-    page.push_str("<table><tr><th></th>");
+    page.push_str("<table class=\"measures\"><tr><th></th>");
     for (heading, ..) in columns {
         add(page, format_args!("<th>{heading}</th>"));
     }
@@ -168,7 +160,7 @@ fn cell(competitor: &CompetitorResults, (_, key, text): Column) -> String {
     let Some(spread) = competitor.summary.get(key) else { return String::new() };
     let or_never = |value: Option<f64>| value.map_or("never".to_owned(), text);
     let (median, min, max) = (or_never(spread.median), or_never(spread.min), or_never(spread.max));
-    if min == max { median } else { format!("{median}<br><span class=\"small\">{min} – {max}</span>") }
+    if min == max { median } else { format!("{median}<br><span class=\"note\">{min} – {max}</span>") }
 }
 
 fn legend(page: &mut String, scenario: &ScenarioResults) {

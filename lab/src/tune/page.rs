@@ -55,7 +55,7 @@ fn plot(tuned: &TuneResult) -> Result<String, ReportError> {
 }
 
 fn table_of_front(page: &mut String, tuned: &TuneResult) {
-    page.push_str("<table><tr><th></th><th>saved, %</th><th>CPU</th>");
+    page.push_str("<table class=\"measures\"><tr><th></th><th>saved, %</th><th>CPU</th>");
     for key in &tuned.keys {
         add(page, format_args!("<th>{}</th>", escape(&key.name.replace('_', " "))));
     }
@@ -72,7 +72,7 @@ fn table_of_front(page: &mut String, tuned: &TuneResult) {
 }
 
 fn stories(page: &mut String, tuned: &TuneResult, compared: &[(&str, &TunePoint)]) {
-    page.push_str("<table><tr><th>GiB-seconds saved; CPU-seconds</th><th>defaults</th>");
+    page.push_str("<table class=\"measures\"><tr><th>GiB-seconds saved; CPU-seconds</th><th>defaults</th>");
     for (name, _) in compared {
         add(page, format_args!("<th>{}</th>", escape(name)));
     }

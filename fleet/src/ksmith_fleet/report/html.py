@@ -1,6 +1,7 @@
 """The report of a fleet: what is saved, what could be, and the plan. The summary comes first."""
 
 from html import escape
+from importlib.resources import files
 
 import numpy as np
 
@@ -11,13 +12,13 @@ from ksmith_fleet.plan_file import Plan
 from ksmith_fleet.report.plots import bar_table, heat_map
 
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
-    "table{border-collapse:collapse;width:100%}td,th{border:1px solid #ccc;padding:.2rem .5rem;text-align:left}"
-    "th,.n{overflow-wrap:normal}.n{text-align:right;white-space:nowrap}svg{max-width:100%;height:auto}"
-    ".bar{position:relative;height:.9rem;min-width:6rem}.bar i{position:absolute;top:0;bottom:0;left:0;background:#4472c4}"
-    ".bar b{position:absolute;top:45%;height:2px;background:#000}"
-    "@media print{details>*{display:revert}}@media(max-width:600px){.wide{display:none}.bar{min-width:4rem}}"
+    files(__package__).joinpath("look.css").read_text("utf-8")
+    + ".n{text-align:right;white-space:nowrap}.report .n{overflow-wrap:normal}"
+    + ".bar{position:relative;height:.9rem;min-width:6rem}.bar i{position:absolute;top:0;bottom:0;left:0;background:var(--saved)}"
+    + ".bar b{position:absolute;top:45%;height:2px;background:var(--text)}"
+    + "@media print{details>*{display:revert}}@media(max-width:600px){.wide{display:none}.bar{min-width:4rem}}"
 )
+"""The look of all reports of ksmith, which is a copy of `serve/assets/look.css`, and the bars of this one."""
 GIB_FROM = 10 * 1024.0
 """MiB from which an amount is written in GiB."""
 MOST_IN_MAP = 60
@@ -48,7 +49,7 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
     hosts = sorted(found.hosts, key=lambda host: -host.saved.expected)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>ksmith fleet</title><style>{STYLE}</style><h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
+        f"<title>ksmith fleet</title><style>{STYLE}</style><body class=report><h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
         "<ul>" + "".join(f"<li>{line}</li>" for line in summary) + "</ul>",
         f"<p>Sampled at 1/{1 << fleet.rate_bits}. Intervals hold the truth in 95 of 100 cases.</p><h2>Saved on each host, all guests merging</h2>",
         bar_table([(fleet.hosts[h.host].name, f"{h.guests}", h.saved.times(page)) for h in hosts], "Guests", MOST_LISTED),
