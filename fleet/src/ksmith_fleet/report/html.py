@@ -1,7 +1,7 @@
 """The report of a fleet: what is saved, what could be, and the plan. The summary comes first."""
 
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ksmith_fleet.plan_file import Plan
 from ksmith_fleet.report.plots import bar_table, heat_map
 
 STYLE = (
-    files(__package__).joinpath("look.css").read_text("utf-8")
+    Path(__file__).with_name("look.css").read_text("utf-8")
     + ".n{text-align:right;white-space:nowrap}.report .n{overflow-wrap:normal}"
     + ".bar{position:relative;height:.9rem;min-width:6rem}.bar i{position:absolute;top:0;bottom:0;left:0;background:var(--saved)}"
     + ".bar b{position:absolute;top:45%;height:2px;background:var(--text)}"
