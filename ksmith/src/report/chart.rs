@@ -7,7 +7,10 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 420);
 const FONT: i32 = 14;
-const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The units of an axis of bytes, the largest first.
+const BYTE_UNITS: [(&str, f64); 3] =
+    [("GiB", (1_u64 << 30) as f64), ("MiB", (1_u64 << 20) as f64), ("KiB", (1_u64 << 10) as f64)];
 
 /// Two colours that differ for any colour vision (Okabe and Ito, 2008).
 const SAVED: RGBColor = RGBColor(0, 114, 178);
@@ -40,20 +43,59 @@ pub struct TimeMark {
 /// # Errors
 /// The picture can't be drawn.
 pub fn saved_and_spent(report: &HistoryReport, marks: &[TimeMark]) -> anyhow::Result<String> {
-    let line = |name: &str, scale: f64| -> Vec<(f64, f64)> {
+    let line = |name: &str| -> Vec<(f64, f64)> {
         let Some(at) = report.columns.iter().position(|column| column == name) else { return Vec::new() };
-        let point = |row: &Vec<serde_json::Value>| Some((row.first()?.as_f64()?, row.get(at)?.as_f64()? / scale));
+        let point = |row: &Vec<serde_json::Value>| Some((row.first()?.as_f64()?, row.get(at)?.as_f64()?));
         report.rows.iter().filter_map(point).collect()
     };
-    let saved = line("saved_bytes", GIB);
-    let spent = line("ksmd_cpu_percent", 1.0);
+    let saved = line("saved_bytes");
+    let (unit, size) = byte_unit(most(&saved));
+    let saved = saved.into_iter().map(|(time, bytes)| (time, bytes / size)).collect();
     let mut svg = String::new();
-    draw(&mut svg, report, marks, [("saved, GiB", saved, SAVED), ("ksmd, % of a CPU", spent, SPENT)])
+    let lines = [
+        (format!("saved, {unit}"), saved, SAVED),
+        ("ksmd, % of a CPU".to_owned(), line("ksmd_cpu_percent"), SPENT),
+    ];
+    draw(&mut svg, report, marks, lines)
         .map_err(|why| anyhow::anyhow!("can't draw the picture of the report: {why}"))?;
     Ok(svg)
 }
 
-/// Draws memory saved by the guests with each value of a label, over the time of the report.
+/// Returns the largest unit in which the highest value is at least one.
+fn byte_unit(highest: f64) -> (&'static str, f64) {
+    let fits = BYTE_UNITS.into_iter().find(|(_, size)| highest >= *size);
+    fits.unwrap_or(("KiB", 1024.0))
+}
+
+/// Returns the highest value of a line, and 0 where there is none.
+fn most(points: &[(f64, f64)]) -> f64 {
+    points.iter().map(|point| point.1).fold(0.0, f64::max)
+}
+
+/// Returns the top of an axis above its highest value. An axis without values has room for a thousandth.
+fn axis_top(highest: f64) -> f64 {
+    highest.max(0.001) * 1.08
+}
+
+/// Returns the first and the last time of the rows: the time without records before and after them is not drawn.
+fn recorded_span(report: &HistoryReport) -> (f64, f64) {
+    let time = |row: Option<&Vec<serde_json::Value>>| row?.first()?.as_f64();
+    let since = time(report.rows.first()).unwrap_or(report.since);
+    let until = time(report.rows.last()).unwrap_or(report.until);
+    (since, until.max(since + 1.0))
+}
+
+/// Returns the digits after the point that tell the values on an axis apart.
+fn digits(top: f64) -> usize {
+    match top {
+        _ if top >= 50.0 => 0,
+        _ if top >= 5.0 => 1,
+        _ if top >= 0.5 => 2,
+        _ => 4,
+    }
+}
+
+/// Draws memory saved by the guests with each value of a label, over the recorded time.
 ///
 /// # Errors
 /// The picture can't be drawn.
@@ -71,10 +113,11 @@ fn draw_values(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, LOW).into_drawing_area();
     area.fill(&WHITE)?;
-    let highest = series.iter().flat_map(|one| &one.points).map(|(_, bytes)| bytes / GIB).fold(0.001, f64::max);
-    let mut chart = chart_over_time(&area, report, highest * 1.08, "saved, GiB")?;
+    let highest = series.iter().map(|one| most(&one.points)).fold(0.0, f64::max);
+    let (unit, size) = byte_unit(highest);
+    let mut chart = chart_over_time(&area, report, axis_top(highest / size), &format!("saved, {unit}"))?;
     for (one, colour) in series.iter().zip(VALUES) {
-        let points = one.points.iter().map(|(time, bytes)| (*time, bytes / GIB));
+        let points = one.points.iter().map(|(time, bytes)| (*time, bytes / size));
         chart
             .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
             .label(one.value.clone())
@@ -92,7 +135,7 @@ fn draw_values(
     Ok(())
 }
 
-type Line = (&'static str, Vec<(f64, f64)>, RGBColor);
+type Line = (String, Vec<(f64, f64)>, RGBColor);
 
 fn draw(
     svg: &mut String,
@@ -104,10 +147,12 @@ fn draw(
     area.fill(&WHITE)?;
     let halves = area.split_evenly((2, 1));
     for (half, (name, points, colour)) in halves.iter().zip(lines) {
-        let top = points.iter().map(|point| point.1).fold(0.001, f64::max) * 1.08;
-        let mut chart = chart_over_time(half, report, top, name)?;
+        let top = axis_top(most(&points));
+        let mut chart = chart_over_time(half, report, top, &name)?;
+        let (since, until) = recorded_span(report);
         let bars = marks
             .iter()
+            .filter(|mark| (since..=until).contains(&mark.time))
             .map(|mark| PathElement::new(vec![(mark.time, 0.0), (mark.time, top)], MARK.stroke_width(1)));
         chart.draw_series(bars)?;
         chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
@@ -116,20 +161,28 @@ fn draw(
     Ok(())
 }
 
+/// Returns a time for an axis: with seconds where the axis spans minutes, and else with the day.
+fn time_label(time: f64, span: f64) -> String {
+    let text = times::local((time * 1000.0) as i64);
+    let (skipped, taken) = if span < 600.0 { (11, 8) } else { (5, 11) };
+    text.chars().skip(skipped).take(taken).collect()
+}
+
 type TimeChart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Makes a chart over the time of the report, from 0 to `top`, with its axes drawn.
+/// Makes a chart over the recorded time of the report, from 0 to `top`, with its axes drawn.
 fn chart_over_time<'a, 'b>(
     area: &'a DrawingArea<SVGBackend<'b>, Shift>,
     report: &HistoryReport,
     top: f64,
     name: &str,
 ) -> Result<TimeChart<'a, 'b>, Box<dyn std::error::Error>> {
+    let (since, until) = recorded_span(report);
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .x_label_area_size(30)
         .y_label_area_size(72)
-        .build_cartesian_2d(report.since..report.until.max(report.since + 1.0), 0.0..top)?;
+        .build_cartesian_2d(since..until, 0.0..top)?;
     let font = ("sans-serif", FONT).into_text_style(&SIZE);
     chart
         .configure_mesh()
@@ -137,8 +190,8 @@ fn chart_over_time<'a, 'b>(
         .y_desc(name)
         .x_labels(6)
         .y_labels(5)
-        .x_label_formatter(&|time| times::local((time * 1000.0) as i64).chars().skip(5).take(11).collect())
-        .y_label_formatter(&|y| format!("{y:.2}"))
+        .x_label_formatter(&|time| time_label(*time, until - since))
+        .y_label_formatter(&|y| format!("{y:.0$}", digits(top)))
         .label_style(font.clone())
         .axis_desc_style(font)
         .draw()?;

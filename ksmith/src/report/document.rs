@@ -38,12 +38,18 @@ impl ReportDocument {
                     page.push_str(&format!("<h3>{}</h3>\n{svg}\n", escape(caption)));
                 }
                 DocumentPart::Table(headings, rows) => {
-                    let cells = |tag: &str, cells: &[String]| {
-                        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
+                    let classes: Vec<&str> = (0..headings.len())
+                        .map(|column| if is_numeric_column(rows, column) { " class=\"number\"" } else { "" })
+                        .collect();
+                    let line = |tag: &str, cells: &[String]| {
+                        let cells = cells.iter().zip(&classes);
+                        cells
+                            .map(|(cell, class)| format!("<{tag}{class}>{}</{tag}>", escape(cell)))
+                            .collect::<String>()
                     };
-                    page.push_str(&format!("<table><tr>{}</tr>\n", cells("th", headings)));
-                    rows.iter().for_each(|row| page.push_str(&format!("<tr>{}</tr>\n", cells("td", row))));
-                    page.push_str("</table>\n");
+                    page.push_str(&format!("<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n", line("th", headings)));
+                    rows.iter().for_each(|row| page.push_str(&format!("<tr>{}</tr>\n", line("td", row))));
+                    page.push_str("</tbody></table>\n");
                 }
             }
         }
@@ -76,6 +82,18 @@ impl ReportDocument {
         }
         page
     }
+}
+
+/// Longest text of a figure with its unit: `3 min 20 s`, `2026-11-23 20:15:07`.
+const FIGURE_LENGTH: usize = 20;
+
+/// Returns true if all cells of the column are figures, or say that there is none. Other columns are prose, which wraps.
+fn is_numeric_column(rows: &[Vec<String>], column: usize) -> bool {
+    let is_figure = |cell: &String| {
+        let is_number = cell.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+        cell == "-" || is_number && cell.chars().count() <= FIGURE_LENGTH
+    };
+    !rows.is_empty() && rows.iter().filter_map(|row| row.get(column)).all(is_figure)
 }
 
 /// Escapes text for Markdown: names of guests are chosen by others.

@@ -109,3 +109,48 @@ fn an_empty_history_is_a_report_that_says_so() {
     let text = report(&empty).markdown();
     assert!(text.contains("Nothing was recorded in that time."), "{text}");
 }
+
+#[test]
+fn prose_is_aligned_left_and_wraps_and_figures_are_aligned_right() {
+    let html = report(&history()).html();
+    let reason = html.find("a &lt;reason&gt;").unwrap();
+    assert!(html[..reason].ends_with("<td>"), "{html}");
+    assert!(html.contains("<td class=\"number\">5.00 GiB</td>"), "{html}");
+    assert!(html.contains("<th class=\"number\">gained</th>") && html.contains("<th>reason</th>"), "{html}");
+    let css = &html[html.find("<style>").unwrap()..html.find("</style>").unwrap()];
+    assert!(css.contains("th, td {") && css.contains("text-align: left"), "{css}");
+    assert!(!html.contains("<td style") && html.contains("<body class=\"report\">"));
+}
+
+/// Returns the texts of a picture.
+fn texts(svg: &str) -> Vec<&str> {
+    let starts = svg.split("<text").skip(1);
+    starts.filter_map(|part| Some(part.split_once('>')?.1.split_once("</text>")?.0.trim())).collect()
+}
+
+#[test]
+fn the_axes_are_cut_to_what_was_recorded_and_a_small_host_has_digits() {
+    let mut history = history();
+    // A day was asked for, and six minutes were recorded on a host that saves 12 MiB.
+    history.since -= 86_400.0;
+    history.rows.truncate(36);
+    for row in &mut history.rows {
+        row[1] = json!(12 << 20);
+        row[5] = json!(0.02);
+    }
+    let svg = saved_and_spent(&history, &[TimeMark { time: history.since }]).unwrap();
+    let texts = texts(&svg);
+    assert!(texts.contains(&"saved, MiB"), "{texts:?}");
+    let first = ksmith_record::times::local(1_795_467_600_000);
+    let minute = first.chars().skip(11).take(5).collect::<String>();
+    let (hour, _) = minute.split_once(':').unwrap();
+    let clocks: Vec<&&str> = texts.iter().filter(|text| text.matches(':').count() == 2).collect();
+    assert!(clocks.len() > 2 && clocks.iter().all(|clock| clock.starts_with(hour)), "within an hour: {texts:?}");
+    assert!(texts.contains(&"10.0") || texts.contains(&"10"), "{texts:?}");
+    assert!(texts.iter().any(|text| text.starts_with("0.0") && text.trim_end_matches('0') != "0."), "{texts:?}");
+    // The mark stands before the first record, and so outside.
+    assert!(!svg.contains("#969696"), "{svg}");
+    let mut document = report(&history).markdown();
+    document.retain(|c| c != '\\');
+    assert!(document.contains("| saved over time | 0.0011 GiB-hours |"), "{document}");
+}
