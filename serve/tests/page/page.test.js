@@ -200,6 +200,7 @@ tested("saved is drawn as a part of the host's memory", {}, async ({ url, mock }
 
 tested("dragging zooms into history, and a double click goes back", {}, async ({ url, mock }) => {
   const { page, errors } = await open(browser, url);
+  await page.locator("#spent .u-over").scrollIntoViewIfNeeded();
   const box = await page.locator("#spent .u-over").boundingBox();
   mock.requests.length = 0;
   const [x, y] = [box.x + box.width * 0.25, box.y + box.height / 2];
@@ -220,6 +221,7 @@ tested("dragging zooms into history, and a double click goes back", {}, async ({
 
 tested("a decision is explained where the pointer is at its mark", {}, async ({ url, mock }) => {
   const { page } = await open(browser, url);
+  await page.locator("#spent .u-over").scrollIntoViewIfNeeded();
   const box = await page.locator("#spent .u-over").boundingBox();
   const now = mock.host.now();
   const decision = mock.host.decisionAt(now - 3600);
@@ -340,8 +342,10 @@ tested("the last row has the sums of the guests that are found, and each guest i
 
 tested("a sparkline is seen from the first event on, from 0 to its own greatest value", {}, async ({ url, step }) => {
   const { page, errors } = await open(browser, url);
+  // Rows that are out of sight are not drawn.
+  await page.locator("#guests tbody tr").first().scrollIntoViewIfNeeded();
   step(3);
-  await page.waitForFunction(() => document.querySelector("#guests tbody .spark .line").getAttribute("d") !== "");
+  await page.waitForFunction(() => document.querySelector("#guests tbody .spark .line").getAttribute("d"));
   const line = () => page.evaluate(() => {
     const path = document.querySelector("#guests tbody .spark .line");
     const { width, height } = path.closest("svg").getBoundingClientRect();
