@@ -4,7 +4,7 @@ import type { Builder, Dataquery } from "@grafana/grafana-foundation-sdk/cog";
 import { BigValueColorMode, BigValueGraphMode, LegendDisplayMode, LegendPlacement, VisibilityMode, TooltipDisplayMode, GraphDrawStyle } from "@grafana/grafana-foundation-sdk/common";
 import { VizLegendOptionsBuilder, VizTooltipOptionsBuilder } from "@grafana/grafana-foundation-sdk/common";
 import {
-  DashboardBuilder, DashboardCursorSync, DashboardLinkBuilder, DatasourceVariableBuilder, QueryVariableBuilder, RowBuilder, ThresholdsConfigBuilder,
+  AnnotationQueryBuilder, DashboardBuilder, DashboardCursorSync, DashboardLinkBuilder, DatasourceVariableBuilder, QueryVariableBuilder, RowBuilder, ThresholdsConfigBuilder,
   ThresholdsMode, VariableRefresh, VariableSort, DashboardLinkType,
 } from "@grafana/grafana-foundation-sdk/dashboard";
 import { DataqueryBuilder } from "@grafana/grafana-foundation-sdk/prometheus";
@@ -74,6 +74,18 @@ const dashboard = new DashboardBuilder("ksmith")
   .withPanel(stat("Hosts without a daemon", "Hosts where `ksmith serve` answers and the daemon does not.", "short",
     `count(ksmith_up{${HOST}}) - sum(ksmith_up{${HOST}})`, steps([1, "red"])))
   .withPanel(stat("Guests", "Guests on all hosts.", "short", `sum(ksmith_guests{${HOST}})`, steps()))
+
+  .annotation(new AnnotationQueryBuilder().name("Decisions").datasource(datasource).enable(true).iconColor("purple")
+    .expr(`ksmith_policy_info{${HOST}} unless ksmith_policy_info{${HOST}} offset 1m`).step("1m")
+    .titleFormat("{{policy}}: {{state}}").textFormat("{{instance}}").tagKeys("instance"))
+
+  .withRow(new RowBuilder("Host"))
+  .withPanel(lines("Memory of the host", "Memory that is used, that would be used if nothing were merged, and that there is.", "bytes").min(0)
+    .withTarget(query(`ksmith_host_memory_bytes{${HOST}} - ksmith_host_available_bytes{${HOST}}`, "{{instance}} used"))
+    .withTarget(query(`ksmith_host_memory_bytes{${HOST}} - ksmith_host_available_bytes{${HOST}} + ksmith_saved_bytes{${HOST}}`, "{{instance}} without merging"))
+    .withTarget(query(`ksmith_host_memory_bytes{${HOST}}`, "{{instance}} in all")))
+  .withPanel(lines("Memory pressure", "Part of the last ten seconds in which some work waited for memory.", "percentunit").min(0)
+    .withTarget(query(`ksmith_memory_pressure_ratio{${HOST}}`, "{{instance}}")))
 
   .withRow(new RowBuilder("Saved and spent"))
   .withPanel(lines("Saved and profit", "What merging saves, and what is left after KSM's metadata.", "bytes")

@@ -195,6 +195,10 @@ test("every query of the dashboard returns data", { skip }, async (context) => {
   assert.ok(queries.length > 20, `${queries.length} queries`);
   await until("all metrics are there", () => query("ksmith_up == 1").length === 2);
   for (const [title, expression] of queries) await until(`${title}: ${expression}`, () => query(expression).length > 0);
+  // A decision is a new series; the daemon's first state is one.
+  const annotations = DASHBOARD.annotations.list.map(({ name, expr }) => [name, filled(expr).replaceAll("offset 1m", "offset 1h")]);
+  assert.deepEqual(annotations.map(([name]) => name), ["Decisions"]);
+  for (const [name, expression] of annotations) await until(`${name}: ${expression}`, () => query(expression).length > 0);
   const variables = DASHBOARD.templating.list.filter(({ type }) => type === "query").map((variable) => filled(variable.query));
   for (const variable of variables) {
     const [, series, label] = /^label_values\((.+), (\w+)\)$/.exec(variable);

@@ -30,6 +30,7 @@ function status(host) {
     pages_sharing: value(sharing), pages_unshared: value(Math.ceil(loss)), pages_volatile: value(0), ksm_zero_pages: value(0),
   });
   answer.sample.memory = value({ ...answer.sample.memory.value, total: 2 ** 40, available: figures.headroom_bytes, swap_free: 0, swap_total: 0 });
+  answer.sample.memory_pressure = value({ some: { avg10: figures.memory_pressure_percent, total_us: 0 } });
   answer.sample.hidden_processes = 0;
   if (host.blindSource !== null) answer.sample.vmstat = "denied";
   answer.ksmd_cpu_percent = figures.ksmd_cpu_percent;
