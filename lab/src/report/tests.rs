@@ -9,6 +9,9 @@ fn the_page_holds_everything_and_needs_nothing() {
     for text in ["x &lt; y", "reference", "100.0 %", "99.0 %", "never", "ksmd, % of a CPU", "GiB-seconds saved"] {
         assert!(page.contains(text), "{text}");
     }
+    // Its look is that of the web page and of all other reports.
+    let look = include_str!("../../../serve/assets/look.css");
+    assert!(page.contains(look) && page.contains("<body class=\"report\">") && page.contains("<table class=\"measures\">"));
     // The page fetches nothing and runs no script.
     for text in ["<script", "<link", "src=", "url(", "@import", "NaN", "inf\""] {
         assert!(!page.contains(text), "{text}");
