@@ -118,7 +118,8 @@ fn describe_savings(totals: &HostTotals) -> String {
         _ if totals.is_unknown => "KSM's counters can't be read".to_owned(),
         _ if totals.saved_bytes == 0 => "nothing is merged now".to_owned(),
         Some(headroom) => {
-            format!("merging saves {saved}, and the host has {} if guests write to all of it", Bytes::from(headroom))
+            let headroom = Bytes::from(headroom);
+            format!("merging saves {saved}, and the host has {headroom} if guests write to all of it")
         }
         None => format!("merging saves {saved}"),
     }
@@ -191,7 +192,8 @@ mod tests {
         assert!(sentence.contains("12 %"), "{sentence}");
         let mut status = host(0, 0, 4096);
         status.sample.vmstat = Reading::Denied;
-        assert_eq!(levels(&status), (VerdictLevel::Look, "/proc/vmstat: permission denied; run as root".to_owned()));
+        let denied = "/proc/vmstat: permission denied; run as root".to_owned();
+        assert_eq!(levels(&status), (VerdictLevel::Look, denied));
         assert_eq!(StatusReport::default().verdict().level, VerdictLevel::Look);
     }
 

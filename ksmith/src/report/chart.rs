@@ -49,7 +49,7 @@ pub fn saved_and_spent(report: &HistoryReport, marks: &[TimeMark]) -> anyhow::Re
         report.rows.iter().filter_map(point).collect()
     };
     let saved = line("saved_bytes");
-    let (unit, size) = byte_unit(most(&saved));
+    let (unit, size) = choose_byte_unit(find_highest(&saved));
     let saved = saved.into_iter().map(|(time, bytes)| (time, bytes / size)).collect();
     let mut svg = String::new();
     let lines = [
@@ -62,13 +62,13 @@ pub fn saved_and_spent(report: &HistoryReport, marks: &[TimeMark]) -> anyhow::Re
 }
 
 /// Returns the largest unit in which the highest value is at least one.
-fn byte_unit(highest: f64) -> (&'static str, f64) {
+fn choose_byte_unit(highest: f64) -> (&'static str, f64) {
     let fits = BYTE_UNITS.into_iter().find(|(_, size)| highest >= *size);
     fits.unwrap_or(("KiB", 1024.0))
 }
 
 /// Returns the highest value of a line, and 0 where there is none.
-fn most(points: &[(f64, f64)]) -> f64 {
+fn find_highest(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
@@ -86,7 +86,7 @@ fn recorded_span(report: &HistoryReport) -> (f64, f64) {
 }
 
 /// Returns the digits after the point that tell the values on an axis apart.
-fn digits(top: f64) -> usize {
+fn count_digits(top: f64) -> usize {
     match top {
         _ if top >= 50.0 => 0,
         _ if top >= 5.0 => 1,
@@ -113,8 +113,8 @@ fn draw_values(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, LOW).into_drawing_area();
     area.fill(&WHITE)?;
-    let highest = series.iter().map(|one| most(&one.points)).fold(0.0, f64::max);
-    let (unit, size) = byte_unit(highest);
+    let highest = series.iter().map(|one| find_highest(&one.points)).fold(0.0, f64::max);
+    let (unit, size) = choose_byte_unit(highest);
     let mut chart = chart_over_time(&area, report, axis_top(highest / size), &format!("saved, {unit}"))?;
     for (one, colour) in series.iter().zip(VALUES) {
         let points = one.points.iter().map(|(time, bytes)| (*time, bytes / size));
@@ -147,7 +147,7 @@ fn draw(
     area.fill(&WHITE)?;
     let halves = area.split_evenly((2, 1));
     for (half, (name, points, colour)) in halves.iter().zip(lines) {
-        let top = axis_top(most(&points));
+        let top = axis_top(find_highest(&points));
         let mut chart = chart_over_time(half, report, top, &name)?;
         let (since, until) = recorded_span(report);
         let bars = marks
@@ -162,7 +162,7 @@ fn draw(
 }
 
 /// Returns a time for an axis: with seconds where the axis spans minutes, and else with the day.
-fn time_label(time: f64, span: f64) -> String {
+fn format_time(time: f64, span: f64) -> String {
     let text = times::local((time * 1000.0) as i64);
     let (skipped, taken) = if span < 600.0 { (11, 8) } else { (5, 11) };
     text.chars().skip(skipped).take(taken).collect()
@@ -190,8 +190,8 @@ fn chart_over_time<'a, 'b>(
         .y_desc(name)
         .x_labels(6)
         .y_labels(5)
-        .x_label_formatter(&|time| time_label(*time, until - since))
-        .y_label_formatter(&|y| format!("{y:.0$}", digits(top)))
+        .x_label_formatter(&|time| format_time(*time, until - since))
+        .y_label_formatter(&|y| format!("{y:.0$}", count_digits(top)))
         .label_style(font.clone())
         .axis_desc_style(font)
         .draw()?;

@@ -84,7 +84,7 @@ fn span(seconds: f64) -> String {
 }
 
 /// Returns a figure with three significant digits, but at most four after the point.
-fn significant(figure: f64) -> String {
+fn format_significant(figure: f64) -> String {
     let digits = match figure.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
@@ -99,7 +99,7 @@ fn significant(figure: f64) -> String {
 fn totals(sums: &HistorySummary) -> DocumentPart {
     let yields = match sums.ksmd_cpu_seconds {
         cpu if cpu > 0.01 => {
-            format!("{} GiB-hours for each CPU-second of ksmd", significant(sums.saved_gib_hours / cpu))
+            format!("{} GiB-hours for each CPU-second of ksmd", format_significant(sums.saved_gib_hours / cpu))
         }
         _ => "ksmd took no CPU time".to_owned(),
     };
@@ -110,9 +110,9 @@ fn totals(sums: &HistorySummary) -> DocumentPart {
             row("saved on average", bytes(sums.saved_mean_bytes)),
             row("saved at the end", bytes(sums.saved_last_bytes)),
             row("saved at most", bytes(sums.saved_max_bytes)),
-            row("saved over time", format!("{} GiB-hours", significant(sums.saved_gib_hours))),
-            row("ksmd's CPU time", format!("{} s", significant(sums.ksmd_cpu_seconds))),
-            row("the daemon's CPU time", format!("{} s", significant(sums.daemon_cpu_seconds))),
+            row("saved over time", format!("{} GiB-hours", format_significant(sums.saved_gib_hours))),
+            row("ksmd's CPU time", format!("{} s", format_significant(sums.ksmd_cpu_seconds))),
+            row("the daemon's CPU time", format!("{} s", format_significant(sums.daemon_cpu_seconds))),
             row("yield", yields),
             row("exposure at most", bytes(sums.exposure_max_bytes)),
             row("headroom at least", sums.headroom_min_bytes.map_or("unknown".to_owned(), bytes)),
