@@ -20,10 +20,11 @@ use tracing::info;
 use twox_hash::XxHash3_64;
 
 pub use self::background::BackgroundSampler;
+use crate::memory::error::UnreadableProcess;
 use crate::memory::frames;
 use crate::memory::process::{AddressRange, OpenProcess};
 use crate::proc_file::UnansweredRead;
-use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, SampledPage, WantedPages};
+use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, SampledPage, SilentAccounts, WantedPages, accountable};
 
 /// Sampled pages of all guests together.
 const PAGES: u64 = 512;
@@ -34,6 +35,9 @@ const TRIES: usize = 4;
 /// Deadlines for a batch of pages of one process, and for all pages.
 const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
+
+/// Silent processes of one user after which no more of its pages are read at that time: otherwise forty would use it up.
+const SILENT_OF_ONE: usize = 2;
 
 /// The page samples of all guests.
 #[derive(Debug)]
@@ -127,12 +131,21 @@ impl LiveSampler {
         let all: u64 = mergeable().map(bytes).sum();
         let random = RandomState::new();
         let mut parts = Vec::new();
+        let mut shares = SilentAccounts::new(SILENT_OF_ONE);
         for process in mergeable() {
+            let pid = process.id.pid;
+            let find_account = || accountable::uid_of_pid(pid);
+            if SUSPECTS.rests(pid, Instant::now()) || shares.is_held_back(pid, find_account) {
+                continue;
+            }
             let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
             // One process's at a time: a user may have as many mappings as the kernel lets.
-            let stretches = OpenProcess::open(process.id.pid).and_then(|process| process.stretches());
-            if let Ok(stretches) = stretches {
-                parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
+            match OpenProcess::open(pid).and_then(|process| process.stretches()) {
+                Ok(stretches) => {
+                    parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
+                }
+                Err(UnreadableProcess::Unanswered(_)) => shares.count_silence(pid, find_account),
+                Err(_) => {}
             }
         }
         let drawn = self.pages.draw(&parts);
@@ -208,14 +221,15 @@ impl SampledPageReader {
         asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
     }
 
-    /// Reads pages of each of these processes; `None` for one that did not answer before the deadline.
+    /// Reads pages of each of these processes; `None` for one that did not answer before the deadline, or was not asked.
     fn read_each(
         &mut self,
         wants: &[WantedPages<'_>],
         now: Instant,
         longest: Duration,
     ) -> Vec<Option<Vec<Option<SampledPage>>>> {
-        let answers = self.reader.read_pages(wants, ReadPatience::new(STALL, longest));
+        let patience = ReadPatience { stuck_of_one: SILENT_OF_ONE, ..ReadPatience::new(STALL, longest) };
+        let answers = self.reader.read_pages(wants, patience);
         let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
             Ok(pages) => Some(pages),
             Err(error) if UnansweredRead::find_in(&error).is_some() => {

@@ -17,6 +17,7 @@ pub mod accountable;
 mod child;
 mod graves;
 mod shared;
+mod shares;
 mod silence;
 mod suspects;
 mod walk;
@@ -35,6 +36,7 @@ use self::child::{ADDRESSES, ENTRY, HEAD, REQUEST, ReaderChild, RequestForm};
 pub use self::child::{FileStatus, NamespaceOwner, SampledPage, pids};
 use self::graves::{Account, ReadAccounts};
 pub use self::shared::{compare_memory, each_piece, file_status, links, read, read_each};
+pub(crate) use self::shares::SilentAccounts;
 pub(crate) use self::suspects::{SUSPECTS, SuspectAccount, SuspectTable};
 use crate::proc_file::UnansweredRead;
 
@@ -139,14 +141,22 @@ pub struct ReadPatience {
     pub until: Instant,
     /// Unanswered processes after which no more files are read.
     pub stuck: usize,
+    /// Unanswered processes of one accountable uid after which no more files of its processes are read.
+    pub stuck_of_one: usize,
     /// Extra CPU time for the kernel's walk of a process's page tables, per resident GiB.
     pub walk: Duration,
 }
 
 impl ReadPatience {
-    /// Creates limits of `stall` for each file and `all` for the whole call.
+    /// Creates limits of `stall` for each file and `all` for the whole call, and none for silent processes.
     pub fn new(stall: Duration, all: Duration) -> Self {
-        Self { stall, until: Instant::now() + all, stuck: usize::MAX, walk: walk::OF_A_GIB }
+        Self {
+            stall,
+            until: Instant::now() + all,
+            stuck: usize::MAX,
+            stuck_of_one: usize::MAX,
+            walk: walk::OF_A_GIB,
+        }
     }
 }
 
@@ -172,8 +182,8 @@ pub struct ProcessReader {
 
 impl ProcessReader {
     /// Reads small files, which hold one record each. The reply for a file is its bytes or an error, which may be
-    /// [`UnansweredRead`]. `None` means that the deadline passed before its turn, or that too many earlier reads of its
-    /// user's memory still wait.
+    /// [`UnansweredRead`]. `None` means that the deadline passed before its turn, that too many earlier reads of its
+    /// user's memory still wait, or that too many other processes of its user did not answer.
     pub fn read_all(
         &mut self,
         wants: &[WantedFile<'_>],
@@ -259,6 +269,7 @@ impl ProcessReader {
         graves::collect();
         let (mut endings, mut stuck) = (0, 0);
         let mut accounts = ReadAccounts::default();
+        let mut shares = SilentAccounts::new(patience.stuck_of_one);
         while let Some(rest) = requests.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;
@@ -271,7 +282,11 @@ impl ProcessReader {
             };
             let count = rest.iter().take(UNDER_WAY).take_while(fits).count();
             let batch = rest.get(..count.max(1)).unwrap_or(rest);
-            let admitted = batch.iter().take_while(|request| accounts.admit(&request.want)).count();
+            let mut may_begin = |want: &WantedFile<'_>| {
+                let is_held_back = shares.is_held_back(want.pid, || accountable::uid_of_pid(want.pid));
+                !is_held_back && accounts.admit(want)
+            };
+            let admitted = batch.iter().take_while(|request| may_begin(&request.want)).count();
             let (batch, refused) = batch.split_at_checked(admitted).unwrap_or_default();
             if batch.is_empty() && !refused.is_empty() {
                 answers.push(None);
@@ -285,6 +300,9 @@ impl ProcessReader {
                     self.give_up(silent.and_then(|request| accounts.account_for(&request.want)));
                     // Its other files would hold the next child up.
                     let silent = silent.map(|request| request.want.pid);
+                    if let Some(pid) = silent {
+                        shares.count_silence(pid, || accountable::uid_of_pid(pid));
+                    }
                     let is_its = |request: &&ChildRequest<'_>| Some(request.want.pid) == silent;
                     while let Some(ChildRequest { want, .. }) = requests.get(answers.len()).filter(is_its) {
                         answers.push(Some(Err(UnansweredRead::new(want.pid, want.file).into())));

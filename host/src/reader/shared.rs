@@ -21,6 +21,10 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// Time limit of each of many processes.
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
+/// Silent processes of all users and of one, after which a call reads no more of theirs: a wait of half a second in all.
+const SILENT: usize = 100;
+const SILENT_OF_ONE: usize = 25;
+
 /// The longest reply about a link: its target.
 const LINK: u64 = 4096;
 
@@ -44,14 +48,16 @@ pub fn read(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a small file of many processes. The error of a process that does not answer, or is in its back-off, is
-/// [`UnansweredRead`].
+/// Reads a small file of many processes. The error of a process that does not answer, is in its back-off, or whose user
+/// has used up its share of the waits, is [`UnansweredRead`].
 pub fn read_each<'a>(pids: &[u32], file: &'a str) -> Vec<(u32, io::Result<Vec<u8>>)> {
     let now = Instant::now();
     let (resting, asked): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| SUSPECTS.rests_for(**pid, file, now));
     let wants: Vec<WantedFile<'a>> =
         asked.iter().map(|pid| WantedFile { pid: *pid, file, offset: 0, most: budget(file) }).collect();
-    let answers = with_reader(|reader| reader.read_all(&wants, ReadPatience::new(STALL_OF_ONE, LONGEST)));
+    let limits = ReadPatience::new(STALL_OF_ONE, LONGEST);
+    let patience = ReadPatience { stuck: SILENT, stuck_of_one: SILENT_OF_ONE, ..limits };
+    let answers = with_reader(|reader| reader.read_all(&wants, patience));
     let silent = |pid: u32| (pid, Err(UnansweredRead::new(pid, file).into()));
     let told = asked.into_iter().zip(answers).map(|(pid, answer)| {
         let Some(answer) = answer else { return silent(pid) };

@@ -10,8 +10,11 @@ use crate::support::attack::{NEIGHBOUR, RunningAttack, USER};
 use crate::support::own::{in_own_process, on_own_host};
 use crate::support::program::{PROGRAM, config_file};
 use crate::support::{guest, hold_off_ksm, hold_off_others, skipped, wait_until};
-use ksmith_core::sample::Sample;
+use ksmith_core::kernel::{KsmStat, PidStat};
+use ksmith_core::reading::Reading;
+use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_host::observe::{HostObserver, shows_mergeable};
+use ksmith_host::page_sampler::LiveSampler;
 use ksmith_host::reader::{self, ProcessReader, ReadPatience, WantedFile, WantedPages};
 use ksmith_host::root::Root;
 use ksmith_lab::MemoryPart;
@@ -170,6 +173,58 @@ fn pages_that_never_come_keep_no_other_process_from_being_read() {
             other.read_all(&[want(std::process::id(), 0)], ReadPatience::new(minute, minute));
             reader::pids().len() == 4
         });
+    });
+}
+
+#[test]
+fn silent_processes_of_one_user_use_up_its_share_of_a_call_and_no_others() {
+    in_own_process(|| {
+        let _others_wait = hold_off_others();
+        let Some(neighbours) = RunningAttack::many_processes(NEIGHBOUR, 3) else { return };
+        let Some(attack) = RunningAttack::hold_lock(6) else { return };
+        // Those of the other user are read last.
+        let pids: Vec<u32> = attack.pids.iter().chain(&neighbours.pids).copied().collect();
+        let wants: Vec<WantedFile<'_>> =
+            pids.iter().map(|pid| WantedFile { pid: *pid, file: "cmdline", offset: 0, most: 4096 }).collect();
+        let minute = Duration::from_secs(60);
+        let patience = ReadPatience { stuck_of_one: 2, ..ReadPatience::new(Duration::from_millis(100), minute) };
+        let mut reader = ProcessReader::default();
+        let answers = reader.read_all(&wants, patience);
+        let (of_attacker, of_neighbour) = answers.split_at(attack.pids.len());
+        assert!(of_neighbour.iter().all(|answer| answer.as_ref().is_some_and(Result::is_ok)), "{of_neighbour:?}");
+        let waited_for = of_attacker.iter().flatten().filter(|answer| answer.is_err()).count();
+        let left = of_attacker.iter().filter(|answer| answer.is_none()).count();
+        assert_eq!((waited_for, left), (2, 4), "{of_attacker:?}");
+        // Without a share each of them is waited for.
+        let answers = reader.read_all(&wants, ReadPatience { stuck_of_one: usize::MAX, ..patience });
+        assert_eq!(answers.iter().flatten().filter(|answer| answer.is_err()).count(), 6, "{answers:?}");
+    });
+}
+
+/// As many as would use up the time of all.
+#[test]
+fn silent_processes_of_one_user_keep_no_pages_of_another_from_being_sampled() {
+    in_own_process(|| {
+        let _others_wait = hold_off_others();
+        let Some(attack) = RunningAttack::hold_lock(200) else { return };
+        let good = guest(&[MemoryPart::Unique { pages: 4096 }]);
+        let mut sample = Sample { page_size: rustix::param::page_size() as u64, ..Sample::default() };
+        sample.at = Duration::from_secs(10);
+        sample.ksm.run = Reading::Value(0);
+        for pid in attack.pids.iter().copied().chain([good.pid()]) {
+            let stat = PidStat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+            let id = ProcessId { pid, start_ticks: stat.start_ticks };
+            let bytes = if pid == good.pid() { 16 << 20 } else { 1 << 16 };
+            sample.processes.push(ProcessSample {
+                rss_bytes: Some(bytes),
+                ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
+                ..ProcessSample::new(id, "guest".into(), false)
+            });
+        }
+        let mut sampler = LiveSampler::default();
+        sampler.read(&mut sample);
+        let counts = sample.page_samples.get().unwrap();
+        assert!(counts.pages > 50, "pages of the other's memory are drawn: {counts:?}");
     });
 }
 
