@@ -112,6 +112,18 @@ fn left_children() -> MutexGuard<'static, Vec<LeftChild>> {
     left
 }
 
+/// Reaps the children that have ended. It does not wait.
+pub(crate) fn reap_children() {
+    drop(left_children());
+}
+
+/// Counts a user's children that have not been reaped.
+#[cfg(test)]
+pub(crate) fn count_left(user: u32) -> usize {
+    let left = LEFT_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    left.iter().filter(|child| child.user == user).count()
+}
+
 /// Returns true if so many paths of this user, or of all, still wait that no other is tried.
 fn is_full_for(left: &[LeftChild], user: u32) -> bool {
     let late = || left.iter().filter(|child| child.is_late);

@@ -7,6 +7,7 @@ use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
 use crate::act::{ActError, KsmControl, are_settings_read_only};
+use crate::chosen_path;
 use crate::merge_forecast::MergeForecaster;
 use crate::merge_reader::{DirectMergeReader, MergeReader};
 use crate::observe::HostObserver;
@@ -48,6 +49,8 @@ impl LiveHost {
     /// Takes a sample without page samples. It has the settings as decided: those that a lease changes for
     /// its own purposes are hidden.
     pub fn sample_without_pages(&mut self) -> Sample {
+        // Between two paths nothing else does, and a killed child stays a zombie.
+        chosen_path::reap_children();
         // A ksmd that rests does so until this thread says otherwise.
         let rest = self.control.writer().rest();
         let mut sample = Sample { rest, ..self.observer.sample() };
@@ -128,5 +131,36 @@ impl KsmHost for LiveHost {
     fn hold(&mut self, until_next: Duration, rest_after: Option<u64>) -> Vec<String> {
         let outcome = self.control.writer().hold(until_next, rest_after);
         outcome.err().iter().map(ToString::to_string).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+    use super::*;
+    use crate::root::Root;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn each_sample_reaps_the_children_that_have_opened_a_path() {
+        const USER: u32 = 71_905;
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let control = KsmControl::acquire(&root, &StateDir::from_root(&root), true, false).unwrap();
+        let mut host = LiveHost::new(HostObserver::new(root), control);
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        // The middle of this path may wait.
+        let path = Path::new("/proc/self/root/no-such-file");
+        assert!(chosen_path::connect_path(&socket, path, USER, MINUTE).is_err());
+        let began = Instant::now();
+        while chosen_path::count_left(USER) > 0 {
+            assert!(began.elapsed() < MINUTE, "the child is reaped");
+            host.sample_without_pages();
+        }
     }
 }
