@@ -31,6 +31,11 @@ impl PausePolicy {
         self.end.is_some_and(|end| now >= end)
     }
 
+    /// Returns the remaining time of the pause at a time by the clock of the samples; `None` if it has no end.
+    pub fn time_left(&self, now: Duration) -> Option<Duration> {
+        self.end.map(|end| end.saturating_sub(now))
+    }
+
     /// Returns the same pause for another policy that waits.
     #[must_use]
     pub fn with_waiting(self, waiting: &'static str) -> Self {
@@ -44,7 +49,7 @@ impl Policy for PausePolicy {
     }
 
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
-        let left = self.end.map_or(LOOK_EVERY, |end| end.saturating_sub(view.now.at));
+        let left = self.time_left(view.now.at).unwrap_or(LOOK_EVERY);
         let reason = DecisionReason::new(Self::STATE, self.text.clone());
         PolicyDecision::new(KnobSettings::none().with(Knob::Run, 0), reason, left.min(LOOK_EVERY))
     }

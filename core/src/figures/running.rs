@@ -51,6 +51,9 @@ figures! {
         "limit.cpu_percent": f64, Percent State (2 6), "[limits] in the configuration",
             "CPU time that ksmd may use at most, in per cent of one CPU.",
             |daemon| daemon.max_cpu.map(|part| part * 100.0);
+        "paused_until": f64, Seconds State (2 6), "ksmith pause, and the clock",
+            "Time at which the pause of merging ends, in seconds since 1970.",
+            |daemon| daemon.paused_until;
     }
 }
 

@@ -60,6 +60,9 @@ pub struct DaemonStatus {
     /// The part of one CPU that ksmd may use: `[limits] max_cpu`.
     #[serde(default)]
     pub max_cpu: Option<f64>,
+    /// The time at which a pause of merging ends, in seconds since 1970. `None` if none has an end.
+    #[serde(default)]
+    pub paused_until: Option<f64>,
 }
 
 /// Returns the memory that these guests believe to have; `None` if none says. Only verified guests count: any user can

@@ -100,6 +100,7 @@ mod tests {
             rss_bytes: 0,
             uptime_seconds: 0.0,
             max_cpu: None,
+            paused_until: None,
         };
         let mut decisions = DecisionLog::default();
         let at = Duration::from_secs;

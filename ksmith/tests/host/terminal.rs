@@ -139,6 +139,7 @@ impl StubDaemon {
                 rss_bytes: 9 << 20,
                 uptime_seconds: 60.0,
                 max_cpu: Some(1.0),
+                paused_until: None,
             }),
             ..StatusReport::default()
         };

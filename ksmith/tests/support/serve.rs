@@ -119,6 +119,7 @@ fn answer(request: &ControlRequest) -> ControlReply {
                 rss_bytes: 9 << 20,
                 uptime_seconds: 60.0,
                 max_cpu: Some(0.2),
+                paused_until: None,
             };
             let status = StatusReport {
                 sketch: None,

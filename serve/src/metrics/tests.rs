@@ -52,6 +52,7 @@ fn status() -> StatusReport {
         rss_bytes: 9,
         uptime_seconds: 60.0,
         max_cpu: Some(0.2),
+        paused_until: Some(1_795_467_690.0),
     };
     StatusReport {
         sample,

@@ -31,7 +31,7 @@ pub use self::inbox::DaemonMessage;
 pub use self::source::ConfigSource;
 
 use self::cpus::KsmdBinding;
-use self::pause::{MergingPause, reason_to_keep, with_ksmd_started};
+use self::pause::{MergingPause, with_ksmd_started};
 use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
@@ -118,7 +118,7 @@ impl<H: DaemonHost> Daemon<H> {
         let began = self.environment.now();
         let known = self.known_guests();
         let starts_ksmd = self.starts_ksmd && self.pause.is_none();
-        let Self { controller, guard, folded, .. } = self;
+        let Self { controller, guard, folded, pause, environment, .. } = self;
         let unknown = guard.take_unknown();
         if !unknown.is_empty() {
             controller.host_mut().notice(unknown.into_iter().map(ProcessEvent::Exec).collect());
@@ -129,7 +129,8 @@ impl<H: DaemonHost> Daemon<H> {
         controller.host_mut().set_folded(folded.of_folder());
         let tick = controller.tick_guarded(|sample, decision| {
             let decision = if starts_ksmd { with_ksmd_started(decision, sample) } else { decision };
-            let of_pause = reason_to_keep(&decision);
+            // It stays when the guard of the domains parks ksmd too.
+            let of_pause = pause.as_mut().map(|pause| pause.reason(sample.at, environment.day_clock()));
             let mut decision = guard.guard(sample, &known, decision);
             decision.reason = of_pause.unwrap_or(decision.reason);
             decision

@@ -14,13 +14,50 @@ use super::{Daemon, DaemonHost};
 /// Refusal of scans during a pause.
 pub(super) const PAUSED: &str = "merging is paused: `ksmith resume` ends the pause; then ask again";
 
+/// The difference from which on the end of a pause is shown anew: the wall clock was set. A turn's clocks are read some
+/// milliseconds apart.
+const CLOCK_TOLERANCE_MS: u64 = 2000;
+
 /// A pause, and the policy that waits for its end.
 #[derive(Debug)]
 pub(super) struct MergingPause {
     waiting: Box<dyn Policy>,
     shown: PausePolicy,
+    /// The end as shown, by the wall clock in milliseconds since 1970.
+    shown_end: Option<i64>,
     /// True if ksmd was running before. The policy that waits may leave `run` alone.
     was_running: bool,
+}
+
+impl MergingPause {
+    /// Returns the end by the wall clock, in milliseconds since 1970. `now` is a time by the clock of the samples, which
+    /// alone decides: an administrator may set the other.
+    pub(super) fn day_end(&self, now: Duration, day_clock: i64) -> Option<i64> {
+        self.shown.time_left(now).map(|left| add_time(day_clock, left))
+    }
+
+    /// Returns the reason to show at a time. It stays the same unless the wall clock was set.
+    pub(super) fn reason(&mut self, now: Duration, day_clock: i64) -> DecisionReason {
+        let end = self.day_end(now, day_clock).filter(|_| !self.shown.has_ended(now));
+        let was_set = |(end, shown): (i64, i64)| end.abs_diff(shown) > CLOCK_TOLERANCE_MS;
+        if end.zip(self.shown_end).is_some_and(was_set) {
+            self.shown_end = end;
+        }
+        DecisionReason::new(PausePolicy::STATE, describe_end(self.shown_end))
+    }
+}
+
+/// Returns the wall clock's milliseconds after `time`.
+fn add_time(day_clock: i64, time: Duration) -> i64 {
+    day_clock.saturating_add(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// `until 2026-11-23 20:15:30, or until "ksmith resume"`
+fn describe_end(end: Option<i64>) -> String {
+    match end {
+        Some(end) => format!("until {}, or until `ksmith resume`", times::local(end)),
+        None => "until `ksmith resume`".to_owned(),
+    }
 }
 
 impl<H: DaemonHost> Daemon<H> {
@@ -28,13 +65,17 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn begin_pause(&mut self, time: Option<Duration>) -> String {
         self.give_up_scan();
         let sample = self.controller.host_mut().sample_now(false);
-        let text = self.describe_end(time);
+        let shown_end = time.map(|time| add_time(self.environment.day_clock(), time));
+        let text = describe_end(shown_end);
         let end = time.map(|time| sample.at.saturating_add(time));
         let shown = PausePolicy::new(self.controller.policy_name(), end, text.clone());
         let replaced = self.controller.replace(Box::new(shown.clone()), self.config.limits.clone());
         let pause = match self.pause.take() {
-            Some(before) => MergingPause { shown, ..before },
-            None => MergingPause { waiting: replaced, shown, was_running: self.has_run_before(&sample) },
+            Some(before) => MergingPause { shown, shown_end, ..before },
+            None => {
+                let was_running = self.has_run_before(&sample);
+                MergingPause { waiting: replaced, shown, shown_end, was_running }
+            }
         };
         self.pause = Some(pause);
         // Users' scans that wait are refused.
@@ -48,16 +89,6 @@ impl<H: DaemonHost> Daemon<H> {
         let unrestored = self.unrestored.as_mut().and_then(|settings| settings.remove(Knob::Run));
         let run = unrestored.or(Knob::Run.current(&sample.ksm));
         std::mem::take(&mut self.starts_ksmd) || run == Some(1)
-    }
-
-    /// `until 2026-11-23 20:15:30, or until "ksmith resume"`
-    fn describe_end(&self, time: Option<Duration>) -> String {
-        let milliseconds = time.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-        let end = milliseconds.map(|time| self.environment.day_clock().saturating_add(time));
-        match end {
-            Some(end) => format!("until {}, or until `ksmith resume`", times::local(end)),
-            None => "until `ksmith resume`".to_owned(),
-        }
     }
 
     /// Ends the pause. Returns false if there is none.
@@ -97,9 +128,4 @@ pub(super) fn with_ksmd_started(mut decision: PolicyDecision, sample: &Sample) -
         decision.knobs.set(Knob::Run, 1);
     }
     decision
-}
-
-/// Returns the reason of a pause; `None` for any other decision. It stays when the guard of the domains parks ksmd too.
-pub(super) fn reason_to_keep(decision: &PolicyDecision) -> Option<DecisionReason> {
-    (decision.reason.state == PausePolicy::STATE).then(|| decision.reason.clone())
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use ksmith_core::decide::CpuShare;
 use ksmith_core::decide::domains::DomainsReport;
+use ksmith_core::decide::{CpuShare, PausePolicy};
 use ksmith_core::model::{DaemonStatus, StatusReport, committed_bytes};
 use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
@@ -130,6 +130,11 @@ impl<H: DaemonHost> Daemon<H> {
         // A new sample: the last turn's is from before its own changes.
         self.controller.host_mut().set_folded(self.folded.of_folder());
         let sample = self.controller.host_mut().sample_now(true);
+        let day_clock = self.environment.day_clock();
+        let pause = self.pause.as_mut().filter(|_| tick.decision.reason.state == PausePolicy::STATE);
+        let of_pause = pause.map(|pause| (pause.reason(sample.at, day_clock), pause.day_end(sample.at, day_clock)));
+        let (of_pause, paused_until) = of_pause.map_or((None, None), |(reason, end)| (Some(reason), end));
+        let reason = of_pause.as_ref().unwrap_or(&tick.decision.reason);
         let guests = self.known_guests().name(&sample).guests;
         let domains = DomainsReport::from_guests(&self.config.domains, &guests, self.guard.admitted());
         let status = StatusReport {
@@ -143,13 +148,14 @@ impl<H: DaemonHost> Daemon<H> {
             daemon: Some(DaemonStatus {
                 pid: std::process::id(),
                 policy: self.controller.policy_name().to_owned(),
-                state: tick.decision.reason.state.to_owned(),
-                reason: tick.decision.reason.text.clone(),
-                reason_detail: tick.decision.reason.detail.clone(),
+                state: reason.state.to_owned(),
+                reason: reason.text.clone(),
+                reason_detail: reason.detail.clone(),
                 cpu_seconds: own.cpu.as_secs_f64(),
                 rss_bytes: own.rss_bytes,
                 uptime_seconds: self.environment.now().duration_since(self.started).as_secs_f64(),
                 max_cpu: Some(self.config.limits.max_cpu.part()),
+                paused_until: paused_until.map(|end| end as f64 / 1e3),
             }),
         };
         ControlReply::Status(Box::new(status))

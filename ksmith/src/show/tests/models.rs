@@ -128,6 +128,7 @@ pub fn status() -> StatusReport {
             rss_bytes: 9 * MIB,
             uptime_seconds: 60.0,
             max_cpu: Some(0.2),
+            paused_until: Some(1_795_467_690.0),
         }),
         committed_bytes: Some(6 << 30),
         domains: Some(DomainsReport {

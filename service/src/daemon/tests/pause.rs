@@ -85,6 +85,33 @@ fn a_pause_parks_ksmd_within_a_turn_and_ends_by_itself() {
 }
 
 #[test]
+fn a_clock_that_is_set_changes_the_shown_end_of_a_pause_and_not_the_pause() {
+    const HOUR: i64 = 3_600_000;
+    let mut scene = with_two_clones(SCANNING);
+    let (_answers, _waits) = scene.ask_at(5, pause(Some(90.0)));
+    let (before, _before_waits) = scene.ask_at(20, ControlRequest::Status);
+    scene.at(30, |world| world.clock_set_by = HOUR);
+    let (after, _after_waits) = scene.ask_at(31, ControlRequest::Status);
+    check_run(&mut scene, 94, 0);
+    check_run(&mut scene, 96, 1);
+    let (ended, _ended_waits) = scene.ask_at(120, ControlRequest::Status);
+    scene.run().unwrap();
+    let shown = |answers: &Receiver<ControlReply>| {
+        let ControlReply::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+        let daemon = status.daemon.unwrap();
+        (daemon.paused_until, daemon.reason)
+    };
+    let (end, set_end) = (BEGIN + 95_000, BEGIN + 95_000 + HOUR);
+    let sentence = |end| format!("until {}, or until `ksmith resume`", times::local(end));
+    assert_eq!(shown(&before), (Some(end as f64 / 1e3), sentence(end)));
+    assert_eq!(shown(&after), (Some(set_end as f64 / 1e3), sentence(set_end)));
+    assert_eq!(shown(&ended).0, None);
+    let world = scene.world();
+    let told = |end| world.told.contains(&format!("STATUS=paused: {}", sentence(end)));
+    assert!(told(end) && told(set_end), "{:?}", world.told);
+}
+
+#[test]
 fn a_pause_lasts_until_it_is_resumed() {
     let mut scene = with_two_clones(SCANNING);
     let (answers, _waits) = scene.ask_at(5, pause(None));
