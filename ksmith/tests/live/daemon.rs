@@ -18,6 +18,7 @@ use crate::support::{
 use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 /// Pages of each guest: 128 MiB, so that a burst at a quarter of a CPU takes seconds.
@@ -484,5 +485,46 @@ fn a_mistyped_socket_deletes_nothing() {
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("names something that is no socket; it is left alone"), "{err}");
     assert_eq!(fs::read_to_string(precious.path()).unwrap(), "dear");
+    assert_restored(&lock);
+}
+
+/// Returns the wall clock in seconds since 1970.
+fn day_clock() -> f64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// The whole way: from the command to the kernel, and back.
+#[test]
+fn a_pause_parks_ksmd_until_it_is_resumed_or_over() {
+    const SCANNING: &str = "[policy]\nkind = \"fixed\"\n[policy.fixed]\n\
+                            settings = { pages_to_scan = 50, sleep_millisecs = 30, run = 1 }\n";
+    let Some(lock) = KernelLock::acquire() else { return };
+    let _guest = guest(&[MemoryPart::Unique { pages: 512 }]);
+    let daemon = RunningProgram::daemon(SCANNING, &[]);
+    let shown = || status().unwrap()["daemon"].clone();
+    wait_until("ksmd scans", || number("run") == 1);
+    assert!(shown()["paused_until"].is_null(), "{}", shown());
+
+    let before = day_clock();
+    let (code, out, err) = ksmith(&["pause", "1h", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["paused"], &said["seconds"]), (&true.into(), &3600.0.into()));
+    wait_until("ksmd is parked", || number("run") == 0 && shown()["state"] == "paused");
+    let (until, after) = (shown()["paused_until"].as_f64().unwrap(), day_clock());
+    assert!((before + 3599.0..after + 3601.0).contains(&until), "{until} is an hour after {before} to {after}");
+    let (code, _, err) = ksmith(&["scan"]);
+    assert!(code != 0 && err.contains("merging is paused"), "{err}");
+
+    assert_eq!(ksmith(&["resume"]), (0, "merging goes on\n".to_owned(), String::new()));
+    wait_until("ksmd scans again", || number("run") == 1);
+    assert!(shown()["paused_until"].is_null(), "{}", shown());
+
+    assert_eq!(ksmith(&["pause", "1s"]).0, 0);
+    let ends = || daemon.log().matches("the pause has ended; policy fixed decides again").count();
+    wait_until("the pause is over", || ends() == 2);
+    wait_until("ksmd scans by itself", || number("run") == 1);
+    daemon.end();
     assert_restored(&lock);
 }
