@@ -29,7 +29,8 @@ fn each_row_names_its_test() {
         let rows = rows(heading);
         assert!(!rows.is_empty(), "{heading}");
         for row in rows {
-            let is_shown_in_a_guest = ["`make guest-unit`", "`make package-test`"].iter().any(|make| row.contains(make));
+            let is_shown_in_a_guest =
+                ["`make guest-unit`", "`make package-test`"].iter().any(|make| row.contains(make));
             assert!(named(row).next().is_some() || is_shown_in_a_guest, "{row}");
         }
     }

@@ -510,7 +510,7 @@ fn a_pause_parks_ksmd_until_it_is_resumed_or_over() {
     let (code, out, err) = ksmith(&["pause", "1h", "--json"]);
     assert_eq!(code, 0, "{err}");
     let said: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&said["paused"], &said["seconds"]), (&true.into(), &3600.0.into()));
+    assert_eq!((&said["paused"], &said["seconds"]), (&true.into(), &3600.0_f64.into()));
     wait_until("ksmd is parked", || number("run") == 0 && shown()["state"] == "paused");
     let (until, after) = (shown()["paused_until"].as_f64().unwrap(), day_clock());
     assert!((before + 3599.0..after + 3601.0).contains(&until), "{until} is an hour after {before} to {after}");
