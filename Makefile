@@ -16,7 +16,7 @@ FLEET        := target/fleet-venv
 
 .PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
-        fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball image package package-test reproducible
+        fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball repository image package package-test reproducible
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -81,6 +81,15 @@ rpm: package ## Make the package for Fedora and its relatives: target/package/ks
 	rpmlint --config packaging/rpm/rpmlint.toml target/package/ksmith-*.rpm
 tarball: package ## Make the archive for any other distribution: target/package/ksmith-VERSION-ARCH.tar.gz
 	packaging/tarball/make
+# Where the repository is made, and the address that hosts will find it at.
+REPOSITORY := target/repository
+URL :=
+KEY :=
+repository: ## Make an apt repository from the debs, signed by your key: KEY=FINGERPRINT URL=https://… (REPOSITORY=target/repository)
+	@tools/install apt-ftparchive:apt-utils gpg:gnupg
+	@packaging/repository/make --check "$(KEY)"
+	@$(MAKE) --no-print-directory deb
+	packaging/repository/make $(REPOSITORY) "$(KEY)" "$(URL)" target/package/*.deb
 image: package ## Make an OCI image: target/package/ksmith-VERSION-ARCH.oci.tar; needs root
 	@tools/install mmdebstrap:mmdebstrap buildah:buildah
 	packaging/image/make
