@@ -71,10 +71,10 @@ vendor-uplot: ## Fetch the page's charting library by npm, check it, and put it 
 package: rust build-tools ## Build the program and the libraries as packages hold them, with an SBOM (packaging/README.md)
 	@tools/package-tools
 	packaging/build
-deb: package ## Make the package for Debian 12 and later: target/package/ksmith_VERSION_ARCH.deb
+deb: package ## Make the packages for Debian 12 and later: ksmith_VERSION_ARCH.deb and five more in target/package
 	@tools/install dpkg-shlibdeps:dpkg-dev lintian:lintian
 	packaging/deb/make
-	lintian --allow-root --fail-on error,warning target/package/ksmith_*.deb
+	lintian --allow-root --fail-on error,warning target/package/*.deb
 rpm: package ## Make the package for Fedora and its relatives: target/package/ksmith-VERSION-1.ARCH.rpm
 	@tools/install rpm:rpm rpmlint:rpmlint
 	packaging/rpm/make

@@ -71,7 +71,8 @@ pub enum OptInRefusal {
     NoPrctl,
     /// The library is needed and not there.
     #[error(
-        "libksmith.so was not found beside ksmith nor in /usr/lib/ksmith: install it, or name it in KSMITH_PRELOAD"
+        "libksmith.so was not found beside ksmith nor in /usr/lib/ksmith: install the package libksmith, or name the file in \
+         KSMITH_PRELOAD"
     )]
     NoLibrary,
     /// The program loads nothing.

@@ -14,7 +14,7 @@ use crate::show::history::DecisionsShown;
 /// Show what was saved and spent in the past; with --decisions also what was decided and why.
 ///
 /// The daemon records the host, its decisions and its guests ([history] in the configuration). A long time is shown by
-/// fewer rows, each with the mean of its time. /usr/share/doc/ksmith/docs/how-to/history-and-report.md has the tables of the file, which is SQLite.
+/// fewer rows, each with the mean of its time. /usr/share/doc/ksmith/docs/reference/history.md has the tables of the file, which is SQLite.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// The beginning: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970

@@ -352,7 +352,7 @@ fn list(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
     }
     if scenarios.is_empty() {
         print::line(
-            "no scenarios here: the package puts them in /usr/share/ksmith/scenarios; or name a TOML file",
+            "no scenarios here: the package ksmith-lab puts them in /usr/share/ksmith/scenarios; or name a TOML file",
         )?;
     }
     for (_, short, long) in &scenarios {

@@ -104,7 +104,9 @@ impl SetupPlan {
                 Some((was_enabled, was_active)) => {
                     self.steps.push(SetupStep::Unit { unit: unit.to_owned(), was_enabled, was_active });
                 }
-                None if unit != "ksmith.service" => self.notes.push(format!("{unit} is not installed")),
+                None if unit != "ksmith.service" => {
+                    self.notes.push(format!("{unit} is not installed: the package ksmith-serve has it"));
+                }
                 None => {}
             }
         }

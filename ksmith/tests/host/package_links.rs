@@ -33,7 +33,7 @@ for place in /run /tmp /var/lib /var/log /etc/systemd/system; do
     [ ! -d $place ] || mount -t tmpfs -o mode=1777 own $place
 done
 mkdir -p /run/systemd/system
-for place in /run/ksmith /tmp/ksmith /var/lib/ksmith /var/log/ksmith /etc/systemd/system/ksmith.service.d; do
+for place in /run/ksmith /tmp/ksmith /var/lib/ksmith /var/log/ksmith /etc/systemd/system/ksmith.service.d /etc/systemd/system/ksmith-serve.service.d; do
     if [ "$planted" = directories ]; then
         mkdir -p $place
         for file in undo.json undo.json.new undo.lock lock history history.db; do ln -s "/mnt/victim/$file" "$place/$file"; done
@@ -81,10 +81,13 @@ fn no_link_that_a_user_has_planted_leads_a_packages_script_to_another_file() {
     on_own_host(|| {
         for planted in ["links", "directories"] {
             for (script, arguments) in [
-                ("deb/postinst", &["configure"][..]),
-                ("deb/postinst", &["configure", "0.1.0"]),
-                ("deb/prerm", &["remove"]),
-                ("deb/postrm", &["remove"]),
+                ("deb/ksmith/postinst", &["configure"][..]),
+                ("deb/ksmith/postinst", &["configure", "0.1.0"]),
+                ("deb/ksmith/prerm", &["remove"]),
+                ("deb/ksmith/postrm", &["remove"]),
+                ("deb/ksmith-serve/postinst", &["configure"]),
+                ("deb/ksmith-serve/prerm", &["remove"]),
+                ("deb/ksmith-serve/postrm", &["purge"]),
                 ("rpm/post", &["1"]),
                 ("rpm/preun", &["0"]),
                 ("rpm/postun", &["0"]),
@@ -92,7 +95,7 @@ fn no_link_that_a_user_has_planted_leads_a_packages_script_to_another_file() {
                 let changed = run_among_links(planted, script, arguments);
                 assert_eq!(changed, "/run/ksmith stays\n/var/lib/ksmith stays\n", "{script} among {planted}");
             }
-            assert_eq!(run_among_links(planted, "deb/postrm", &["purge"]), "", "a purge among {planted}");
+            assert_eq!(run_among_links(planted, "deb/ksmith/postrm", &["purge"]), "", "a purge among {planted}");
         }
     });
 }

@@ -196,7 +196,7 @@ pub fn find(name: &str, places: &[PathBuf]) -> Result<PathBuf, ScenarioError> {
         let known: Vec<String> =
             list(places).iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
         let known = if known.is_empty() {
-            "none here; the package puts them in /usr/share/ksmith/scenarios".to_owned()
+            "none here; the package ksmith-lab puts them in /usr/share/ksmith/scenarios".to_owned()
         } else {
             known.join(", ")
         };
