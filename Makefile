@@ -16,7 +16,7 @@ FLEET        := target/fleet-venv
 
 .PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
-        fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball repository image package package-test reproducible
+        fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball repository wheels image package package-test reproducible
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' Makefile | expand -t 21
@@ -90,10 +90,12 @@ repository: ## Make an apt repository from the debs, signed by your key: KEY=FIN
 	@packaging/repository/make --check "$(KEY)"
 	@$(MAKE) --no-print-directory deb
 	packaging/repository/make $(REPOSITORY) "$(KEY)" "$(URL)" target/package/*.deb
+wheels: $(FLEET)/installed ## Make the wheels for PyPI: ksmith-fleet, and ksmith, the Python module of libksmith
+	packaging/wheels/make $(FLEET)/bin/python
 image: package ## Make an OCI image: target/package/ksmith-VERSION-ARCH.oci.tar; needs root
 	@tools/install mmdebstrap:mmdebstrap buildah:buildah
 	packaging/image/make
-package-test: deb rpm tarball image ## Install, upgrade, remove and purge the packages in trees and in a Debian guest; needs root (some minutes)
+package-test: deb rpm tarball image wheels ## Install, upgrade, remove and purge the packages in trees and in a Debian guest; needs root (some minutes)
 	@tools/package-test
 reproducible: package ## Build a second time in another directory, and see that all packages are the same, bit by bit (some minutes)
 	packaging/tests/reproducible

@@ -76,16 +76,16 @@ class _Folded(ctypes.Structure):
 
 def _open():
     named = os.environ.get("KSMITH_LIBRARY")
-    if named:
-        return ctypes.CDLL(named)
-    try:
-        # By its name first: it may be loaded already.
-        return ctypes.CDLL("libksmith.so")
-    except OSError:
-        for place in ("/usr/lib/ksmith", "/usr/local/lib/ksmith"):
-            if os.path.exists(f"{place}/libksmith.so"):
-                return ctypes.CDLL(f"{place}/libksmith.so")
-        raise
+    # By its name first: it may be loaded already.
+    places = [named] if named else ["libksmith.so", "/usr/lib/ksmith/libksmith.so", "/usr/local/lib/ksmith/libksmith.so"]
+    reasons = []
+    for place in places:
+        try:
+            return ctypes.CDLL(place)
+        except OSError as error:
+            reasons.append(str(error))
+    reason = "; ".join(reasons)
+    raise OSError(f"libksmith.so can't be loaded ({reason}): install the package libksmith, or name the file in KSMITH_LIBRARY")
 
 
 def _load():
