@@ -14,7 +14,7 @@ PROMETHEUS   := target/prometheus
 # The environment of the fleet's package in Python.
 FLEET        := target/fleet-venv
 
-.PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot \
+.PHONY: help check run test matrix faults soak stress fuzz guest-unit lint bench rust build-tools test-tools vendor-uplot screens \
         page-test page-live-test alerts-test dashboard dashboard-test kubernetes-test docs tutorial-test \
         fleet-test fleet-platforms-test slurm-test mpi-test deb rpm tarball repository wheels image package package-test reproducible
 
@@ -56,6 +56,11 @@ page-test: rust build-tools ## Try the web page in a real Chromium (serve/tests/
 	@tools/page-test
 page-live-test: page-test ## Try the page over a real daemon and live guests too; needs root and KSM
 	@tools/page-test live
+screens: rust build-tools $(GUEST_KERNEL) ## Take the pictures of docs/figures from ten minutes of six QEMU guests, and play the lab; needs root (ARGS='--minutes 2 --no-lab')
+	@tools/install qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio tmux:tmux node:nodejs npm:npm chromium:chromium
+	cargo build --release -p ksmith
+	cd serve/tests/page && npm ci --silent
+	tools/screens $(ARGS)
 kubernetes-test: ## Check the manifests in packaging/kubernetes against the schemas of Kubernetes
 	@tools/kubernetes-test
 alerts-test: rust build-tools $(PROMETHEUS) ## Try the rules, and the dashboard's queries, in a real Prometheus; needs root
