@@ -19,5 +19,6 @@ mod page;
 #[path = "../cli/platform_hosts.rs"]
 mod platform_hosts;
 mod running;
+mod screens;
 mod settings_file;
 mod summary_page;
