@@ -17,14 +17,16 @@ const PICTURES = {
 /** Seconds for which the page is open before it is taken, so that its lines of two minutes have something to show. */
 const SECONDS_OPEN = 45;
 
-async function openServed(browser, settings, url) {
-  const { page, errors } = await open(browser, url, settings);
+async function openServed(browser, settings, address) {
+  const { origin, hash } = new URL(address);
+  const { page, errors } = await open(browser, origin, settings);
   await page.waitForFunction(() => document.querySelector("#connection").textContent === "Live");
-  if (url.includes("#guest=")) {
+  const quarter = page.locator("[data-range='900']");
+  if ((await quarter.count()) > 0) await quarter.click();
+  if (hash !== "") {
+    await page.evaluate((guest) => { location.hash = guest; }, hash);
     await page.waitForFunction(() => document.querySelector("#guest-text").textContent.startsWith("From"));
   }
-  const quarter = page.locator("[data-range='900']");
-  if (!url.includes("#guest=") && (await quarter.count()) > 0) await quarter.click();
   return { page, errors };
 }
 
