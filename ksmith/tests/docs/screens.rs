@@ -31,6 +31,16 @@ fn draw_terminal(columns: &str, captured: &str) -> Option<String> {
 }
 
 #[test]
+fn the_readme_shows_the_status_of_the_run() {
+    let status = read_text("docs/figures/status.txt");
+    assert!(status.contains("saved"), "{status}");
+    assert!(
+        read_text("README.md").contains(&format!("```text\n{status}```\n")),
+        "README.md shows another status than docs/figures/status.txt"
+    );
+}
+
+#[test]
 fn no_picture_is_of_a_made_up_host() {
     let script = read_text("serve/tests/page/screenshots.js");
     let imported: Vec<&str> = script.lines().filter(|line| line.starts_with("import ")).collect();

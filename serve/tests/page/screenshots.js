@@ -11,7 +11,7 @@ const PICTURES = {
   "web-phone": { viewport: { width: 390, height: 844 }, colorScheme: "light" },
   "web-guest": DESK,
   report: { ...DESK, viewport: { width: 1280, height: 1100 } },
-  lab: { ...DESK, viewport: { width: 1280, height: 1100 } },
+  lab: { ...DESK, viewport: { width: 1280, height: 930 } },
 };
 
 /** Seconds for which the page is open before it is taken, so that its lines of two minutes have something to show. */
