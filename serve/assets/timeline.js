@@ -76,7 +76,7 @@ const memory = new TimeChart(byId("memory"), byId("memory-reading"), {
   series: [
     { key: "unmerged_bytes", label: "without merging", scale: "bytes", color: "--saved", dash: [6, 3] },
     { key: "used_bytes", label: "used", scale: "bytes", color: "--memory", fill: true },
-    { key: "host_memory_bytes", label: "the host's memory", scale: "bytes", color: "--muted" },
+    { key: "host_memory_bytes", label: "the host's memory", scale: "bytes", color: "--text" },
   ],
   between: { keys: ["unmerged_bytes", "used_bytes"], color: "--saved" },
 });
