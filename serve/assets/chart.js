@@ -14,9 +14,9 @@ const FONT = "12px system-ui, sans-serif";
 /** Distances of bytes at which an axis may have its lines: powers of two. */
 const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 
-/** Room for the values at the left and at the right, in pixels. A chart without values at the right has that room too: times stand below each other. */
-const ROOM = { left: 84, right: 52 };
-const NARROW_ROOM = { left: 66, right: 40 };
+/** Room for the values at the left and at the right, and for a time, in pixels. A chart without values at the right has that room too: times stand below each other. */
+const ROOM = { left: 84, right: 52, time: 70 };
+const NARROW_ROOM = { left: 66, right: 48, time: 50 };
 
 const AXES = {
   bytes: { scale: "bytes", incrs: BYTE_STEPS, values: (_, values) => values.map(bytes) },
@@ -133,7 +133,7 @@ export class TimeChart {
         bytes: { range: (_, low, high) => padded(Math.min(0, low ?? 0), high, 2 ** 20) },
         percent: { range: (_, low, high) => padded(Math.min(0, low ?? 0), high, 1) },
       },
-      axes: [{ ...base, space: 70, values: TIMES }, ...scales.map(axis)],
+      axes: [{ ...base, space: room.time, values: TIMES }, ...scales.map(axis)],
       series: [{}, ...series],
       cursor: {
         y: false,
