@@ -30,7 +30,10 @@ const TRIED: &[(&[&str], &str)] = &[
         &["savings", "saved", "memory", "usage"],
         "`ksmith status` shows what the host saves, and `ksmith guests` what each guest does",
     ),
-    (&["watch", "monitor", "tui"], "`ksmith top` shows the host live; `ksmith status --every 2` repeats the figures"),
+    (
+        &["watch", "monitor", "tui"],
+        "`ksmith top` shows the host live; `ksmith status --every 2` repeats the figures",
+    ),
     (
         &["log", "logs", "events"],
         "`ksmith history` shows what was decided and why; `journalctl -u ksmith` shows the daemon's log",
