@@ -92,8 +92,8 @@ impl StatusReport {
         let input = AlarmInput { at: self.sample.at, totals: *totals, breach: None };
         let is_small_loss = totals.profit_bytes > -LEAST_LOSS;
         let alarms = ALERTS.iter().filter_map(|row| Some((row, row.alarm.as_ref()?)));
-        let judged = alarms
-            .filter(move |(_, alarm)| !(is_small_loss && matches!(alarm.onset, AlarmOnset::ProfitMinutes)));
+        let judged =
+            alarms.filter(move |(_, alarm)| !(is_small_loss && matches!(alarm.onset, AlarmOnset::ProfitMinutes)));
         judged.filter_map(move |(row, alarm)| match (alarm.cause)(&input) {
             AlarmCause::Present(sentence) => {
                 let level = match row.severity {
@@ -183,10 +183,7 @@ mod tests {
     fn a_host_without_findings_is_fine_and_says_what_it_saves() {
         // Metadata of 8 MiB, as of a first pass, asks for no look.
         for unshared in [0, MIB / 8] {
-            assert_eq!(
-                levels(&host(0, unshared, 4096)),
-                (VerdictLevel::Fine, "nothing is merged now".to_owned())
-            );
+            assert_eq!(levels(&host(0, unshared, 4096)), (VerdictLevel::Fine, "nothing is merged now".to_owned()));
         }
         let totals = HostTotals { saved_bytes: 64 * MIB, ..HostTotals::from_sample(&host(0, 0, 4096).sample) };
         assert_eq!(
