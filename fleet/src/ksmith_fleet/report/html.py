@@ -49,7 +49,8 @@ def report(fleet: Fleet, found: Overlap, plan: Plan | None) -> str:
     hosts = sorted(found.hosts, key=lambda host: -host.saved.expected)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>ksmith fleet</title><style>{STYLE}</style><body class=report><h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
+        f"<title>ksmith fleet</title><style>{STYLE}</style><body class=report>",
+        f"<h1>Fleet of {len(fleet.hosts)} hosts and {len(fleet.guests)} guests</h1>",
         "<ul>" + "".join(f"<li>{line}</li>" for line in summary) + "</ul>",
         f"<p>Sampled at 1/{1 << fleet.rate_bits}. Intervals hold the truth in 95 of 100 cases.</p><h2>Saved on each host, all guests merging</h2>",
         bar_table([(fleet.hosts[h.host].name, f"{h.guests}", h.saved.times(page)) for h in hosts], "Guests", MOST_LISTED),
