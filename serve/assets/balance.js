@@ -15,8 +15,7 @@ export async function load() {
     replace(byId("balance"), parts(report));
     fold(report.guests.length === 0 && report.recent.length === 0, `${report.policy}: ${report.state}`);
   } catch (error) {
-    replace(byId("balance"), [element("p", { class: "note" }, error.message)]);
-    fold(true, "not known");
+    setText(byId("balance-note"), `not known: ${error.message}`);
   }
 }
 

@@ -26,8 +26,9 @@ export async function load() {
     const status = host.status ?? {};
     const { part } = cover(status.exposure_bytes, status.headroom_bytes);
     const state = !host.ok ? `does not answer: ${host.error ?? "no reason given"}` : status.daemon ? `${status.daemon.policy}: ${status.daemon.state}` : "no daemon";
-    const level = element("span", { class: `level ${status.verdict?.level ?? "unknown"}`, title: status.verdict?.sentence }, status.verdict?.level ?? UNKNOWN);
-    return [linked(host), level, state, bytes(status.saved_bytes), bytes(status.profit_bytes), percent(status.ksmd_cpu_percent), percent(part)];
+    const level = element("span", { class: `level ${status.verdict?.level ?? "unknown"}` }, status.verdict?.level ?? UNKNOWN);
+    const verdict = element("span", {}, level, status.verdict ? ` ${status.verdict.sentence}` : "");
+    return [linked(host), verdict, state, bytes(status.saved_bytes), bytes(status.profit_bytes), percent(status.ksmd_cpu_percent), percent(part)];
   });
   const headings = ["Host", "Verdict", "State", "Saved", "Profit", "ksmd's CPU", "Exposure of headroom"];
   replace(byId("hosts"), [table("All hosts", headings, rows, [3, 4, 5, 6])]);

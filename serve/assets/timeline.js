@@ -129,7 +129,7 @@ function describe(history) {
   setText(byId("cover-text"), covered.inWords());
   const [since, until] = shownWindow();
   const isCut = until - since < (1 - EMPTY_PART) * view.seconds;
-  const last = isCut ? `the last ${span(Math.round((until - since) / 60) * 60)}, all that is recorded` : `the last ${span(view.seconds)}`;
+  const last = isCut ? `the last ${span(Math.round((until - since) / 60) * 60)}, before which nothing is recorded in this time` : `the last ${span(view.seconds)}`;
   const ends = view.since === null ? last : `${moment(since)} to ${moment(until)}`;
   setText(byId("range-note"), `${ends}: ${history.rows.length} points; drag in a chart to zoom, double click to go back`);
   fillTable();

@@ -3,6 +3,7 @@
 use super::StatusReport;
 use crate::account::HostTotals;
 use crate::alarm::{ALERTS, AlarmCause, AlarmInput, AlarmOnset, AlertSeverity};
+use crate::decide::domains::DomainsReport;
 use crate::units::Bytes;
 
 /// Part of the headroom from which on the exposure asks for a look.
@@ -11,8 +12,11 @@ const NEAR: f64 = 0.8;
 /// Per cent of the last ten seconds in which work waited for memory, from which on that asks for a look.
 const PRESSURE: f32 = 10.0;
 
-/// The least loss in bytes that asks for a look. A first pass over some memory costs metadata before it saves.
+/// The least loss in bytes that asks for a look.
 const LEAST_LOSS: i64 = 16 << 20;
+
+/// The passes before which a loss asks for none: the first costs metadata for all memory, and merges in the second.
+const FIRST_PASSES: u64 = 2;
 
 /// The level of a verdict, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,11 +80,6 @@ impl StatusReport {
                 "memory is short: in {percent:.0} % of the last ten seconds some work waited for it (`ksmith balance`)"
             )));
         }
-        // Without configured domains the operator has not asked for guests to be kept apart.
-        let crossing = self.domains.as_ref().filter(|report| {
-            report.may_share_across && report.domains.iter().any(|figures| figures.domain.is_some())
-        });
-        findings.extend(crossing.map(|report| HostVerdict::look(report.meaning.clone())));
         let exposed = self.balance.as_ref().and_then(|balance| balance.exposed.clone());
         findings.extend(exposed.map(HostVerdict::look));
         findings.extend(self.errors().into_iter().map(HostVerdict::look));
@@ -89,8 +88,16 @@ impl StatusReport {
 
     /// Returns the present causes of the daemon's own alarms, as far as a sample shows them.
     fn alarms(&self, totals: &HostTotals) -> impl Iterator<Item = HostVerdict> {
-        let input = AlarmInput { at: self.sample.at, totals: *totals, breach: None };
-        let is_small_loss = totals.profit_bytes > -LEAST_LOSS;
+        // Without configured domains the operator has not asked for guests to be kept apart.
+        let is_of_domain = |report: &&DomainsReport| {
+            let mut domains = report.domains.iter();
+            report.may_share_across
+                && domains.any(|figures| figures.domain.is_some() && figures.mergeable_guests > 0)
+        };
+        let breach = self.domains.as_ref().filter(is_of_domain).map(|report| report.meaning.as_str());
+        let input = AlarmInput { at: self.sample.at, totals: *totals, breach };
+        let is_first_pass = self.sample.ksm.full_scans.value().is_some_and(|passes| *passes < FIRST_PASSES);
+        let is_small_loss = is_first_pass || totals.profit_bytes > -LEAST_LOSS;
         let alarms = ALERTS.iter().filter_map(|row| Some((row, row.alarm.as_ref()?)));
         let judged =
             alarms.filter(move |(_, alarm)| !(is_small_loss && matches!(alarm.onset, AlarmOnset::ProfitMinutes)));
@@ -135,7 +142,7 @@ fn describe_savings(totals: &HostTotals) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::domains::{DomainFigures, DomainMode, DomainsReport};
+    use crate::decide::domains::{DomainFigures, DomainMode};
     use crate::kernel::{Meminfo, Psi, StallTimes};
     use crate::reading::Reading;
 
@@ -174,9 +181,13 @@ mod tests {
         let (level, sentence) = levels(&saves(64, 0, 70));
         assert_eq!(level, VerdictLevel::Look);
         assert!(sentence.contains("only 70.0 MiB"), "{sentence}");
-        let (level, sentence) = levels(&saves(1, MIB, 4096));
+        let mut costs = saves(1, MIB, 4096);
+        let (level, sentence) = levels(&costs);
         assert_eq!(level, VerdictLevel::Look, "the metadata takes 64 MiB");
         assert!(sentence.contains("metadata"), "{sentence}");
+        costs.sample.ksm.full_scans = Reading::Value(1);
+        let (_, sentence) = levels(&costs);
+        assert!(!sentence.contains("metadata"), "the second pass merges: {sentence}");
     }
 
     #[test]
@@ -208,23 +219,24 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_share_ask_for_a_look_only_where_they_are_configured() {
-        let report = |domain: Option<&str>| DomainsReport {
+    fn domains_that_share_ask_to_act_where_they_are_configured_and_have_guests() {
+        let report = |domain: Option<&str>, mergeable_guests| DomainsReport {
             mode: DomainMode::Report,
             domains: vec![DomainFigures {
                 domain: domain.map(str::to_owned),
                 guests: 2,
-                mergeable_guests: 2,
+                mergeable_guests,
                 merged_bytes: 0,
                 saved_bytes: 0,
             }],
             may_share_across: true,
             meaning: "they may share pages".to_owned(),
         };
-        let level = |domain| {
-            let status = StatusReport { domains: Some(report(domain)), ..host(0, 0, 4096) };
+        let level = |domain, guests| {
+            let status = StatusReport { domains: Some(report(domain, guests)), ..host(0, 0, 4096) };
             status.verdict().level
         };
-        assert_eq!((level(None), level(Some("acme"))), (VerdictLevel::Fine, VerdictLevel::Look));
+        let levels = [level(None, 2), level(Some("acme"), 0), level(Some("acme"), 2)];
+        assert_eq!(levels, [VerdictLevel::Fine, VerdictLevel::Fine, VerdictLevel::Act], "as the alert is critical");
     }
 }

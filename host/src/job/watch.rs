@@ -37,8 +37,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The shortest pause between two full samples after the start of the job.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The longest pause between two full samples.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause between two full samples: jobs of which one takes over a second and a half are read more often than by [`SHARE`].
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// Full samples cost at most `1 / SHARE` of the time: ranks that spin are all delayed by it.
 const SHARE: u32 = 200;
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!(pause_after(Duration::ZERO, milliseconds(160)), SHORTEST_PAUSE);
         assert_eq!(pause_after(milliseconds(15), FIRST_PAUSE), milliseconds(3000));
         assert_eq!(pause_after(milliseconds(1), milliseconds(3000)), SHORTEST_PAUSE);
-        assert_eq!(pause_after(milliseconds(900), milliseconds(3000)), LONGEST_PAUSE);
+        assert_eq!(pause_after(milliseconds(900), milliseconds(3000)), Duration::from_mins(3));
+        assert_eq!(pause_after(milliseconds(9000), milliseconds(3000)), LONGEST_PAUSE);
     }
 
     fn put(tree: &Path, file: &str, text: &str) {

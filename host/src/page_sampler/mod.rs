@@ -37,7 +37,8 @@ const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Silent processes of one user after which no more of its pages are read at that time: otherwise forty would use it up.
-const SILENT_OF_ONE: usize = 2;
+/// Guests may have one user all together, so that a few which stand still do not hide the others.
+const SILENT_OF_ONE: usize = 8;
 
 /// The page samples of all guests.
 #[derive(Debug)]

@@ -21,8 +21,9 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// Time limit of each of many processes.
 const STALL_OF_ONE: Duration = Duration::from_millis(5);
 
-/// Silent processes of all users and of one, after which a call reads no more of theirs: a wait of half a second in all.
-const SILENT: usize = 100;
+/// Silent processes of all users after which a call reads no more, which is a wait of five seconds, and of one user after
+/// which it reads no more of that user's.
+const SILENT: usize = 1000;
 const SILENT_OF_ONE: usize = 25;
 
 /// The longest reply about a link: its target.

@@ -38,7 +38,6 @@ mod merge_readings;
 mod microvm_clones;
 mod observe;
 mod observe_reused_pid;
-mod out_of_memory;
 mod page_samples;
 mod platform_pages;
 mod policies;

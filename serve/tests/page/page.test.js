@@ -172,7 +172,7 @@ tested("the window fits what is recorded, and the charts have their times below 
   mock.host.recordedSince = mock.host.now() - 360;
   for (const width of [1280, 365]) {
     const { page, errors } = await open(browser, url, { viewport: { width, height: 900 } });
-    await says(page, "#range-note", "the last 6 min, all that is recorded");
+    await says(page, "#range-note", "the last 6 min, before which nothing is recorded in this time");
     const boxes = await page.$$eval("#memory .u-over, #spent .u-over, #cover .u-over", (plots) => plots.map((plot) => {
       const { left, right } = plot.getBoundingClientRect();
       return [left, right];

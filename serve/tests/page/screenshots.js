@@ -27,6 +27,7 @@ async function openServed(browser, settings, address) {
     await page.evaluate((guest) => { location.hash = guest; }, hash);
     await page.waitForFunction(() => document.querySelector("#guest-text").textContent.startsWith("From"));
   }
+  await page.evaluate(() => scrollTo(0, 0));
   return { page, errors };
 }
 
