@@ -155,8 +155,8 @@ mod tests {
         let mut host = LiveHost::new(HostObserver::new(root), control);
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         // The middle of this path may wait.
-        let path = Path::new("/proc/self/root/no-such-file");
-        assert!(chosen_path::connect_path(&socket, path, USER, MINUTE).is_err());
+        let path = Path::new("/proc/self/root").join("no-such-file");
+        assert!(chosen_path::connect_path(&socket, &path, USER, MINUTE).is_err());
         let began = Instant::now();
         while chosen_path::count_left(USER) > 0 {
             assert!(began.elapsed() < MINUTE, "the child is reaped");
