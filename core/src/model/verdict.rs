@@ -12,12 +12,6 @@ const NEAR: f64 = 0.8;
 /// Per cent of the last ten seconds in which work waited for memory, from which on that asks for a look.
 const PRESSURE: f32 = 10.0;
 
-/// The least loss in bytes that asks for a look.
-const LEAST_LOSS: i64 = 16 << 20;
-
-/// The passes before which a loss asks for none: the first costs metadata for all memory, and merges in the second.
-const FIRST_PASSES: u64 = 2;
-
 /// The level of a verdict, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerdictLevel {
@@ -96,11 +90,9 @@ impl StatusReport {
         };
         let breach = self.domains.as_ref().filter(is_of_domain).map(|report| report.meaning.as_str());
         let input = AlarmInput { at: self.sample.at, totals: *totals, breach };
-        let is_first_pass = self.sample.ksm.full_scans.value().is_some_and(|passes| *passes < FIRST_PASSES);
-        let is_small_loss = is_first_pass || totals.profit_bytes > -LEAST_LOSS;
         let alarms = ALERTS.iter().filter_map(|row| Some((row, row.alarm.as_ref()?)));
-        let judged =
-            alarms.filter(move |(_, alarm)| !(is_small_loss && matches!(alarm.onset, AlarmOnset::ProfitMinutes)));
+        // One sample does not tell a lasting loss from that of a first pass, which costs metadata before it saves.
+        let judged = alarms.filter(|(_, alarm)| !matches!(alarm.onset, AlarmOnset::ProfitMinutes));
         judged.filter_map(move |(row, alarm)| match (alarm.cause)(&input) {
             AlarmCause::Present(sentence) => {
                 let level = match row.severity {
@@ -181,19 +173,12 @@ mod tests {
         let (level, sentence) = levels(&saves(64, 0, 70));
         assert_eq!(level, VerdictLevel::Look);
         assert!(sentence.contains("only 70.0 MiB"), "{sentence}");
-        let mut costs = saves(1, MIB, 4096);
-        let (level, sentence) = levels(&costs);
-        assert_eq!(level, VerdictLevel::Look, "the metadata takes 64 MiB");
-        assert!(sentence.contains("metadata"), "{sentence}");
-        costs.sample.ksm.full_scans = Reading::Value(1);
-        let (_, sentence) = levels(&costs);
-        assert!(!sentence.contains("metadata"), "the second pass merges: {sentence}");
     }
 
     #[test]
     fn a_host_without_findings_is_fine_and_says_what_it_saves() {
-        // Metadata of 8 MiB, as of a first pass, asks for no look.
-        for unshared in [0, MIB / 8] {
+        // Metadata of 64 MiB, as of a first pass, asks for no look.
+        for unshared in [0, MIB] {
             assert_eq!(levels(&host(0, unshared, 4096)), (VerdictLevel::Fine, "nothing is merged now".to_owned()));
         }
         let totals = HostTotals { saved_bytes: 64 * MIB, ..HostTotals::from_sample(&host(0, 0, 4096).sample) };
