@@ -58,7 +58,7 @@ def test_report_has_the_look_of_all_reports(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "s"), "--html", str(page)]) == 0
     text = page.read_text()
-    assert look in text, "fleet/src/ksmith_fleet/report/look.css is another than serve/assets/look.css: copy that one"
+    assert look in text, "fleet/src/ksmith_fleet/report/look.css is no link to serve/assets/look.css"
     assert "<body class=report>" in text
 
 

@@ -18,7 +18,7 @@ STYLE = (
     + ".bar b{position:absolute;top:45%;height:2px;background:var(--text)}"
     + "@media print{details>*{display:revert}}@media(max-width:600px){.wide{display:none}.bar{min-width:4rem}}"
 )
-"""The look of all reports of ksmith, which is a copy of `serve/assets/look.css`, and the bars of this one."""
+"""The look of all reports of ksmith, which is a link to `serve/assets/look.css`, and the bars of this one."""
 GIB_FROM = 10 * 1024.0
 """MiB from which an amount is written in GiB."""
 MOST_IN_MAP = 60
