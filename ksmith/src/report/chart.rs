@@ -77,12 +77,11 @@ fn axis_top(highest: f64) -> f64 {
     highest.max(0.001) * 1.08
 }
 
-/// Returns the first and the last time of the rows: the time without records before and after them is not drawn.
+/// Returns the time of the first row and the end of the report. The time before any record is not drawn; one without
+/// records at the end is an outage, and is.
 fn recorded_span(report: &HistoryReport) -> (f64, f64) {
-    let time = |row: Option<&Vec<serde_json::Value>>| row?.first()?.as_f64();
-    let since = time(report.rows.first()).unwrap_or(report.since);
-    let until = time(report.rows.last()).unwrap_or(report.until);
-    (since, until.max(since + 1.0))
+    let since = report.rows.first().and_then(|row| row.first()?.as_f64()).unwrap_or(report.since);
+    (since, report.until.max(since + 1.0))
 }
 
 /// Returns the digits after the point that tell the values on an axis apart.
