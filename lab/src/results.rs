@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::competitor::{Competitor, NO_KSM, REFERENCE};
 use super::measure::{
-    AttainableStep, BALANCE_FIGURES, COUNTED_FIGURES, FIGURES, RunCounts, RunMeasures, RunSeries, Spread,
+    AttainableStep, BALANCE_FIGURES, COUNTED_FIGURES, FIGURES, HELD_FIGURE, RunCounts, RunMeasures, RunSeries,
+    Spread,
 };
 use super::scenario::{GuestAction, Scenario, ScenarioForm};
 use crate::GuestPages;
@@ -76,6 +77,9 @@ pub struct CompetitorResults {
     pub share_of_reference: Option<f64>,
     /// `ksmd_cpu_seconds / ksmd_cpu_seconds of the reference`, both medians.
     pub cpu_of_reference: Option<f64>,
+    /// Median of the seconds until nine tenths of what the reference saves at the end were saved, from the last guest's start in
+    /// the first rise. `null` without a reference, or if the most of the runs did not reach it.
+    pub seconds_to_90_of_reference: Option<f64>,
     /// `work_pages / work_pages without KSM`, both medians. `null` without such a run or without work.
     pub work_ratio: Option<f64>,
     /// `rewrite_seconds / rewrite_seconds without KSM`, both medians.
@@ -144,7 +148,9 @@ impl ScenarioResults {
         let without_ksm = |key| median(&results, NO_KSM, key);
         let (gib, cpu) = (reference("gib_seconds"), reference("ksmd_cpu_seconds"));
         let (work, rewrite) = (without_ksm("work_pages"), without_ksm("rewrite_seconds"));
+        let saved = reference("saved_bytes");
         for result in &mut results {
+            result.seconds_to_90_of_reference = saved.and_then(|saved| result.seconds_to_save(0.9 * saved));
             result.share_of_reference = ratio(result.median("gib_seconds"), gib);
             result.cpu_of_reference = ratio(result.median("ksmd_cpu_seconds"), cpu);
             result.work_ratio = ratio(result.median("work_pages"), work);
@@ -199,9 +205,12 @@ impl CompetitorResults {
         let of_balance = BALANCE_FIGURES.iter().filter(|_| is_balanced);
         let is_counted_apart = runs.iter().any(|run| run.measures.counted_bytes.is_some());
         let of_counters = COUNTED_FIGURES.iter().filter(|_| is_counted_apart);
+        let is_held = runs.iter().any(|run| run.measures.held_bytes.is_some());
+        let of_guests = [&HELD_FIGURE].into_iter().filter(|_| is_held);
         let summary = FIGURES
             .iter()
             .chain(of_counters)
+            .chain(of_guests)
             .chain(of_balance)
             .map(|figure| (figure.key, spread(figure.of)))
             .collect();
@@ -210,6 +219,7 @@ impl CompetitorResults {
             summary,
             share_of_reference: None,
             cpu_of_reference: None,
+            seconds_to_90_of_reference: None,
             work_ratio: None,
             rewrite_ratio: None,
             runs,
@@ -224,6 +234,16 @@ impl CompetitorResults {
     /// Returns true if KSM's counters are apart from what is really saved: guests are on huge pages.
     pub fn is_counted_apart(&self) -> bool {
         self.summary.contains_key(COUNTED_FIGURES[0].key)
+    }
+
+    /// Median of the seconds until the first rise has saved `bytes`. `None` if half of the runs never do.
+    fn seconds_to_save(&self, bytes: f64) -> Option<f64> {
+        Spread::from_values(self.runs.iter().map(|run| {
+            let begin = run.measures.rises.first()?.at;
+            let reached = run.series.points.iter().find(|point| point.saved_bytes as f64 >= bytes)?;
+            Some((reached.at - begin).max(0.0))
+        }))
+        .median
     }
 
     /// Median of a figure over the runs.
@@ -301,6 +321,8 @@ pub(super) mod tests {
         assert_eq!(none.share_of_reference, Some(0.0));
         assert_eq!(none.rewrite_ratio, None, "nothing was rewritten");
         assert_eq!(none.median("seconds_to_90"), None);
+        let times = [profit, reference, none].map(|competitor| competitor.seconds_to_90_of_reference);
+        assert_eq!(times, [Some(4.0), Some(4.0), None], "from the guests' start at 1 s to the sample at 5 s");
     }
 
     #[test]

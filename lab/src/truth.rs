@@ -36,7 +36,7 @@ impl GuestTruth {
     pub fn new(root: Root, program: &Path) -> Result<Self, GuestError> {
         let mut empty = MemoryGuest::start(program, &GuestContents::default())?;
         empty.wait_ready()?;
-        let own_bytes = rollup(&root, empty.pid()).and_then(|sums| held_bytes(&sums)).unwrap_or(0);
+        let own_bytes = read_rollup(&root, empty.pid()).and_then(|sums| held_bytes(&sums)).unwrap_or(0);
         Ok(Self { root, own_bytes })
     }
 
@@ -45,7 +45,7 @@ impl GuestTruth {
     pub fn read(&self, guests: impl IntoIterator<Item = (u32, u64)>) -> TrueMemory {
         let mut memory = TrueMemory::default();
         for (pid, contents) in guests {
-            let Some(sums) = rollup(&self.root, pid) else { continue };
+            let Some(sums) = read_rollup(&self.root, pid) else { continue };
             let held = held_bytes(&sums).map_or(contents, |held| held.saturating_sub(self.own_bytes));
             memory.saved_bytes += contents.saturating_sub(held);
             memory.huge_bytes += sums.anon_huge.unwrap_or(0);
@@ -59,7 +59,8 @@ pub(crate) fn filled_guest(guest: &MemoryGuest) -> (u32, u64) {
     (guest.pid(), guest.contents().pages() as u64 * page_size() as u64)
 }
 
-fn rollup(root: &Root, pid: u32) -> Option<SmapsRollup> {
+/// Reads the sums of a process's memory map. `None` where there are none.
+pub(crate) fn read_rollup(root: &Root, pid: u32) -> Option<SmapsRollup> {
     root.text(format!("proc/{pid}/smaps_rollup")).value().and_then(|text| SmapsRollup::parse(text).ok())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::account;
 use crate::history::PassHistory;
 use crate::kernel::RunState;
 use crate::limits::PolicyLimits;
@@ -48,8 +49,10 @@ pub struct KsmdState {
     /// Pages that change all the time, by the page samples: no pass puts them into a tree. 0 where no pages are
     /// sampled.
     pub changing: u64,
-    /// Bytes that merging saves, zero pages included.
+    /// Bytes that merging saves by KSM's counters, zero pages included.
     pub saved_bytes: u64,
+    /// Bytes of zeros that splits of huge pages have freed, which no counter of KSM has.
+    pub freed_bytes: u64,
     /// CPU time since boot. `None` where it cannot be read.
     pub cpu_ns: Option<u64>,
     /// The share of a CPU that ksmd used between the last two samples.
@@ -103,6 +106,7 @@ impl KsmdState {
             changing: (tracked as f64 * now.page_samples.get().map_or(0.0, |samples| samples.changing_part()))
                 as u64,
             saved_bytes: ksm.saved_pages().saturating_mul(now.page_size),
+            freed_bytes: account::freed_bytes(now),
             cpu_ns: now.ksmd_cpu_ns.get(),
             used_share: history.ksmd_share(),
             ns_per_page: history.ns_per_page(),

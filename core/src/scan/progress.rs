@@ -29,6 +29,7 @@ pub struct ScanProgress {
     pub(super) job: ScanJob,
     began: Duration,
     cpu_ns: Option<u64>,
+    /// Bytes saved when it began, freed zeros included.
     saved_bytes: u64,
     visited: u64,
     splits: u64,
@@ -63,7 +64,7 @@ impl ScanProgress {
             job,
             began: now.at,
             cpu_ns: now.cpu_ns,
-            saved_bytes: now.saved_bytes,
+            saved_bytes: now.saved_bytes.saturating_add(now.freed_bytes),
             visited: now.visited.unwrap_or(0),
             splits: now.splits,
             count: PassCount::begin(is_aligned, job.new_pages, now),
@@ -305,7 +306,7 @@ impl ScanProgress {
     /// Returns the outcome so far. If the CPU time of ksmd cannot be read it is `visits * ns_per_page`, and before
     /// Linux 6.6 the whole time.
     fn outcome(&self, now: &KsmdState) -> ScanOutcome {
-        let gained = i128::from(now.saved_bytes) - i128::from(self.saved_bytes);
+        let gained = i128::from(now.saved_bytes) + i128::from(now.freed_bytes) - i128::from(self.saved_bytes);
         let visits = now.visited.map(|visited| visited.saturating_sub(self.visited));
         let cpu_ns = match (self.cpu_ns, now.cpu_ns, visits) {
             (Some(before), Some(cpu_ns), _) => cpu_ns.saturating_sub(before) as f64,

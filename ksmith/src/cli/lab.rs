@@ -251,8 +251,21 @@ pub(super) fn print_results(global: &GlobalArgs, results: &LabResults) -> anyhow
 
 fn table(scenario: &ScenarioResults) -> TextTable {
     let mut table = TextTable::new([
-        "medians", "saved", "50 %", "90 %", "99 %", "GiB-s", "of ref", "ksmd CPU", "own CPU", "own RSS",
-        "late CPU", "breaks", "work",
+        "medians",
+        "saved",
+        "50 %",
+        "90 %",
+        "99 %",
+        "90 % of ref",
+        "GiB-s",
+        "of ref",
+        "ksmd CPU",
+        "own CPU",
+        "own RSS",
+        "late CPU",
+        "breaks",
+        "held",
+        "work",
     ]);
     for competitor in &scenario.competitors {
         let figure = |key: &str, text: &dyn Fn(f64) -> String| competitor.median(key).map_or("-".to_owned(), text);
@@ -265,6 +278,7 @@ fn table(scenario: &ScenarioResults) -> TextTable {
             time("seconds_to_50"),
             time("seconds_to_90"),
             time("seconds_to_99"),
+            competitor.seconds_to_90_of_reference.map_or("-".to_owned(), |s| format!("{s:.1} s")),
             figure("gib_seconds", &|x| format!("{x:.1}")),
             percent(competitor.share_of_reference),
             figure("ksmd_cpu_seconds", &|s| format!("{s:.2} s")),
@@ -272,6 +286,7 @@ fn table(scenario: &ScenarioResults) -> TextTable {
             figure("controller_rss_bytes", &bytes),
             figure("late_percent", &|x| format!("{x:.2} %")),
             figure("breaks", &|x| format!("{x:.0}")),
+            figure("held_bytes", &bytes),
             percent(competitor.work_ratio),
         ]);
     }

@@ -31,6 +31,8 @@ pub struct RunCounts {
     pub passes: u64,
     /// Pages of guests with wrong content.
     pub wrong_pages: usize,
+    /// Proportional set size of all guests at the end.
+    pub held_bytes: Option<u64>,
     /// The figures of balancing, if it was simulated.
     pub balance: Option<BalancingRecord>,
 }
@@ -74,6 +76,9 @@ pub struct RunMeasures {
     pub rewrite_seconds: f64,
     /// Pages of guests with wrong content. More than 0 means that merging has damaged memory.
     pub wrong_pages: usize,
+    /// Proportional set size of all guests at the end: less than without KSM by what is really saved. `null` if it can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_bytes: Option<u64>,
     /// Bytes that KSM counts as saved at the end, where guests are on huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted_bytes: Option<u64>,
@@ -117,6 +122,7 @@ impl RunMeasures {
             work_pages: counted.work_pages,
             rewrite_seconds: counted.rewrite_seconds,
             wrong_pages: counted.wrong_pages,
+            held_bytes: counted.held_bytes,
             counted_bytes: series.truth.last().map(|point| point.counted_bytes),
             counted_gib_seconds: series.counted_integral().map(|bytes| bytes / GIB),
             balance: counted.balance,
@@ -157,6 +163,10 @@ pub const COUNTED_FIGURES: [SummaryFigure; 2] = [
     SummaryFigure { key: "counted_bytes", of: |m| m.counted_bytes.map(|bytes| bytes as f64) },
     SummaryFigure { key: "counted_gib_seconds", of: |m| m.counted_gib_seconds },
 ];
+
+/// Figure of a summary where guests run.
+pub const HELD_FIGURE: SummaryFigure =
+    SummaryFigure { key: "held_bytes", of: |m| m.held_bytes.map(|bytes| bytes as f64) };
 
 /// Figures of a summary where guests were balanced.
 pub const BALANCE_FIGURES: [SummaryFigure; 8] = [

@@ -175,6 +175,7 @@ impl LabRun<'_> {
         }
         self.wait_until(began + self.scenario.duration, &sampler, began, (&mut truth, &stage))?;
         let seen = sampler.finish()?;
+        let held_bytes = stage.held_bytes();
         let wrong_pages = stage.finish()?;
         contender.end()?;
         self.progress.run_done(self.scenario.duration);
@@ -190,6 +191,7 @@ impl LabRun<'_> {
                 controller_rss_bytes: seen.controller_rss_bytes,
                 passes: seen.passes,
                 wrong_pages,
+                held_bytes,
                 balance: None,
             },
         })

@@ -10,8 +10,9 @@ use super::group::{ProcessGroup, apart};
 use super::{LabBench, LabError};
 use crate::measure::{AttainableStep, KnownGuests};
 use crate::scenario::{GuestAction, GuestInstance, LabGuestKind, QemuGuest, TimelineAction};
-use crate::truth::filled_guest;
+use crate::truth::{filled_guest, read_rollup};
 use crate::{GuestError, MemoryGuest};
+use ksmith_host::root::Root;
 
 /// The running guests, the attainable savings, and the guests' work. Guests are ended on drop.
 #[derive(Debug)]
@@ -85,6 +86,14 @@ impl<'a> GuestStage<'a> {
     /// The PIDs of the guests with known memory, and the bytes of their contents.
     pub(super) fn filled_guests(&self) -> impl Iterator<Item = (u32, u64)> {
         self.memory.values().map(filled_guest)
+    }
+
+    /// The proportional set size of all running guests, of the processes that were started. `None` if one can't be read.
+    pub(super) fn held_bytes(&self) -> Option<u64> {
+        let memory = self.memory.values().map(MemoryGuest::pid);
+        let programs = self.programs.values().map(ProcessGroup::pid);
+        let root = Root::host();
+        memory.chain(programs).map(|pid| read_rollup(&root, pid)?.pss).sum()
     }
 
     /// Counts the work of the remaining guests and ends them. Returns the number of pages with wrong content.

@@ -73,7 +73,7 @@ fn section(page: &mut String, scenario: &ScenarioResults) -> Result<(), ReportEr
 /// A column: heading, key of the figure, and format of its value.
 type Column = (&'static str, &'static str, fn(f64) -> String);
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("saved, MiB", "saved_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
     ("50 %, s", "seconds_to_50", |s| format!("{s:.1}")),
     ("90 %, s", "seconds_to_90", |s| format!("{s:.1}")),
@@ -84,6 +84,7 @@ const COLUMNS: [Column; 10] = [
     ("its RSS, MiB", "controller_rss_bytes", |bytes| format!("{:.1}", bytes / 1_048_576.0)),
     ("late CPU, %", "late_percent", |x| format!("{x:.2}")),
     ("breaks", "breaks", |x| format!("{x:.0}")),
+    ("guests hold, MiB", "held_bytes", |bytes| format!("{:.0}", bytes / 1_048_576.0)),
 ];
 
 fn table(page: &mut String, scenario: &ScenarioResults) {

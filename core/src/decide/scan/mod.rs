@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground};
 use crate::knobs::{Knob, KnobSettings};
+use crate::reading::Reading;
 use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus};
 
 /// The time to the next decision once the job has ended.
@@ -92,6 +93,9 @@ impl Policy for OnDemandPolicy {
                 let settings = self.scanner.settings(&scan, &ksmd);
                 let reason = DecisionReason::from_sentences("scan", ground::so_far(&report.outcome));
                 let scan::ScanSettings { knobs, check_after, rest_after, .. } = settings;
+                // Else zeros on huge pages stay, but for those of one huge page in each pass.
+                let counts_zero_pages = view.now.ksm.ksm_zero_pages != Reading::Absent;
+                let knobs = if counts_zero_pages { knobs.with(Knob::UseZeroPages, 1) } else { knobs };
                 return PolicyDecision { knobs, reason, check_after, rest_after };
             }
         };
@@ -104,7 +108,6 @@ mod tests {
     use super::super::testing::PolicyTestHost;
     use super::*;
     use crate::kernel::Vmstat;
-    use crate::reading::Reading;
 
     #[test]
     fn a_scan_of_nothing_ends() {
@@ -141,6 +144,25 @@ mod tests {
                 "{made} passes with {extra_passes} extra"
             );
         }
+    }
+
+    #[test]
+    fn zeros_that_splits_free_are_saved_by_the_scan() {
+        let mut host = PolicyTestHost::linux_6_18();
+        host.vm(1, 1 << 20).sample.folded_bytes = Some(7 << 20);
+        let mut policy = OnDemandPolicy::new(ScanJob::all_pages(2));
+        host.decide(&mut policy);
+        host.pass(1, 0).sample.folded_bytes = Some(71 << 20);
+        let reason = host.decide(&mut policy).reason;
+        assert!(format!("{reason:?}").contains("64.0 MiB"), "{reason:?}");
+    }
+
+    #[test]
+    fn zeros_merge_with_the_zero_page_where_the_kernel_counts_them() {
+        let knob = |mut host: PolicyTestHost| {
+            host.decide(&mut OnDemandPolicy::new(ScanJob::endless())).knobs.get(Knob::UseZeroPages)
+        };
+        assert_eq!([PolicyTestHost::linux_6_18(), PolicyTestHost::linux_6_1()].map(knob), [Some(1), None]);
     }
 
     #[test]

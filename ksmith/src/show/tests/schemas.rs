@@ -221,6 +221,7 @@ fn results_of_the_lab_fit_their_schema() {
         summary: [("gib_seconds", Spread { median: Some(1.0), min: None, max: None })].into(),
         share_of_reference: None,
         cpu_of_reference: Some(0.5),
+        seconds_to_90_of_reference: None,
         work_ratio: None,
         rewrite_ratio: None,
         runs: vec![run(None), run(Some(BalancingRecord::default()))],
