@@ -18,15 +18,15 @@ pub static ALERTS: &[AlertRow] = &[
         severity: AlertSeverity::Critical,
         condition: "ksmith_exposure_bytes > ksmith_headroom_bytes",
         minutes: 5,
-        summary: "Merged memory on {{ $labels.instance }} is more than the host could give back.",
+        summary: "If all merged pages diverged, {{ $labels.instance }} would run out of memory.",
         description: "If every merged page were written to, the guests of {{ $labels.instance }} would need \
             {{ $value | humanize1024 }}B more. Available memory and free swap are less than that.",
         runbook: AlertRunbook {
-            headline: "Merged memory is more than the host could give back.",
-            meaning: "The exposure is the memory that the host would need if every merged page were written to. \
-                The headroom is the available memory and the free swap. While the exposure is the greater one, \
-                guests that diverge all at once take the host to the OOM killer. That happens when guests \
-                reboot, update or are encrypted from inside at the same time.",
+            headline: "If all merged pages diverged, the host would run out of memory.",
+            meaning: "The exposure is the memory that the host would need if every merged page were written to. The \
+                headroom is the available memory and the free swap. While the exposure is larger, guests that all \
+                diverge at once lead the host to the OOM killer. That happens when guests reboot, update or encrypt \
+                their data at the same time.",
             commands: "ksmith status          # the line \"exposure\" has both figures and a warning\n\
                 ksmith balance         # what guests have, could do without, and what is planned\n\
                 ksmith guests --sort merged_bytes",
@@ -39,8 +39,8 @@ pub static ALERTS: &[AlertRow] = &[
                 "Move a guest with much merged memory to another host.",
                 "Let balance take memory from guests that can spare it: `[balance]` in the configuration \
                     ([balance](../balance.md)).",
-                "Do not run `ksmith unmerge` now: it needs as much memory as merging saves. \
-                    `ksmith unmerge --dry-run` says whether it suffices.",
+                "Do not run `ksmith unmerge` now: it needs as much memory as merging saves. `ksmith unmerge \
+                    --dry-run` says whether there is enough.",
                 "Stop further merging with `ksmith pause`, or with `ksmith disable` where no daemon runs; what is \
                     merged stays merged.",
             ],
@@ -93,9 +93,9 @@ pub static ALERTS: &[AlertRow] = &[
             ended has put KSM's settings back; one that hangs leaves ksmd asleep.",
         runbook: AlertRunbook {
             headline: "The daemon or `ksmith serve` does not answer.",
-            meaning: "`ksmith_up` is 0 where `ksmith serve` answers and the daemon does not. `up` is 0 where \
-                `ksmith serve` itself can't be scraped. ksmd scans under a lease, so it sleeps while the daemon \
-                hangs. What is merged stays merged.",
+            meaning: "`ksmith_up` is 0 if `ksmith serve` answers and the daemon does not. `up` is 0 if `ksmith \
+                serve` itself can't be scraped. ksmd scans under a lease, so it sleeps while the daemon hangs. \
+                Merged pages stay merged.",
             commands: "systemctl status ksmith ksmith-serve\n\
                 journalctl -u ksmith -u ksmith-serve --since -15min\n\
                 ksmith status                          # reads the kernel itself where no daemon answers\n\
@@ -105,9 +105,9 @@ pub static ALERTS: &[AlertRow] = &[
                 "Start the one that is down: `systemctl restart ksmith` or `systemctl restart ksmith-serve`.",
                 "After SIGKILL or a crash, `ksmith restore --dry-run` says what is left to put back. The next \
                     daemon takes it over.",
-                "Where both run, look for what lies between: the firewall, the proxy, the address that \
-                    `ksmith serve` listens at.",
-                "Where it happens again, report it with the journal of the time.",
+                "If both run, look for what lies between: the firewall, the proxy, the address that `ksmith serve` \
+                    listens at.",
+                "If it happens again, report it with the journal of the time.",
             ],
         },
         alarm: None,
@@ -152,9 +152,9 @@ pub static ALERTS: &[AlertRow] = &[
                     Both need Linux 6.11.",
                 "On an older kernel offer the memory of one domain only: `ksmith merge off --permanent GUEST` \
                     for guests of all others.",
-                "What is merged across domains already stays so until `ksmith unmerge`. First see \
-                    `ksmith unmerge --dry-run`.",
-                "Where the domains may share, have no domains: remove their rules.",
+                "What has already merged across domains stays merged until `ksmith unmerge`. First run `ksmith \
+                unmerge --dry-run`.",
+                "If the domains may share pages, you need no domains: remove their rules.",
             ],
         },
         alarm: Some(DaemonAlarm {
@@ -196,7 +196,7 @@ pub static ALERTS: &[AlertRow] = &[
         runbook: AlertRunbook {
             headline: "ksmd uses more CPU than the limit permits.",
             meaning: "`[limits] max_cpu` bounds the CPU time of ksmd. The daemon wakes ksmd for batches that fit \
-                this bound. Over ten minutes the use was more than a tenth above it.",
+                this bound. Over ten minutes ksmd used over a tenth more than that.",
             commands: "ksmith status                      # ksmd's CPU, the settings, the policy's reason\n\
                 journalctl -u ksmith --since -1h   # settings that others changed are named\n\
                 ksmith doctor                      # other programs that control KSM",
@@ -207,11 +207,10 @@ pub static ALERTS: &[AlertRow] = &[
             steps: &[
                 "Look for another program that sets KSM, such as ksmtuned or a script: \
                     `systemctl status ksmtuned ksm`. Stop it.",
-                "Where the kernel's advisor is on (`advisor_mode` is not `none`), switch it off: \
-                    `ksmith set advisor_mode=none`.",
-                "Where ksmd's pages are slow to compare, as with memory on another node, lower \
-                    `[limits] max_pages_to_scan`.",
-                "Where the use is wanted, raise `[limits] max_cpu` and reload: `systemctl reload ksmith`.",
+                "If the kernel's advisor is on (`advisor_mode` is not `none`), switch it off: `ksmith set \
+                    advisor_mode=none`.",
+                "If pages are slow to compare, such as those on another node, lower `[limits] max_pages_to_scan`.",
+                "If this use is acceptable, raise `[limits] max_cpu` and reload: `systemctl reload ksmith`.",
             ],
         },
         alarm: None,
@@ -234,16 +233,16 @@ pub static ALERTS: &[AlertRow] = &[
         severity: AlertSeverity::Warning,
         condition: "ksmith_profit_bytes < 0",
         minutes: 60,
-        summary: "KSM on {{ $labels.instance }} has cost more memory than it saved for an hour.",
+        summary: "For an hour KSM on {{ $labels.instance }} has cost more memory than it saved.",
         description: "KSM's own metadata takes more memory than merging saves: the profit is \
             {{ $value | humanize1024 }}B. The guests have little in common, or ksmd has not found it.",
         runbook: AlertRunbook {
-            headline: "KSM has cost more memory than it saved for an hour.",
-            meaning: "KSM keeps 64 bytes of metadata for each page that it tracks. Where few pages have an equal \
-                one, this is more than merging saves. A profit below zero is usual for minutes after many guests \
-                start, and a loss after an hour.",
+            headline: "For an hour KSM has cost more memory than it saved.",
+            meaning: "KSM keeps 64 bytes of metadata for each page that it tracks. If few pages have an equal one, \
+                this is more than merging saves. A negative profit is usual for some minutes after many guests \
+                start; after an hour it is a loss.",
             commands: "ksmith status                         # saved, metadata, profit\n\
-                ksmith guests --sort profit_bytes     # guests that only cost stand at the end\n\
+                ksmith guests --sort profit_bytes     # guests at a loss are at the end\n\
                 ksmith doctor GUEST                   # why its memory does not merge\n\
                 ksmith estimate                       # what merging could save here at all",
             elsewhere: Some(
@@ -252,16 +251,16 @@ pub static ALERTS: &[AlertRow] = &[
             steps: &[
                 "Switch merging off for guests that only cost: `ksmith merge off GUEST`, or `[guests] prune` for \
                     all of them.",
-                "Where `ksmith estimate` finds little for the whole host, KSM is not worth it there: \
-                    `ksmith unmerge`, and stop the daemon.",
-                "Where the estimate finds much, ksmd has not come to it: look at the policy's reason, and at \
-                    `[limits]`.",
+                "If `ksmith estimate` finds little on the whole host, KSM is not worth it there: `ksmith unmerge`, \
+                    and stop the daemon.",
+                "If the estimate finds much, ksmd has not reached it: look at the policy's reason, and at \
+                `[limits]`.",
             ],
         },
         alarm: Some(DaemonAlarm {
             name: "profit",
             message_id: "5f1c0f3b1d8e4c53a3a5f7a4c9f6e102",
-            condition: "KSM's metadata takes more than merging saves, for `profit_minutes`",
+            condition: "KSM's metadata has taken more than merging saves for `profit_minutes`",
             onset: AlarmOnset::ProfitMinutes,
             cause: |input| {
                 AlarmCause::present_if(input.totals.profit_bytes < 0, || {
@@ -295,9 +294,9 @@ pub static ALERTS: &[AlertRow] = &[
             without these figures.",
         runbook: AlertRunbook {
             headline: "A source of figures can't be read.",
-            meaning: "`ksmith_source_healthy` is 0 for a source that is there and can't be read, or that says \
-                what ksmith does not understand. Figures of that source are missing; the controller goes on with \
-                the others. A file that this kernel lacks does not count.",
+            meaning: "`ksmith_source_healthy` is 0 for a source that exists but can't be read, or that ksmith does \
+                not understand. Figures from that source are missing; the controller continues with the others. A \
+                file that this kernel lacks does not count.",
             commands: "ksmith status                          # \"note\" names each source and what is wrong\n\
                 curl -sS http://127.0.0.1:9797/metrics | grep ksmith_source_healthy\n\
                 journalctl -u ksmith --since -1h",
@@ -305,10 +304,10 @@ pub static ALERTS: &[AlertRow] = &[
             steps: &[
                 "\"permission denied\": the daemon lacks a right. See the unit's drop-ins in \
                     [packaging](../../../packaging/README.md).",
-                "\"malformed\": the kernel says what this release does not know. Report the file's content and \
-                    `uname -r`.",
-                "The source \"guests\" or \"balance\": the daemon does not answer such questions. Restart it, \
-                    and report it.",
+                "\"malformed\": the kernel's text is unknown to this release. Report the file's content and `uname \
+                -r`.",
+                "The source \"guests\" or \"balance\": the daemon does not answer such requests. Restart the daemon, \
+                and report the fault.",
             ],
         },
         alarm: None,
@@ -332,15 +331,15 @@ pub static ALERTS: &[AlertRow] = &[
             > 0.1 * ksmith_balanced_guest_whole_bytes\n\
             or ksmith_balanced_guest_giving_seconds > 600",
         minutes: 10,
-        summary: "Guest {{ $labels.guest }} on {{ $labels.instance }} does not get to the memory that balance \
-            plans for it.",
-        description: "For ten minutes the guest has been far from the memory that it is to have, or has been on \
-            its way there. Its balloon may be stuck, or its own kernel may need what it has.",
+        summary: "Guest {{ $labels.guest }} on {{ $labels.instance }} does not reach the memory that balance plans \
+            for it.",
+        description: "For ten minutes the guest has been far from the memory planned for it, or on its way there. \
+            Its balloon may be stuck, or its own kernel may need what it has.",
         runbook: AlertRunbook {
-            headline: "A guest does not get to the memory that balance plans for it.",
-            meaning: "Balance asks a guest to give memory, or gives it some back. For ten minutes the guest has \
-                been over a tenth of its memory away from the plan, or on its way to less memory for another \
-                ten. Other guests of the pool have to give more meanwhile.",
+            headline: "A guest does not reach the memory that balance plans for it.",
+            meaning: "Balance asks a guest to give memory, or gives it some back. For ten minutes the guest has been \
+                over a tenth of its memory away from the plan, or on its way to less memory for another ten. \
+                Meanwhile the pool's other guests have to give more.",
             commands: "ksmith balance                         # given, plan, reason and trouble of each guest\n\
                 ksmith doctor GUEST",
             elsewhere: Some(
@@ -348,11 +347,11 @@ pub static ALERTS: &[AlertRow] = &[
                     `ksmith_balanced_guest_to_bytes - ksmith_balanced_guest_given_bytes`.",
             ),
             steps: &[
-                "Look inside the guest whether its balloon driver is loaded (`virtio_balloon`), and whether it \
-                    is short of memory.",
+                "Check inside the guest whether its balloon driver is loaded (`virtio_balloon`), and whether memory \
+                is short.",
                 "Leave the guest alone until that is settled: `ksmith hold GUEST`.",
-                "Give it memory back where it suffers: `ksmith give GUEST 1G`.",
-                "Give it a floor or another class for good: `[[balance.rule]]` ([balance](../balance.md)).",
+                "If it suffers, give it memory back: `ksmith give GUEST 1G`.",
+                "Give it a floor or another class permanently: `[[balance.rule]]` ([balance](../balance.md)).",
             ],
         },
         alarm: None,
@@ -398,12 +397,12 @@ pub static ALERTS: &[AlertRow] = &[
         minutes: 10,
         summary: "Memory of guest {{ $labels.guest }} on {{ $labels.instance }} merges although the guest was \
             switched off.",
-        description: "The guest's RAM is no longer offered to merging, but its firmware and devices are, also \
-            across trust domains.",
+        description: "The guest's RAM is no longer offered to merging, but its firmware and devices still are, and \
+            may merge across trust domains.",
         runbook: AlertRunbook {
             headline: "Memory of a guest that was switched off can still merge.",
-            meaning: "The RAM of the guest is not offered to merging any more. QEMU's firmware, option ROMs and \
-                display memory still are, across trust domains too. QEMU has no switch for these while it runs \
+            meaning: "The guest's RAM is not offered to merging any more. QEMU's firmware, option ROMs and display \
+                memory still are, and may merge across trust domains. QEMU can't switch these while it runs \
                 ([domains](../domains.md)).",
             commands: "ksmith guests --json | jq '.guests[] | select(.has_remaining_mergeable) | .name'\n\
                 ksmith doctor                          # finding `firmware-mergeable`",
@@ -411,8 +410,9 @@ pub static ALERTS: &[AlertRow] = &[
             steps: &[
                 "Start the guest with `-machine mem-merge=off`, for libvirt \
                     `<memoryBacking><nosharepages/></memoryBacking>`.",
-                "`ksmith merge off --permanent GUEST` writes that for guests of libvirt, from their next start on.",
-                "Where firmware may be shared, tolerate it: `[domains] remaining_mergeable_mib`.",
+                "`ksmith merge off --permanent GUEST` writes that for guests of libvirt; it applies from their next \
+                start on.",
+                "If firmware may be shared, tolerate it: `[domains] remaining_mergeable_mib`.",
             ],
         },
         alarm: None,
@@ -434,24 +434,23 @@ pub static ALERTS: &[AlertRow] = &[
         severity: AlertSeverity::Info,
         condition: "resets(ksmith_controller_uptime_seconds_total[15m]) > 0",
         minutes: 0,
-        summary: "The daemon of ksmith on {{ $labels.instance }} was restarted.",
-        description: "The daemon started anew {{ $value }} times in the last 15 minutes. An update does that \
-            once; more often is a fault.",
+        summary: "The ksmith daemon on {{ $labels.instance }} was restarted.",
+        description: "Restarts of the daemon in the last 15 minutes: {{ $value }}. An update causes one; more are a \
+            fault.",
         runbook: AlertRunbook {
-            headline: "The daemon was started anew.",
-            meaning: "The uptime of the daemon began anew within the last 15 minutes. An update or an operator \
-                does that once. More often is a fault: each end restores all settings, and each start begins its \
-                measurements anew.",
+            headline: "The daemon was restarted.",
+            meaning: "The daemon restarted within the last 15 minutes. An update or an operator does that once. More \
+                often is a fault: each end restores all settings, and each start begins measuring again.",
             commands: "systemctl status ksmith                # since when, and how the last one ended\n\
                 journalctl -u ksmith --since -1h\n\
                 coredumpctl list ksmith\n\
                 ksmith history --since 1h              # starts and ends are among the events",
             elsewhere: None,
             steps: &[
-                "Where an operator or an update did it, do nothing: the alert resolves by itself.",
-                "Where the journal shows a refused configuration, correct it: `ksmith config check`.",
-                "Where the kernel killed it for memory, look at `MemoryMax=` of its unit and at the host's memory.",
-                "Where it ended by a signal of its own fault, report it with the journal and the core.",
+                "If an operator or an update did it, do nothing: the alert resolves by itself.",
+                "If the journal shows a refused configuration, correct it: `ksmith config check`.",
+                "If the kernel killed it for memory, look at `MemoryMax=` of its unit and at the host's memory.",
+                "If it crashed, report it with the journal and the core dump.",
             ],
         },
         alarm: None,
