@@ -23,10 +23,10 @@ pub static ALERTS: &[AlertRow] = &[
             {{ $value | humanize1024 }}B more. Available memory and free swap are less than that.",
         runbook: AlertRunbook {
             headline: "If all merged pages diverged, the host would run out of memory.",
-            meaning: "The exposure is the memory that the host would need if every merged page were written to. The \
-                headroom is the available memory and the free swap. While the exposure is larger, guests that all \
-                diverge at once lead the host to the OOM killer. That happens when guests reboot, update or encrypt \
-                their data at the same time.",
+            meaning: "The exposure is the memory that the host would need if every merged page were written to. \
+                The headroom is the available memory and the free swap. While the exposure is larger, guests \
+                that all diverge at once lead the host to the OOM killer. That happens when guests reboot, \
+                update or encrypt their data at the same time.",
             commands: "ksmith status          # the line \"exposure\" has both figures and a warning\n\
                 ksmith balance         # what guests have, could do without, and what is planned\n\
                 ksmith guests --sort merged_bytes",
@@ -306,8 +306,8 @@ pub static ALERTS: &[AlertRow] = &[
                     [packaging](../../../packaging/README.md).",
                 "\"malformed\": the kernel's text is unknown to this release. Report the file's content and `uname \
                 -r`.",
-                "The source \"guests\" or \"balance\": the daemon does not answer such requests. Restart the daemon, \
-                and report the fault.",
+                "The source \"guests\" or \"balance\": the daemon does not answer such requests. Restart the \
+                    daemon, and report the fault.",
             ],
         },
         alarm: None,
@@ -337,9 +337,9 @@ pub static ALERTS: &[AlertRow] = &[
             Its balloon may be stuck, or its own kernel may need what it has.",
         runbook: AlertRunbook {
             headline: "A guest does not reach the memory that balance plans for it.",
-            meaning: "Balance asks a guest to give memory, or gives it some back. For ten minutes the guest has been \
-                over a tenth of its memory away from the plan, or on its way to less memory for another ten. \
-                Meanwhile the pool's other guests have to give more.",
+            meaning: "Balance asks a guest to give memory, or gives it some back. For ten minutes the guest has \
+                been over a tenth of its memory away from the plan, or on its way to less memory for another \
+                ten. Meanwhile the pool's other guests have to give more.",
             commands: "ksmith balance                         # given, plan, reason and trouble of each guest\n\
                 ksmith doctor GUEST",
             elsewhere: Some(
@@ -347,8 +347,8 @@ pub static ALERTS: &[AlertRow] = &[
                     `ksmith_balanced_guest_to_bytes - ksmith_balanced_guest_given_bytes`.",
             ),
             steps: &[
-                "Check inside the guest whether its balloon driver is loaded (`virtio_balloon`), and whether memory \
-                is short.",
+                "Check inside the guest whether its balloon driver is loaded (`virtio_balloon`), and whether \
+                    memory is short.",
                 "Leave the guest alone until that is settled: `ksmith hold GUEST`.",
                 "If it suffers, give it memory back: `ksmith give GUEST 1G`.",
                 "Give it a floor or another class permanently: `[[balance.rule]]` ([balance](../balance.md)).",
@@ -410,8 +410,8 @@ pub static ALERTS: &[AlertRow] = &[
             steps: &[
                 "Start the guest with `-machine mem-merge=off`, for libvirt \
                     `<memoryBacking><nosharepages/></memoryBacking>`.",
-                "`ksmith merge off --permanent GUEST` writes that for guests of libvirt; it applies from their next \
-                start on.",
+                "`ksmith merge off --permanent GUEST` writes that for guests of libvirt; it applies from their \
+                    next start on.",
                 "If firmware may be shared, tolerate it: `[domains] remaining_mergeable_mib`.",
             ],
         },
@@ -435,12 +435,12 @@ pub static ALERTS: &[AlertRow] = &[
         condition: "resets(ksmith_controller_uptime_seconds_total[15m]) > 0",
         minutes: 0,
         summary: "The ksmith daemon on {{ $labels.instance }} was restarted.",
-        description: "Restarts of the daemon in the last 15 minutes: {{ $value }}. An update causes one; more are a \
-            fault.",
+        description: "Restarts of the daemon in the last 15 minutes: {{ $value }}. An update causes one; more \
+            are a fault.",
         runbook: AlertRunbook {
             headline: "The daemon was restarted.",
-            meaning: "The daemon restarted within the last 15 minutes. An update or an operator does that once. More \
-                often is a fault: each end restores all settings, and each start begins measuring again.",
+            meaning: "The daemon restarted within the last 15 minutes. An update or an operator does that once. \
+                More often is a fault: each end restores all settings, and each start begins measuring again.",
             commands: "systemctl status ksmith                # since when, and how the last one ended\n\
                 journalctl -u ksmith --since -1h\n\
                 coredumpctl list ksmith\n\
