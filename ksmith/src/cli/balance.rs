@@ -21,13 +21,14 @@ use ksmith_service::control::{ClientError, ControlClient, HoldRequest, ResizeRep
 
 /// Show the pool that guests share, what each has and could do without, and the plan.
 ///
-/// A running daemon tells what it saw and decided last, and has done lately; without one, or with --dry-run, ksmith
+/// A running daemon reports what it last saw and decided, and has done lately; without one, or with --dry-run, ksmith
 /// looks itself. This command takes and gives no memory: plans are carried out by `ksmith daemon` with `enabled = true`
-/// under [balance] in the configuration. It changes nothing: a QEMU guest without balloon statistics shows none until
-/// a daemon that balances, or give and take, switch them on. `least` is what a guest would not be taken below now: what it uses, with a reserve.
+/// under [balance] in the configuration. It changes nothing: a QEMU guest without balloon statistics shows none until a
+/// daemon that balances, or give and take, switch them on. `least` is the least memory that a guest would be left now:
+/// what it uses, and a reserve.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
-    /// Look anew and make a plan, whatever a daemon does
+    /// Look again and make a new plan, even if a daemon runs
     #[arg(long)]
     dry_run: bool,
 }
@@ -35,7 +36,7 @@ pub struct BalanceArgs {
 /// Leave a guest's memory alone, whatever the policy wants.
 ///
 /// It keeps what it has until it is released. `ksmith give`, `take` and `restore` still work on it. A reboot of the
-/// host forgets it; for good there is `hold = true` in a [[balance.rule]].
+/// host ends that; to hold a guest permanently, set `hold = true` in a [[balance.rule]].
 #[derive(Debug, Args)]
 pub struct HoldArgs {
     /// The guest, by name, UUID, PID, kind:name or VMID
@@ -48,14 +49,14 @@ pub struct HoldArgs {
     dry_run: bool,
 }
 
-/// Give a guest memory back that was taken from it.
+/// Give a guest back memory that was taken from it.
 ///
 /// Up to what it was started with. The policy may take it again: see `ksmith hold`.
 #[derive(Debug, Args)]
 pub struct GiveArgs {
     /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
-    /// How much: 256M, 1.5G or 1048576
+    /// Amount of memory: 256M, 1.5G or 1048576
     #[arg(value_parser = amounts::size)]
     amount: u64,
     /// Say what would be done, and change nothing
@@ -65,13 +66,13 @@ pub struct GiveArgs {
 
 /// Take memory from a guest, and give it to the host.
 ///
-/// In steps, each after asking the guest what it has available; ends at what it uses with a reserve. `ksmith restore`
-/// gives back what was taken, and so does a daemon that balances, when there is plenty.
+/// Works in steps, each after asking the guest what it has available, and stops at what it uses and a reserve. `ksmith
+/// restore` gives back what was taken, and so does a daemon that balances, when memory is plentiful.
 #[derive(Debug, Args)]
 pub struct TakeArgs {
     /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
-    /// How much: 256M, 1.5G or 1048576
+    /// Amount of memory: 256M, 1.5G or 1048576
     #[arg(value_parser = amounts::size)]
     amount: u64,
     /// Say what would be done, and change nothing

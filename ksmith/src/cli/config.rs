@@ -22,9 +22,9 @@ pub enum ConfigCommand {
 
 /// Check the configuration: all faults at once, each with file, line and column.
 ///
-/// Keys that do not exist, values that their keys do not take, and settings that contradict each other. Also what this
-/// host does not have: cgroups, groups, NUMA nodes and CPUs that are named, and domains to which no guest can belong.
-/// The default groups may be missing: only root may ask then.
+/// It finds unknown keys, values that a key does not take, and settings that contradict each other. It also finds what
+/// this host lacks: cgroups, groups, NUMA nodes and CPUs that are named, and domains to which no guest can belong. The
+/// default groups may be missing: then only root may ask.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -33,8 +33,8 @@ pub struct CheckArgs {
 
 /// Show the configuration in force: each key with its value, and which of them are defaults.
 ///
-/// What is printed is a configuration itself. It is that of the file as it is now: a running daemon has read it at its start, or
-/// at the last SIGHUP. What the daemon would refuse is refused here, with the same words: `systemctl reload ksmith` asks
+/// The output is itself a configuration. It shows the file as it is now; a running daemon read it at its start, or at
+/// the last SIGHUP. What the daemon would refuse is refused here, in the same words: `systemctl reload ksmith` runs
 /// this command first.
 #[derive(Debug, Args)]
 pub struct ShowArgs {

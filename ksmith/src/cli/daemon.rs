@@ -24,10 +24,10 @@ const STOP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Control KSM until stopped, then restore every setting.
 ///
-/// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks
-/// ksmd when another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an
-/// invalid one is refused and the old one stays. SIGTERM, Ctrl-C and SIGQUIT end the daemon, and SIGUSR1 and SIGUSR2 mean
-/// nothing to it. Merged pages stay merged. Where /sys is read-only, it only watches. While the daemon is stopped or frozen, ksmd sleeps.
+/// The policy of the configuration decides. The default, `profit`, starts a scan of new memory at once, parks ksmd when
+/// another pass would not pay, and probes from time to time. SIGHUP reads the configuration again; an invalid one is
+/// refused and the old one stays. SIGTERM, Ctrl-C and SIGQUIT end the daemon; it ignores SIGUSR1 and SIGUSR2. Merged
+/// pages stay merged. Where /sys is read-only, it only watches. While the daemon is stopped or frozen, ksmd sleeps.
 #[derive(Debug, Args)]
 pub struct DaemonArgs {
     /// Use this policy instead of the configured one

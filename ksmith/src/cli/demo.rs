@@ -19,13 +19,12 @@ use ksmith_lab::demo::{DemoMode, DemoReport, DemoScript, DemoView, LiveStage, Si
 
 /// Show merging on four small guests: merged within seconds, one late guest included, settings restored.
 ///
-/// The guests are processes with known memory, on huge pages as virtual machines are: half of it is equal in all, a
-/// tenth is empty, a tenth is rewritten all the time, and an eighth is equal in the first and the last guest only. So
-/// the table at the end compares the savings with the attainable ones. The last guest starts late, after ksmd has made
+/// The guests are processes with known memory, on huge pages like virtual machines: half of it is equal in all, a tenth
+/// is empty, a tenth is rewritten all the time, and an eighth is equal only in the first and the last guest. So the
+/// table at the end can compare the savings with the attainable ones. The last guest starts late, after ksmd has made
 /// passes with smart_scan: the kernel's own settings would then hardly ever merge its eighth.
 ///
-/// It exits with code 1 and says what was missed, and why, where less than 95 % of the attainable savings was
-/// reached.
+/// If it reaches less than 95 % of the attainable savings, it says what was missed and why, and exits with 1.
 ///
 /// Without KSM or without root the demo runs on a simulated ksmd and says so on every line. It refuses a host
 /// where KSM is in use or processes offer memory to it.

@@ -30,21 +30,21 @@ use ksmith_service::domains::sharing;
 
 /// Diagnose why KSM saves less than it could on this host, and name the remedies.
 ///
-/// For a guest or a process: why its memory does not merge, with cause, evidence and remedy for each part. Root
-/// sees its pages, and compares some of them with all mergeable memory of the host. Other users are told what
-/// they can't see.
+/// For a guest or a process, it says why memory does not merge, with cause, evidence and remedy for each part. As root
+/// it reads some of the pages, and compares them with all mergeable memory of the host. It tells other users what they
+/// can't see.
 ///
-/// Only reads: no page is faulted in, and merged pages stay merged. Ends with 0, also when something is found, and
-/// with 6 when a finding stops KSM from working or endangers the host.
+/// It only reads: no page is faulted in, and merged pages stay merged. The exit code is 0 even if something is found,
+/// and 6 if a finding stops KSM from working or endangers the host.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// A guest or a process, by name, UUID, PID, kind:name or VMID
     #[arg(value_name = "GUEST")]
     subject: Option<String>,
-    /// The longest time to watch a process: three passes of ksmd make most answers certain
+    /// Watch a process for at most this long: three passes of ksmd make most answers certain
     #[arg(long, value_name = "TIME", default_value = "10", requires = "subject", value_parser = amounts::wait)]
     seconds: Duration,
-    /// Say it in one line, and end with the code of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    /// Print one line, and exit with the code of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
     #[arg(long, conflicts_with_all = ["subject", "json"])]
     check: bool,
 }

@@ -22,7 +22,7 @@ use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::config::path_of;
 
-/// Estimate what KSM would save here, in seconds and without switching it on.
+/// Estimate what KSM would save here, within seconds and without switching it on.
 ///
 /// Reads the memory of guests and reports how much of it is zero, equal within a guest, equal across guests and
 /// changing, what KSM would save and cost, and whether to use it. It disturbs nothing: merged pages stay merged,
@@ -31,8 +31,8 @@ use ksmith_service::config::path_of;
 /// Without guests or --all it reads every process with mergeable memory, or every virtual machine if there
 /// is none. It needs root or CAP_SYS_PTRACE, but no KSM.
 ///
-/// Files with the memory of guests of other hosts are compared with each other: VMware's .vmem, the ELF core of
-/// `virsh dump --memory-only`, the state of a snapshot of Proxmox VE. That needs no right but to read them.
+/// Files that hold the memory of other hosts' guests are compared with each other: VMware's .vmem, the ELF core of
+/// `virsh dump --memory-only`, the state of a Proxmox VE snapshot. That only needs the right to read them.
 #[derive(Debug, Args)]
 pub struct EstimateArgs {
     /// Guests and processes to read, opted in or not, by name, UUID, PID, kind:name or VMID; or files with memory
@@ -53,13 +53,13 @@ pub struct EstimateArgs {
     /// Read again after this time (60, 10min), to find pages that change and so never merge
     #[arg(long, value_name = "TIME", value_parser = amounts::wait)]
     again: Option<Duration>,
-    /// Number of threads that read [default: half of the cores]
+    /// Number of reading threads [default: half of the cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Read at most this many bytes per second, such as 500M or 2G
     #[arg(long, value_name = "B/s", value_parser = amounts::size)]
     max_rate: Option<u64>,
-    /// Show what each two guests share; with FILE.svg, also as a heat map
+    /// Show what each pair of guests shares; with FILE.svg, also as a heat map
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     matrix: Option<Option<PathBuf>>,
     /// Treat all processes of a program, a user, a control group or a trust domain as one guest

@@ -16,11 +16,12 @@ use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 use crate::exit::{self, NamedExitCode};
 use crate::show::fold::{self, FoldCommandReport, FoldedProcess};
 
-/// Give zero pages in huge pages back, from outside and without ksmd.
+/// Free zero pages in huge pages, from outside and without ksmd.
 ///
-/// Huge pages of guests and programs that hold enough zeros are split: the kernel then frees the zero pages by itself. They
-/// read as zero afterwards, and cost memory only when they are written to again. The program needs no preparation, and no write of
-/// it is lost. It needs Linux 6.12, and root or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory in pages that are not huge is left, without --collapse.
+/// It splits those huge pages of guests and programs that hold enough zeros: the kernel then frees the zero pages by
+/// itself. They still read as zero, and cost memory only when written to again. The program needs no preparation, and
+/// none of its writes is lost. It needs Linux 6.12, and root or CAP_SYS_NICE and CAP_SYS_PTRACE. Memory in small pages
+/// is left alone without --collapse.
 #[derive(Debug, Args)]
 pub struct FoldArgs {
     /// Guests and processes to fold, by name, UUID, PID, kind:name or VMID
@@ -29,13 +30,13 @@ pub struct FoldArgs {
     /// Fold every guest, and every process with mergeable memory
     #[arg(long)]
     all: bool,
-    /// Also put small pages with enough zeros together into huge pages first: some 2 ms of CPU for each
+    /// First also collapse small pages with enough zeros into huge pages: some 2 ms of CPU for each
     #[arg(long, conflicts_with = "dry_run")]
     collapse: bool,
-    /// Say what would come free, and split nothing
+    /// Say what would be freed, and split nothing
     #[arg(long)]
     dry_run: bool,
-    /// Least part of a huge page that must be zero for it to be split
+    /// Split only huge pages of which at least this part is zero
     #[arg(long, value_name = "PERCENT", default_value = "12.5", value_parser = amounts::per_cent)]
     least_zero: f64,
     /// Number of threads

@@ -22,36 +22,36 @@ use ksmith_host::root::Root;
 use ksmith_service::config::Config;
 use ksmith_service::domains::sharing;
 
-/// Show each guest by name: what it takes, what merging saves and costs.
+/// Show each guest by name: what it uses, and what merging saves and costs.
 ///
-/// A guest is a virtual machine, a user-mode Linux, a systemd service, a container or any other process with
-/// mergeable memory. `saved` adds up to what the host saves; `profit` is saved less KSM's metadata, and negative
-/// for a guest that only costs. `private` and `shared` make up its part of the host's memory (PSS); they are dear
-/// to read, so on a host with large guests only what can be read in a moment is shown unless --pss asks for all.
-/// --by domain also looks up, as root, which merged pages guests of different trust domains share now. --by also takes
-/// a label of the configuration, such as role ([[guests.label]]).
+/// A guest is a virtual machine, a user-mode Linux, a systemd service, a container or any other process with mergeable
+/// memory. `saved` adds up to what the host saves; `profit` is saved less KSM's metadata, and negative for a guest that
+/// only costs. `private` and `shared` make up its share of the host's memory (PSS). They are expensive to read: on a
+/// host with large guests only what can be read quickly is shown, unless --pss asks for all. As root, --by domain also
+/// looks up which merged pages guests of different trust domains share now. --by also takes a label from the
+/// configuration, such as role ([[guests.label]]).
 ///
 /// --filter takes comparisons of a guest's figures, by key or heading, joined by `and`, `or`, `not` and parentheses:
-/// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. Sums below
-/// the table stay those of the whole host; notes concern the guests that are shown.
+/// `saved>100MiB and kind=qemu and name~web*`. `~` matches a pattern with * and ?; `-` is an unknown value. Totals
+/// below the table remain those of the whole host; notes concern only the guests shown.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
     /// Show only these guests, by name, UUID, PID, kind:name or VMID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// What makes a row
+    /// Group guests into rows by this
     #[arg(long, value_parser = GroupingParser, default_value = EACH, value_name = "WHAT")]
     by: String,
     /// Order by this figure of a guest, by key or heading, the largest first
     #[arg(long, value_parser = keys(), default_value = "saved_bytes", value_name = "FIGURE")]
     sort: String,
-    /// Show the last row first
+    /// Reverse the order of the rows
     #[arg(long)]
     reverse: bool,
-    /// Show this many rows at most
+    /// Show at most this many rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Show only the guests that this expression fits
+    /// Show only the guests that match this expression
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
     #[command(flatten)]

@@ -13,32 +13,33 @@ use crate::show::history::DecisionsShown;
 
 /// Show what was saved and spent in the past; with --decisions also what was decided and why.
 ///
-/// The daemon records the host, its decisions and its guests ([history] in the configuration). A long time is shown by
-/// fewer rows, each with the mean of its time. /usr/share/doc/ksmith/docs/reference/history.md has the tables of the file, which is SQLite.
+/// The daemon records the host, its decisions and its guests ([history] in the configuration). A long period is shown
+/// in fewer rows, each with the means of its part. The file is SQLite: /usr/share/doc/ksmith/docs/reference/history.md
+/// describes its tables.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The beginning: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
+    /// Start of the period: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
     #[arg(long, default_value = "2h", value_name = "TIME")]
     since: String,
-    /// The end, in the same forms
+    /// End of the period, in the same forms
     #[arg(long, default_value = "now", value_name = "TIME")]
     until: String,
     /// Show one guest, by name, UUID, PID, kind:name or VMID
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
-    /// Show what the guests with each value of this label saved together, such as role
+    /// Show what guests saved together for each value of this label, such as role
     #[arg(long, value_name = "LABEL", conflicts_with_all = ["guest", "figures", "resolution"])]
     by: Option<String>,
-    /// The figures to show, by key or heading: saved,full_scans
+    /// Show these figures, by key or heading, as in saved,full_scans
     #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
     figures: Vec<String>,
     /// Show what was decided and why, and events; -v adds the arithmetic behind each reason
     #[arg(long, conflicts_with_all = ["guest", "csv", "plot"])]
     decisions: bool,
-    /// Show so many rows at most
+    /// Show at most this many rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "resolution")]
     limit: Option<u32>,
-    /// Show all rows of a sample, a minute or an hour
+    /// Show every row at this resolution: each sample, minute or hour
     #[arg(long, value_parser = ["sample", "minute", "hour"], value_name = "WHAT")]
     resolution: Option<String>,
     /// Print the rows as CSV, with times in seconds since 1970

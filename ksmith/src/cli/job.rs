@@ -17,9 +17,9 @@ pub enum JobCommand {
 
 /// Sum the reports of a job's ranks.
 ///
-/// Each rank was started by `ksmith run --report FILE`, as in `mpirun -n 8 ksmith run --report FILE -- ./solver`, and the last
-/// one has written FILE. This also shows the ranks that have ended so far, or those of a job of which some were killed. Of a Slurm
-/// job it shows each step, and each `ksmith run` of its script.
+/// Each rank was started by `ksmith run --report FILE`, as in `mpirun -n 8 ksmith run --report FILE -- ./solver`, and
+/// the last one to end writes FILE. Before that, or if some ranks were killed, this shows the ranks that have ended so
+/// far. For a Slurm job it shows each step, and each `ksmith run` of its script.
 #[derive(Debug, Args)]
 pub struct JobReportArgs {
     /// The file that --report named, its directory FILE.d, or the ID of a Slurm job on this node

@@ -34,7 +34,7 @@ pub struct DisableArgs {
 /// Set KSM's settings by their kernel names, in the order that the kernel needs.
 ///
 /// merge_across_nodes and max_page_sharing can only change while nothing is merged. So everything is unmerged
-/// first, if memory suffices, and ksmd is started again. Ctrl-C stops this half way, and ksmd is started again in
+/// first, if memory suffices, and ksmd is started again. Ctrl-C stops this halfway, and ksmd is started again in
 /// any case.
 #[derive(Debug, Args)]
 pub struct SetArgs {

@@ -22,10 +22,10 @@ use ksmith_service::control::ControlClient;
 
 /// Switch merging of one guest on or off while it runs.
 ///
-/// Works on QEMU, through its QMP socket or through libvirt. Off gives the guest its own copy of every merged
-/// page before it returns: about a second for each merged GiB, in which the guest's devices wait. So it is first
-/// checked that memory suffices. A guest that offered its memory itself can't be switched from outside: then the
-/// exit code is 3, and the message names what works.
+/// Works on QEMU, through its QMP socket or through libvirt. Off gives the guest its own copy of every merged page
+/// before it returns: about a second for each merged GiB, in which the guest's devices wait. So ksmith first checks
+/// that memory suffices. A guest that offered its memory itself can't be switched from outside: then the exit code is
+/// 3, and the message names what works.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
     /// On or off

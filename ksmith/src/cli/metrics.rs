@@ -19,17 +19,17 @@ use super::{CommandFailure, GlobalArgs, print};
 
 /// Print all figures as metrics, for node_exporter's textfile collector or another program.
 ///
-/// A running daemon answers; without one ksmith looks itself, and the metrics of the controller, of policies and of
-/// balance are missing. `ksmith serve` has the same metrics at /metrics.
+/// The figures come from a running daemon. Without one ksmith reads them itself, and the metrics of the controller, of
+/// policies and of balance are missing. `ksmith serve` has the same metrics at /metrics.
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
-    /// Write to this file, which is whole at every moment
+    /// Write to this file, replacing it atomically
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Form of the text; node_exporter's textfile collector takes the first
+    /// Format of the text; node_exporter's textfile collector takes the first
     #[arg(long, value_enum, default_value_t = MetricsForm::Prometheus)]
     format: MetricsForm,
-    /// Guests with metrics of their own at most, those that save most
+    /// Give at most this many guests metrics of their own, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
     limit: usize,
 }

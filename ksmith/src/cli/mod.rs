@@ -70,8 +70,8 @@ use print::ColourChoice;
 /// ksmith watches a host's guests and ksmd, spends ksmd's CPU only where it pays, shows the savings of each
 /// process, and restores every setting when it ends.
 ///
-/// Without a command it shows what KSM does here, what it could, and the next command. `ksmith setup` sets a host up;
-/// `ksmith doctor` reads and changes nothing; `ksmith demo` shows merging on four small guests.
+/// Without a command it shows what KSM does here, what it could save, and which command comes next. `ksmith setup` sets
+/// a host up; `ksmith doctor` reads and changes nothing; `ksmith demo` shows merging on four small guests.
 #[derive(Debug, Parser)]
 #[command(name = "ksmith", version, after_help = after_help())]
 pub struct Cli {
@@ -85,8 +85,8 @@ pub struct Cli {
 fn after_help() -> String {
     let codes: Vec<String> = exit::lines().collect();
     format!(
-        "Exit codes:\n{}\n`ksmith run` ends with its program's code, `ksmith doctor --check` with those of Nagios: 0, 1, 2, 3.\n\n\
-         A guest is named by its {}.\nReading needs no root; acting does.",
+        "Exit codes:\n{}\n`ksmith run` exits with its program's code, `ksmith doctor --check` with Nagios codes: 0, 1, 2, 3.\n\n\
+         A guest is named by its {}.\nReading does not need root; acting does.",
         codes.join("\n"),
         WAYS
     )
@@ -102,10 +102,11 @@ pub struct GlobalArgs {
     /// Read a captured tree (with proc and sys in it, and etc/ksmith.toml) instead of this host
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Read this configuration instead of /etc/ksmith.toml, or of that in --root's tree.
+    /// Read this configuration instead of /etc/ksmith.toml, or instead of the one in --root's tree.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Say more: -v each change of a setting, and the arithmetic behind reasons, -vv everything; RUST_LOG=MODULE=LEVEL says it by module.
+    /// Say more: -v shows each change of a setting and the arithmetic behind reasons, -vv everything;
+    /// RUST_LOG=MODULE=LEVEL sets the level by module.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Colours in text

@@ -11,10 +11,10 @@ use super::source::FallbackSource;
 use super::{GlobalArgs, print};
 use crate::show::overview::{HostOverview, OverviewInputs, text};
 
-/// Show what KSM does here, what it could, and the next command to type: the same as no command.
+/// Show what KSM does here, what it could save, and which command to type next; the same as no command.
 ///
-/// Works for every user; root sees more. "could save" is an upper bound, no estimate: all memory of the guests that offer
-/// it to KSM. `ksmith estimate` reads that memory and says what merging would save.
+/// Works for every user; root sees more. "could save" is an upper bound, not an estimate: all memory that guests offer
+/// to KSM. `ksmith estimate` reads that memory and says what merging would save.
 #[derive(Debug, Args)]
 pub struct OverviewArgs {}
 

@@ -11,12 +11,12 @@ use crate::show::orders::PauseReply;
 
 /// Pause merging: the running daemon parks ksmd, for a time or until `ksmith resume`.
 ///
-/// Merged pages stay merged. The daemon goes on to watch guests, to balance them, to keep trust domains apart and to
-/// warn. `ksmith status` and `top` say until when. Scans are refused meanwhile; folding goes on. A restart of the daemon
+/// Merged pages stay merged. The daemon continues to watch and balance guests, to keep trust domains apart and to warn.
+/// `ksmith status` and `top` show until when. Scans are refused meanwhile; folding goes on. A restart of the daemon
 /// ends the pause.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// Time of the pause: 90s, 1h or seconds; without it until `ksmith resume`
+    /// Length of the pause: 90s, 1h or seconds; without it, until `ksmith resume`
     #[arg(value_name = "DURATION", value_parser = amounts::pause)]
     duration: Option<Duration>,
 }

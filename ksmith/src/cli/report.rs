@@ -16,17 +16,17 @@ use crate::report::{ReportInputs, TimeMark, document, saved_and_spent};
 
 /// Write a report of the past: what was saved, by which guests, at what cost, and what each decision brought.
 ///
-/// The report is one file without references to others: HTML with pictures, Markdown, or the picture alone as SVG. It
-/// comes from what the daemon recorded (ksmith history), and from what `ksmith doctor` finds now.
+/// The report is one self-contained file: HTML with pictures, Markdown, or the picture alone as SVG. It shows what the
+/// daemon recorded (`ksmith history`), and what `ksmith doctor` finds now.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The beginning: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
+    /// Start of the period: how long ago (2h, 30m, 7d), a date (2026-11-23T20:15), or seconds since 1970
     #[arg(long, default_value = "1d", value_name = "TIME")]
     since: String,
-    /// The end, in the same forms
+    /// End of the period, in the same forms
     #[arg(long, default_value = "now", value_name = "TIME")]
     until: String,
-    /// The file to write, replaced if it is there; its ending names the form: .html, .md or .svg
+    /// The file to write, replaced if it exists; its extension sets the format: .html, .md or .svg
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Read this file instead of the configured one

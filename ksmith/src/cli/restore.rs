@@ -19,14 +19,14 @@ use ksmith_service::domains::switch_on_again;
 
 /// Undo what a killed ksmith left behind: settings, paused programs, and memory taken from guests.
 ///
-/// ksmith notes each change in /run/ksmith/undo.json before it makes the change: the first value of each setting and the
-/// last one written, each guest that it switches off, and the memory that it takes from guests. A ksmith that ends restores
-/// everything itself, unless it is ended by SIGKILL or a fault of its own, such as SIGSEGV. No configuration is read. Settings
-/// come first, then all guests at once. One failure keeps nothing else from being restored. A setting that another program
-/// has changed since stays as it is. Memory is given back to each guest, up to the memory that the guest was started with.
+/// ksmith records each change in /run/ksmith/undo.json before it makes the change: the original value of each setting
+/// and the last one written, each guest that it switches off, and the memory that it takes from guests. A ksmith that
+/// ends restores everything itself, unless SIGKILL or a crash ends it. No configuration is read. Settings come first,
+/// then all guests at once. One failure does not keep the rest from being restored. A setting that another program has
+/// changed since stays as it is. Memory is given back to each guest, up to the memory that the guest was started with.
 ///
-/// Ends with 1 if something could not be restored, and says what, why, and what to do: a guest without all its
-/// memory, or a setting that needs more memory or time than there is. It stays noted, for a later `ksmith restore`.
+/// Exits with 1 if something could not be restored, such as a guest's memory, or a setting that needs more memory or
+/// time than there is. It says what, why, and what to do, and keeps the record for a later `ksmith restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Say what would be restored, and change nothing
@@ -38,7 +38,7 @@ pub struct RestoreArgs {
     /// Give up unmerging after this long, where a setting needs everything unmerged
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = amounts::wait)]
     patience: Duration,
-    /// Discard what is noted about settings: keep it under another name, and change no setting
+    /// Discard what is recorded about settings: keep it under another name, and change no setting
     #[arg(long, conflicts_with = "dry_run")]
     discard: bool,
 }

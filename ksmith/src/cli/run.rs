@@ -24,10 +24,10 @@ use ksmith_host::root::Root;
 
 /// Start a program with mergeable memory, and report at its end what KSM saved.
 ///
-/// The program needs no change and the user no privilege. On Linux 6.7 and later the program and its children opt
-/// in by prctl; before, or with --preload, libksmith.so is loaded into it. Signals are passed on to the program,
-/// and its exit code is the exit code of this command: 128 + the number for a signal, 126 if it can't be run, 127
-/// if it does not exist. The savings are printed on standard error.
+/// The program needs no change and the user no privilege. On Linux 6.7 and later the program and its children opt in by
+/// prctl. On older kernels, or with --preload, libksmith.so is loaded into it. Signals are passed on to the program,
+/// and its exit code is the exit code of this command: 128 + the number for a signal, 126 if it can't be run, 127 if it
+/// does not exist. The savings are printed on standard error.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Opt in by prctl, or not at all
@@ -39,16 +39,16 @@ pub struct RunArgs {
     /// Memory to mark; values other than `all` need libksmith
     #[arg(long, value_enum, default_value_t = RangesArg::All)]
     ranges: RangesArg,
-    /// When to scan it: once memory has stopped growing (end-of-init), every TIME, or never. Of the ranks of a node, which
-    /// `mpirun` or `srun` starts, the first one asks
+    /// Scan the program once its memory has stopped growing (end-of-init), every TIME, or never. Of the ranks that
+    /// `mpirun` or `srun` starts on a node, only the first requests scans
     #[arg(long, value_name = "end-of-init|TIME|never", default_value_t = ScanSchedule::EndOfInit)]
     scan: ScanSchedule,
-    /// Scan where KSM is off although other programs have offered memory, which merges too. Only root can
+    /// Scan even where KSM is off and other programs have offered memory, which then merges too. Only root can
     #[arg(long)]
     scan_others: bool,
-    /// Get the program's memory into huge pages, and give their zero pages back: when memory has stopped growing, every
-    /// so many seconds, or on demand by `ksmith fold` or a daemon with `[fold] mode = "all"`. Needs Linux 6.12, and root
-    /// unless on demand; without KSM too
+    /// Put the program's memory into huge pages, and free their zero pages: when memory has stopped growing, every so
+    /// many seconds, or on demand by `ksmith fold` or a daemon with `[fold] mode = "all"`. Needs Linux 6.12, and root
+    /// unless on demand; works without KSM too
     #[arg(long, value_name = "end-of-init|every=SECONDS|on-demand", num_args = 0..=1, require_equals = true,
         default_missing_value = "end-of-init")]
     fold: Option<FoldWhen>,

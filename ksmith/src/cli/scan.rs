@@ -30,8 +30,8 @@ use ksmith_service::control::{
 
 /// Scan all mergeable memory now, wait for the end, report the savings, and restore the settings.
 ///
-/// Every page is visited in each pass, also those that smart_scan would skip. With two passes all stable equal
-/// pages are merged. A running daemon is asked to make the scan.
+/// Every page is visited in each pass, even those that smart_scan would skip. After two passes all stable equal pages
+/// are merged. If a daemon runs, it makes the scan.
 #[derive(Debug, Args)]
 pub struct ScanArgs {
     /// Number of passes

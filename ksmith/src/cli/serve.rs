@@ -21,34 +21,34 @@ use super::{CommandFailure, GlobalArgs};
 ///
 /// The daemon itself has no network. This process needs no privilege: it asks the daemon at its read-only socket, which
 /// is open to the group in [view]. It answers GET requests, and changes nothing. It listens on loopback by default; a
-/// proxy adds TLS and other users (/usr/share/doc/ksmith/docs/how-to/web-page.md).
+/// proxy adds TLS and access for other users (/usr/share/doc/ksmith/docs/how-to/web-page.md).
 ///
 /// The page is at /, the metrics are at /metrics, and the JSON of `ksmith status`, `guests` and `balance` is under
 /// /api/v1/.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Where to listen; the service manager's socket goes before it
+    /// Listen at this address; the service manager's socket takes precedence
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9797")]
     listen: SocketAddr,
-    /// Require a token of this file, one a line, as a bearer token or as any user's password
+    /// Require a token from this file, one per line, as a bearer token or as any user's password
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Answer to this name too, besides those of loopback and the address that is asked
+    /// Also answer to this name, besides those of loopback and of the address that is asked
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Show this server of another host too: http://HOST:PORT
+    /// Also show this server of another host: http://HOST:PORT
     #[arg(long, value_name = "URL")]
     peer: Vec<PeerUrl>,
     /// The token of the other hosts' servers: the first line of this file
     #[arg(long, value_name = "FILE", requires = "peer")]
     peer_token_file: Option<PathBuf>,
-    /// Guests with metrics of their own at most, those that save most
+    /// Give at most this many guests metrics of their own, those that save most
     #[arg(long, value_name = "NUMBER", default_value_t = metrics::MOST_GUESTS)]
     limit: usize,
-    /// Give this sketch of the host to holders of the token, at /api/v1/sketch
+    /// Serve this sketch of the host to holders of the token, at /api/v1/sketch
     #[arg(long, value_name = "FILE", requires = "token_file")]
     sketch: Option<PathBuf>,
-    /// Ask the daemon here, without a look into the configuration
+    /// Ask the daemon at this socket, without reading the configuration
     #[arg(long, value_name = "SOCKET")]
     view_socket: Option<PathBuf>,
     /// Show this history instead of the configured one

@@ -19,13 +19,13 @@ use crate::setup::{
 
 /// Set ksmith up on this host: configuration, hand-over from other controllers, service.
 ///
-/// Shows what it would change, asks, and does it: writes /etc/ksmith.toml if there is none, permits the service what the
-/// guests of this host need (drop-ins), makes missing groups, takes KSM over from ksmtuned, tuned and their like, and
-/// enables and starts ksmith.service. A second run does only what is missing.
+/// Shows what it would change, asks, and does it: writes /etc/ksmith.toml if there is none, grants the service the
+/// rights that this host's guests need (drop-ins), creates missing groups, takes KSM over from ksmtuned, tuned and
+/// their like, and enables and starts ksmith.service. A second run does only what is missing.
 ///
-/// Before each step it notes in /var/lib/ksmith/setup.json how the host was. `--undo` restores that: other controllers
-/// are enabled and started as they were, and what setup wrote is removed unless it was edited since. With --root it changes files
-/// in that tree, which may be the image of a host.
+/// Before each step it records in /var/lib/ksmith/setup.json how the host was. `--undo` restores that: other
+/// controllers are enabled and started as they were, and what setup wrote is removed unless it was edited since. With
+/// --root it changes files in that tree, which may be the image of a host.
 #[derive(Debug, Args)]
 pub struct SetupArgs {
     /// Do it without asking
@@ -43,7 +43,7 @@ pub struct SetupArgs {
     /// Write no drop-ins: the service keeps the rights that its package gives it
     #[arg(long)]
     no_drop_ins: bool,
-    /// Plan a NUMA node for each of N trust domains: guests of two of them never share a page
+    /// Plan a NUMA node for each of N trust domains: guests of different domains never share a page
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     domains: Option<u32>,
 }

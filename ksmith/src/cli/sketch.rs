@@ -20,15 +20,15 @@ use ksmith_sketch::{
 
 use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 
-/// Write a sample of what the guests hold, for a fleet to find out which guests should share a host.
+/// Write a sample of what guests hold, so that a fleet can find out which of them should share a host.
 ///
-/// Reads the memory of guests once, disturbs nothing, and writes one Parquet file for this host. A content is in the
-/// sample or not by its keyed fingerprint alone: all hosts with the same secret sample the same contents. So what any two
-/// guests have in common is estimated without bias. Zero pages are counted apart, and after a pause the sampled pages are
-/// looked at again, for those that change never merge.
+/// Reads the memory of guests once, disturbs nothing, and writes one Parquet file for this host. Its keyed fingerprint
+/// alone decides whether a content is in the sample: all hosts with the same secret sample the same contents. So the
+/// estimate of what two guests have in common is unbiased. Zero pages are counted separately. After a pause the sampled
+/// pages are read again, since pages that change never merge.
 ///
-/// The file tells nothing to a reader without the secret but which guests have contents in common. With the secret one can test
-/// whether a guest holds a page that one knows: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
+/// Without the secret the file reveals only names, sizes and domains of guests, and how much they have in common. With
+/// it a reader can test whether a guest holds a known page: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
 ///
 /// Without guests it reads every virtual machine and every guest with mergeable memory. It needs root or CAP_SYS_PTRACE, but no
 /// KSM.
@@ -46,13 +46,13 @@ pub struct SketchArgs {
     /// Make a new secret for the fleet in this file, and do nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "secret"])]
     new_secret: Option<PathBuf>,
-    /// Keep this part of all contents, such as 1/64: give all hosts of a fleet the same
+    /// Keep this part of all contents, such as 1/64; use the same on all hosts of a fleet
     #[arg(long, value_name = "1/N")]
     rate: Option<SamplingRate>,
     /// Choose the rate so that the largest guest has at most about this many contents [default: the configuration's, 4096]
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     per_guest: Option<u64>,
-    /// Look at the sampled pages again after this time (10, 1min); 0 looks once
+    /// Read the sampled pages again after this time (10, 1min); 0 reads them once
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = amounts::wait)]
     again: Duration,
     /// The host's name in the fleet [default: the configuration's, or the kernel's]

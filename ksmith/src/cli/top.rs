@@ -38,21 +38,21 @@ use ksmith_host::signals;
 
 /// Watch guests, savings and the policy live, on the whole terminal.
 ///
-/// Shows what is saved and spent and what the policy does; the guests, in the order of any column, filtered and summed up;
-/// each guest's page with the reasons why its memory does not merge; the policy's decisions; and balance. The figures are
-/// those of a running daemon, or the kernel's without one. `?` shows the keys. It only reads.
+/// Shows what is saved and spent and what the policy does; the guests, ordered by any column, filtered and grouped; a
+/// page for each guest, with the reasons why its memory does not merge; the policy's decisions; and balance. Its
+/// figures come from a running daemon, or without one from the kernel. `?` shows the keys. It only reads.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Look every TIME: a longer one suits a slow link
+    /// Refresh every TIME; a longer time suits a slow link
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = interval)]
     every: Duration,
-    /// Use the mouse: a click on a heading orders, the wheel scrolls. The terminal then selects no text
+    /// Use the mouse: a click on a heading sorts, the wheel scrolls. The terminal then can't select text
     #[arg(long)]
     mouse: bool,
     /// Order the guests by this figure, by key or heading
     #[arg(long, value_name = "FIGURE")]
     sort: Option<String>,
-    /// Show only the guests that fit: an expression as of `ksmith guests`, or a piece of text
+    /// Show only the guests that match: an expression as for `ksmith guests`, or a piece of text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     /// Replay the past from this time on: how long ago (2h, 30m), a date (2026-11-23T20:15), or seconds since 1970

@@ -14,8 +14,8 @@ use ksmith_host::signals;
 
 /// Undo all merging: every process gets its own copy of every page, and KSM is switched off.
 ///
-/// Needs as much memory as merging saves now, which is checked first. A child process does the work, because the
-/// kernel would kill the process that does it first if memory ran out. Ctrl-C stops it half way.
+/// Needs as much memory as merging saves now, which is checked first. A child process does the work, because if memory
+/// ran out the kernel would first kill the process that does it. Ctrl-C stops it halfway.
 #[derive(Debug, Args)]
 pub struct UnmergeArgs {
     /// Only check whether memory suffices

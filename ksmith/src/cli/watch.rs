@@ -16,8 +16,8 @@ use ksmith_host::signals::{self, Signal};
 /// The option `--every` of commands that print once without it.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct WatchArgs {
-    /// Show it again every TIME (seconds, or as in 1min), until Ctrl-C: a terminal is redrawn, a pipe gets block after block,
-    /// with --json one document a line
+    /// Repeat every TIME (in seconds, or as in 1min) until Ctrl-C: a terminal is redrawn, a pipe gets block after
+    /// block, with --json one document per line
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub every: Option<Duration>,
 }

@@ -13,8 +13,8 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "",
         &[
-            ("ksmith estimate --all", "What merging would save here. Nothing is switched on."),
-            ("ksmith doctor", "Why KSM saves less than it could on this host. Nothing is changed."),
+            ("ksmith estimate --all", "Estimate what merging would save here. Nothing is switched on."),
+            ("ksmith doctor", "Find out why KSM saves less than it could on this host. Nothing is changed."),
             ("ksmith status", "The settings of KSM, and what it saves."),
         ],
     ),
@@ -38,7 +38,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "history",
         &[
             ("ksmith history", "What happened in the last two hours."),
-            ("ksmith history --since 1d --decisions", "A day, with what was decided and why."),
+            ("ksmith history --since 1d --decisions", "The last day, with what was decided and why."),
             ("ksmith history --since 7d --csv", "The last week, as a table for a spreadsheet."),
         ],
     ),
@@ -52,15 +52,15 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "top",
         &[
-            ("ksmith top", "Savings, guests and decisions, live. q ends it."),
-            ("ksmith top --root host-tree", "The same over a captured tree."),
+            ("ksmith top", "Savings, guests and decisions, live; q ends it."),
+            ("ksmith top --root host-tree", "The same for a captured tree."),
         ],
     ),
     (
         "doctor",
         &[
-            ("ksmith doctor", "What is wrong on this host, with the remedy."),
-            ("ksmith doctor web-1", "Why the memory of the guest web-1 does not merge."),
+            ("ksmith doctor", "Find out what is wrong on this host, with the remedy."),
+            ("ksmith doctor web-1", "Find out why the memory of the guest web-1 does not merge."),
         ],
     ),
     (
@@ -74,14 +74,14 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "overview",
         &[
-            ("ksmith", "What KSM does here, what it could do, and the next command."),
+            ("ksmith", "Show what KSM does here, what it could save, and which command comes next."),
             ("ksmith overview --json", "The same for a program."),
         ],
     ),
     (
         "setup",
         &[
-            ("ksmith setup --dry-run", "What would be changed on this host."),
+            ("ksmith setup --dry-run", "Show what would be changed on this host."),
             ("ksmith setup", "Ask, hand KSM over, and start the daemon."),
             ("ksmith setup --undo", "Put everything back as it was."),
         ],
@@ -113,7 +113,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith metrics", "All metrics, as Prometheus reads them."),
             (
                 "ksmith metrics -o /var/lib/prometheus/node-exporter/ksmith.prom",
-                "The same into a file for node_exporter, replaced at once.",
+                "The same into a file for node_exporter, replaced atomically.",
             ),
         ],
     ),
@@ -124,14 +124,14 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             ("ksmith run --ranges guided -- ./program", "Only memory that has equal pages elsewhere."),
             (
                 "ksmith run --fold --ranges none -- ./solver input",
-                "Without KSM: zeros in the program's huge pages are given back.",
+                "Without KSM: zeros in the program's huge pages are freed.",
             ),
         ],
     ),
     (
         "fold",
         &[
-            ("ksmith fold --dry-run web1", "What would come free of a guest. Nothing is split."),
+            ("ksmith fold --dry-run web1", "Show what would be freed of a guest. Nothing is split."),
             ("ksmith fold --all --threads 2", "Zero pages of all guests, two at once."),
         ],
     ),
@@ -140,7 +140,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("ksmith scan", "Two passes over everything now, at full speed."),
             ("ksmith scan --max-cpu 20%", "The same with a fifth of a CPU."),
-            ("ksmith scan --dry-run", "Who would scan, and what would change first."),
+            ("ksmith scan --dry-run", "Show who would scan, and what would change first."),
         ],
     ),
     (
@@ -153,22 +153,22 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "resume",
         &[
-            ("ksmith resume", "Have the daemon's policy decide again."),
+            ("ksmith resume", "Let the daemon's policy decide again."),
             ("ksmith resume --json", "The same for a program."),
         ],
     ),
     (
         "enable",
         &[
-            ("ksmith enable", "Switch ksmd on by hand, with the settings that are there."),
-            ("ksmith enable --dry-run", "What would be written, and nothing is."),
+            ("ksmith enable", "Switch ksmd on by hand, with its present settings."),
+            ("ksmith enable --dry-run", "Show what would be written. Nothing is."),
         ],
     ),
     (
         "disable",
         &[
             ("ksmith disable", "Stop ksmd. Merged pages stay merged."),
-            ("ksmith disable --dry-run", "What would be written, and nothing is."),
+            ("ksmith disable --dry-run", "Show what would be written. Nothing is."),
         ],
     ),
     (
@@ -178,21 +178,21 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
                 "ksmith set pages_to_scan=1000 sleep_millisecs=10",
                 "Two settings, in the order that the kernel needs.",
             ),
-            ("ksmith set --dry-run max_page_sharing=512", "What would be written, and nothing is."),
+            ("ksmith set --dry-run max_page_sharing=512", "Show what would be written. Nothing is."),
         ],
     ),
     (
         "merge",
         &[
-            ("ksmith merge off web-1", "Take back the merging of one running guest."),
+            ("ksmith merge off web-1", "Undo the merging of one running guest."),
             ("ksmith merge on web-1", "Allow it again."),
         ],
     ),
     (
         "balance",
         &[
-            ("ksmith balance", "What each guest needs and could give, and the plan."),
-            ("ksmith balance --dry-run", "A new plan, whatever a daemon does."),
+            ("ksmith balance", "Show what each guest needs and could give, and the plan."),
+            ("ksmith balance --dry-run", "Make a new plan, even if a daemon runs."),
         ],
     ),
     (
@@ -206,20 +206,20 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         "give",
         &[
             ("ksmith give web-1 512M", "Half a gibibyte more for this guest."),
-            ("ksmith give --dry-run web-1 512M", "What it would have then."),
+            ("ksmith give --dry-run web-1 512M", "Show what it would have then."),
         ],
     ),
     (
         "take",
         &[
             ("ksmith take web-1 512M", "Half a gibibyte less."),
-            ("ksmith take --dry-run web-1 512M", "What it would have then."),
+            ("ksmith take --dry-run web-1 512M", "Show what it would have then."),
         ],
     ),
     (
         "unmerge",
         &[
-            ("ksmith unmerge --dry-run", "Whether there is memory enough to undo all merging."),
+            ("ksmith unmerge --dry-run", "Check that there is enough memory to undo all merging."),
             ("ksmith unmerge", "Undo all merging."),
         ],
     ),
@@ -236,8 +236,8 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "optin",
         &[
-            ("ksmith optin build.service", "Let a service of systemd merge, by MemoryKSM=yes."),
-            ("ksmith optin --dry-run build.service", "The drop-in that this would write."),
+            ("ksmith optin build.service", "Let a systemd service merge, by MemoryKSM=yes."),
+            ("ksmith optin --dry-run build.service", "Show the drop-in that this would write."),
         ],
     ),
     (
@@ -253,8 +253,8 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "restore",
         &[
-            ("ksmith restore", "Put back what a killed ksmith has changed."),
-            ("ksmith restore --dry-run", "What would be put back, and nothing is."),
+            ("ksmith restore", "Restore what a killed ksmith has changed."),
+            ("ksmith restore --dry-run", "Show what would be restored. Nothing is."),
         ],
     ),
     (
@@ -277,14 +277,14 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "sim calibrate",
         &[
-            ("ksmith sim calibrate", "What ksmd's work costs on this host."),
+            ("ksmith sim calibrate", "Measure what ksmd's work costs on this host."),
             ("ksmith sim calibrate --out costs.toml", "The same into a file, for `ksmith sim --costs`."),
         ],
     ),
     (
         "sim tune",
         &[
-            ("ksmith sim tune churn burst --points 100", "What other settings of `profit` save and cost there."),
+            ("ksmith sim tune churn burst --points 100", "Search settings of `profit` for these scenarios."),
             (
                 "ksmith sim tune --key growth_mib --key first_probe_seconds=5..60 --out front",
                 "Two keys over all scenarios, with a report.",
@@ -294,15 +294,15 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "lab list",
         &[
-            ("ksmith lab list", "The scenarios and the policies that are here."),
+            ("ksmith lab list", "List the scenarios and policies that are here."),
             ("ksmith lab list --json", "The same for a program."),
         ],
     ),
     (
         "config check",
         &[
-            ("ksmith config check", "Whether /etc/ksmith.toml is valid and fits this host."),
-            ("ksmith config check new.toml", "The same for a file that is to replace it."),
+            ("ksmith config check", "Check that /etc/ksmith.toml is valid and fits this host."),
+            ("ksmith config check new.toml", "Check a file that is to replace it."),
         ],
     ),
     (
@@ -322,7 +322,7 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "completions",
         &[
-            ("ksmith completions bash", "A completion script. Packages have installed it already."),
+            ("ksmith completions bash", "Print a completion script. Packages have installed it already."),
             ("ksmith completions zsh", "The same for zsh."),
         ],
     ),

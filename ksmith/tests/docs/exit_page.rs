@@ -16,7 +16,7 @@ fn table(codes: &[NamedExitCode]) -> String {
 
 #[test]
 fn the_page_of_exit_codes_is_fresh() {
-    let run = "\n## ksmith run\n\nIt ends with its program's code, or with 128 and the number of the signal that ended the program. Besides:\n";
+    let run = "\n## ksmith run\n\nIt exits with its program's code, or with 128 and the number of the signal that ended the program. Besides:\n";
     let doctor = "\n## ksmith doctor --check\n\nThese are the codes of Nagios' plugins.\n";
     check(PAGE, &format!("{HEAD}{}{run}{}{doctor}{}", table(&CODES), table(&RUN), table(&CHECK)));
 }

@@ -25,7 +25,7 @@ pub struct ScanConfig {
 }
 
 impl PolicySettings for ScanConfig {
-    const HELP: &'static str = "Visit every page so many times, or without end";
+    const HELP: &'static str = "Visit every page a set number of times, or without end";
     const COMPETITORS: &'static [(&'static str, &'static str)] = &[("reference", "")];
 
     fn policy(&self, _: ReadFile<'_>) -> Made {

@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"MiB that a plan must save for each GiB moved, beside repairs and other goals ({PRICE * 1024:.0f})",
     )
     parser.add_argument("--like", help="admit: the guest that the new one will be like")
-    parser.add_argument("--on", choices=("proxmox",), help="keep what the platform demands: HA's rules, storage and devices of nodes")
+    parser.add_argument("--on", choices=("proxmox",), help="respect what the platform demands: HA rules, storage and the nodes' devices")
     add_proxmox(parser)
     parser.add_argument("--seconds", type=amount, help=f"time for the whole command (without it: {SEARCH_S:g} for the search)")
 

@@ -25,9 +25,10 @@ use crate::show::TextTable;
 
 /// Measure what ksmd's work costs on this host, for `ksmith sim --costs`.
 ///
-/// It starts guests of known memory and leads ksmd through single passes over them, several times. It takes half a minute on an
-/// idle host, 600 MiB of memory and root. It goes on while figures differ much from round to round, for 15 rounds at most, and then
-/// refuses them. It refuses a host where KSM is in use. At the end, and on Ctrl-C, everything is restored.
+/// It starts guests with known memory and makes ksmd run single passes over them, several times. It needs half a minute
+/// on an idle host, 600 MiB of memory, and root. While figures differ much from round to round it continues, for at
+/// most 15 rounds, and then rejects them. It refuses a host where KSM is in use. At the end, and on Ctrl-C, everything
+/// is restored.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
     /// Write the costs into this file, and a table of them to standard output
