@@ -29,6 +29,19 @@ pub struct HistorySummary {
     pub headroom_min_bytes: Option<f64>,
     /// Time during which the exposure exceeded the headroom.
     pub exposed_seconds: f64,
+    /// Huge pages of the processes that merge, where they were recorded.
+    pub huge_pages: Option<HugeSummary>,
+}
+
+/// Huge pages that merging left and split over a time range.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HugeSummary {
+    /// Memory in huge pages at the end of the range.
+    pub huge_last_bytes: f64,
+    /// Memory that merging had split by then.
+    pub split_last_bytes: f64,
+    /// CPU time that programs have lost by splits, at most.
+    pub lost_cpu_seconds: f64,
 }
 
 /// The interval from one decision to the next.
@@ -55,14 +68,27 @@ struct ReportPoint {
     exposure: Option<f64>,
     headroom: Option<f64>,
     daemon_cpu: Option<f64>,
+    huge: Option<f64>,
+    split: Option<f64>,
+    split_cpus: Option<f64>,
 }
 
 fn points(report: &HistoryReport) -> Vec<ReportPoint> {
     let at = |name: &str| report.columns.iter().position(|column| column == name);
-    let columns =
-        ["saved_bytes", "ksmd_cpu_percent", "exposure_bytes", "headroom_bytes", "daemon_cpu_seconds"].map(at);
+    let columns = [
+        "saved_bytes",
+        "ksmd_cpu_percent",
+        "exposure_bytes",
+        "headroom_bytes",
+        "daemon_cpu_seconds",
+        "huge_bytes",
+        "split_bytes",
+        "split_cost_cpus",
+    ]
+    .map(at);
     let point = |(index, row): (usize, &Vec<Json>)| {
-        let [saved, ksmd_percent, exposure, headroom, daemon_cpu] = columns.map(|at| row.get(at?)?.as_f64());
+        let [saved, ksmd_percent, exposure, headroom, daemon_cpu, huge, split, split_cpus] =
+            columns.map(|at| row.get(at?)?.as_f64());
         let recorded = report.recorded_seconds.get(index).copied().unwrap_or(0.0);
         Some(ReportPoint {
             time: row.first()?.as_f64()?,
@@ -72,6 +98,9 @@ fn points(report: &HistoryReport) -> Vec<ReportPoint> {
             exposure,
             headroom,
             daemon_cpu,
+            huge,
+            split,
+            split_cpus,
         })
     };
     report.rows.iter().enumerate().filter_map(point).collect()
@@ -92,6 +121,7 @@ pub fn summary(report: &HistoryReport) -> Option<HistorySummary> {
         exposure_max_bytes: points.iter().filter_map(|point| point.exposure).fold(0.0, f64::max),
         headroom_min_bytes: points.iter().filter_map(|point| point.headroom).reduce(f64::min),
         exposed_seconds: 0.0,
+        huge_pages: huge_summary(&points),
     };
     let mut byte_seconds = 0.0;
     let mut known_seconds = 0.0;
@@ -118,6 +148,16 @@ pub fn summary(report: &HistoryReport) -> Option<HistorySummary> {
     }
     summary.saved_gib_hours = byte_seconds / f64::from(1 << 30) / 3600.0;
     Some(summary)
+}
+
+/// Returns the sums of huge pages. `None` if no row has split memory.
+fn huge_summary(points: &[ReportPoint]) -> Option<HugeSummary> {
+    let last = points.iter().rev().find(|point| point.split.is_some())?;
+    Some(HugeSummary {
+        huge_last_bytes: last.huge.unwrap_or(0.0),
+        split_last_bytes: last.split?,
+        lost_cpu_seconds: points.iter().map(|point| point.split_cpus.unwrap_or(0.0) * point.recorded).sum(),
+    })
 }
 
 /// Returns the CPU time that the daemon used between two rows. A restarted daemon counts from 0, and the time of a
@@ -230,6 +270,28 @@ mod tests {
         assert_eq!(summary.daemon_cpu_seconds, 0.5 + 0.5 + 0.25 + 0.25);
         assert_eq!(summary.exposed_seconds, 20.0);
         assert_eq!((summary.saved_max_bytes, summary.headroom_min_bytes), (3.0 * GIB, Some(2.0 * GIB)));
+    }
+
+    #[test]
+    fn splits_count_as_long_as_they_last() {
+        let with_splits = |rows: Json| {
+            let mut report = report(rows, &[]);
+            report.columns.extend(["huge_bytes", "split_bytes", "split_cost_cpus"].map(str::to_owned));
+            summary(&report).unwrap().huge_pages
+        };
+        let row = |time: f64, huge: Json, split: Json, cpus: Json| {
+            json!([time, GIB, 0.0, GIB, GIB, 0.0, huge, split, cpus])
+        };
+        let unknown = row(0.0, Json::Null, Json::Null, Json::Null);
+        assert_eq!(with_splits(json!([unknown])), None, "where no page tables were read");
+        let rows = json!([
+            unknown,
+            row(10.0, json!(3.0 * GIB), json!(GIB), json!(0.5)),
+            row(20.0, json!(2.0 * GIB), json!(2.0 * GIB), json!(0.25)),
+            row(30.0, Json::Null, Json::Null, Json::Null),
+        ]);
+        let sums = HugeSummary { huge_last_bytes: 2.0 * GIB, split_last_bytes: 2.0 * GIB, lost_cpu_seconds: 7.5 };
+        assert_eq!(with_splits(rows), Some(sums));
     }
 
     #[test]

@@ -43,6 +43,7 @@ export function showStatus(status) {
   show("profit-note", status.profit_bytes < 0 ? "KSM costs more memory than it saves" : `saved, less ${bytes(status.overhead_bytes)} of metadata`);
   show("cpu", percent(status.ksmd_cpu_percent));
   showPolicy(status.daemon);
+  show("saved-note", savedNote(status));
   const splits = status.split_cost_cpus >= 0.005 ? `; splits of huge pages cost guests up to ${count(status.split_cost_cpus)} CPU` : "";
   show("cpu-note", `${cpuNote(status.daemon)}${splits}`);
   showCover(status);
@@ -51,6 +52,12 @@ export function showStatus(status) {
   const sentences = [lost, status.balance?.exposed, ...(status.errors ?? [])];
   showNotes(sentences.filter((sentence) => sentence));
   show("pressure", percent(status.memory_pressure_percent));
+}
+
+/** How much of the guests' memory is in huge pages, and how much merging has split: that is what the savings took. */
+function savedNote({ huge_bytes: huge, split_bytes: split }) {
+  const spares = "memory that merging spares";
+  return split > 0 ? `${spares}; ${bytes(huge ?? 0)} in huge pages, ${bytes(split)} split by merging` : spares;
 }
 
 /** Shows the consequence of the side channels of merging: a warning while guests of different domains may share pages. */

@@ -104,21 +104,26 @@ fn totals(sums: &HistorySummary) -> DocumentPart {
         _ => "ksmd took no CPU time".to_owned(),
     };
     let row = |what: &str, figure: String| vec![what.to_owned(), figure];
-    DocumentPart::Table(
-        row("figure", "value".to_owned()),
-        vec![
-            row("saved on average", bytes(sums.saved_mean_bytes)),
-            row("saved at the end", bytes(sums.saved_last_bytes)),
-            row("saved at most", bytes(sums.saved_max_bytes)),
-            row("saved over time", format!("{} GiB-hours", format_significant(sums.saved_gib_hours))),
-            row("ksmd's CPU time", format!("{} s", format_significant(sums.ksmd_cpu_seconds))),
-            row("the daemon's CPU time", format!("{} s", format_significant(sums.daemon_cpu_seconds))),
-            row("yield", yields),
-            row("exposure at most", bytes(sums.exposure_max_bytes)),
-            row("headroom at least", sums.headroom_min_bytes.map_or("unknown".to_owned(), bytes)),
-            row("time with records", span(sums.recorded_seconds)),
-        ],
-    )
+    let of_splits = sums.huge_pages.iter().flat_map(|huge| {
+        [
+            row("in huge pages at the end", bytes(huge.huge_last_bytes)),
+            row("split by merging at the end", bytes(huge.split_last_bytes)),
+            row("CPU time lost by splits, at most", format!("{} s", format_significant(huge.lost_cpu_seconds))),
+        ]
+    });
+    let figures = vec![
+        row("saved on average", bytes(sums.saved_mean_bytes)),
+        row("saved at the end", bytes(sums.saved_last_bytes)),
+        row("saved at most", bytes(sums.saved_max_bytes)),
+        row("saved over time", format!("{} GiB-hours", format_significant(sums.saved_gib_hours))),
+        row("ksmd's CPU time", format!("{} s", format_significant(sums.ksmd_cpu_seconds))),
+        row("the daemon's CPU time", format!("{} s", format_significant(sums.daemon_cpu_seconds))),
+        row("yield", yields),
+        row("exposure at most", bytes(sums.exposure_max_bytes)),
+        row("headroom at least", sums.headroom_min_bytes.map_or("unknown".to_owned(), bytes)),
+        row("time with records", span(sums.recorded_seconds)),
+    ];
+    DocumentPart::Table(row("figure", "value".to_owned()), figures.into_iter().chain(of_splits).collect())
 }
 
 fn by_guest(savers: &[SavingGuest]) -> Vec<DocumentPart> {

@@ -15,14 +15,17 @@ fn history() -> HistoryReport {
             4 * GIB,
             if n < 50 { 90.0 } else { 1.0 },
             0.0,
-            n
+            n,
+            GIB,
+            2 * GIB,
+            0.05
         ])
     };
     let made = |time: u64, state: &str| json!({"time": 1_795_467_600 + time, "policy": "profit", "state": state, "reason": "a <reason> | with marks", "settings": ""});
     serde_json::from_value(json!({
         "since": 1_795_467_600.0, "until": 1_795_469_600.0, "resolution_seconds": 10.0, "guest": null,
         "columns": ["time", "saved_bytes", "profit_bytes", "exposure_bytes", "headroom_bytes", "ksmd_cpu_percent",
-            "memory_pressure_percent", "daemon_cpu_seconds"],
+            "memory_pressure_percent", "daemon_cpu_seconds", "huge_bytes", "split_bytes", "split_cost_cpus"],
         "recorded_seconds": (0..200).map(|n| if n == 0 { 0.0 } else { 10.0 }).collect::<Vec<_>>(),
         "rows": (0..200).map(row).collect::<Vec<_>>(),
         "decisions": [made(5, "burst"), made(600, "parked"), made(1000, "probe"), made(1900, "parked")],
@@ -53,6 +56,8 @@ fn the_report_has_the_sums_and_tells_decisions_that_paid_from_those_that_did_not
     assert_eq!(states, ["probe", "parked", "parked"], "{vain:?}");
     let text = document.markdown();
     assert!(text.contains("| saved at most | 5.00 GiB |"), "{text}");
+    assert!(text.contains("| split by merging at the end | 2.00 GiB |"), "{text}");
+    assert!(text.contains("| CPU time lost by splits, at most | 99.5 s |"), "{text}");
     // Exposure is over 4 GiB from row 41 on.
     assert!(text.contains("For 26 min 30 s the host could not have borne it"), "{text}");
 }

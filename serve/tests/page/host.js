@@ -116,6 +116,9 @@ export class Host {
       memory_pressure_percent: figures.memory_pressure_percent,
       host_memory_bytes: figures.host_memory_bytes,
       host_available_bytes: figures.host_available_bytes,
+      huge_bytes: this.hugeBytes ?? 0,
+      split_bytes: this.splitBytes ?? 0,
+      split_cost_cpus: this.splitCost ?? 0,
       verdict: this.verdict ?? { level: "fine", sentence: "merging saves 7.00 GiB, and the host has 11.0 GiB if guests write to all of it" },
       processes: [],
       daemon: {

@@ -115,6 +115,16 @@ tested("the page says that the daemon does not answer, and is live again by itse
   assert.deepEqual(errors.filter((error) => !error.includes("503")), []);
 });
 
+tested("splits of huge pages stand beside what they save and what they cost", {}, async ({ url, mock }) => {
+  const { page } = await open(browser, url);
+  await says(page, "[data-figure=saved-note]", "memory that merging spares");
+  assert.doesNotMatch(await text(page, "[data-figure=saved-note]"), /huge/);
+  Object.assign(mock.host, { hugeBytes: 3 * 2 ** 30, splitBytes: 2 ** 29, splitCost: 0.25 });
+  mock.push();
+  await says(page, "[data-figure=saved-note]", "3.00 GiB in huge pages, 512 MiB split by merging");
+  await says(page, "[data-figure=cpu-note]", "up to 0.25 CPU");
+});
+
 tested("the page survives a restart of its own server", {}, async ({ url, mock, step }) => {
   const { page } = await open(browser, url);
   await says(page, "#connection", "Live");
