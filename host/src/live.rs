@@ -79,8 +79,7 @@ impl LiveHost {
             let of_folder = self.folded.get(&process.id).copied();
             process.folded_bytes = FoldedFigure::join(process.folded_figure(), of_folder);
         }
-        let counting = sample.processes.iter().filter(|process| !process.is_twin);
-        sample.folded_bytes = counting.filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
+        sample.sum_folded();
     }
 }
 

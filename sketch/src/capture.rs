@@ -58,6 +58,8 @@ pub struct SketchSummary {
     pub contents: u64,
     /// Size of the file.
     pub bytes: u64,
+    /// Savings in the file that only KSM's counters say.
+    pub unverified_bytes: u64,
     /// The guests that were left out, with the reasons.
     pub skipped: Vec<SkippedGuest>,
 }
@@ -161,6 +163,7 @@ impl CaptureResult {
             zero_pages: sum(|guest| guest.sketch.zero_pages),
             contents: self.guests.iter().map(|guest| guest.sketch.rows(rate).count() as u64).sum(),
             bytes,
+            unverified_bytes: facts.ksm.unverified_bytes,
             skipped: facts.skipped,
         })
     }

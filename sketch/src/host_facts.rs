@@ -67,6 +67,8 @@ pub struct KsmFacts {
     pub ksm_zero_pages: u64,
     /// Total savings, in bytes.
     pub saved_bytes: u64,
+    /// The part of `saved_bytes` that only KSM's counters say, since page tables were not read.
+    pub unverified_bytes: u64,
 }
 
 /// A guest that was left out, with the reason.
@@ -115,6 +117,7 @@ impl HostFacts {
                 pages_sharing: ksm.pages_sharing.get(),
                 ksm_zero_pages: ksm.zero_pages(),
                 saved_bytes: totals.saved_bytes,
+                unverified_bytes: totals.unverified_bytes,
             },
             skipped: Vec::new(),
         }

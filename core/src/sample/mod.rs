@@ -1,5 +1,6 @@
 //! One sample of the host: the input of every policy and of every view.
 
+mod adopted_readings;
 mod folded_figure;
 mod merge_forecast;
 mod merge_reading;

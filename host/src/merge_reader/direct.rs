@@ -1,4 +1,4 @@
-//! Readings for commands that scan without a daemon: they wait for them.
+//! Readings for commands without a daemon: they wait for them.
 
 use ksmith_core::sample::{ProcessId, Sample};
 
@@ -11,12 +11,17 @@ use crate::undo::StateDir;
 /// Seconds of CPU time after which no further process is read: those of some 500 GiB.
 const MOST_CPU_SECONDS: f64 = 10.0;
 
+/// The same for commands that only report, for which a monitoring plugin may wait.
+const MOST_CPU_SECONDS_ONCE: f64 = 2.0;
+
 /// Reads page tables while its caller waits.
 #[derive(Debug)]
 pub struct DirectMergeReader {
     schedule: MergeSchedule,
     reader: ProcessMergeReader,
-    file: LedgerFile,
+    /// `None`: the account is not written.
+    file: Option<LedgerFile>,
+    most_cpu_seconds: f64,
 }
 
 impl DirectMergeReader {
@@ -24,7 +29,17 @@ impl DirectMergeReader {
     pub fn new(directory: &StateDir) -> Self {
         let file = LedgerFile::of(directory);
         let schedule = MergeSchedule::new(file.load());
-        Self { schedule, reader: ProcessMergeReader::default(), file }
+        let reader = ProcessMergeReader::default();
+        Self { schedule, reader, file: Some(file), most_cpu_seconds: MOST_CPU_SECONDS }
+    }
+
+    /// Reads once, for commands that change nothing: the account in `directory` is read, if this user may, and stays as it
+    /// is. Zeros that were freed before, and that it does not have, are not known.
+    pub fn read_once(directory: &StateDir, sample: &mut Sample) {
+        let schedule = MergeSchedule::new(LedgerFile::of(directory).load_if_permitted());
+        let reader = ProcessMergeReader::default();
+        Self { schedule, reader, file: None, most_cpu_seconds: MOST_CPU_SECONDS_ONCE }.read(sample);
+        sample.sum_folded();
     }
 
     /// Reads all processes that merge, the largest first, and fills the readings into `sample`. Those for which the CPU time
@@ -38,14 +53,15 @@ impl DirectMergeReader {
         let request = MergeRequest {
             processes: sizes.into_iter().map(|(_, id)| id).collect(),
             at: sample.at,
-            cpu_seconds: MOST_CPU_SECONDS,
+            cpu_seconds: self.most_cpu_seconds,
             page_size: sample.page_size,
             account: None,
         };
         self.schedule.record_reply(self.reader.carry_out(&request));
         self.schedule.fill(sample);
+        let Some(file) = &mut self.file else { return };
         if let Some(account) = self.schedule.account_to_write() {
-            self.file.store(account);
+            file.store(account);
         }
     }
 }

@@ -69,7 +69,19 @@ impl LedgerFile {
 
     /// Reads the entries. A file that can't be used is logged, and has none; nor has one of an earlier boot.
     pub(super) fn load(&self) -> LedgerEntries {
-        self.read().unwrap_or_else(|why| {
+        self.or_warn(self.read())
+    }
+
+    /// Reads the entries as [`Self::load`] does. A file that this user may not read has none, without a warning.
+    pub(super) fn load_if_permitted(&self) -> LedgerEntries {
+        match self.read() {
+            Err(LedgerFileError::Io(why)) if why.kind() == io::ErrorKind::PermissionDenied => LedgerEntries::new(),
+            read => self.or_warn(read),
+        }
+    }
+
+    fn or_warn(&self, read: Result<LedgerEntries, LedgerFileError>) -> LedgerEntries {
+        read.unwrap_or_else(|why| {
             let path = self.path.display();
             warn!("zeros that splits freed before the start are not counted: {path} is not used: {why}");
             LedgerEntries::new()

@@ -26,6 +26,7 @@ mod misuse;
 mod naming;
 mod optin;
 mod overview;
+mod page_tables;
 mod past;
 mod patience;
 mod pause;

@@ -13,11 +13,13 @@ use ksmith_host::memory::process::OpenProcess;
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
 use ksmith_service::config::Config;
+use ksmith_service::control::ControlClient;
 use ksmith_sketch::{
     CaptureOptions, HostFacts, RateRule, SamplingRate, SketchClock, SketchSubject, SketchSummary, capture,
     is_host_name, new_secret, read_secret,
 };
 
+use super::page_tables::fill_readings;
 use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 
 /// Write a sample of what guests hold, so that a fleet can find out which of them should share a host.
@@ -89,7 +91,9 @@ impl SketchArgs {
         let secret = self.secret.as_deref().unwrap_or(&config.sketch.secret);
         let key = read_secret(secret).map_err(|error| CommandFailure::usage(error.to_string()))?;
         patience::watch();
-        let sample = HostObserver::new(root.clone()).sample();
+        let mut sample = HostObserver::new(root.clone()).sample();
+        let answer = ControlClient::connect(&config.daemon.control_socket).and_then(|mut daemon| daemon.status());
+        fill_readings(&mut sample, &root, answer.ok().as_ref());
         let guests = GuestTracker::new(root.clone(), config.guests.libvirt_uri.clone())
             .list_within(&sample, PATIENCE)
             .guests;
@@ -155,10 +159,23 @@ fn page(summary: &SketchSummary, out: &Path, page_size: u64) -> TextPage {
         summary.rate,
         Bytes::from(summary.bytes)
     ));
+    if let Some(note) = unverified_note(summary) {
+        page.line(note);
+    }
     for skipped in &summary.skipped {
         page.line(format_args!("left out {}: {}", skipped.guest, skipped.why));
     }
     page
+}
+
+/// Returns a note on the savings in the file that no page tables confirm.
+fn unverified_note(summary: &SketchSummary) -> Option<String> {
+    let unverified = Bytes::from(summary.unverified_bytes);
+    (summary.unverified_bytes > 0).then(|| {
+        format!(
+            "{unverified} of what is saved by KSM's counters alone: collapses may have undone some, and freed zeros are not in it"
+        )
+    })
 }
 
 fn host(text: &str) -> Result<String, String> {

@@ -245,6 +245,7 @@ fn sketch() -> Value {
         ("zero_pages", "integer", "Of these, pages of zeros."),
         ("contents", "integer", "Sampled contents, each counted in each guest that has it."),
         ("bytes", "integer", "Size of the file."),
+        ("unverified_bytes", "integer", "Savings in the file that only KSM's counters say."),
     ];
     document("ksmith sketch --json", plains(&keys, [("skipped", list("Guests that are left out.", skipped))]))
 }

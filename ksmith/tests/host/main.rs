@@ -27,6 +27,7 @@ mod optin_packaging;
 mod other_controllers;
 mod own_process;
 mod package_links;
+mod page_table_figures;
 mod platform_pages;
 mod proxmox;
 mod read_only_sys;
