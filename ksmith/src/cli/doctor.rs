@@ -9,9 +9,11 @@ use ksmith_core::decide::domains::{DomainsReport, GUARDED};
 use ksmith_core::diagnose::{DaemonPresence, Finding, HostCircumstances, Severity, diagnose};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::Meminfo;
+use ksmith_core::model::StatusReport;
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::units::Bytes;
 
+use super::page_tables::fill_readings;
 use super::progress::TickingProgress;
 use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 use crate::exit;
@@ -104,10 +106,11 @@ pub(super) fn findings(global: &GlobalArgs, config: &Config) -> anyhow::Result<V
     let state = StateDir::from_root(&root);
     let journal = KsmJournal::open(&state);
     let mut client = root.is_host().then(|| ControlClient::connect(&config.daemon.control_socket));
-    let guarded = client.as_mut().and_then(|client| guarded(client.as_mut().ok()?));
+    let status = client.as_mut().and_then(|client| client.as_mut().ok()?.status().ok());
+    let guarded = status.as_ref().and_then(guarded);
     let daemon = client.map_or(DaemonPresence::Absent, |client| in_charge(client, journal.as_ref().ok()));
-    let mut observer = HostObserver::new(root.clone());
-    let sample = observer.sample();
+    let mut sample = HostObserver::new(root.clone()).sample();
+    fill_readings(&mut sample, &root, status.as_ref());
     // Only a hypervisor that answers shows what is switched off.
     let is_enforced = config.domains.is_enforced();
     let patience = if is_enforced { PATIENCE } else { Duration::ZERO };
@@ -215,9 +218,9 @@ fn page(findings: &[Finding]) -> TextPage {
 }
 
 /// Returns the daemon's reason for keeping ksmd parked because of the domains, if it does so.
-fn guarded(client: &mut ControlClient) -> Option<String> {
-    let daemon = client.status().ok()?.daemon?;
-    (daemon.state == GUARDED).then_some(daemon.reason)
+fn guarded(status: &StatusReport) -> Option<String> {
+    let daemon = status.daemon.as_ref()?;
+    (daemon.state == GUARDED).then(|| daemon.reason.clone())
 }
 
 /// Finds the ksmith that controls KSM: the daemon that answers on the control socket, or a process with settings

@@ -96,3 +96,19 @@ fn a_sketch_has_the_freed_zeros_that_the_daemon_has_read() {
     let _daemon = scene.serve_reading();
     assert!(exposure() >= FREED);
 }
+
+#[test]
+fn doctor_finds_the_exposure_by_freed_zeros_that_the_daemon_has_read() {
+    if !may_ask() {
+        return;
+    }
+    let _ksm_waits = hold_off_ksm();
+    let scene = Scene::new();
+    let is_exposed = || {
+        let report = scene.run(&["doctor"]);
+        report["findings"].as_array().unwrap().iter().any(|finding| finding["code"] == "exposure")
+    };
+    assert!(!is_exposed(), "no daemon answers");
+    let _daemon = scene.serve_reading();
+    assert!(is_exposed());
+}
