@@ -73,6 +73,18 @@ impl LiveHost {
         sample
     }
 
+    /// Has the page tables of all processes read anew. Until that is done, [`Self::is_renewing_readings`] is true.
+    pub fn renew_readings(&mut self) {
+        if let Some(reader) = &mut self.merge_readings {
+            reader.renew();
+        }
+    }
+
+    /// Returns true while page tables are to be read anew.
+    pub fn is_renewing_readings(&self) -> bool {
+        self.merge_readings.as_ref().is_some_and(MergeReader::is_renewing)
+    }
+
     /// Joins the folded memory of processes with what a folder has found, and sums it.
     fn sum_folded(&self, sample: &mut Sample) {
         for process in sample.processes.iter_mut().filter(|process| !process.is_twin) {

@@ -101,6 +101,8 @@ pub struct SimulatedWorld {
     pub folded_bytes: Option<u64>,
     /// Memory to cover the exposure, if it is not the machine's.
     pub headroom: Option<u64>,
+    /// The zeros that splits have freed, if page tables are read.
+    pub freed: Option<FreedZeros>,
     watchdog: Option<Duration>,
 }
 
@@ -115,6 +117,28 @@ impl SimulatedWorld {
 
     pub fn knob(&self, knob: Knob) -> u64 {
         KnobSettings::current(&self.machine.sample().ksm).get(knob).unwrap()
+    }
+}
+
+/// Zeros that splits have freed, which only readings of page tables show.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FreedZeros {
+    pub bytes: u64,
+    /// The bytes at the last reading.
+    pub read_bytes: u64,
+    /// The time that a reading takes.
+    pub takes: Duration,
+    /// The time at which the reading that is under way is done.
+    pub done_at: Option<Duration>,
+}
+
+impl FreedZeros {
+    /// Returns the bytes that are known at a time.
+    fn known_bytes(&mut self, now: Duration) -> u64 {
+        if self.done_at.take_if(|done| *done <= now).is_some() {
+            self.read_bytes = self.bytes;
+        }
+        self.read_bytes
     }
 }
 
@@ -151,6 +175,10 @@ impl FakeDaemonHost {
         sample.given_up = world.given_up.clone();
         sample.pool_shortness = world.shortness;
         sample.folded_bytes = world.folded_bytes;
+        let now = world.machine.now();
+        if let Some(freed) = &mut world.freed {
+            sample.folded_bytes = Some(freed.known_bytes(now));
+        }
         if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
             (memory.available, memory.swap_free) = (Some(bytes), Some(0));
         }
@@ -212,6 +240,18 @@ impl DaemonHost for FakeDaemonHost {
     }
 
     fn look_at_all(&mut self) {}
+
+    fn renew_readings(&mut self) {
+        let mut world = self.world();
+        let now = world.machine.now();
+        if let Some(freed) = &mut world.freed {
+            freed.done_at = Some(now + freed.takes);
+        }
+    }
+
+    fn is_renewing_readings(&self) -> bool {
+        self.world().freed.is_some_and(|freed| freed.done_at.is_some())
+    }
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.world().shortness = shortness;
@@ -372,6 +412,7 @@ impl DaemonScene {
             shortness: 0.0,
             folded_bytes: None,
             headroom: None,
+            freed: None,
             watchdog: None,
         };
         let directory = tempfile::tempdir().unwrap();

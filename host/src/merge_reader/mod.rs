@@ -63,6 +63,16 @@ impl MergeReader {
         self.schedule.fill(sample);
     }
 
+    /// Has all processes read anew, at once. [`Self::is_renewing`] is true until that is done.
+    pub fn renew(&mut self) {
+        self.schedule.renew();
+    }
+
+    /// Returns true while processes are to be read anew.
+    pub fn is_renewing(&self) -> bool {
+        self.schedule.is_renewing()
+    }
+
     /// Requests the readings that are due from the thread, if it is idle and the budget allows it.
     pub fn request(&mut self, sample: &Sample) {
         if let Some(request) = self.schedule.next_request(sample) {

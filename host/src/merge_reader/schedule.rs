@@ -22,6 +22,9 @@ const FIRST_CPU_SHARE: f64 = 0.01;
 /// Seconds of CPU time in reserve for each, as for the processes that are there at the start: some 100 GiB of small pages.
 const RESERVE: f64 = 1.0;
 
+/// Seconds of CPU time after which the figures of a renewal are shown, before it goes on.
+const RENEWAL_CPU_SECONDS: f64 = 0.5;
+
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,17 @@ pub(super) struct MergeSchedule {
     /// The budget of first readings, which no others use up: what splits free before the first reading is never known.
     first_bucket: TokenBucket,
     state: ReaderState,
+    renewal: ReadingRenewal,
+}
+
+/// A request to read all processes anew, whatever the budget: a person waits for what a scan has saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadingRenewal {
+    None,
+    /// From the next sample on.
+    Requested,
+    /// Processes whose last attempt was before this time are due.
+    Since(Duration),
 }
 
 /// The work of the thread.
@@ -64,6 +78,8 @@ enum ReaderState {
     /// It reads processes that were never read.
     ReadsFirst,
     Reads,
+    /// It reads for a renewal, which the budget does not pay for.
+    Renews,
 }
 
 impl MergeSchedule {
@@ -81,16 +97,17 @@ impl MergeSchedule {
             bucket: TokenBucket::new(RESERVE, CPU_SHARE),
             first_bucket: TokenBucket::new(RESERVE, FIRST_CPU_SHARE),
             state: ReaderState::Idle,
+            renewal: ReadingRenewal::None,
         }
     }
 
     /// Records what the thread has read. A process that can't be read has no reading any more.
     pub(super) fn record_reply(&mut self, reply: MergeReply) {
-        let bucket = match self.state {
-            ReaderState::ReadsFirst => &mut self.first_bucket,
-            _ => &mut self.bucket,
-        };
-        bucket.charge(reply.cpu_seconds);
+        match self.state {
+            ReaderState::ReadsFirst => self.first_bucket.charge(reply.cpu_seconds),
+            ReaderState::Renews => {}
+            ReaderState::Idle | ReaderState::Reads => self.bucket.charge(reply.cpu_seconds),
+        }
         self.state = ReaderState::Idle;
         for ReadProcess { id, at, reading, zeros, twin_of } in reply.processes {
             self.attempts.insert(id, at);
@@ -153,6 +170,10 @@ impl MergeSchedule {
         if self.state != ReaderState::Idle {
             return None;
         }
+        if let Some(processes) = self.renewals(sample) {
+            self.state = ReaderState::Renews;
+            return Some(self.request_of(processes, RENEWAL_CPU_SECONDS, sample));
+        }
         let mut due: Vec<(Option<Duration>, ProcessId)> = self
             .candidates(sample)
             .map(|process| (self.attempts.get(&process.id).copied(), process.id))
@@ -171,8 +192,44 @@ impl MergeSchedule {
         } else {
             return None;
         };
+        Some(self.request_of(processes, cpu_seconds, sample))
+    }
+
+    fn request_of(&mut self, processes: Vec<ProcessId>, cpu_seconds: f64, sample: &Sample) -> MergeRequest {
         let (at, page_size, account) = (sample.at, sample.page_size, self.account_to_write());
-        Some(MergeRequest { processes, at, cpu_seconds, page_size, account })
+        MergeRequest { processes, at, cpu_seconds, page_size, account }
+    }
+
+    /// Has all processes read anew.
+    pub(super) fn renew(&mut self) {
+        self.renewal = ReadingRenewal::Requested;
+    }
+
+    /// Returns true until all processes were read that [`Self::renew`] is about.
+    pub(super) fn is_renewing(&self) -> bool {
+        self.renewal != ReadingRenewal::None
+    }
+
+    /// Returns the processes that are to be read anew, the one that was read longest ago first. `None`: the renewal is done,
+    /// or there is none.
+    fn renewals(&mut self, sample: &Sample) -> Option<Vec<ProcessId>> {
+        let since = match self.renewal {
+            ReadingRenewal::None => return None,
+            ReadingRenewal::Requested => sample.at,
+            ReadingRenewal::Since(since) => since,
+        };
+        self.renewal = ReadingRenewal::Since(since);
+        let mut due: Vec<(Option<Duration>, ProcessId)> = self
+            .candidates(sample)
+            .map(|process| (self.attempts.get(&process.id).copied(), process.id))
+            .filter(|(last, _)| last.is_none_or(|last| last < since))
+            .collect();
+        due.sort_unstable();
+        if due.is_empty() {
+            self.renewal = ReadingRenewal::None;
+            return None;
+        }
+        Some(due.into_iter().map(|(_, id)| id).collect())
     }
 
     /// Returns the processes that are worth a reading. What was read stays true only if it is read again, also where merging
@@ -260,6 +317,23 @@ mod tests {
         schedule.record_reply(reply(100, &[1], RESERVE + 0.2));
         assert_eq!(next(&mut schedule, &sample(199, &[1])), None);
         assert_eq!(next(&mut schedule, &sample(201, &[1])), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_renewal_reads_all_at_once_and_what_it_takes_is_not_missed_later() {
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
+        schedule.record_reply(reply(90, &[1, 2], 0.0));
+        assert!(next(&mut schedule, &sample(100, &[1, 2])).is_some());
+        schedule.renew();
+        assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the thread is busy");
+        schedule.record_reply(reply(100, &[1, 2], RESERVE + 0.2));
+        assert_eq!(next(&mut schedule, &sample(102, &[1, 2])), Some(vec![1, 2]), "they were read before it");
+        schedule.record_reply(reply(102, &[1], 99.0));
+        assert!(schedule.is_renewing());
+        assert_eq!(next(&mut schedule, &sample(103, &[1, 2])), Some(vec![2]));
+        schedule.record_reply(reply(103, &[2], 99.0));
+        assert_eq!((next(&mut schedule, &sample(104, &[1, 2])), schedule.is_renewing()), (None, false));
+        assert_eq!(next(&mut schedule, &sample(205, &[1, 2])), Some(vec![1, 2]), "as if there had been none");
     }
 
     #[test]

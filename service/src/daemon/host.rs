@@ -40,6 +40,14 @@ pub trait DaemonHost: KsmHost {
     /// Makes the next sample look at every process.
     fn look_at_all(&mut self);
 
+    /// Has what page tables show read anew, without waiting for it; a no-op by default.
+    fn renew_readings(&mut self) {}
+
+    /// Returns true until samples have what was read anew; never by default.
+    fn is_renewing_readings(&self) -> bool {
+        false
+    }
+
     /// Sets the shortness of memory, from 0 to 1, in the following samples.
     fn set_pool_shortness(&mut self, shortness: f64);
 
@@ -96,6 +104,14 @@ impl DaemonHost for LiveHost {
 
     fn look_at_all(&mut self) {
         self.observer.look_at_all();
+    }
+
+    fn renew_readings(&mut self) {
+        LiveHost::renew_readings(self);
+    }
+
+    fn is_renewing_readings(&self) -> bool {
+        LiveHost::is_renewing_readings(self)
     }
 
     fn set_pool_shortness(&mut self, shortness: f64) {

@@ -14,6 +14,7 @@ mod inbox;
 mod log;
 mod pause;
 mod requests;
+mod scan_readings;
 mod scans;
 mod source;
 mod start;
@@ -32,6 +33,7 @@ pub use self::source::ConfigSource;
 
 use self::cpus::KsmdBinding;
 use self::pause::{MergingPause, with_ksmd_started};
+use self::scan_readings::ScanReadings;
 use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
@@ -80,6 +82,8 @@ pub struct Daemon<H = LiveHost> {
     event_turn_from: Instant,
     last: Option<TickOutcome>,
     scan: Option<DemandScan>,
+    /// The readings before or after a scan of root's; never together with a scan or a pause.
+    scan_readings: Option<ScanReadings>,
     /// A pause of merging; never together with a scan.
     pause: Option<MergingPause>,
     /// True if the policy finds ksmd running after a pause, as it was before.
@@ -143,6 +147,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         self.finish_pause(&tick);
         self.finish_scan(&tick);
+        let of_readings = self.follow_readings(&tick.sample).unwrap_or(LONGEST_WAIT);
         self.answered = None;
         if let Some(guests) = &mut self.guests {
             for (pid, on) in self.guard.take_switched() {
@@ -161,7 +166,7 @@ impl<H: DaemonHost> Daemon<H> {
         }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let took = self.environment.now().duration_since(began);
-        let next = tick.decision.check_after.min(wait).min(self.guard.longest_wait());
+        let next = tick.decision.check_after.min(wait).min(self.guard.longest_wait()).min(of_readings);
         // While ksmd runs, the guard and the policy need their looks on time.
         let has_stood = tick.sample.ksm.run_state() != Some(RunState::Running);
         let stands = has_stood && tick.decision.knobs.get(Knob::Run) != Some(1);

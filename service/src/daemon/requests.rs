@@ -11,7 +11,6 @@ use ksmith_host::own_use::OwnUse;
 use tracing::info;
 
 use super::pause::PAUSED;
-use super::scans::ScanRequester;
 use super::{Daemon, DaemonHost};
 use crate::balance_service::{BalanceRequest, BalanceService};
 use crate::control::{self, ControlReply, ControlRequest, PendingRequest};
@@ -75,11 +74,7 @@ impl<H: DaemonHost> Daemon<H> {
                 }
                 let limits = control::scan_limits(&self.config.limits, max_cpu);
                 info!("scanning on demand: {passes} passes with at most {} of a CPU", limits.max_cpu);
-                self.begin_scan(
-                    ScanJob::all_pages(passes.clamp(1, 1000)),
-                    limits,
-                    ScanRequester::Control { reply, peer },
-                );
+                self.begin_read_scan(ScanJob::all_pages(passes.clamp(1, 1000)), limits, reply, peer);
                 return true;
             }
             ControlRequest::Pause { seconds } => {

@@ -61,6 +61,9 @@ impl<H: DaemonHost> Daemon<H> {
     /// Makes way for a scan of root's or balance's, and returns true unless another such scan is in progress. A scan
     /// for users is interrupted, and made again afterwards.
     pub(super) fn make_way(&mut self) -> bool {
+        if self.scan_readings.is_some() {
+            return false;
+        }
         match self.scan.take() {
             None => true,
             Some(DemandScan { waiting, before, requester: ScanRequester::Users, .. }) => {
@@ -80,6 +83,7 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// Ends the scan that is in progress, if there is one, for a pause.
     pub(super) fn give_up_scan(&mut self) {
+        self.give_up_readings();
         if self.make_way() {
             return;
         }
@@ -109,7 +113,7 @@ impl<H: DaemonHost> Daemon<H> {
 
     /// Begins the scan that users wait for, unless one is under way. Returns true if a turn is to be taken at once.
     pub(super) fn serve_users(&mut self) -> bool {
-        if self.scan.is_some() {
+        if self.scan.is_some() || self.scan_readings.is_some() {
             return false;
         }
         let Some(passes) = self.user_scans.begin() else { return false };
@@ -190,13 +194,10 @@ impl<H: DaemonHost> Daemon<H> {
         match scan.requester {
             ScanRequester::Users => self.user_scans.finish(spent, &outcome),
             ScanRequester::Balance => debug!("merged what could be merged: {outcome:?}"),
-            ScanRequester::Control { reply, .. } => {
-                let answer = match outcome {
-                    Ok(()) => ControlReply::Scan(ScanReply { before, after: now }),
-                    Err(message) => ControlReply::Error { message },
-                };
-                let _ = reply.send(answer);
-            }
+            ScanRequester::Control { reply, .. } => match outcome {
+                Ok(()) => self.answer_read_scan(ScanReply { before, after: now }, reply),
+                Err(message) => drop(reply.send(ControlReply::Error { message })),
+            },
         }
         // Users may have asked meanwhile.
         self.serve_users();

@@ -61,6 +61,7 @@ impl<H: DaemonHost> Daemon<H> {
             environment: Box::new(environment),
             last: None,
             scan: None,
+            scan_readings: None,
             pause: None,
             starts_ksmd: false,
             unrestored: None,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use ksmith_core::balance::KsmStep;
 use ksmith_core::knobs::Knob;
 use ksmith_core::sim::GuestPlan;
@@ -7,7 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 use super::HELD;
 use crate::control::{ControlReply, ControlRequest, NOTHING_TO_SCAN, PeerGuard};
 use crate::daemon::DaemonMessage;
-use crate::testing::{DaemonScene, SimulatedWorld};
+use crate::testing::{DaemonScene, FreedZeros, SimulatedWorld};
 use crate::user_socket::{Done, RefusalKind, ScanQueue, UserScan};
 
 fn with_two_clones(config: &str) -> DaemonScene {
@@ -51,6 +53,51 @@ fn a_scan_on_demand_merges_and_the_policy_goes_on_as_before() {
     assert_eq!(scan.after.saved_bytes, 4096 * 4096);
     assert!(outcome.log.contains("scanning on demand: 2 passes with at most"), "{}", outcome.log);
     assert!(!outcome.log.contains("another program"), "{}", outcome.log);
+}
+
+#[test]
+fn a_scan_goes_by_page_tables_that_are_read_before_and_after_it() {
+    const MIB: u64 = 1 << 20;
+    let mut scene = with_two_clones(&format!("{HELD}{SLOW}"));
+    // Each was freed since page tables were last read.
+    scene.world().freed =
+        Some(FreedZeros { bytes: 8 * MIB, takes: Duration::from_secs(3), ..FreedZeros::default() });
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    let (others, _others_wait) = scene.ask_at(6, scan(1, None));
+    scene.at(7, |world| assert_eq!(world.knob(Knob::Run), 0, "page tables are being read"));
+    scene.at(10, |world| {
+        assert_eq!(world.knob(Knob::Run), 1);
+        world.freed.as_mut().unwrap().bytes = 24 * MIB;
+    });
+    scene.at(120, |_| ());
+    scene.run().unwrap();
+    let ControlReply::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!((scan.before.saved_bytes, scan.after.saved_bytes), (8 * MIB, (16 + 24) * MIB));
+    assert!(scan.after.ksmd_cpu_seconds > scan.before.ksmd_cpu_seconds);
+    assert_eq!(refusal(others.recv().unwrap()), "a scan is in progress already");
+}
+
+#[test]
+fn page_tables_that_are_not_read_in_time_hold_up_no_scan() {
+    let mut scene = with_two_clones(HELD);
+    scene.world().freed = Some(FreedZeros { takes: Duration::from_secs(1 << 20), ..FreedZeros::default() });
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    scene.at(300, |_| ());
+    let outcome = scene.run().unwrap();
+    let ControlReply::Scan(scan) = answers.recv().unwrap() else { panic!("another answer") };
+    assert_eq!(scan.after.saved_bytes, 4096 * 4096);
+    assert_eq!(outcome.count("the scan goes by page tables as far as they were read"), 2, "{}", outcome.log);
+}
+
+#[test]
+fn a_pause_gives_up_a_scan_that_waits_for_page_tables() {
+    let mut scene = with_two_clones(HELD);
+    scene.world().freed = Some(FreedZeros { takes: Duration::from_secs(9), ..FreedZeros::default() });
+    let (answers, _waiting) = scene.ask_at(5, scan(2, None));
+    let (_paused, _pause_waits) = scene.ask_at(7, ControlRequest::Pause { seconds: None });
+    scene.at(60, |world| assert_eq!(world.knob(Knob::Run), 0));
+    scene.run().unwrap();
+    assert!(refusal(answers.recv().unwrap()).starts_with("the scan was given up: "));
 }
 
 /// A pass takes seconds.

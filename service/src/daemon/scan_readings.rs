@@ -1,0 +1,114 @@
+//! Readings of page tables before and after a scan that root requests: its answer says what is really saved.
+//!
+//! No turn waits for them. Turns come in short intervals until they are there.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use ksmith_core::decide::PolicyLimits;
+use ksmith_core::sample::Sample;
+use ksmith_core::scan::ScanJob;
+use tracing::{info, warn};
+
+use super::pause::PAUSED;
+use super::scans::ScanRequester;
+use super::{Daemon, DaemonHost};
+use crate::control::{ControlReply, PeerWatch, ScanFigures, ScanReply};
+
+/// The longest wait for readings: those of some TiB. After that, those count that are there.
+const LONGEST_READING: Duration = Duration::from_secs(30);
+
+/// The time between two turns that wait for readings.
+const READING_POLL: Duration = Duration::from_millis(50);
+
+/// A scan whose readings are awaited.
+#[derive(Debug)]
+pub(super) struct ScanReadings {
+    step: ReadingStep,
+    deadline: Instant,
+}
+
+/// The step of the scan that comes after the readings.
+#[derive(Debug)]
+enum ReadingStep {
+    /// It begins.
+    Begin { job: ScanJob, limits: PolicyLimits, reply: Sender<ControlReply>, peer: PeerWatch },
+    /// It is done, and is answered.
+    Answer { scan: ScanReply, reply: Sender<ControlReply> },
+}
+
+impl<H: DaemonHost> Daemon<H> {
+    /// Begins a scan for root once all page tables were read.
+    pub(super) fn begin_read_scan(
+        &mut self,
+        job: ScanJob,
+        limits: PolicyLimits,
+        reply: Sender<ControlReply>,
+        peer: PeerWatch,
+    ) {
+        self.await_readings(ReadingStep::Begin { job, limits, reply, peer });
+    }
+
+    /// Answers a scan of root's that is done once all page tables were read again.
+    pub(super) fn answer_read_scan(&mut self, scan: ScanReply, reply: Sender<ControlReply>) {
+        self.await_readings(ReadingStep::Answer { scan, reply });
+    }
+
+    fn await_readings(&mut self, step: ReadingStep) {
+        self.controller.host_mut().renew_readings();
+        if self.controller.host().is_renewing_readings() {
+            let deadline = self.environment.now() + LONGEST_READING;
+            self.scan_readings = Some(ScanReadings { step, deadline });
+        } else {
+            self.take_step(step, None);
+        }
+    }
+
+    /// Goes on with a scan whose readings are in this sample of the turn. Returns the longest wait for the next turn, if one
+    /// is to come soon.
+    pub(super) fn follow_readings(&mut self, sample: &Sample) -> Option<Duration> {
+        let readings = self.scan_readings.take()?;
+        let is_late = self.environment.now() >= readings.deadline;
+        if self.controller.host().is_renewing_readings() && !is_late {
+            self.scan_readings = Some(readings);
+            return Some(READING_POLL);
+        }
+        if is_late {
+            warn!("the scan goes by page tables as far as they were read within {LONGEST_READING:?}");
+        }
+        self.take_step(readings.step, Some(sample));
+        Some(Duration::ZERO)
+    }
+
+    fn take_step(&mut self, step: ReadingStep, sample: Option<&Sample>) {
+        match step {
+            ReadingStep::Begin { peer, .. } if peer.has_gone() => {
+                info!("the peer that asked for the scan has gone; it does not begin");
+            }
+            ReadingStep::Begin { job, limits, reply, peer } => {
+                self.begin_scan(job, limits, ScanRequester::Control { reply, peer });
+            }
+            ReadingStep::Answer { mut scan, reply } => {
+                if let Some(sample) = sample {
+                    // ksmd's CPU time since the end is not the scan's.
+                    let ksmd_cpu_seconds = scan.after.ksmd_cpu_seconds;
+                    scan.after = ScanFigures { ksmd_cpu_seconds, ..ScanFigures::from_sample(sample) };
+                }
+                let _ = reply.send(ControlReply::Scan(scan));
+            }
+        }
+        // Users may have asked meanwhile.
+        self.serve_users();
+    }
+
+    /// Gives up a scan that has not begun, for a pause, and answers one that is done.
+    pub(super) fn give_up_readings(&mut self) {
+        let Some(ScanReadings { step, .. }) = self.scan_readings.take() else { return };
+        let _ = match step {
+            ReadingStep::Begin { reply, .. } => {
+                reply.send(ControlReply::error(format!("the scan was given up: {PAUSED}")))
+            }
+            ReadingStep::Answer { scan, reply } => reply.send(ControlReply::Scan(scan)),
+        };
+    }
+}
