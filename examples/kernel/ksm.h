@@ -155,7 +155,7 @@ static void passes(int count) {
 }
 
 /* Memory of so many pages that is offered to KSM. */
-static unsigned char *offered(size_t pages) {
+__attribute__((unused)) static unsigned char *offered(size_t pages) {
     unsigned char *memory = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         end(FAILED, "mmap: %s", strerror(errno));

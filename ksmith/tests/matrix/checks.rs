@@ -288,7 +288,8 @@ fn reproduced(name: &str, ksm: Ksm) -> &'static [i32] {
     let is_from = |major, minor| version >= KernelVersion::new(major, minor);
     match name {
         "first_visit" if is_from(6, 11) => &[NOT_REPRODUCED],
-        "uncounted_zeros" if !is_from(6, 12) => &[NOT_REPRODUCED],
+        "split_search" if !is_from(6, 6) => &[NOT_APPLICABLE],
+        "uncounted_zeros" | "split_search" if !is_from(6, 12) => &[NOT_REPRODUCED],
         "smart_scan" if !is_from(6, 7) => &[NOT_APPLICABLE],
         "zero_pages" if !is_from(6, 6) => &[NOT_APPLICABLE],
         "zero_pages" if is_from(6, 18) => &[NOT_REPRODUCED],

@@ -17,8 +17,16 @@ use crate::support::vm::UmlKit;
 use crate::support::vm::has;
 
 /// Programs that show facts about the kernel: `examples/kernel/NAME.c`.
-pub const REPRODUCERS: [&str; 7] =
-    ["first_visit", "smart_scan", "unstable_tree", "zero_pages", "uncounted_zeros", "huge_pages", "khugepaged"];
+pub const REPRODUCERS: [&str; 8] = [
+    "first_visit",
+    "smart_scan",
+    "unstable_tree",
+    "zero_pages",
+    "uncounted_zeros",
+    "huge_pages",
+    "split_search",
+    "khugepaged",
+];
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 

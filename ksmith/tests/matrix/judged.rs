@@ -54,6 +54,8 @@ fn a_kernel_that_does_not_show_its_fact_is_a_fault() {
         ("zero_pages", linux(6, 18), 0, false),
         ("uncounted_zeros", linux(6, 1), 0, false),
         ("uncounted_zeros", linux(6, 12), 0, true),
+        ("split_search", linux(6, 1), 4, true),
+        ("split_search", linux(6, 12), 1, false),
         ("unstable_tree", None, 4, true),
         ("huge_pages", linux(5, 10), 2, false),
     ] {
