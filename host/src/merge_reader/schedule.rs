@@ -28,6 +28,9 @@ const RENEWAL_CPU_SECONDS: f64 = 0.5;
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// The same while huge pages are split: no counter has the zeros that come free, and a burst is judged by them.
+const SPLITTING_PAUSE: Duration = Duration::from_secs(1);
+
 /// The time over which the CPU use of processes is averaged.
 const CPU_USE_MEMORY: Duration = Duration::from_secs(60);
 
@@ -59,6 +62,8 @@ pub(super) struct MergeSchedule {
     first_bucket: TokenBucket,
     state: ReaderState,
     renewal: ReadingRenewal,
+    /// The newest count of split huge pages, and the time when it was first seen.
+    splits: Option<(u64, Duration)>,
 }
 
 /// A request to read all processes anew, whatever the budget: a person waits for what a scan has saved.
@@ -98,6 +103,7 @@ impl MergeSchedule {
             first_bucket: TokenBucket::new(RESERVE, FIRST_CPU_SHARE),
             state: ReaderState::Idle,
             renewal: ReadingRenewal::None,
+            splits: None,
         }
     }
 
@@ -145,6 +151,12 @@ impl MergeSchedule {
         if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
             self.ledger.set_host_bytes(total);
         }
+        if let Some(splits) = sample.vmstat.value().and_then(|vmstat| vmstat.thp_split_page) {
+            let known = self.splits.get_or_insert((splits, Duration::ZERO));
+            if known.0 != splits {
+                *known = (splits, sample.at);
+            }
+        }
         self.cpu_use.record(sample.at, sample.processes.iter().map(|process| (process.id, process.cpu_ticks)));
         for process in &mut sample.processes {
             // A parent that is not in the sample has no figures there.
@@ -174,10 +186,15 @@ impl MergeSchedule {
             self.state = ReaderState::Renews;
             return Some(self.request_of(processes, RENEWAL_CPU_SECONDS, sample));
         }
+        let is_due = |last: Duration| {
+            // One reading follows the last split.
+            let is_splitting = self.splits.is_some_and(|(_, since)| last < since.saturating_add(SPLITTING_PAUSE));
+            sample.at.saturating_sub(last) >= if is_splitting { SPLITTING_PAUSE } else { PAUSE }
+        };
         let mut due: Vec<(Option<Duration>, ProcessId)> = self
             .candidates(sample)
             .map(|process| (self.attempts.get(&process.id).copied(), process.id))
-            .filter(|(last, _)| last.is_none_or(|last| sample.at.saturating_sub(last) >= PAUSE))
+            .filter(|(last, _)| last.is_none_or(is_due))
             .collect();
         due.sort_unstable();
         let mut processes: Vec<ProcessId> = due.iter().map(|(_, id)| *id).collect();
@@ -259,7 +276,8 @@ impl MergeSchedule {
 #[cfg(test)]
 mod tests {
     use ksmith_core::fold::ZeroReading;
-    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::kernel::{KsmStat, Vmstat};
+    use ksmith_core::reading::Reading;
 
     use super::*;
 
@@ -293,6 +311,29 @@ mod tests {
 
     fn next(schedule: &mut MergeSchedule, sample: &Sample) -> Option<Vec<u32>> {
         schedule.next_request(sample).map(|request| request.processes.iter().map(|id| id.pid).collect())
+    }
+
+    #[test]
+    fn processes_are_read_more_often_while_huge_pages_are_split() {
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
+        let at = |seconds: u64, splits: u64| {
+            let vmstat = Vmstat { thp_split_page: Some(splits), ..Vmstat::default() };
+            Sample { vmstat: Reading::Value(vmstat), ..sample(seconds, &[1]) }
+        };
+        let reads = |schedule: &mut MergeSchedule, seconds: u64, splits: u64| {
+            let mut now = at(seconds, splits);
+            schedule.fill(&mut now);
+            let is_read = schedule.next_request(&now).is_some();
+            if is_read {
+                schedule.record_reply(reply(seconds, &[1], 0.0));
+            }
+            is_read
+        };
+        // The first splits are those since boot.
+        let seen: Vec<u64> = (10..25)
+            .filter(|second| reads(&mut schedule, *second, 7 + u64::from((13..15).contains(second)) + 2 * u64::from(*second >= 15)))
+            .collect();
+        assert_eq!(seen, [10, 13, 14, 15, 16, 21]);
     }
 
     #[test]

@@ -131,6 +131,8 @@ fn the_examples_of_large_hosts_can_be_played() {
         let scenario = Scenario::load(&examples.join(name).with_extension("toml"), ScenarioForm::Short).unwrap();
         assert_eq!(scenario.peak_bytes(), peak_mib << 20, "{name}");
     }
+    let releases = Scenario::load(&examples.join("debian.toml"), ScenarioForm::Short).unwrap();
+    assert_eq!(releases.instances.len(), 6);
 }
 
 #[test]

@@ -54,6 +54,6 @@ pub const BOUNDS: &[DifferenceBounds] = &[
     row("clones", "reference", 0.41, 0.017, [1.08, 1.17], 0.19),
     row("zeros", "fixed:morfik", 0.23, 0.017, [0.75, 0.83], 0.0),
     row("zeros", "profit", 0.54, 0.022, [0.43, 0.51], 0.69),
-    row("zeros", "reference", 0.61, 0.035, [1.09, 1.18], 0.42),
+    row("zeros", "reference", 0.42, 0.011, [0.98, 1.07], 0.03),
     row("zeros", "score", 0.32, 0.015, [0.95, 1.03], 0.0),
 ];
