@@ -10,11 +10,16 @@
 //!
 //! Processes with one memory map each show all of it. It counts once, in the first of them.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::huge_worth::SplitMemory;
 use crate::kernel::{Meminfo, RMAP_ITEM_BYTES};
-use crate::sample::{ProcessSample, Sample};
+use crate::sample::{MergeReading, ProcessSample, Sample};
+
+/// The age from which on a reading confirms nothing: khugepaged's default pace puts a GiB together in that time.
+pub const STALE_READING: Duration = Duration::from_secs(600);
 
 /// The memory that merging saves and costs on a host at one moment, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,9 +27,14 @@ pub struct HostTotals {
     /// Memory not needed because pages are merged or zeros were freed: merged pages less the frames that are kept, zero
     /// pages of KSM, and `folded_bytes`.
     pub saved_bytes: u64,
-    /// The part of `saved_bytes` that only KSM's counters say: an upper bound of what is merged in processes that were not
-    /// read, without the zeros that splits have freed there.
+    /// The part of `saved_bytes` that no reading of the last ten minutes confirms: an upper bound of what is merged in the
+    /// processes that it is about, without the zeros that splits have freed there since.
     pub unverified_bytes: u64,
+    /// The most that splits can have freed before the first readings, which `saved_bytes` lacks. `None` if nothing was read, or
+    /// a process with merged pages was not.
+    pub earlier_zero_bytes: Option<u64>,
+    /// Age of the oldest reading that `saved_bytes` goes by, in seconds; `None` if there is none.
+    pub oldest_reading_seconds: Option<u64>,
     /// Memory in huge pages, of the processes whose page tables were read; `None` if there are none.
     pub huge_bytes: Option<u64>,
     /// Huge pages that merging has split, of the same processes; `None` if there are none.
@@ -56,6 +66,8 @@ impl HostTotals {
         Self {
             saved_bytes,
             unverified_bytes: parts.unverified_pages.saturating_mul(sample.page_size),
+            earlier_zero_bytes: earlier_zero_bytes(sample),
+            oldest_reading_seconds: oldest_reading_seconds(sample),
             huge_bytes: huge.reduce(u64::saturating_add),
             split: counting().filter_map(|process| process.split).reduce(SplitMemory::plus),
             overhead_bytes,
@@ -71,6 +83,33 @@ impl HostTotals {
     pub fn is_overexposed(&self) -> bool {
         self.headroom_bytes.is_some_and(|headroom| self.exposure_bytes > headroom)
     }
+}
+
+/// Returns the reading of a process that confirms what it saves, if there is one.
+fn recent_reading<'a>(sample: &Sample, process: &'a ProcessSample) -> Option<&'a MergeReading> {
+    let is_recent = |reading: &&MergeReading| sample.at.saturating_sub(reading.read_at) < STALE_READING;
+    process.merge_reading.as_ref().filter(is_recent)
+}
+
+/// Returns the zeros that were there at the first readings.
+fn earlier_zero_bytes(sample: &Sample) -> Option<u64> {
+    let mut sum = None;
+    for process in sample.processes.iter().filter(|process| !process.is_twin) {
+        match process.earlier_zero_bytes {
+            Some(bytes) => sum = Some(bytes.saturating_add(sum.unwrap_or(0))),
+            None if process.merging_pages() > 0 => return None,
+            None => {}
+        }
+    }
+    sum.filter(|_| !sample.has_unknown_figures())
+}
+
+/// Returns the age of the oldest reading of a process with merged pages or freed zeros.
+fn oldest_reading_seconds(sample: &Sample) -> Option<u64> {
+    let saves = |process: &&ProcessSample| process.merging_pages() > 0 || process.folded_bytes.unwrap_or(0) > 0;
+    let counting = sample.processes.iter().filter(|process| !process.is_twin).filter(saves);
+    let oldest = counting.filter_map(|process| process.merge_reading).map(|reading| reading.read_at).min()?;
+    Some(sample.at.saturating_sub(oldest).as_secs())
 }
 
 /// One process's part of the host's totals, in bytes.
@@ -98,7 +137,7 @@ struct SavingParts {
     zero: (Vec<u64>, u64),
     /// Bytes freed by splits.
     folded: (Vec<u64>, u64),
-    /// The part of the pages saved by merging that was read in no page tables.
+    /// The part of the pages saved by merging that no recent reading confirms.
     unverified_pages: u64,
 }
 
@@ -145,13 +184,18 @@ fn sum((parts, rest): &(Vec<u64>, u64)) -> u64 {
 }
 
 /// Replaces the parts that the counters give by those of the page tables, where they were read. Returns the parts, and
-/// the pages among them that were not read. The sum does not exceed `sharing`.
+/// the pages among them that no recent reading confirms. The sum does not exceed `sharing`.
 fn correct(sample: &Sample, counted: (Vec<u64>, u64), shared: u64, sharing: u64) -> ((Vec<u64>, u64), u64) {
     let (counted, rest) = counted;
     let mut unread = rest;
     let part = |(process, counted): (&ProcessSample, u64)| match &process.merge_reading {
         _ if process.is_twin => 0,
-        Some(reading) => reading.saved_now(process.merging_pages(), shared, sharing),
+        Some(reading) => {
+            let saved = reading.saved_now(process.merging_pages(), shared, sharing);
+            let is_recent = recent_reading(sample, process).is_some();
+            unread = unread.saturating_add(if is_recent { 0 } else { saved });
+            saved
+        }
         None => {
             unread = unread.saturating_add(counted);
             counted
@@ -164,7 +208,8 @@ fn correct(sample: &Sample, counted: (Vec<u64>, u64), shared: u64, sharing: u64)
         return (corrected, unread);
     }
     let (parts, rest) = apportion(sharing, &corrected.0, rest);
-    let of_unread = sample.processes.iter().zip(&parts).filter(|(process, _)| process.merge_reading.is_none());
+    let of_unread =
+        sample.processes.iter().zip(&parts).filter(|(process, _)| recent_reading(sample, process).is_none());
     let unread = of_unread.fold(rest, |sum, (_, part)| sum.saturating_add(*part));
     ((parts, rest), unread)
 }
@@ -395,6 +440,45 @@ mod tests {
         let totals = HostTotals::from_sample(&sample);
         // 100 by the reading and 50 by the counters are more than the host's 100.
         assert_eq!((totals.saved_bytes, totals.unverified_bytes), (100 * 4096, 33 * 4096));
+    }
+
+    #[test]
+    fn a_reading_that_is_too_old_confirms_nothing() {
+        let mut sample = sample(100, 100, 0, vec![process(1, 100, 0), process(2, 100, 0), process(3, 0, 0)]);
+        for (process, seconds) in sample.processes.iter_mut().zip([100, 650, 1]) {
+            process.merge_reading = Some(MergeReading {
+                read_at: Duration::from_secs(seconds),
+                counted_pages: 100,
+                merged_pages: 100,
+                saved_pages: 40,
+                ..MergeReading::default()
+            });
+        }
+        let at = |sample: &mut Sample, seconds| {
+            sample.at = Duration::from_secs(seconds);
+            let totals = HostTotals::from_sample(sample);
+            (totals.saved_bytes / 4096, totals.unverified_bytes / 4096, totals.oldest_reading_seconds)
+        };
+        assert_eq!(at(&mut sample, 699), (80, 0, Some(599)));
+        assert_eq!(at(&mut sample, 700), (80, 40, Some(600)), "what nothing is saved by does not count");
+        assert_eq!(at(&mut sample, 5000), (80, 80, Some(4900)));
+        sample.processes[1].merge_reading = None;
+        assert_eq!(at(&mut sample, 699), (90, 50, Some(599)));
+    }
+
+    #[test]
+    fn zeros_that_were_there_before_have_a_bound_only_where_all_that_merge_were_read() {
+        let mut sample = sample(100, 100, 0, vec![process(1, 100, 0), process(2, 100, 0), process(3, 0, 0)]);
+        let bound = |sample: &Sample| HostTotals::from_sample(sample).earlier_zero_bytes;
+        assert_eq!(bound(&sample), None);
+        sample.processes[0].earlier_zero_bytes = Some(4096);
+        assert_eq!(bound(&sample), None, "process 2 may have any number");
+        sample.processes[1].earlier_zero_bytes = Some(8192);
+        assert_eq!(bound(&sample), Some(3 * 4096), "process 3 does not merge");
+        sample.processes[1].is_twin = true;
+        assert_eq!(bound(&sample), Some(4096));
+        sample.hidden_processes = 1;
+        assert_eq!(bound(&sample), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@ fn totals(saved: u64, overhead: u64, headroom: u64) -> HostTotals {
     HostTotals {
         saved_bytes: saved,
         unverified_bytes: 0,
+        earlier_zero_bytes: None,
+        oldest_reading_seconds: None,
         huge_bytes: None,
         split: None,
         overhead_bytes: overhead,

@@ -20,9 +20,15 @@ figures! {
         "folded_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO since the first look, less ksm_zero_pages",
             "Part of saved_bytes that splitting huge pages freed: zeros, as far as the daemon looked.",
             |status| status.sample.folded_bytes;
-        "unverified_bytes": u64, Bytes Gauge (2 6), "saved_bytes of processes whose page tables were not read",
-            "Part of saved_bytes that only KSM's counters say. They miss freed zeros, and count what collapses undid.",
+        "unverified_bytes": u64, Bytes Gauge (2 6), "saved_bytes of processes whose page tables were not read in ten minutes",
+            "Part of saved_bytes that no page tables confirm. Collapses may have undone it, and it lacks freed zeros.",
             |status| known(status, |totals| totals.unverified_bytes);
+        "earlier_zero_bytes": u64, Bytes Gauge (6 12), "PAGEMAP_SCAN: PAGE_IS_PFNZERO at the first look, less ksm_zero_pages",
+            "Most that splits freed before the first look, and saved_bytes lacks; null where a look is missing.",
+            |status| HostTotals::from_sample(&status.sample).earlier_zero_bytes;
+        "oldest_reading_seconds": u64, Seconds Gauge (6 7), "the clock",
+            "Age of the oldest reading of page tables that saved_bytes goes by.",
+            |status| HostTotals::from_sample(&status.sample).oldest_reading_seconds;
         "huge_bytes": u64, Bytes Gauge (6 7), "/proc/PID/smaps_rollup: AnonHugePages",
             "Memory in huge pages of the processes that merge, as far as the daemon looked.",
             |status| HostTotals::from_sample(&status.sample).huge_bytes;

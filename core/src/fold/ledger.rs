@@ -47,6 +47,11 @@ impl FoldEntry {
         self.folded_bytes
     }
 
+    /// Returns the zeros that were there at the first reading and still are: never written to, or freed by splits before it.
+    pub fn earlier_zero_bytes(&self) -> u64 {
+        self.baseline_bytes
+    }
+
     /// Returns the memory in huge pages at the last reading.
     pub fn huge_bytes(&self) -> u64 {
         self.huge_bytes
@@ -225,6 +230,11 @@ mod tests {
         // The program reads memory that it never wrote to.
         ledger.record_look(id, reading(900, 44, 0));
         assert_eq!(ledger.folded_bytes(id), Some(30 * MIB));
+        assert_eq!(
+            ledger.entry(id).map(FoldEntry::earlier_zero_bytes),
+            Some(6 * MIB),
+            "or were they freed before?"
+        );
         ledger.record_look(id, reading(0, 0, 0));
         assert_eq!(ledger.folded_bytes(id), Some(0));
         ledger.record_fold(id, 5 * MIB, reading(5, 0, 0));

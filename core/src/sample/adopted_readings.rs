@@ -14,6 +14,7 @@ impl Sample {
             let Some(read) = known.get(&process.id) else { continue };
             process.merge_reading = read.merge_reading;
             process.folded_bytes = read.folded_bytes;
+            process.earlier_zero_bytes = read.earlier_zero_bytes;
             process.split = read.split;
             process.is_twin = read.is_twin;
         }

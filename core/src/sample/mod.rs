@@ -251,6 +251,10 @@ pub struct ProcessSample {
     /// Zeros in it that splits of huge pages have freed, whoever split them. `None` if it was not examined.
     #[serde(default)]
     pub folded_bytes: Option<u64>,
+    /// Zeros in it that were there at the first reading: never written to, or freed by splits before it. `None` if it was not
+    /// examined.
+    #[serde(default)]
+    pub earlier_zero_bytes: Option<u64>,
     /// Huge pages of it that merging has split. `None` if that was not examined.
     #[serde(default)]
     pub split: Option<SplitMemory>,
@@ -273,6 +277,7 @@ impl ProcessSample {
             ksm: KsmStat::default(),
             merge_reading: None,
             folded_bytes: None,
+            earlier_zero_bytes: None,
             split: None,
             is_twin: false,
         }

@@ -212,6 +212,7 @@ impl SimMachine {
             },
             merge_reading: None,
             folded_bytes: None,
+            earlier_zero_bytes: None,
             split: None,
             is_twin: false,
         }

@@ -170,6 +170,7 @@ impl MergeSchedule {
             let split = |entry: &FoldEntry| {
                 SplitMemory::new(entry.split_bytes(), entry.huge_bytes(), self.cpu_use.cpus(process.id))
             };
+            process.earlier_zero_bytes = self.ledger.entry(process.id).map(FoldEntry::earlier_zero_bytes);
             process.split = self.ledger.entry(process.id).map(split);
         }
     }
@@ -421,6 +422,7 @@ mod tests {
         schedule.record_reply(read(5 * 4096, 2 << 20));
         schedule.fill(&mut filled);
         assert_eq!(filled.processes[0].folded_bytes, Some(2 * 4096));
+        assert_eq!(filled.processes[0].earlier_zero_bytes, Some(2 * 4096));
         assert_eq!(filled.processes[0].merge_reading.unwrap().saved_pages, 1);
         assert_eq!((filled.processes[1].merge_reading, filled.processes[1].folded_bytes), (None, None));
     }

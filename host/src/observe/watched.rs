@@ -324,6 +324,7 @@ impl WatchedProcess {
             ksm,
             merge_reading: None,
             folded_bytes: None,
+            earlier_zero_bytes: None,
             split: None,
             is_twin: false,
         })

@@ -173,7 +173,7 @@ fn unverified_note(summary: &SketchSummary) -> Option<String> {
     let unverified = Bytes::from(summary.unverified_bytes);
     (summary.unverified_bytes > 0).then(|| {
         format!(
-            "{unverified} of what is saved by KSM's counters alone: collapses may have undone some, and freed zeros are not in it"
+            "{unverified} of what is saved without a look at page tables: collapses may have undone some, and freed zeros are not in it"
         )
     })
 }

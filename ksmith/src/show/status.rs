@@ -1,6 +1,7 @@
 //! `ksmith status` as text and as JSON.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use ksmith_core::account::HostTotals;
 use ksmith_core::figures::{
@@ -12,7 +13,7 @@ use ksmith_core::lease::is_leased;
 use ksmith_core::model::{BalanceStatus, StatusReport};
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
-use ksmith_core::units::Bytes;
+use ksmith_core::units::{Bytes, TimeSpan};
 use serde_json::{Map, Value, json};
 
 use super::{ALWAYS, TableColumn, TextTable, cell};
@@ -100,7 +101,7 @@ pub fn detailed_text(status: &StatusReport, width: Option<usize>) -> TextPage {
 }
 
 /// Returns the end of the line of what is saved. KSM's counters lie in both directions where there are huge pages; without
-/// a daemon, which reads page tables, all figures are theirs.
+/// a daemon, which reads page tables, all figures are theirs. An old reading is no better.
 fn unverified_note(status: &StatusReport, totals: &HostTotals) -> String {
     let memory = status.sample.memory.value();
     let has_huge_pages = memory.is_some_and(|memory| memory.anonymous_huge.is_some_and(|bytes| bytes > 0));
@@ -109,8 +110,18 @@ fn unverified_note(status: &StatusReport, totals: &HostTotals) -> String {
     }
     let unverified = Bytes::from(totals.unverified_bytes);
     format!(
-        "; {unverified} of it by KSM's counters alone: khugepaged may have undone some, and freed zeros are not in it"
+        "; {unverified} of it without a look at page tables of late: khugepaged may have undone some, and freed zeros are not in it"
     )
+}
+
+/// Returns the age of what page tables have shown, and a bound of what they could not show any more.
+fn readings_note(totals: &HostTotals) -> Option<String> {
+    let age = TimeSpan(Duration::from_secs(totals.oldest_reading_seconds?));
+    let bound = match totals.earlier_zero_bytes {
+        Some(bytes) => format!("splits freed at most {} more before the first look", Bytes::from(bytes)),
+        None => "what splits freed before the first look has no bound: not all could be read".to_owned(),
+    };
+    Some(format!("by page tables that were read within {age}; {bound}"))
 }
 
 fn write_text(status: &StatusReport, width: Option<usize>, is_detailed: bool, page: &mut TextPage) {
@@ -137,6 +148,9 @@ fn write_text(status: &StatusReport, width: Option<usize>, is_detailed: bool, pa
                 Bytes::from(totals.profit_bytes),
                 unverified_note(status, &totals)
             )),
+        }
+        if let Some(note) = readings_note(&totals).filter(|_| is_detailed) {
+            page.line(format_args!("          {note}"));
         }
         if let Some(folded) = status.sample.folded_bytes {
             page.line(format_args!(

@@ -117,6 +117,7 @@ fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
         ksm: KsmStat { merging_pages: guest.merging_pages.get(), ..guest.ksm_stat.get().unwrap_or_default() },
         merge_reading: None,
         folded_bytes: None,
+        earlier_zero_bytes: None,
         split: None,
         is_twin: false,
     });

@@ -46,7 +46,7 @@ fn people_see_the_daemon_the_totals_and_the_processes() {
     let text = text(&models::status(), None).to_string();
     for part in [
         "KSM is running; ksmd uses 2.5 % of a CPU\npolicy    profit: quiet, no guest is new\nsaved     66.0 MiB",
-        "; 2.00 MiB of it by KSM's counters alone: khugepaged may have undone some, and freed zeros are not in it\nfolded    64.0 MiB",
+        "; 2.00 MiB of it without a look at page tables of late: khugepaged may have undone some, and freed zeros are not in it\nfolded    64.0 MiB",
         "(headroom 1.00 MiB)  WARNING: more than the host has",
         "domains   one domain alone may merge\nbalance   no-swap: short",
         "process  pid       rss    merged     saved    profit\nweb       42  8.00 MiB  2.04 MiB  2.00 MiB  1.97 MiB",
@@ -83,10 +83,34 @@ fn what_merging_has_split_of_huge_pages_stands_beside_them_with_its_cost() {
 }
 
 #[test]
+fn the_age_of_readings_and_the_bound_of_what_came_before_them_are_shown_where_they_are_asked_for() {
+    let mut status = models::status();
+    let process = &mut status.sample.processes[0];
+    let read_at = status.sample.at;
+    process.merge_reading = Some(MergeReading { read_at, ..MergeReading::default() });
+    status.sample.at += Duration::from_secs(40);
+    assert!(!text(&status, None).to_string().contains("page tables that were read"));
+    let line = |status: &StatusReport| {
+        let text = detailed_text(status, None).to_string();
+        text.lines().find(|line| line.contains("page tables that were read")).unwrap().trim().to_owned()
+    };
+    let age = "by page tables that were read within 40 s; ";
+    assert_eq!(
+        line(&status),
+        format!("{age}what splits freed before the first look has no bound: not all could be read")
+    );
+    assert_eq!(json(&status)["oldest_reading_seconds"], 40);
+    status.sample.processes[0].earlier_zero_bytes = Some(3 * models::MIB);
+    status.sample.hidden_processes = 0;
+    assert_eq!(line(&status), format!("{age}splits freed at most 3.00 MiB more before the first look"));
+    assert_eq!(json(&status)["earlier_zero_bytes"], 3 * models::MIB);
+}
+
+#[test]
 fn without_a_daemon_nothing_is_verified_on_a_host_with_huge_pages() {
     let mut status = models::status();
     status.daemon = None;
-    let has_note = |status: &StatusReport| text(status, None).to_string().contains("by KSM's counters alone");
+    let has_note = |status: &StatusReport| text(status, None).to_string().contains("without a look at page tables");
     assert!(!has_note(&status));
     let memory = Meminfo { anonymous_huge: Some(2 * models::MIB), ..Meminfo::default() };
     status.sample.memory = Reading::Value(memory);
