@@ -308,9 +308,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::huge_worth::SplitLosses;
     use crate::kernel::KsmStat;
     use crate::reading::Reading;
-    use crate::sample::{MergeReading, ProcessId};
+    use crate::sample::ProcessId;
 
     fn process(pid: u32, merging: u64, zero: u64) -> ProcessSample {
         ProcessSample {
@@ -538,7 +539,9 @@ mod tests {
                 ProcessSample {
                     merge_reading: reading,
                     folded_bytes: read.map(|read| read[3]),
-                    split: read.map(|[split, huge, cpu_ms, _]| SplitMemory::new(split, huge, cpu_ms as f64 / 1e3)),
+                    split: read.map(|[split, huge, cpu_ms, _]| {
+                        SplitMemory::new(split, huge, cpu_ms as f64 / 1e3, &SplitLosses::default())
+                    }),
                     is_twin: *is_twin,
                     ..process(pid, *merging, *zero)
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ksmith_core::huge_worth::SplitLosses;
 use ksmith_core::knobs::KnobSettings;
 use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 
@@ -25,6 +26,8 @@ pub struct LiveHost {
     pub control: KsmControl,
     /// Folded memory of the processes that a folder has examined.
     pub folded: BTreeMap<ProcessId, FoldedFigure>,
+    /// The loss of programs by split huge pages, on this host.
+    pub split_losses: SplitLosses,
     merge_readings: Option<MergeReader>,
     page_samples: Option<BackgroundSampler>,
     forecaster: Option<MergeForecaster>,
@@ -34,7 +37,8 @@ impl LiveHost {
     /// Creates a host from its observer and its control.
     pub fn new(observer: HostObserver, control: KsmControl) -> Self {
         let folded = BTreeMap::new();
-        Self { observer, control, folded, merge_readings: None, page_samples: None, forecaster: None }
+        let split_losses = SplitLosses::default();
+        Self { observer, control, folded, split_losses, merge_readings: None, page_samples: None, forecaster: None }
     }
 
     /// Has the page tables of merging processes read, at leisure: [`MergeReader`]. Without a thread for it, samples have
@@ -53,7 +57,7 @@ impl LiveHost {
         chosen_path::reap_children();
         // A ksmd that rests does so until this thread says otherwise.
         let rest = self.control.writer().rest();
-        let mut sample = Sample { rest, ..self.observer.sample() };
+        let mut sample = Sample { rest, split_losses: self.split_losses, ..self.observer.sample() };
         sample.is_ksm_read_only = are_settings_read_only(self.control.root());
         self.control.writer().show_decided(&mut sample.ksm);
         if let Some(reader) = &mut self.merge_readings {

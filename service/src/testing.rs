@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use ksmith_core::controller::{ApplyOutcome, KsmHost};
+use ksmith_core::huge_worth::SplitLosses;
 use ksmith_core::knobs::{Knob, KnobChange, KnobSettings};
 use ksmith_core::lease;
 use ksmith_core::reading::Reading;
@@ -99,6 +100,8 @@ pub struct SimulatedWorld {
     pub shortness: f64,
     /// The folded memory that the daemon reported.
     pub folded_bytes: Option<u64>,
+    /// The losses by split huge pages that the daemon has set.
+    pub split_losses: SplitLosses,
     /// Memory to cover the exposure, if it is not the machine's.
     pub headroom: Option<u64>,
     /// The zeros that splits have freed, if page tables are read.
@@ -257,6 +260,10 @@ impl DaemonHost for FakeDaemonHost {
         self.world().shortness = shortness;
     }
 
+    fn set_split_losses(&mut self, losses: SplitLosses) {
+        self.world().split_losses = losses;
+    }
+
     fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>) {
         self.world().folded_bytes = folded.into_values().map(|figure| figure.bytes).reduce(u64::saturating_add);
     }
@@ -411,6 +418,7 @@ impl DaemonScene {
             suspended: Duration::ZERO,
             shortness: 0.0,
             folded_bytes: None,
+            split_losses: SplitLosses::default(),
             headroom: None,
             freed: None,
             watchdog: None,

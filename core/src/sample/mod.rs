@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::huge_worth::SplitMemory;
+use crate::huge_worth::{SplitLosses, SplitMemory};
 use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
 use crate::reading::Reading;
 
@@ -65,6 +65,9 @@ pub struct Sample {
     pub folded_bytes: Option<u64>,
     /// Processes with mergeable memory and hypervisors, whether these have any or not, in the order of their ids.
     pub processes: Vec<ProcessSample>,
+    /// The loss of programs by split huge pages, on this host.
+    #[serde(skip)]
+    pub split_losses: SplitLosses,
     /// Processes that have just offered memory to KSM again. A policy counts all of their memory as new.
     #[serde(skip)]
     pub newly_offered: Vec<ProcessId>,

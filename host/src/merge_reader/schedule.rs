@@ -158,6 +158,7 @@ impl MergeSchedule {
             }
         }
         self.cpu_use.record(sample.at, sample.processes.iter().map(|process| (process.id, process.cpu_ticks)));
+        let losses = sample.split_losses;
         for process in &mut sample.processes {
             // A parent that is not in the sample has no figures there.
             let parent = self.twins.get(&process.id);
@@ -168,7 +169,7 @@ impl MergeSchedule {
             process.merge_reading = self.readings.get(&process.id).copied();
             process.folded_bytes = self.ledger.folded_bytes(process.id);
             let split = |entry: &FoldEntry| {
-                SplitMemory::new(entry.split_bytes(), entry.huge_bytes(), self.cpu_use.cpus(process.id))
+                SplitMemory::new(entry.split_bytes(), entry.huge_bytes(), self.cpu_use.cpus(process.id), &losses)
             };
             process.earlier_zero_bytes = self.ledger.entry(process.id).map(FoldEntry::earlier_zero_bytes);
             process.split = self.ledger.entry(process.id).map(split);
@@ -460,6 +461,9 @@ mod tests {
         schedule.record_reply(read(512));
         let half = [Some((512, 125)), Some((512, 0))];
         assert_eq!(split(&mut schedule, 1000), half, "a quarter of the CPU time of half the accesses");
+        let mut dear = Sample { split_losses: [0.5; 3].try_into().unwrap(), ..busy(1000) };
+        schedule.fill(&mut dear);
+        assert_eq!(dear.processes[0].split.unwrap().cost, Duration::from_millis(250), "by this host's losses");
         let written = schedule.next_request(&busy(1001)).unwrap().account.unwrap();
         assert_eq!(split(&mut MergeSchedule::new(written), 1002), half);
     }

@@ -34,6 +34,7 @@ pub fn calibrate_schema() -> Value {
     ];
     let spread = plains(&spread, []);
     let ns = json!({ "anyOf": [&spread, { "type": "null" }] });
+    let losses = json!({ "type": ["array", "null"], "items": { "type": "number" }, "description": "The key of [huge_pages] for this host." });
     let access = plains(
         &[
             ("working_set_bytes", "integer", "Memory that the program uses."),
@@ -64,6 +65,7 @@ pub fn calibrate_schema() -> Value {
             ("costs", costs),
             ("measured", list("What was measured.", cost)),
             ("accesses", list("Accesses at random, in huge pages and in small ones.", access)),
+            ("split_loss_cpus", losses),
         ],
     );
     document("ksmith sim calibrate --json", whole)

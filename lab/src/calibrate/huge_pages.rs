@@ -1,9 +1,10 @@
 //! The costs of splitting huge pages and putting them together, and of using the small pages that are left.
 
+use ksmith_core::huge_worth::WORKING_SETS;
 use ksmith_core::kernel::SmapsRollup;
 
 use super::CalibrateError;
-use super::summary::{Calibration, WORKING_SETS, WorkKind};
+use super::summary::{Calibration, WorkKind};
 use crate::measure::HUGE_PAGE_BYTES;
 use crate::region::{Region, RegionKind};
 

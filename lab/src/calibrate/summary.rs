@@ -1,5 +1,6 @@
 //! The results of a calibration: costs with their spread, and the file that `ksmith sim --costs` takes.
 
+use ksmith_core::huge_worth::{SplitLosses, WORKING_SETS};
 use ksmith_core::sim::SimCosts;
 use serde::Serialize;
 
@@ -53,10 +54,6 @@ const KINDS: [Row; 18] = [
     (WorkKind::Freed, "freed", "an empty page that a split frees", [0, 50_000]),
     (WorkKind::Collapse, "collapse", "putting a huge page together", [10_000, 100_000_000]),
 ];
-
-/// Sizes of the memory that is used at random, in bytes: about what a TLB of the second level covers by small pages, and
-/// 8 and 32 times that.
-pub(super) const WORKING_SETS: [u64; 3] = [8 << 20, 64 << 20, 256 << 20];
 
 /// The share of the median by which a cost may differ from round to round, and the difference in nanoseconds that is
 /// little in any case: the cost of waking ksmd counts along with small figures.
@@ -147,6 +144,12 @@ impl Calibration {
             Some(AccessCost { working_set_bytes, huge_ns, small_ns, lost_cpus })
         };
         WORKING_SETS.into_iter().zip(&self.accesses).filter_map(cost).collect()
+    }
+
+    /// The losses by split huge pages, for `[huge_pages]` of the daemon's configuration; `None` where this host has none.
+    pub fn split_losses(&self) -> Option<SplitLosses> {
+        let lost: Vec<f64> = self.accesses().iter().map(|access| access.lost_cpus).collect();
+        Some(SplitLosses::from_measured(lost.try_into().ok()?))
     }
 
     /// The cost that was measured last, 0 before the first.
@@ -295,6 +298,9 @@ mod tests {
         assert_eq!(accesses.len(), 1);
         assert_eq!((accesses[0].working_set_bytes, accesses[0].huge_ns.median), (WORKING_SETS[1], Some(20.0)));
         assert!((accesses[0].lost_cpus - (1.0 - 20.0 / 39.0)).abs() < 1e-12, "{accesses:?}");
+        assert_eq!(calibration.split_losses(), None, "two working sets were not measured");
+        [0, 2].into_iter().for_each(|place| calibration.add_access(place, [10.0, 16.0]));
+        assert_eq!(calibration.split_losses(), SplitLosses::try_from([0.375, 0.487, 0.487]).ok());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use ksmith_core::decide::{Policy, PolicyConfig, PolicyFileError, PolicyLimits, P
 use ksmith_core::field::KernelVersion;
 use ksmith_core::figures;
 use ksmith_core::guest::{Guest, GuestLabelRule, assign_labels};
+use ksmith_core::huge_worth::SplitLosses;
 use serde::Deserialize;
 
 pub use self::fault::{ConfigFault, ConfigFaults};
@@ -68,24 +69,27 @@ pub struct Config {
     pub sketch: SketchConfig,
     /// The folding of zero pages, and its cost limits.
     pub fold: FoldConfig,
-    /// The hold on khugepaged, which puts split huge pages together again.
+    /// The hold on khugepaged, which puts split huge pages together again, and the loss by splits.
     pub huge_pages: HugePagesConfig,
     /// Notifications of alarms to an operator.
     pub notify: NotifyConfig,
 }
 
 /// The table `[huge_pages]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HugePagesConfig {
     /// True to hold khugepaged's `max_ptes_shared` and `max_ptes_none` at 0 once pages merge, and to restore them at
     /// the end; false never to touch them.
     pub keep: bool,
+    /// CPU-seconds a second that a program loses by reading 8 MiB, 64 MiB, and 256 MiB or more at random once their huge pages
+    /// are split.
+    pub split_loss_cpus: SplitLosses,
 }
 
 impl Default for HugePagesConfig {
     fn default() -> Self {
-        Self { keep: true }
+        Self { keep: true, split_loss_cpus: SplitLosses::default() }
     }
 }
 

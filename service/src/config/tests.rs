@@ -111,6 +111,12 @@ const BAD: &[(&str, &[&str])] = &[
         ],
     ),
     ("[guests]\nprune = \"yes\"", &["ksmith.toml:2:9: prune takes true or false, not the text \"yes\""]),
+    (
+        "[huge_pages]\nsplit_loss_cpus = [0.2, 0.1, 0.3]",
+        &[
+            "ksmith.toml:2:19: split_loss_cpus must be three numbers from 0 to 1, of which none is less than the one before",
+        ],
+    ),
     ("[balance]\npolicy = \"swap\"", &["ksmith.toml:2:10: policy takes \"no-swap\" or \"squeeze\", not \"swap\""]),
     ("[balance]\nlow_percent = 0", &["ksmith.toml:2:15: low_percent must be over 0 and at most 100, not 0"]),
     (

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::controller::KsmHost;
+use ksmith_core::huge_worth::SplitLosses;
 use ksmith_core::sample::{FoldedFigure, ProcessId, Sample};
 use ksmith_host::act::{AffinityError, LostState, RestoreError, StateDir};
 use ksmith_host::live::LiveHost;
@@ -50,6 +51,9 @@ pub trait DaemonHost: KsmHost {
 
     /// Sets the shortness of memory, from 0 to 1, in the following samples.
     fn set_pool_shortness(&mut self, shortness: f64);
+
+    /// Sets the loss of programs by split huge pages, in the following samples.
+    fn set_split_losses(&mut self, losses: SplitLosses);
 
     /// Sets the folded memory of processes in the following samples.
     fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>);
@@ -116,6 +120,10 @@ impl DaemonHost for LiveHost {
 
     fn set_pool_shortness(&mut self, shortness: f64) {
         self.observer.pool_shortness = shortness;
+    }
+
+    fn set_split_losses(&mut self, losses: SplitLosses) {
+        self.split_losses = losses;
     }
 
     fn set_folded(&mut self, folded: BTreeMap<ProcessId, FoldedFigure>) {

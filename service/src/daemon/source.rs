@@ -115,6 +115,7 @@ impl<H: DaemonHost> Daemon<H> {
         if apply("huge_pages", huge_pages != old.huge_pages) {
             let terms = huge_pages.keep_terms(self.controller.host().root());
             self.controller.set_keep_terms(terms);
+            self.controller.host_mut().set_split_losses(huge_pages.split_loss_cpus);
         }
         let has_new_fold = fold != old.fold;
         let is_busy = self.folder.as_mut().filter(|_| has_new_fold).is_some_and(|folder| !folder.configure(fold));

@@ -36,7 +36,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// # Errors
     /// A file that the policy needs is refused, or this kernel can't keep domains apart as the configuration wants.
     pub fn new(
-        host: H,
+        mut host: H,
         environment: impl DaemonEnvironment + 'static,
         config: Config,
         source: ConfigSource,
@@ -46,6 +46,7 @@ impl<H: DaemonHost> Daemon<H> {
         config.check_kernel(&root)?;
         let off = OffList::open(&host.state_dir());
         let off = off.inspect_err(|error| warn!("{error}; no guest will be pruned, or switched on again")).ok();
+        host.set_split_losses(config.huge_pages.split_loss_cpus);
         let mut controller = PolicyController::new(host, config.policy()?, config.limits.clone());
         controller.set_keep_terms(config.huge_pages.keep_terms(&root));
         let budget = UserBudgets::new(config.optin.cpu_seconds_per_hour, config.optin.passes_per_hour);

@@ -10,7 +10,6 @@ use super::scan_reason::ScanReason;
 use super::situation::HostSituation;
 use super::wait::WaitReason;
 use crate::cpu_use::CpuUse;
-use crate::huge_worth::split_cost;
 use crate::sample::{ForecastState, MergeForecast, ProcessSample, Sample};
 
 /// The time over which the CPU use of processes is averaged: three times the horizon of savings. A guest that boots, or fills
@@ -41,7 +40,7 @@ pub fn forecast_of_merging(now: &Sample, cpu_use: &CpuUse) -> (ForecastState, Op
             Some(ProcessSample { id, .. }) => {
                 let MergeForecast { split_bytes, huge_bytes, .. } = part.forecast;
                 account.new_bytes = account.new_bytes.saturating_add(part.new_bytes);
-                account.cost_cpus += split_cost(cpu_use.cpus(*id), split_bytes, huge_bytes);
+                account.cost_cpus += now.split_losses.split_cost(cpu_use.cpus(*id), split_bytes, huge_bytes);
             }
             None => forecast = forecast.without(&part.forecast),
         }
@@ -131,6 +130,11 @@ mod tests {
         assert_eq!(of(&[(1, true), (2, true), (3, true)]), (3, 21, GIB * 3 / 2, 9, 1.0));
         assert_eq!(of(&[(1, true), (2, true), (3, false)]), (2, 14, GIB / 2, 6, 0.25));
         assert_eq!(of(&[(3, true)]), (1, 7, GIB, 3, 0.75));
+        let mut dear = sample(&[(3, true)]);
+        dear.split_losses = [0.1, 0.2, 0.5].try_into().unwrap();
+        let mut used = CpuUse::over(MEMORY);
+        used.record(dear.at, [(dear.processes[0].id, 300_000)].into_iter());
+        assert_eq!(forecast_of_merging(&dear, &used).1.unwrap().cost_cpus, 1.5, "by this host's losses");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ksmith_core::huge_worth::SplitLosses;
 use ksmith_core::printable::TextPage;
 use ksmith_core::units::{Bytes, TimeSpan};
 use ksmith_host::observe::HostObserver;
@@ -83,6 +84,7 @@ impl CalibrateArgs {
                 "costs": calibration.costs(),
                 "measured": calibration.all(),
                 "accesses": calibration.accesses(),
+                "split_loss_cpus": calibration.split_losses(),
             }));
         }
         let mut page = TextPage::new();
@@ -91,9 +93,13 @@ impl CalibrateArgs {
                 page.lines(table(&calibration.all()).lines(print::width()));
                 let accesses = calibration.accesses();
                 page.lines(accesses.iter().map(access_in_words));
+                page.lines(calibration.split_losses().map(losses_in_words));
                 page.line(format_args!("written to {}: for `ksmith sim --costs`", out.display()));
             }
-            None => page.lines(calibration.toml().lines()),
+            None => {
+                page.lines(calibration.toml().lines());
+                page.lines(calibration.split_losses().map(|losses| format!("# {}", losses_in_words(losses))));
+            }
         }
         print::page(&page)
     }
@@ -149,6 +155,14 @@ fn access_in_words(access: &AccessCost) -> String {
         ns(access.huge_ns),
         ns(access.small_ns),
         access.lost_cpus.max(0.0)
+    )
+}
+
+/// Says how the daemon comes to know the losses.
+fn losses_in_words(losses: SplitLosses) -> String {
+    format!(
+        "in /etc/ksmith.toml, for split_cost_cpus: [huge_pages] split_loss_cpus = {:?}",
+        <[f64; 3]>::from(losses)
     )
 }
 

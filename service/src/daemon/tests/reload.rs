@@ -34,6 +34,16 @@ fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
 }
 
 #[test]
+fn samples_have_the_losses_by_splits_that_this_host_was_measured_to_have() {
+    let losses = |parts: [f64; 3]| format!("{HELD}[huge_pages]\nsplit_loss_cpus = {parts:?}\n");
+    let mut scene = DaemonScene::new(&losses([0.01, 0.02, 0.5]));
+    scene.at(4, |world| assert_eq!(<[f64; 3]>::from(world.split_losses), [0.01, 0.02, 0.5]));
+    scene.reload_at(5, &losses([0.1, 0.2, 0.25]));
+    scene.at(6, |world| assert_eq!(<[f64; 3]>::from(world.split_losses), [0.1, 0.2, 0.25]));
+    scene.run().unwrap();
+}
+
+#[test]
 fn the_policy_of_the_command_line_outlives_a_reload() {
     let mut scene = DaemonScene::new(HELD);
     scene.source.policy = PolicyKind::find("score");
