@@ -119,6 +119,16 @@ def test_zero_pages_keep_no_promise(tmp_path: Path) -> None:
     assert saves(tmp_path, plan, {"saved_bytes": 600, "zero_saved_bytes": 0}, plain) == 1
 
 
+def test_savings_that_no_page_tables_confirm_keep_no_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = one_pair(tmp_path)
+    ksm = {"merge_across_nodes": 1, "use_zero_pages": 1, "max_page_sharing": 256, "ksm_zero_pages": 600}
+    account = {"saved_bytes": 800, "zero_saved_bytes": 300}
+    assert saves(tmp_path, plan, account, ksm | {"unverified_bytes": 10 * 4096}) == 0
+    assert saves(tmp_path, plan, account, ksm | {"unverified_bytes": 500 * 4096}) == 3
+    assert "can't tell, since no page tables confirm 2" in capsys.readouterr().out
+    assert saves(tmp_path, plan, {"saved_bytes": 600, "zero_saved_bytes": 300}, ksm | {"unverified_bytes": 500 * 4096}) == 1
+
+
 def test_a_host_that_lost_all_its_guests_keeps_its_promise_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_images(tmp_path / "before")
     plan = tmp_path / "plan.json"

@@ -46,6 +46,8 @@ class Kept:
     missing: list[str]
     """Guests that the plan has there and that are not."""
     verdict: Verdict
+    unverified: int = 0
+    """The part of `saved` that no page tables confirm."""
 
     @property
     def distance(self) -> float | None:
@@ -103,6 +105,8 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
         # Where no newer sketch is, a guest is missing only if it is elsewhere by one.
         missing = sorted(names.get(i, i) for i in wanted if where.get(i, "" if promise.host in newer else promise.host) != promise.host)
         slack = promise.changing_bytes + within * promise.saved_after.expected
+        unverified = 0 if saved is None else min(saved, hosts[promise.host].unverified_bytes)
+        verdict = judge_bounds(promise.saved_before, promise.saved_after, saved, unverified, slack, z)
         result.append(
             Kept(
                 host=promise.host,
@@ -111,7 +115,8 @@ def check(plan: Plan, fleet: Fleet, within: float = WITHIN) -> Checked:
                 why=why,
                 strangers=sorted(guest.name for guest in guests if promise.host in newer and guest.id not in wanted),
                 missing=missing,
-                verdict=Verdict.NOT_KEPT if missing else judge(promise.saved_before, promise.saved_after, saved, slack, z),
+                verdict=Verdict.NOT_KEPT if missing else verdict,
+                unverified=unverified,
             )
         )
     return Checked(result, _whole(plan, result, within))
@@ -130,8 +135,19 @@ def _whole(plan: Plan, hosts: list[Kept], within: float) -> Kept:
     slack = sum(promise.changing_bytes for promise in plan.hosts) + within * after.expected
     why = "" if saved is not None else "not all hosts are known"
     missing = any(kept.missing for kept in hosts)
-    verdict = judge(before, after, saved, slack, _quantile(1), plan.gain_high_bytes > 0)
-    return Kept("all hosts", after, saved, why, [], [], Verdict.NOT_KEPT if missing else verdict)
+    unverified = sum(kept.unverified for kept in hosts)
+    verdict = judge_bounds(before, after, saved, unverified, slack, _quantile(1), plan.gain_high_bytes > 0)
+    return Kept("all hosts", after, saved, why, [], [], Verdict.NOT_KEPT if missing else verdict, unverified)
+
+
+def judge_bounds(
+    before: Estimate, after: Estimate, saved: int | None, unverified: int, slack: float, z: float, may_gain: bool | None = None
+) -> Verdict:
+    """Judges what is saved as `judge` does. A promise is kept only if it is also kept without what is unverified."""
+    verdict = judge(before, after, saved, slack, z, may_gain)
+    if saved is None or verdict is not Verdict.KEPT:
+        return verdict
+    return verdict if judge(before, after, saved - unverified, slack, z, may_gain) is verdict else Verdict.CANNOT_TELL
 
 
 def judge(before: Estimate, after: Estimate, saved: int | None, slack: float, z: float, may_gain: bool | None = None) -> Verdict:

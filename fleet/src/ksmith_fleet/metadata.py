@@ -36,6 +36,7 @@ class KsmEntry:
     use_zero_pages: KernelFlag | None = None
     max_page_sharing: Whole | None = None
     ksm_zero_pages: Whole | None = None
+    unverified_bytes: Whole | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def host_of(meta: Mapping[str, str]) -> Host:
         use_zero_pages=ksm.use_zero_pages == 1,
         max_page_sharing=max(2, ksm.max_page_sharing or 256),
         zero_bytes=(ksm.ksm_zero_pages or 0) * page,
+        unverified_bytes=ksm.unverified_bytes or 0,
         shmem_bytes=said.shmem_bytes or 0,
         swap_free_bytes=said.swap_free_bytes or 0,
         skipped=tuple(f"{clean(str(skip.guest))} ({clean(str(skip.why))})" for skip in said.skipped or []),

@@ -73,6 +73,8 @@ class Host:
     shmem_bytes: int = 0
     """Shared memory and tmpfs, which platforms count as page cache and no arrival can displace."""
     swap_free_bytes: int = 0
+    unverified_bytes: int = 0
+    """The part of what KSM saves that no page tables confirm: collapses may have undone it."""
     next_key_id: str = ""
     """The key that may come into use, as far as this host is concerned. Empty: none."""
 

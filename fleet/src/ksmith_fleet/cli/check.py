@@ -51,4 +51,6 @@ def _show(checked: Checked) -> None:
 def _verdict(kept: Kept) -> str:
     if kept.saved is None and kept.verdict is Verdict.CANNOT_TELL:
         return f"{kept.verdict}, since {kept.why}"
+    if kept.unverified and kept.verdict is Verdict.CANNOT_TELL:
+        return f"{kept.verdict}, since no page tables confirm {mib(kept.unverified)} of that: take the sketch beside `ksmith daemon`"
     return str(kept.verdict)
