@@ -217,9 +217,7 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
         },
         huge_pages: total.huge_pages,
         running: running.map(|running| running.judge(&total)),
-        within_nodes_saved_bytes: result
-            .within_nodes
-            .map(|part| (total.expected_saved_bytes as f64 * part).round() as u64),
+        within_nodes_saved_bytes: result.within_nodes.map(|part| scale_savings(total.expected_saved_bytes, part)),
         matrix: result.outcome.pairs.as_ref().map(|pairs| MatrixReport::new(names, pairs, size)),
         guests,
         total,
@@ -235,6 +233,11 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
         },
         skipped: skipped.chain(exited).collect(),
     })
+}
+
+/// Returns a part of the savings, given from 0 to 1, in bytes.
+fn scale_savings(saved_bytes: u64, part: f64) -> u64 {
+    (saved_bytes as f64 * part).round() as u64
 }
 
 /// Forecasts the splits of huge pages.
@@ -286,4 +289,15 @@ fn guest_sums(job: &EstimateJob<'_>, options: &EstimateOptions, found: &mut Mode
         sums.leaving = if options.rules.use_zero_pages { guest.zero.round() as u64 } else { 0 };
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn savings_are_scaled_by_the_part_within_nodes() {
+        let scaled = [0.0, 0.25, 2.0 / 3.0, 1.0].map(|part| scale_savings(3 << 30, part));
+        assert_eq!(scaled, [0, 3 << 28, 2 << 30, 3 << 30]);
+    }
 }

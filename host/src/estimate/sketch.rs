@@ -2,7 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ksmith_core::sketch::{ContentSketch, SKIPPED, SamplePositions, SavingsOutcome, ZERO, fingerprint, mix};
+use ksmith_core::sketch::{
+    ContentSketch, MergeRules, SKIPPED, SamplePositions, SavingsOutcome, ZERO, fingerprint, mix,
+};
 
 use super::job::EstimateJob;
 use super::places::{FingerprintedPage, look_again};
@@ -111,7 +113,7 @@ pub fn run(job: &EstimateJob<'_>) -> SketchResult {
         }
     }
     let mut outcome = sketch.outcome(&job.rules, job.wants_pairs);
-    let within_nodes = of_nodes.as_ref().map(|of_nodes| part_within_nodes(of_nodes, job, &outcome));
+    let within_nodes = of_nodes.as_ref().map(|of_nodes| part_within_nodes(of_nodes, &job.rules, &outcome));
     let before: Vec<u64> = outcome.guests.iter().map(|guest| guest.pages).collect();
     let mut read = tallies.iter().map(|tally| tally.read).sum();
     if job.again.is_some() {
@@ -133,16 +135,13 @@ pub fn run(job: &EstimateJob<'_>) -> SketchResult {
 }
 
 /// Returns the part of the savings that merging within nodes has, 1 where nothing is saved.
-fn part_within_nodes(of_nodes: &ContentSketch, job: &EstimateJob<'_>, across: &SavingsOutcome) -> f64 {
-    let [within, across] =
-        [&of_nodes.outcome(&job.rules, false), across].map(|outcome| outcome.total.saved.expected);
+fn part_within_nodes(of_nodes: &ContentSketch, rules: &MergeRules, across: &SavingsOutcome) -> f64 {
+    let [within, across] = [&of_nodes.outcome(rules, false), across].map(|outcome| outcome.total.saved.expected);
     if across > 0.0 { (within / across).clamp(0.0, 1.0) } else { 1.0 }
 }
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::sketch::MergeRules;
-
     use super::*;
 
     #[test]
@@ -157,5 +156,27 @@ mod tests {
         assert_eq!(saved(&[(one, Some(0)), (one, Some(1))]), 0.0);
         assert_eq!(saved(&[(one, Some(0)), (one, Some(1)), (one, Some(1)), (other, Some(1))]), 1.0);
         assert_eq!(saved(&[(ZERO, Some(0)), (ZERO, Some(1))]), saved(&[(ZERO, Some(0)), (ZERO, Some(0))]));
+    }
+
+    #[test]
+    fn the_part_within_nodes_is_that_of_the_savings_across_them() {
+        let part = |pages: &[(u64, u32)]| {
+            let (fingerprints, nodes): (Vec<u64>, Vec<_>) =
+                pages.iter().map(|&(page, node)| (page, Some(node))).unzip();
+            let sketch = |fingerprints: &[u64]| {
+                let mut sketch = ContentSketch::new(1, ContentSketch::SLOTS, 0);
+                sketch.add(0, fingerprints);
+                sketch
+            };
+            let rules = MergeRules::default();
+            let across = sketch(&fingerprints).outcome(&rules, false);
+            part_within_nodes(&sketch(&fingerprints_of_nodes(&fingerprints, &nodes)), &rules, &across)
+        };
+        let one = fingerprint(7);
+        // Of four copies three are saved across nodes, and two where each node keeps one.
+        assert_eq!(part(&[(one, 0), (one, 0), (one, 1), (one, 1)]), 2.0 / 3.0);
+        assert_eq!(part(&[(one, 0), (one, 0)]), 1.0);
+        assert_eq!(part(&[(one, 0), (one, 1)]), 0.0);
+        assert_eq!(part(&[(one, 0)]), 1.0, "nothing is saved either way");
     }
 }

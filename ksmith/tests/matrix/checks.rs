@@ -154,6 +154,11 @@ for node in a b; do
     for number in 1 2; do CGROUP=/tmp/cgroup/$node guest $node$number equal:1:{PAGES}; done
 done
 # Each node keeps one frame of each page, and saves one. Across nodes one frame of all four would stay.
+ksmith estimate --json $a1 $a2 $b1 $b2 > /tmp/estimate || exit
+inside=$(sed -n 's/.*"within_nodes_saved_bytes": *\([0-9]*\).*/\1/p' /tmp/estimate)
+if [ $((inside / 4096)) -lt {} ] || [ $((inside / 4096)) -gt {} ]; then cat /tmp/estimate; exit 91; fi
+ksmith estimate $a1 $a2 $b1 $b2 > /tmp/estimate || exit
+grep -q 'Merging within NUMA nodes alone' /tmp/estimate || {{ cat /tmp/estimate; exit 90; }}
 are_apart() {{
     pages=$(cat $KSM/pages_sharing)
     if [ "$pages" -gt {} ]; then echo "$pages pages are saved"; exit 97; fi
@@ -184,6 +189,8 @@ within 600 eval '[ "$(cat $KSM/pages_shared)" = 0 ]'
 end_daemon
 echo "no page shared across nodes: $pages of {} saved"
 "#,
+        PAGES * 19 / 10,
+        PAGES * 21 / 10,
         2 * PAGES,
         PAGES * 19 / 10,
         3 * PAGES

@@ -101,8 +101,8 @@ pub(super) fn across_nodes(sample: &Sample, circumstances: &HostCircumstances) -
             "numa",
             Severity::Note,
             format!("KSM merges pages of all {nodes} NUMA nodes, so that guests read merged pages from other nodes"),
-            "if latency matters more than memory: `ksmith unmerge`, then `ksmith set merge_across_nodes=0`; equal pages on \
-             different nodes then stay apart",
+            "`ksmith estimate` says what merging within nodes alone would save; if latency matters more than the rest: \
+             `[daemon] merge_across_nodes = false`, or by hand `ksmith unmerge`, then `ksmith set merge_across_nodes=0`",
         )
     })
 }

@@ -23,7 +23,7 @@ use crate::show::guests::GuestOrder;
 use crate::show::orders::{HoldReply, MergeReply, PauseReply, PlannedScan, planned_turn};
 use crate::show::schemas::{SCHEMAS, command_schema};
 use crate::show::settings::EffectiveConfig;
-use crate::show::{balance, guests, status};
+use crate::show::{balance, estimate, guests, status};
 
 /// Returns the same schema, refusing keys that it does not describe.
 fn strict(mut schema: Value) -> Value {
@@ -144,8 +144,8 @@ fn the_configuration_in_force_fits_its_schema() {
     }
 }
 
-#[test]
-fn an_estimate_fits_its_schema() {
+/// An estimate with all figures.
+fn estimate_report() -> EstimateReport {
     let guest = GuestReport {
         name: "web".to_owned(),
         pid: Some(7),
@@ -168,7 +168,7 @@ fn an_estimate_fits_its_schema() {
         huge_pages: None,
     };
     let huge_pages = HugePagesReport { huge_bytes: 3, split_bytes: 2, saved_bytes: 1, split_for_saved: Some(2.0) };
-    let whole = EstimateReport {
+    EstimateReport {
         mode: "sketch",
         rate: None,
         huge_pages: Some(huge_pages),
@@ -179,7 +179,7 @@ fn an_estimate_fits_its_schema() {
             delay_seconds: 0.5,
             advice: JobAdvice::FoldAndMerge,
         }),
-        within_nodes_saved_bytes: Some(1),
+        within_nodes_saved_bytes: Some(1024),
         guests: vec![guest.clone()],
         total: GuestReport { pid: None, changing_bytes: Some(1), huge_pages: Some(huge_pages), ..guest },
         read_bytes: 4096,
@@ -191,7 +191,12 @@ fn an_estimate_fits_its_schema() {
         verdict: "it pays".to_owned(),
         matrix: Some(MatrixReport { guests: vec!["web".to_owned()], shared_bytes: vec![vec![0]] }),
         skipped: vec![SkippedReport { pid: 8, reason: "it has ended".to_owned() }],
-    };
+    }
+}
+
+#[test]
+fn an_estimate_fits_its_schema() {
+    let whole = estimate_report();
     assert_fits("estimate", &json!(whole));
     assert_fits(
         "estimate",
@@ -205,6 +210,16 @@ fn an_estimate_fits_its_schema() {
             ..whole
         }),
     );
+}
+
+#[test]
+fn an_estimate_tells_what_merging_within_nodes_would_save_where_there_are_several() {
+    let mut report = estimate_report();
+    let line = "Merging within NUMA nodes alone (merge_across_nodes=0) would save 1.00 KiB of the 4.00 KiB.\n";
+    let text = estimate::text(&report, None).text().to_owned();
+    assert!(text.contains(line), "{text}");
+    report.within_nodes_saved_bytes = None;
+    assert!(!estimate::text(&report, None).text().contains("NUMA"));
 }
 
 #[test]
