@@ -3,8 +3,7 @@
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
 //! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
-//! simulated host instead, at costs that [`calibrate`] measures, [`fidelity`] says how far that is from a live run, and [`tune`] searches
-//! a policy's settings there.
+//! simulated host instead, at costs that [`calibrate`] measures, and [`tune`] searches a policy's settings there.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`GuestContents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
@@ -15,7 +14,6 @@ pub mod calibrate;
 pub mod competitor;
 mod contents;
 pub mod demo;
-pub mod fidelity;
 mod filled;
 mod inside;
 pub mod live_bench;

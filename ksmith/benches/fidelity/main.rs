@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
 
+#[path = "../../../lab/tests/fidelity/runs/mod.rs"]
+mod runs;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -16,8 +18,9 @@ use std::process::{Command, Stdio};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
 use ksmith_lab::GuestPages;
-use ksmith_lab::fidelity::{RecordedTrace, RunDifference, TracedRun, scaled};
 use ksmith_lab::simulate::load_costs;
+use runs::trace::TracedRun;
+use runs::{RecordedTrace, RunDifference, scaled};
 use serde_json::Value;
 use support::KernelLock;
 

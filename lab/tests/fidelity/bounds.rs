@@ -1,6 +1,6 @@
 //! Bounds on the difference between each captured run and its simulation.
 
-use ksmith_lab::fidelity::RunDifference;
+use super::runs::RunDifference;
 
 /// Bounds of one row.
 #[derive(Debug)]

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends by panicking")]
 
 mod bounds;
+mod runs;
 
 use std::fs;
 use std::path::Path;
 
 use bounds::{BOUNDS, DifferenceBounds};
 use ksmith_core::sim::SimCosts;
-use ksmith_lab::fidelity::{RecordedTrace, RunDifference, scaled};
+use runs::{RecordedTrace, RunDifference, scaled};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()

@@ -1,14 +1,14 @@
 //! Live runs of the lab's scenarios against the same runs simulated: what was recorded, and how far the two are apart.
 
 mod difference;
-mod trace;
+pub mod trace;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use difference::RunDifference;
-pub use trace::{RecordedTrace, TraceError, TracedRun};
+pub use trace::RecordedTrace;
 
 /// Writes a copy of the scenario at `path` into `directory`, with a short form of this many seconds. Returns the copy's
 /// path.

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use ksmith_core::field::KernelVersion;
 use ksmith_core::sim::SimCosts;
+use ksmith_lab::GuestPages;
+use ksmith_lab::competitor::{Competitor, UnknownCompetitor};
+use ksmith_lab::scenario::ScenarioForm;
+use ksmith_lab::simulate::{
+    SimulatedHost, Simulation, SimulationError, SimulationStory, StoryError, StoryOverrides,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::GuestPages;
-use crate::competitor::{Competitor, UnknownCompetitor};
-use crate::scenario::ScenarioForm;
-use crate::simulate::{SimulatedHost, Simulation, SimulationError, SimulationStory, StoryError, StoryOverrides};
 
 /// An error of simulating a trace.
 #[derive(Debug, thiserror::Error)]
