@@ -4,14 +4,17 @@
 mod bound;
 #[path = "../benches/hour/foreseen.rs"]
 mod foreseen;
+#[path = "../benches/hour/outcome.rs"]
+mod outcome;
 
 use std::time::Duration;
 
 use bound::CpuBound;
 use foreseen::ForeseenPolicy;
-use ksmith_core::decide::PolicyLimits;
+use ksmith_core::decide::{Policy, PolicyLimits};
 use ksmith_core::sim::{SimCosts, SimFleet};
-use ksmith_core::trial::FleetOutcome;
+use ksmith_core::trial::{PolicyTrial, TrialMoment};
+use outcome::FleetOutcome;
 
 #[test]
 fn a_policy_that_foresees_arrivals_needs_little_more_and_never_less() {

@@ -15,16 +15,18 @@
 
 mod bound;
 mod foreseen;
+mod outcome;
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use ksmith_core::decide::{POLICIES, Policy, PolicyConfig, PolicyLimits};
 use ksmith_core::sim::{SimCosts, SimFleet};
-use ksmith_core::trial::{FleetOutcome, PolicyTrial, SimHost};
+use ksmith_core::trial::{PolicyTrial, SimHost, TrialMoment};
 
 use bound::CpuBound;
 use foreseen::ForeseenPolicy;
+use outcome::FleetOutcome;
 
 fn main() {
     let mut numbers = Vec::new();

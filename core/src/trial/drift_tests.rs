@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn any_host_and_the_simulated_one_are_written_the_same_under_every_policy(fleet in fleet()) {
         for policy in policies() {
-            let mut trial = PolicyTrial::of_fleet(&fleet, RUN_PAGES, policy(), PolicyLimits::default());
+            let mut trial = PolicyTrial::new(fleet.machine(RUN_PAGES), policy(), PolicyLimits::default());
             let mut live = recording(policy());
             while trial.machine().now() < fleet.duration {
                 let tick = trial.turn();
