@@ -31,34 +31,34 @@ use crate::root::Root;
 
 /// Declares the folder of each hypervisor and lists its entry.
 macro_rules! registry {
-    ($($folder:ident)*) => {
+    ($($folder:ident: $hypervisor:ident)*) => {
         $(pub mod $folder;)*
 
         /// All hypervisors, in order of precedence: the first that recognises a process has it.
-        const REGISTRY: &[&dyn Hypervisor] = &[$(&$folder::HYPERVISOR),*];
+        const REGISTRY: &[&dyn Hypervisor] = &[$(&$folder::$hypervisor),*];
     };
 }
 
 registry! {
-    kubevirt
-    libvirt
-    proxmox
-    qemu
-    cloud_hypervisor
-    firecracker
-    crosvm
-    kvmtool
-    stratovirt
-    virtualbox
-    libkrun
-    dragonball
-    uml
-    container
-    service
-    process
+    kubevirt: KubeVirt
+    libvirt: Libvirt
+    proxmox: Proxmox
+    qemu: Qemu
+    cloud_hypervisor: CloudHypervisor
+    firecracker: Firecracker
+    crosvm: Crosvm
+    kvmtool: Kvmtool
+    stratovirt: StratoVirt
+    virtualbox: VirtualBox
+    libkrun: Libkrun
+    dragonball: Dragonball
+    uml: Uml
+    container: ContainerGuest
+    service: SystemdService
+    process: PlainProcess
 }
 
-/// A kind of guest: its recognition, connection and switch. Each method has a default for a missing feature.
+/// A kind of guest: its recognition, connection and switch. Each method has a default for a missing feature, or for QEMU.
 pub trait Hypervisor: fmt::Debug + Sync {
     /// Returns the word for such guests in text, JSON and files.
     fn kind(&self) -> GuestKind;
@@ -81,8 +81,8 @@ pub trait Hypervisor: fmt::Debug + Sync {
     // What a process looks like. Pure functions of text that the process chose: they name it, and give access to nothing.
 
     /// Returns true if a program of this name may run such guests.
-    fn is_program(&self, _program: ProgramName<'_>) -> bool {
-        false
+    fn is_program(&self, program: ProgramName<'_>) -> bool {
+        self.kind() == qemu::KIND && qemu::is_program(program)
     }
 
     /// Parses the description of the guest on the command line of such a program; `None` if it starts no guest.
@@ -146,6 +146,9 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
     /// Returns the reason why merging can't be switched while the guest runs, with an alternative; `None` if it can.
     fn no_switch(&self, on: bool, _name: &str) -> Option<String> {
+        if self.kind() == qemu::KIND {
+            return None;
+        }
         let why = match on {
             true => {
                 "a process can only offer its memory itself: start it with `ksmith run`, or under systemd with \
@@ -196,6 +199,9 @@ pub trait Hypervisor: fmt::Debug + Sync {
 
     /// Returns the method to resize the guest's memory.
     fn resize(&self) -> ResizeMethod {
+        if self.kind() == qemu::KIND {
+            return ResizeMethod::Balloon;
+        }
         ResizeMethod::Unable(format!(
             "ksmith does not speak to the balloon of {}; put it into a cgroup of its own and name that",
             self.kind()
@@ -268,5 +274,5 @@ pub(crate) fn is_qemu(comm: &str, line: &CommandLine) -> bool {
 
 /// Returns the hypervisor of this kind, the most general one of several; unknown kinds count as plain processes.
 pub fn find_by_kind(kind: GuestKind) -> &'static dyn Hypervisor {
-    REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::HYPERVISOR)
+    REGISTRY.iter().rfind(|hypervisor| hypervisor.kind() == kind).copied().unwrap_or(&process::PlainProcess)
 }

@@ -54,7 +54,7 @@ pub fn recognise(
             (printable(&name), hypervisor, ClaimedIdentity::default(), Some(path.to_owned()))
         }
         (None, None) => {
-            (own(&ClaimedIdentity::default()), &process::HYPERVISOR as _, ClaimedIdentity::default(), None)
+            (own(&ClaimedIdentity::default()), &process::PlainProcess as _, ClaimedIdentity::default(), None)
         }
     };
     let has_own_word = unit.is_none();

@@ -8,9 +8,6 @@ use super::options::{field, first, is_huge_path, size, uuid_text, values};
 use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: CloudHypervisor = CloudHypervisor;
-
 /// cloud-hypervisor.
 #[derive(Debug)]
 pub(super) struct CloudHypervisor;

@@ -9,9 +9,6 @@ use ksmith_core::guest::GuestKind;
 use super::{Hypervisor, ManagerName, ResizeMethod};
 use crate::root::Root;
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: ContainerGuest = ContainerGuest;
-
 /// A container with all its processes.
 #[derive(Debug)]
 pub(super) struct ContainerGuest;

@@ -7,9 +7,6 @@ use super::options::memory_in_mib;
 use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Crosvm = Crosvm;
-
 /// crosvm.
 #[derive(Debug)]
 pub(super) struct Crosvm;

@@ -8,9 +8,6 @@ use ksmith_core::kernel::CommandLine;
 
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Dragonball = Dragonball;
-
 /// Dragonball.
 #[derive(Debug)]
 pub(super) struct Dragonball;

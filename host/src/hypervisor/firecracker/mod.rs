@@ -6,9 +6,6 @@ use ksmith_core::kernel::CommandLine;
 use super::socket_name::name_from_path;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Firecracker = Firecracker;
-
 /// Firecracker.
 #[derive(Debug)]
 pub(super) struct Firecracker;

@@ -10,13 +10,9 @@ use ksmith_core::kernel::CommandLine;
 
 use super::container::pods::pod_of;
 use super::{
-    CgroupPath, ClaimedIdentity, Hypervisor, LibvirtUri, ManagerRecord, MonitorSocket, ProgramName, ResizeMethod,
-    qemu,
+    CgroupPath, ClaimedIdentity, Hypervisor, LibvirtUri, ManagerRecord, MonitorSocket, ResizeMethod, qemu,
 };
 use crate::root::Root;
-
-/// The entry of the registry.
-pub(super) const HYPERVISOR: KubeVirt = KubeVirt;
 
 /// QEMU in a pod of KubeVirt.
 #[derive(Debug)]
@@ -33,10 +29,6 @@ impl Hypervisor for KubeVirt {
 
     fn manager(&self) -> Option<&'static str> {
         Some("kubevirt")
-    }
-
-    fn is_program(&self, program: ProgramName<'_>) -> bool {
-        qemu::is_program(program)
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {

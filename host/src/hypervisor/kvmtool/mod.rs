@@ -6,9 +6,6 @@ use ksmith_core::kernel::CommandLine;
 use super::options::memory_in_mib;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Kvmtool = Kvmtool;
-
 /// kvmtool.
 #[derive(Debug)]
 pub(super) struct Kvmtool;

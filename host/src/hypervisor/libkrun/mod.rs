@@ -8,9 +8,6 @@ use ksmith_core::kernel::CommandLine;
 use super::options::memory_in_mib;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Libkrun = Libkrun;
-
 /// A program with a microVM of libkrun.
 #[derive(Debug)]
 pub(super) struct Libkrun;

@@ -28,13 +28,9 @@ use serde_json::{Value, json};
 use self::rpc::LibvirtConnection as Connection;
 pub use self::uri::{BadUri, LibvirtUri};
 use super::{
-    ClaimedIdentity, GuestTarget, Hypervisor, ManagerRecord, MonitorError, MonitorSocket, ProgramName, QmpMonitor,
-    ResizeMethod, qemu, qmp,
+    ClaimedIdentity, GuestTarget, Hypervisor, ManagerRecord, MonitorError, MonitorSocket, QmpMonitor, qemu, qmp,
 };
 use crate::root::Root;
-
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Libvirt = Libvirt;
 
 /// QEMU under libvirt, which holds its monitor.
 #[derive(Debug)]
@@ -47,10 +43,6 @@ impl Hypervisor for Libvirt {
 
     fn manager(&self) -> Option<&'static str> {
         Some("libvirt")
-    }
-
-    fn is_program(&self, program: ProgramName<'_>) -> bool {
-        qemu::is_program(program)
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
@@ -95,20 +87,12 @@ impl Hypervisor for Libvirt {
         }
     }
 
-    fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
-        None
-    }
-
     fn make_permanent(&self, target: &GuestTarget, on: bool, dry_run: bool) -> Result<Option<bool>, MonitorError> {
         let Some(uuid) = &target.managed_uuid else { return Ok(None) };
         match define(&target.libvirt, uuid, on, dry_run) {
             Err(why @ LibvirtError::Transient) => Err(MonitorError::Impossible(why.to_string())),
             defined => Ok(Some(defined?)),
         }
-    }
-
-    fn resize(&self) -> ResizeMethod {
-        ResizeMethod::Balloon
     }
 }
 

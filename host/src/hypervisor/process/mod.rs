@@ -4,9 +4,6 @@ use ksmith_core::guest::GuestKind;
 
 use super::{Hypervisor, ResizeMethod};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: PlainProcess = PlainProcess;
-
 /// A process that belongs to no larger guest.
 #[derive(Debug)]
 pub(super) struct PlainProcess;

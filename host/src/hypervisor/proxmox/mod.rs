@@ -16,13 +16,10 @@ use ksmith_core::guest::GuestKind;
 use ksmith_core::kernel::CommandLine;
 
 pub use self::balloon::balloon_of_proxmox;
-use super::{ClaimedIdentity, GuestTarget, Hypervisor, MonitorSocket, ProgramName, ResizeMethod, qemu};
+use super::{ClaimedIdentity, GuestTarget, Hypervisor, MonitorSocket, qemu};
 
 /// Name of the manager.
 pub const MANAGER: &str = "proxmox";
-
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Proxmox = Proxmox;
 
 /// QEMU under Proxmox VE.
 #[derive(Debug)]
@@ -35,10 +32,6 @@ impl Hypervisor for Proxmox {
 
     fn manager(&self) -> Option<&'static str> {
         Some(MANAGER)
-    }
-
-    fn is_program(&self, program: ProgramName<'_>) -> bool {
-        qemu::is_program(program)
     }
 
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
@@ -58,17 +51,9 @@ impl Hypervisor for Proxmox {
         qemu::monitors(line)
     }
 
-    fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
-        None
-    }
-
     fn permanently(&self, target: &GuestTarget, on: bool) -> String {
         let id = target.identity.number.map_or_else(|| "VMID".to_owned(), |number| number.to_string());
         format!("Proxmox VE manages it: `qm set {id} --allow-ksm {}` holds from its next start on", u8::from(on))
-    }
-
-    fn resize(&self) -> ResizeMethod {
-        ResizeMethod::Balloon
     }
 }
 

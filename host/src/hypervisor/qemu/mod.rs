@@ -17,12 +17,9 @@ pub(super) use self::obstacle::obstacle;
 use self::options::{QemuOptions, values};
 use super::options::{MIB, field, size, uuid_text};
 use super::{
-    ClaimedIdentity, GuestTarget, Hypervisor, MonitorError, MonitorSocket, ProgramName, QmpMonitor, ResizeMethod,
+    ClaimedIdentity, GuestTarget, Hypervisor, MonitorError, MonitorSocket, ProgramName, QmpMonitor,
     SwitchedBackend, qmp,
 };
-
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Qemu = Qemu;
 
 /// QEMU that was started without libvirt.
 #[derive(Debug)]
@@ -40,10 +37,6 @@ impl Hypervisor for Qemu {
         KIND
     }
 
-    fn is_program(&self, program: ProgramName<'_>) -> bool {
-        is_program(program)
-    }
-
     fn recognise(&self, line: &CommandLine) -> Option<ClaimedIdentity> {
         Some(looks(line))
     }
@@ -56,14 +49,6 @@ impl Hypervisor for Qemu {
 
     fn monitors(&self, line: &CommandLine) -> Vec<MonitorSocket> {
         monitors(line)
-    }
-
-    fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn resize(&self) -> ResizeMethod {
-        ResizeMethod::Balloon
     }
 }
 

@@ -5,9 +5,6 @@ use ksmith_core::guest::GuestKind;
 use super::escape::unescape;
 use super::{Hypervisor, ResizeMethod};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: SystemdService = SystemdService;
-
 /// A systemd service with all its processes.
 #[derive(Debug)]
 pub(super) struct SystemdService;

@@ -6,9 +6,6 @@ use ksmith_core::kernel::CommandLine;
 use super::options::{MIB, field, first, memory_in_mib, uuid_text, values};
 use super::{ClaimedIdentity, Hypervisor, ProgramName, qemu};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: StratoVirt = StratoVirt;
-
 /// StratoVirt.
 #[derive(Debug)]
 pub(super) struct StratoVirt;

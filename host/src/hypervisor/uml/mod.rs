@@ -12,9 +12,6 @@ use super::options::size;
 use super::{ClaimedIdentity, GuestTarget, Hypervisor, HypervisorReply, ProgramName, ResizeMethod};
 use crate::root::Root;
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: Uml = Uml;
-
 /// User-mode Linux.
 #[derive(Debug)]
 pub(super) struct Uml;

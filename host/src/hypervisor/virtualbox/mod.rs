@@ -7,9 +7,6 @@ use ksmith_core::kernel::CommandLine;
 use super::options::uuid_text;
 use super::{ClaimedIdentity, Hypervisor, ProgramName};
 
-/// The entry of the registry.
-pub(super) const HYPERVISOR: VirtualBox = VirtualBox;
-
 /// VirtualBox of Oracle.
 #[derive(Debug)]
 pub(super) struct VirtualBox;
