@@ -45,6 +45,14 @@ pub struct MeasuredHost {
     pub cpus: usize,
 }
 
+impl MeasuredHost {
+    /// Returns this host.
+    pub fn current() -> Self {
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        Self { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+}
+
 /// The results of one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ScenarioResults {
@@ -100,9 +108,7 @@ pub struct RunResults {
 
 impl LabResults {
     pub(super) fn from_scenarios(form: ScenarioForm, repeat: u32, scenarios: Vec<ScenarioResults>) -> Self {
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let host = MeasuredHost { kernel: release, cpus };
+        let host = MeasuredHost::current();
         Self { ksmith: env!("CARGO_PKG_VERSION"), host, form: form.name(), repeat, scenarios }
     }
 }

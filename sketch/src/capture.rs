@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ksmith_host::memory::error::{UnreadableProcess, denied, right};
 use ksmith_host::memory::scan::page_size;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::clock::SketchClock;
@@ -44,7 +45,7 @@ pub enum CaptureError {
 }
 
 /// A summary of a sketch file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SketchSummary {
     /// The rate, as `1/64`.
     pub rate: String,

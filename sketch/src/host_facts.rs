@@ -4,6 +4,7 @@ use ksmith_core::account::HostTotals;
 use ksmith_core::kernel::{MOST_BYTES, Meminfo, nodes};
 use ksmith_core::sample::Sample;
 use ksmith_host::root::Root;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The facts about one host. `None` if the kernel does not show a value.
@@ -72,7 +73,7 @@ pub struct KsmFacts {
 }
 
 /// A guest that was left out, with the reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SkippedGuest {
     /// The guest's name, with its first PID.
     pub guest: String,

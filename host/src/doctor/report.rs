@@ -5,13 +5,14 @@ use ksmith_core::diagnose::process::{
 };
 use ksmith_core::printable::TextPage;
 use ksmith_core::units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::patient::ExaminedProcess;
 use super::splits::SplitForecast;
 
 /// The diagnosis of one process, and the coverage of the examination.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DoctorReport {
     /// The process's PID.
     pub pid: u32,
@@ -28,7 +29,7 @@ pub struct DoctorReport {
     pub searchable_bytes: u64,
     /// Evidence that could not be had, and the reasons.
     pub unseen: Vec<String>,
-    /// The huge pages that merging would split; `None` where it has none, or they can't be seen.
+    /// The huge pages that merging would split; null where it has none, or they can't be seen.
     pub splits: Option<SplitForecast>,
     /// Memory that folding would free, extrapolated from the sampled pages.
     #[serde(skip)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ksmith_core::scan::HUGE_PAGE_BYTES;
 use ksmith_core::sketch::{ZERO, mix};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::equals::EqualPageSearch;
@@ -16,7 +17,7 @@ use crate::memory::target::ReadTarget;
 const HUGE_PAGES: usize = 32;
 
 /// The huge pages of a process that merging would split, and what it would save in them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SplitForecast {
     /// Bytes of its huge pages that would be split.
     pub split_bytes: u64,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Figures of one pass over a process, or over several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FoldTally {
     /// Memory in huge pages that was read, in bytes.
     pub looked_bytes: u64,
@@ -27,7 +28,7 @@ pub struct FoldTally {
 }
 
 /// Memory that a pass left unchanged, in bytes, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftBytes {
     /// Huge pages with too few zeros.
     pub few_zeros: u64,

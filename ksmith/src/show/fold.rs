@@ -1,17 +1,16 @@
 //! `ksmith fold` as text and as JSON.
 
-use ksmith_core::figures::schema::{document, list, plains};
 use ksmith_core::printable::TextPage;
 use ksmith_core::units::{Bytes, TimeSpan};
 use ksmith_host::fold::{FoldTally, LeftBytes};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use std::time::Duration;
 
 use super::{ALWAYS, TableColumn, TextTable};
 
 /// The outcome of `ksmith fold`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct FoldCommandReport {
     /// True if nothing was split.
     pub dry_run: bool,
@@ -24,7 +23,7 @@ pub struct FoldCommandReport {
 }
 
 /// One process that was folded, or was to be.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct FoldedProcess {
     /// PID of the process.
     pub pid: u32,
@@ -35,46 +34,6 @@ pub struct FoldedProcess {
     pub tally: FoldTally,
     /// The reason why it was not folded, or not to its end.
     pub error: Option<String>,
-}
-
-const TALLY: [(&str, &str, &str); 7] = [
-    ("looked_bytes", "integer", "Memory in huge pages that was looked at."),
-    ("foldable_bytes", "integer", "Huge pages with enough zeros."),
-    ("zero_bytes", "integer", "Zero pages found in them; without --dry-run a lower bound."),
-    ("freed_bytes", "integer", "Zero pages that came free."),
-    ("split_bytes", "integer", "Huge pages that were split."),
-    ("collapsed_bytes", "integer", "Small pages that were put together into huge ones before."),
-    ("cpu_seconds", "number", "CPU time of the pass."),
-];
-
-/// Returns the schema of a [`FoldCommandReport`].
-pub fn schema() -> Value {
-    let left = || {
-        plains(
-            &[
-                ("few_zeros", "integer", "Huge pages with too few zeros."),
-                ("shared", "integer", "Huge pages with zeros that a child of fork has too."),
-                ("locked", "integer", "Huge pages with zeros that mlock holds."),
-                (
-                    "pinned",
-                    "integer",
-                    "Huge pages with zeros that are pinned for I/O, or were in use at that moment.",
-                ),
-                ("small", "integer", "Memory in pages that are not huge."),
-            ],
-            [],
-        )
-    };
-    let mut keys =
-        vec![("pid", "integer", "PID of the process."), ("name", "string", "Name of the guest or the program.")];
-    keys.extend(TALLY);
-    keys.push(("error", "string?", "Why it was not folded, or not to its end."));
-    let process = plains(&keys, [("left", left())]);
-    let whole = plains(
-        &[("dry_run", "boolean", "Whether nothing was split."), ("seconds", "number", "Time that it took.")],
-        [("processes", list("The processes.", process)), ("total", plains(&TALLY, [("left", left())]))],
-    );
-    document("ksmith fold --json", whole)
 }
 
 /// Returns the text for people, on a terminal of this width.
@@ -130,6 +89,7 @@ fn reasons(left: &LeftBytes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::schemas::command_schema;
 
     const MIB: u64 = 1 << 20;
 
@@ -174,6 +134,6 @@ mod tests {
     #[test]
     fn json_is_as_its_schema_says() {
         let json = serde_json::to_value(report(false)).unwrap();
-        assert!(jsonschema::validator_for(&schema()).unwrap().is_valid(&json), "{json}");
+        assert!(jsonschema::validator_for(&command_schema("fold").unwrap()).unwrap().is_valid(&json), "{json}");
     }
 }

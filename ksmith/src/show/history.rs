@@ -1,10 +1,9 @@
-//! `ksmith history` as text, as CSV, and the schema of its JSON.
+//! `ksmith history` as text and as CSV.
 
 use ksmith_core::figures::FigureScalar as Figure;
-use ksmith_core::figures::schema::{document, list, map, or_null, plain, plains};
 use ksmith_core::printable::{OneLine, TextPage};
 use ksmith_record::{GuestLife, HistoryReport, columns, times};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::wrap::wrap_text;
 use super::{ALWAYS, TableColumn, TextTable, cell};
@@ -133,70 +132,4 @@ pub fn csv(report: &HistoryReport) -> TextPage {
         page.line(cells.join(","));
     }
     page
-}
-
-/// Returns the schema of the JSON.
-pub fn schema() -> Value {
-    let time = ("time", "number", "Time, in seconds since 1970.");
-    let decision = plains(
-        &[
-            time,
-            ("policy", "string", "Name of the policy."),
-            ("state", "string", "State of the policy, in a word."),
-            ("reason", "string", "Reason of the decision, in a short line."),
-            ("reason_detail", "string?", "Arithmetic behind the reason, if there is any."),
-            ("settings", "string", "Settings that were changed."),
-        ],
-        [],
-    );
-    let event = plains(
-        &[time, ("kind", "string", "Kind of the event."), ("text", "string", "The event, in a sentence.")],
-        [],
-    );
-    let row = json!({ "type": "array", "items": { "type": ["number", "null"] } });
-    document(
-        "ksmith history --json",
-        plains(
-            &[
-                ("since", "number", "Beginning, in seconds since 1970."),
-                ("until", "number", "End, in seconds since 1970."),
-                ("resolution_seconds", "number", "Time between two rows, about."),
-                (
-                    "label",
-                    "string?",
-                    "Label whose values the columns are, each with the bytes that its guests saved.",
-                ),
-            ],
-            [
-                ("guest", or_null(life())),
-                (
-                    "columns",
-                    list(
-                        "Names of the columns: time, in seconds since 1970, and figures.",
-                        plain("string", "A name."),
-                    ),
-                ),
-                ("rows", list("Rows, the oldest first. null stands for an unknown value.", row)),
-                ("decisions", list("Decisions, the oldest first.", decision)),
-                ("events", list("Events, the oldest first.", event)),
-                ("guests", list("Guests that lived in that time.", life())),
-            ],
-        ),
-    )
-}
-
-fn life() -> Value {
-    plains(
-        &[
-            ("id", "string", "Key of the guest: PID:START."),
-            ("name", "string", "Name of the guest."),
-            ("uuid", "string?", "UUID of the guest."),
-            ("kind", "string", "Kind of the guest."),
-            ("domain", "string?", "Trust domain of the guest."),
-            ("user", "string?", "User of the guest's first process."),
-            ("first", "number", "First record of the guest, in seconds since 1970."),
-            ("last", "number?", "End of the guest; null while it lives."),
-        ],
-        [("labels", map("Labels of the guest, each with its value.", plain("string", "A value.")))],
-    )
 }

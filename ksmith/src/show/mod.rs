@@ -7,7 +7,6 @@ pub mod estimate;
 pub mod fold;
 pub mod guests;
 pub mod history;
-mod lab;
 pub mod orders;
 pub mod overview;
 pub mod paint;

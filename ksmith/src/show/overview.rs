@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::account::HostTotals;
-use ksmith_core::figures::schema::{document, list, plains, texts};
 use ksmith_core::guest::Guest;
 use ksmith_core::kernel::RunState;
 use ksmith_core::model::{GuestsReport, StatusReport};
@@ -11,8 +10,8 @@ use ksmith_core::other_controllers::{ControllerConflict, FoundController};
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
 use ksmith_core::units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 /// The state of KSM on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,7 +30,7 @@ pub enum KsmState {
 }
 
 /// Guests that look equal: of one kind and program, with the same memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AlikeGuests {
     /// The number of guests.
     pub guests: usize,
@@ -44,11 +43,12 @@ pub struct AlikeGuests {
 }
 
 /// The overview of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostOverview {
-    /// The state of KSM.
+    /// The state of KSM: on, off, unmerged, absent or unknown.
+    #[schemars(with = "String")]
     pub state: KsmState,
-    /// Memory that merging saves now; `None` if KSM's counters can't be read.
+    /// Memory that merging saves now; null if KSM's counters can't be read.
     pub saved_bytes: Option<u64>,
     /// The controllers of KSM, one name each: ksmith first.
     pub controlled_by: Vec<String>,
@@ -243,34 +243,4 @@ fn guests(overview: &HostOverview) -> String {
             format!("{guests} with mergeable memory, {} resident{not}", Bytes::from(overview.mergeable_bytes))
         }
     }
-}
-
-/// Returns the schema of an [`HostOverview`].
-pub fn schema() -> Value {
-    let alike = plains(
-        &[
-            ("guests", "integer", "Number of guests."),
-            ("kind", "string", "Kind of these guests."),
-            ("program", "string", "Program of these guests."),
-            ("memory_bytes", "integer", "Memory that each of them believes to have."),
-        ],
-        [],
-    );
-    let keys = [
-        ("state", "string", "KSM's state: on, off, unmerged, absent or unknown."),
-        ("saved_bytes", "integer?", "Memory that merging saves now; null where KSM's counters can't be read."),
-        ("guests", "integer", "Number of guests with mergeable memory."),
-        ("mergeable_bytes", "integer", "Resident memory of these guests."),
-        ("not_mergeable_guests", "integer", "Number of guests that offer no memory to KSM."),
-        ("upper_bound_bytes", "integer", "Upper bound on what merging could save besides: no estimate."),
-        ("hidden_processes", "integer", "Processes that this user can't see."),
-        ("has_unknown_guests", "boolean", "Whether there may be guests with figures that can't be read."),
-        ("next", "string", "Next command to type."),
-        ("next_does", "string", "What that command does."),
-    ];
-    let lists = [
-        ("controlled_by", texts("What controls KSM now.")),
-        ("alike", list("Guests that look equal, the largest group first.", alike)),
-    ];
-    document("ksmith overview --json", plains(&keys, lists))
 }

@@ -1,34 +1,41 @@
 //! The JSON Schema of what each command prints with `--json`.
 
+use ksmith_core::diagnose::Finding;
 use ksmith_core::figures::schema::{document, list, map, object, optional, plain, plains, texts};
+use ksmith_host::doctor::DoctorReport;
 use ksmith_host::estimate::EstimateReport;
 use ksmith_host::job::RankedReport;
+use ksmith_lab::calibrate::{AccessCost, WorkCost};
 use ksmith_lab::demo::DemoReport;
-use ksmith_lab::results::LabResults;
+use ksmith_lab::results::{LabResults, MeasuredHost};
 use ksmith_lab::tune::TuneResult;
+use ksmith_record::HistoryReport;
+use ksmith_sketch::SketchSummary;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
+use super::fold::FoldCommandReport;
 use super::orders::{HoldReply, MergeReply, PauseReply, PlannedScan};
-use super::{balance, controllers, fold, guests, history, lab, overview, settings as configuration, status};
+use super::overview::HostOverview;
+use super::{balance, controllers, guests, settings as configuration, status};
 
 /// A schema by its command.
 pub type Schema = (&'static str, fn() -> Value);
 
 /// Every command that prints JSON, with its schema.
 pub const SCHEMAS: &[Schema] = &[
-    ("overview", overview::schema),
+    ("overview", || typed::<HostOverview>("ksmith overview --json")),
     ("status", status::schema),
     ("guests", guests::schema),
     ("balance", balance::schema),
-    ("history", history::schema),
+    ("history", || typed::<HistoryReport>("ksmith history --json")),
     ("report", report),
     ("doctor", doctor),
     ("estimate", || typed::<EstimateReport>("ksmith estimate --json")),
-    ("fold", fold::schema),
-    ("sketch", sketch),
+    ("fold", || typed::<FoldCommandReport>("ksmith fold --json")),
+    ("sketch", || typed::<SketchSummary>("ksmith sketch --json")),
     ("demo", || typed::<DemoReport>("ksmith demo --json")),
     ("daemon", daemon),
     ("job report", job_report),
@@ -48,10 +55,10 @@ pub const SCHEMAS: &[Schema] = &[
     ("restore", restore),
     ("config check", config_check),
     ("config show", configuration::schema),
-    ("lab list", lab::list_schema),
+    ("lab list", lab_list),
     ("lab run", || typed::<LabResults>("ksmith lab run --json")),
     ("sim", || typed::<LabResults>("ksmith sim --json")),
-    ("sim calibrate", lab::calibrate_schema),
+    ("sim calibrate", calibration),
     ("sim tune", || typed::<TuneResult>("ksmith sim tune --json")),
 ];
 
@@ -82,62 +89,9 @@ fn put_on_one_line(schema: &mut schemars::Schema) {
 const DRY_RUN: (&str, &str, &str) = ("dry_run", "boolean", "Whether nothing was done.");
 
 fn doctor() -> Value {
-    let finding = plains(
-        &[
-            ("code", "string", "Stable word for the finding."),
-            ("severity", "string", "Weight of the finding: problem, warning or note."),
-            ("what", "string", "The finding, with the figures that show it."),
-            ("remedy", "string", "What to do."),
-        ],
-        [],
-    );
-    let part = [("cause", "string", "Stable word for the cause."), ("bytes", "integer", "Memory with this cause.")];
-    let cause = plains(
-        &[
-            part[0],
-            part[1],
-            ("what", "string", "The cause in a sentence."),
-            ("evidence", "string?", "The figures that show it."),
-            ("remedy", "string?", "What to do."),
-        ],
-        [],
-    );
-    let mapping = plains(
-        &[
-            ("start", "string", "First address, as in smaps."),
-            ("end", "string", "Address behind the last."),
-            ("path", "string", "The file or area that is mapped."),
-            ("is_marked", "boolean?", "Whether it is marked mergeable."),
-        ],
-        [("parts", list("Memory of the mapping by cause, most first.", plains(&part, [])))],
-    );
-    let splits = plains(
-        &[
-            ("split_bytes", "integer", "Huge pages that merging all would split, from some that were read."),
-            ("saved_bytes", "integer", "Memory in them that it would save."),
-        ],
-        [],
-    );
-    let process = plains(
-        &[
-            ("pid", "integer", "PID of the process."),
-            ("name", "string", "Name of the guest or the program."),
-            ("main", "string?", "Cause that matters most."),
-            ("huge_bytes", "integer", "Memory in huge pages that are not merged."),
-            ("watched_seconds", "number", "Time between the first and the last reading of pages."),
-            ("searched_bytes", "integer", "Memory of all mergeable processes that was searched for equal pages."),
-            ("searchable_bytes", "integer", "Memory that could be searched."),
-        ],
-        [
-            ("causes", list("Causes over all mappings, most memory first.", cause)),
-            ("mappings", list("Mappings with memory in them.", mapping)),
-            ("unseen", texts("What could not be seen.")),
-            ("splits", json!({ "anyOf": [splits, { "type": "null" }] })),
-        ],
-    );
-    let findings = list("Findings of the host, the worst first.", finding);
+    let findings = list("Findings of the host, the worst first.", schema_of::<Finding>());
     let host = object([], [("findings", findings), ("controllers", controllers::schema())]);
-    let processes = object([], [("processes", list("The processes named.", process))]);
+    let processes = object([], [("processes", list("The processes named.", schema_of::<DoctorReport>()))]);
     document("ksmith doctor --json", json!({ "anyOf": [host, processes] }))
 }
 
@@ -230,26 +184,6 @@ fn report() -> Value {
     document("ksmith report --json", plains(&keys, []))
 }
 
-fn sketch() -> Value {
-    let skipped = plains(
-        &[
-            ("guest", "string", "Name of the guest, with its first PID."),
-            ("why", "string", "The reason, in a sentence."),
-        ],
-        [],
-    );
-    let keys = [
-        ("rate", "string", "Part of all contents that is kept, such as 1/64."),
-        ("guests", "integer", "Guests in the file."),
-        ("pages", "integer", "Pages read that KSM could merge."),
-        ("zero_pages", "integer", "Of these, pages of zeros."),
-        ("contents", "integer", "Sampled contents, each counted in each guest that has it."),
-        ("bytes", "integer", "Size of the file."),
-        ("unverified_bytes", "integer", "Savings in the file that only KSM's counters say."),
-    ];
-    document("ksmith sketch --json", plains(&keys, [("skipped", list("Guests that are left out.", skipped))]))
-}
-
 fn optin() -> Value {
     let keys = [
         ("unit", "string", "The systemd unit."),
@@ -303,4 +237,40 @@ fn config_check() -> Value {
     ];
     let faults = list("Faults in the order of the file. With one or more the exit code is 2.", fault);
     document("ksmith config check --json", plains(&keys, [("faults", faults)]))
+}
+
+fn lab_list() -> Value {
+    let scenario = plains(
+        &[
+            ("name", "string", "Name of the scenario."),
+            ("about", "string", "What the scenario is about."),
+            ("path", "string", "Path of its file."),
+            ("short_seconds", "number", "Time of a run in the short form."),
+            ("long_seconds", "number", "Time of a run in the long form."),
+            ("short_peak_bytes", "integer", "Most memory of the guests in the short form."),
+            ("long_peak_bytes", "integer", "Most memory of the guests in the long form."),
+        ],
+        [],
+    );
+    let parts = [
+        ("scenarios", list("Scenarios that were found.", scenario)),
+        ("competitors", texts("Competitors that can run here.")),
+    ];
+    document("ksmith lab list --json", object([], parts))
+}
+
+fn calibration() -> Value {
+    let keys = [
+        ("rounds", "integer", "Rounds of the measurement."),
+        ("pages", "integer", "Pages of each guest that was measured."),
+    ];
+    let costs =
+        map("Costs in nanoseconds by kind of work, as the file of costs has them.", json!({ "type": "integer" }));
+    let parts = [
+        ("host", schema_of::<MeasuredHost>()),
+        ("costs", costs),
+        ("measured", list("What was measured.", schema_of::<WorkCost>())),
+        ("accesses", list("Accesses at random, in huge pages and in small ones.", schema_of::<AccessCost>())),
+    ];
+    document("ksmith sim calibrate --json", plains(&keys, parts))
 }

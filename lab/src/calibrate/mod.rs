@@ -17,7 +17,7 @@ use ksmith_host::signals::Signal;
 use crate::GuestError;
 
 pub use rounds::{CalibrationRounds, NEEDED_BYTES, calibrate};
-pub use summary::{AccessCost, CalibratedHost, Calibration, WorkCost};
+pub use summary::{AccessCost, Calibration, WorkCost};
 
 /// An error of a calibration. Guests are ended in any case.
 #[derive(Debug, thiserror::Error)]

@@ -2,10 +2,12 @@
 
 use ksmith_core::huge_worth::{SplitLosses, WORKING_SETS};
 use ksmith_core::sim::SimCosts;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::CalibrateError;
 use crate::measure::Spread;
+use crate::results::MeasuredHost;
 
 /// A kind of ksmd's work, a field of [`Costs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,19 +66,19 @@ const LITTLE_NS: f64 = 100.0;
 const DECISIVE: [WorkKind; 4] = [WorkKind::Checksum, WorkKind::Unshared, WorkKind::Merge, WorkKind::Merged];
 
 /// One cost in nanoseconds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct WorkCost {
     /// The kind of work, as in the file of costs.
     pub key: &'static str,
     /// The kind of work in words.
     pub about: &'static str,
-    /// Median and extremes over the rounds that agree best, in nanoseconds. `None` where this kernel does no such work.
+    /// Median and extremes over the rounds that agree best, in nanoseconds; null where this kernel does no such work.
     pub ns: Option<Spread>,
 }
 
 /// The cost of an access at random to memory in huge pages and to the same memory in small ones: what splitting costs a
 /// program.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AccessCost {
     /// The bytes that the program uses.
     pub working_set_bytes: u64,
@@ -86,15 +88,6 @@ pub struct AccessCost {
     pub small_ns: Spread,
     /// CPU-seconds a second that a program which does nothing else loses in small pages; negative is noise.
     pub lost_cpus: f64,
-}
-
-/// The host that was measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CalibratedHost {
-    /// Release of the kernel.
-    pub kernel: String,
-    /// Number of online CPUs.
-    pub cpus: usize,
 }
 
 /// The samples of a calibration.
@@ -226,15 +219,9 @@ impl Calibration {
         self.pages
     }
 
-    /// The host that was measured: this one.
-    pub fn host() -> CalibratedHost {
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        CalibratedHost { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
-    }
-
     /// The file that `ksmith sim --costs` takes: TOML with nanoseconds by kind of work.
     pub fn toml(&self) -> String {
-        let CalibratedHost { kernel, cpus } = Self::host();
+        let MeasuredHost { kernel, cpus } = MeasuredHost::current();
         let mut text = format!(
             "# Costs of ksmd's work in nanoseconds, for `ksmith sim --costs`, measured by `ksmith sim calibrate`\n\
              # on Linux {kernel} with {cpus} CPUs. Behind each: the least and the greatest of all rounds.\n"

@@ -3,26 +3,28 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::guest::NamedGuest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 /// The history of a time range.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryReport {
     /// The beginning, in seconds since 1970.
     pub since: f64,
-    /// The end, in the same unit.
+    /// The end, in seconds since 1970.
     pub until: f64,
     /// Approximate time between two rows.
     pub resolution_seconds: f64,
-    /// The guest that the rows describe. `None` for the host.
+    /// The guest that the rows describe; null for the host.
     pub guest: Option<GuestLife>,
-    /// The label whose values the columns are, each with the bytes that its guests saved. `None` for other rows.
+    /// The label whose values the columns are, each with the bytes that its guests saved; null for other rows.
     #[serde(default)]
     pub label: Option<String>,
     /// The names of the columns; the first is `time`, in seconds since 1970.
     pub columns: Vec<String>,
     /// The rows, the oldest first. An unknown value is `null`.
+    #[schemars(with = "Vec<Vec<Option<f64>>>")]
     pub rows: Vec<Vec<Json>>,
     /// For each row of the host the recorded time that it stands for, in seconds: up to a sample, and within a minute
     /// or an hour. No two rows stand for the same time. 0 for a guest.
@@ -40,7 +42,7 @@ pub struct HistoryReport {
 }
 
 /// A recorded decision.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionRow {
     /// Seconds since 1970.
     pub time: f64,
@@ -58,7 +60,7 @@ pub struct DecisionRow {
 }
 
 /// A recorded event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventRow {
     /// Seconds since 1970.
     pub time: f64,
@@ -69,7 +71,7 @@ pub struct EventRow {
 }
 
 /// A recorded guest, from its start to its end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestLife {
     /// Its key, `PID:START`.
     pub id: String,
@@ -88,7 +90,7 @@ pub struct GuestLife {
     pub user: Option<String>,
     /// Time of its first record, in seconds since 1970.
     pub first: f64,
-    /// Time of its end, in seconds since 1970. `None` while it lives.
+    /// Time of its end, in seconds since 1970; null while it lives.
     pub last: Option<f64>,
     /// Its row in the table of guests.
     #[serde(skip)]

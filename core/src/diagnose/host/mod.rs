@@ -8,6 +8,7 @@ mod others;
 mod placement;
 mod scanning;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::huge_pages::HugePageCircumstances;
@@ -19,7 +20,7 @@ use crate::reading::{Malformed, Reading};
 use crate::sample::Sample;
 
 /// The weight of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// KSM does not work, or endangers the host.
@@ -31,7 +32,7 @@ pub enum Severity {
 }
 
 /// One finding of the doctor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Its stable name.
     pub code: &'static str,

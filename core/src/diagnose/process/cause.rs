@@ -1,12 +1,13 @@
 //! The causes for which memory is not merged, each with a name, a sentence and a remedy.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::examination::ProcessExamination;
 use crate::kernel::IneligibleReason;
 
 /// The state of a part of a process's memory, and its cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The memory is merged already.

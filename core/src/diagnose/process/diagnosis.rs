@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cause::Cause;
 
 /// The causes of a process's memory.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessDiagnosis {
     /// The main cause: the largest notable loss, else the cause of most memory.
     pub main: Option<Cause>,
@@ -20,7 +21,7 @@ pub struct ProcessDiagnosis {
 }
 
 /// One cause over all mappings.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CauseTotal {
     /// The cause of this memory.
     pub cause: Cause,
@@ -35,7 +36,7 @@ pub struct CauseTotal {
 }
 
 /// The diagnosis of one mapping.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MappingDiagnosis {
     /// First address, as in `smaps`.
     pub start: String,
@@ -43,14 +44,14 @@ pub struct MappingDiagnosis {
     pub end: String,
     /// The mapped file or area.
     pub path: String,
-    /// True if it is marked mergeable; `None` if its flags are not shown.
+    /// True if it is marked mergeable; null if its flags are not shown.
     pub is_marked: Option<bool>,
     /// Its memory by cause, in bytes, most first.
     pub parts: Vec<CausePart>,
 }
 
 /// Some memory and its cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CausePart {
     /// The cause of this memory.
     pub cause: Cause,

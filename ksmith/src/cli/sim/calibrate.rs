@@ -19,6 +19,7 @@ use ksmith_lab::calibrate::{
 use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::measure::Spread;
 use ksmith_lab::play::LabBench;
+use ksmith_lab::results::MeasuredHost;
 use serde_json::json;
 
 use super::super::{CommandFailure, GlobalArgs, control, lab, print};
@@ -78,7 +79,7 @@ impl CalibrateArgs {
         }
         if global.json {
             return print::json(&json!({
-                "host": Calibration::host(),
+                "host": MeasuredHost::current(),
                 "rounds": calibration.rounds(),
                 "pages": calibration.pages(),
                 "costs": calibration.costs(),
