@@ -282,7 +282,7 @@ pub(super) mod tests {
         for process in &mut sample.processes {
             process.merge_reading = Some(MergeReading { huge_bytes: 2 << 20, ..MergeReading::default() });
             process.folded_bytes = Some(4096);
-            process.split = Some(SplitMemory::new(6 << 20, 2 << 20, 1.0));
+            process.split = Some(SplitMemory::new(6 << 20, 2 << 20, 1.0, &sample.split_losses));
         }
         sample.processes[1].is_twin = true;
         let (guests, _) = group(&sample, |_| Some(&first));

@@ -80,6 +80,7 @@ impl SimMachine {
         let pages = u64::from(self.config.run_pages);
         let guests = self.memory.living.ids.iter().map(|&id| (id, &self.memory.guests[id as usize]));
         Sample {
+            split_losses: Default::default(),
             newly_offered: Vec::new(),
             at: self.now(),
             took: Duration::ZERO,

@@ -333,7 +333,13 @@ mod tests {
         };
         // The first splits are those since boot.
         let seen: Vec<u64> = (10..25)
-            .filter(|second| reads(&mut schedule, *second, 7 + u64::from((13..15).contains(second)) + 2 * u64::from(*second >= 15)))
+            .filter(|second| {
+                reads(
+                    &mut schedule,
+                    *second,
+                    7 + u64::from((13..15).contains(second)) + 2 * u64::from(*second >= 15),
+                )
+            })
             .collect();
         assert_eq!(seen, [10, 13, 14, 15, 16, 21]);
     }

@@ -28,8 +28,11 @@ impl Scene {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let scene = Self { guest: guest(&[MemoryPart::Unique { pages: 4 }]), directory };
-        std::fs::write(scene.path("ksmith.toml"), format!("[daemon]\ncontrol_socket = {:?}\n", scene.path("control")))
-            .unwrap();
+        std::fs::write(
+            scene.path("ksmith.toml"),
+            format!("[daemon]\ncontrol_socket = {:?}\n", scene.path("control")),
+        )
+        .unwrap();
         scene
     }
 

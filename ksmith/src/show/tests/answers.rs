@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ksmith_core::huge_worth::SplitMemory;
+use ksmith_core::huge_worth::{SplitLosses, SplitMemory};
 use ksmith_service::control::ControlReply;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/tests/answ
 fn the_kept_answers_are_those_of_a_daemon() {
     let (mut status, mut guests) = (models::status(), models::guests());
     // Page tables were read: a dashboard shows these figures too.
-    let split = Some(SplitMemory::new(2 * models::MIB, 6 * models::MIB, 1.0));
+    let split = Some(SplitMemory::new(2 * models::MIB, 6 * models::MIB, 1.0, &SplitLosses::default()));
     status.sample.processes.iter_mut().for_each(|process| process.split = split);
     for guest in &mut guests.guests {
         (guest.huge_bytes, guest.split) = (Some(6 * models::MIB), split);
