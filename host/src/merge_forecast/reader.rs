@@ -14,6 +14,7 @@ use twox_hash::XxHash3_64;
 
 use crate::memory::process::AddressRange;
 use crate::page_sampler::{FrameTables, SampledAddress, SampledPageReader, nth_page};
+use crate::reader::{SampledPage, SilentAccounts};
 
 /// Deadline for the pages that are drawn. They take a fifth of a second on a host that is not too busy.
 const LONGEST: Duration = Duration::from_secs(8);
@@ -75,9 +76,10 @@ impl ForecastReader {
             let addresses = drawn.filter_map(|page| nth_page(&space.stretches, page, page_size));
             places.extend(addresses.map(|address| Some(space.place(address))));
         }
-        let read = self.pages.read_within(&places, LONGEST);
+        let mut shares = SampledPageReader::begin_shares();
+        let read = self.pages.read_within(&places, LONGEST, &mut shares);
         let page = |(place, page): (&Option<SampledAddress>, Option<_>)| {
-            let (place, page): (SampledAddress, crate::reader::SampledPage) = ((*place)?, page?);
+            let (place, page): (SampledAddress, SampledPage) = ((*place)?, page?);
             let flags = self.frames.flags(page.entry);
             // A page that maps the kernel's zero page takes no memory: never filled, folded, or merged with it.
             (!flags.is_zero_page()).then(|| ForecastPage {
@@ -91,17 +93,24 @@ impl ForecastReader {
         let pages: Vec<ForecastPage> = places.iter().zip(read).filter_map(page).collect();
         let draft = ForecastDraft::new(pages, rate, page_size, HUGE_PAGE_BYTES / page_size);
         let wanted = draft.wanted_ranges(seed);
-        let contents: Vec<Vec<u64>> = wanted.all().map(|range| self.read_range(range, spaces, page_size)).collect();
+        let ranges = wanted.all().map(|range| self.read_range(range, spaces, page_size, &mut shares));
+        let contents: Vec<Vec<u64>> = ranges.collect();
         draft.finish(&wanted, &contents)
     }
 
     /// Reads the fingerprints of all pages of a range.
-    fn read_range(&mut self, range: HugeRange, spaces: &[ForecastSpace], page_size: u64) -> Vec<u64> {
+    fn read_range(
+        &mut self,
+        range: HugeRange,
+        spaces: &[ForecastSpace],
+        page_size: u64,
+        shares: &mut SilentAccounts,
+    ) -> Vec<u64> {
         let Some(space) = spaces.iter().find(|space| space.pid == range.guest) else { return Vec::new() };
         let start = range.number * HUGE_PAGE_BYTES;
         let addresses = (start..start + HUGE_PAGE_BYTES).step_by(page_size as usize);
         let places: Vec<Option<SampledAddress>> = addresses.map(|address| Some(space.place(address))).collect();
-        self.pages.read(&places).into_iter().flatten().map(|page| self.fingerprint(page.content)).collect()
+        self.pages.read(&places, shares).into_iter().flatten().map(|page| self.fingerprint(page.content)).collect()
     }
 
     fn fingerprint(&self, content: u64) -> u64 {

@@ -5,12 +5,11 @@
 //! reader.
 
 mod background;
+mod sampled_pages;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{FrameFlags, PageEntry};
 use ksmith_core::page_sample::{FrameKind, PageFingerprint, PageSampleRequest, PageSampler};
@@ -20,25 +19,12 @@ use tracing::info;
 use twox_hash::XxHash3_64;
 
 pub use self::background::BackgroundSampler;
-use crate::memory::error::UnreadableProcess;
+pub(crate) use self::sampled_pages::{SampledAddress, SampledPageReader, nth_page};
 use crate::memory::frames;
-use crate::memory::process::{AddressRange, OpenProcess};
-use crate::proc_file::UnansweredRead;
-use crate::reader::{ProcessReader, ReadPatience, SUSPECTS, SampledPage, SilentAccounts, WantedPages, accountable};
+use crate::reader::{SampledPage, SilentAccounts};
 
 /// Sampled pages of all guests together.
 const PAGES: u64 = 512;
-
-/// Addresses tried for each page: parts of a guest's memory may not be present.
-const TRIES: usize = 4;
-
-/// Deadlines for a batch of pages of one process, and for all pages.
-const STALL: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(2);
-
-/// Silent processes of one user after which no more of its pages are read at that time: otherwise forty would use it up.
-/// Guests may have one user all together, so that a few which stand still do not hide the others.
-const SILENT_OF_ONE: usize = 8;
 
 /// The page samples of all guests.
 #[derive(Debug)]
@@ -48,19 +34,6 @@ pub struct LiveSampler {
     places: Vec<SampledAddress>,
     frames: FrameTables,
     pages: SampledPageReader,
-}
-
-/// The location of a page: its process and virtual address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SampledAddress {
-    pub id: ProcessId,
-    pub address: u64,
-}
-
-/// Reads pages of processes in a child, since a process may block its reader.
-#[derive(Debug, Default)]
-pub(crate) struct SampledPageReader {
-    reader: ProcessReader,
 }
 
 /// The kernel's tables of frames, if readable.
@@ -105,18 +78,19 @@ impl LiveSampler {
     }
 
     fn carry_out(&mut self, request: PageSampleRequest, sample: &Sample) {
+        let mut shares = SampledPageReader::begin_shares();
         match request {
             PageSampleRequest::Nothing => {}
-            PageSampleRequest::Read => self.read_all(sample),
+            PageSampleRequest::Read => self.read_all(sample, &mut shares),
             PageSampleRequest::ReadPart(part) => {
                 let places = part.select(&self.places).copied().collect();
-                let fingerprints = self.fingerprints(sample, places);
+                let fingerprints = self.fingerprints(sample, places, &mut shares);
                 if self.sampler.read_part(part, fingerprints, sample.at) {
-                    self.read_all(sample);
+                    self.read_all(sample, &mut shares);
                 }
             }
             PageSampleRequest::Draw => {
-                let fingerprints = self.draw(sample);
+                let fingerprints = self.draw(sample, &mut shares);
                 self.sampler.record_drawn(fingerprints, sample.at);
             }
         }
@@ -124,139 +98,42 @@ impl LiveSampler {
 
     /// Draws pages from each process in proportion to its memory, and returns their fingerprints. Processes with
     /// unreadable memory are left out.
-    fn draw(&mut self, sample: &Sample) -> Vec<Option<PageFingerprint>> {
+    fn draw(&mut self, sample: &Sample, shares: &mut SilentAccounts) -> Vec<Option<PageFingerprint>> {
         let mergeable = || sample.processes.iter().filter(|process| process.may_merge());
         let bytes = |process: &ksmith_core::sample::ProcessSample| {
             process.known_rss_bytes().saturating_add(process.zero_pages().saturating_mul(sample.page_size))
         };
         let all: u64 = mergeable().map(bytes).sum();
-        let random = RandomState::new();
-        let mut parts = Vec::new();
-        let mut shares = SilentAccounts::new(SILENT_OF_ONE);
-        for process in mergeable() {
-            let pid = process.id.pid;
-            let find_account = || accountable::uid_of_pid(pid);
-            if SUSPECTS.rests(pid, Instant::now()) || shares.is_held_back(pid, find_account) {
-                continue;
-            }
+        let wanted = mergeable().map(|process| {
             let pages = (u128::from(PAGES) * u128::from(bytes(process))).div_ceil(u128::from(all.max(1))) as u64;
-            // One process's at a time: a user may have as many mappings as the kernel lets.
-            match OpenProcess::open(pid).and_then(|process| process.stretches()) {
-                Ok(stretches) => {
-                    parts.extend(tries(process.id, &stretches, pages.min(PAGES), sample.page_size, &random));
-                }
-                Err(UnreadableProcess::Unanswered(_)) => shares.count_silence(pid, find_account),
-                Err(_) => {}
-            }
-        }
-        let drawn = self.pages.draw(&parts);
+            (process.id, pages.min(PAGES))
+        });
+        let drawn = self.pages.draw(wanted, sample.page_size, shares);
         self.places = drawn.iter().map(|(place, _)| *place).collect();
         drawn.into_iter().map(|(place, page)| Some(self.frames.fingerprint(place, page))).collect()
     }
 
-    fn read_all(&mut self, sample: &Sample) {
-        let fingerprints = self.fingerprints(sample, self.places.clone());
+    fn read_all(&mut self, sample: &Sample, shares: &mut SilentAccounts) {
+        let fingerprints = self.fingerprints(sample, self.places.clone(), shares);
         self.sampler.record_read(fingerprints, sample.at);
     }
 
     /// Reads the fingerprints of these pages. A process that is not in the sample is skipped: its PID may have been
     /// reused.
-    fn fingerprints(&mut self, sample: &Sample, places: Vec<SampledAddress>) -> Vec<Option<PageFingerprint>> {
+    fn fingerprints(
+        &mut self,
+        sample: &Sample,
+        places: Vec<SampledAddress>,
+        shares: &mut SilentAccounts,
+    ) -> Vec<Option<PageFingerprint>> {
         let there: HashSet<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
         let places: Vec<Option<SampledAddress>> =
             places.into_iter().map(|place| Some(place).filter(|place| there.contains(&place.id))).collect();
-        let pages = self.pages.read(&places);
+        let pages = self.pages.read(&places, shares);
         let fingerprint = |(place, page): (Option<SampledAddress>, Option<SampledPage>)| {
             Some(self.frames.fingerprint(place?, page?))
         };
         places.into_iter().zip(pages).map(fingerprint).collect()
-    }
-}
-
-/// Returns random candidate addresses for each of equal parts of a process's memory, to be tried in turn.
-fn tries(
-    id: ProcessId,
-    stretches: &[AddressRange],
-    count: u64,
-    page_size: u64,
-    random: &RandomState,
-) -> impl Iterator<Item = [Option<SampledAddress>; TRIES]> {
-    let pages: u64 = stretches.iter().map(|stretch| (stretch.end - stretch.start) / page_size).sum();
-    let width = pages.div_ceil(count.max(1)).max(1);
-    (0..count).map(move |part| {
-        std::array::from_fn(|turn| {
-            let within = random.hash_one((id.pid, part, turn)) % width;
-            let address = nth_page(stretches, part * width + within, page_size)?;
-            Some(SampledAddress { id, address })
-        })
-    })
-}
-
-impl SampledPageReader {
-    /// Reads these pages, if they are present and their processes answer.
-    pub fn read(&mut self, places: &[Option<SampledAddress>]) -> Vec<Option<SampledPage>> {
-        self.read_within(places, LONGEST)
-    }
-
-    /// Reads them within a time.
-    pub fn read_within(
-        &mut self,
-        places: &[Option<SampledAddress>],
-        longest: Duration,
-    ) -> Vec<Option<SampledPage>> {
-        let now = Instant::now();
-        let asked: Vec<Option<SampledAddress>> =
-            places.iter().map(|place| place.filter(|place| !SUSPECTS.rests(place.id.pid, now))).collect();
-        let wanted: Vec<SampledAddress> = asked.iter().flatten().copied().collect();
-        let addresses: Vec<u64> = wanted.iter().map(|place| place.address).collect();
-        let mut rest = &addresses[..];
-        let mut wants = Vec::new();
-        for same in wanted.chunk_by(|one, other| one.id == other.id) {
-            let (addresses, behind) = rest.split_at_checked(same.len()).unwrap_or_default();
-            wants.extend(same.first().map(|place| WantedPages { pid: place.id.pid, addresses }));
-            rest = behind;
-        }
-        let answers = self.read_each(&wants, now, longest);
-        let answers = wants.iter().zip(answers);
-        let mut pages = answers.flat_map(|(want, pages)| pages.unwrap_or_else(|| vec![None; want.addresses.len()]));
-        asked.iter().map(|place| place.and_then(|_| pages.next()?)).collect()
-    }
-
-    /// Reads pages of each of these processes; `None` for one that did not answer before the deadline, or was not asked.
-    fn read_each(
-        &mut self,
-        wants: &[WantedPages<'_>],
-        now: Instant,
-        longest: Duration,
-    ) -> Vec<Option<Vec<Option<SampledPage>>>> {
-        let patience = ReadPatience { stuck_of_one: SILENT_OF_ONE, ..ReadPatience::new(STALL, longest) };
-        let answers = self.reader.read_pages(wants, patience);
-        let pages_of = |(want, answer): (&WantedPages<'_>, Option<std::io::Result<_>>)| match answer? {
-            Ok(pages) => Some(pages),
-            Err(error) if UnansweredRead::find_in(&error).is_some() => {
-                SUSPECTS.record_silence(want.pid, "mem", now);
-                None
-            }
-            // It has ended.
-            Err(_) => Some(vec![None; want.addresses.len()]),
-        };
-        wants.iter().zip(answers).map(pages_of).collect()
-    }
-
-    /// Draws the first present page of each part.
-    fn draw(&mut self, parts: &[[Option<SampledAddress>; TRIES]]) -> Vec<(SampledAddress, SampledPage)> {
-        let mut found: Vec<Option<(SampledAddress, SampledPage)>> = vec![None; parts.len()];
-        for turn in 0..TRIES {
-            let open = parts.iter().zip(&found).map(|(tries, found)| tries.get(turn).filter(|_| found.is_none()));
-            let places: Vec<Option<SampledAddress>> = open.map(|place| *place?).collect();
-            let pages = self.read(&places).into_iter();
-            for ((slot, place), page) in found.iter_mut().zip(places).zip(pages) {
-                if let Some(drawn) = place.zip(page) {
-                    *slot = Some(drawn);
-                }
-            }
-        }
-        found.into_iter().flatten().collect()
     }
 }
 
@@ -304,20 +181,10 @@ fn word(file: Option<&File>, entry: PageEntry) -> Option<u64> {
     is_read.then(|| u64::from_ne_bytes(word))
 }
 
-/// Returns the address of the page with this number, counted through all stretches.
-pub(crate) fn nth_page(stretches: &[AddressRange], mut number: u64, page_size: u64) -> Option<u64> {
-    for stretch in stretches {
-        let pages = (stretch.end - stretch.start) / page_size;
-        if number < pages {
-            return Some(stretch.start + number * page_size);
-        }
-        number -= pages;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ksmith_core::kernel::{KsmStat, PidStat};
 
     use super::*;

@@ -191,7 +191,7 @@ impl ProcessReader {
     ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let requests: Vec<ChildRequest<'_>> =
             wants.iter().map(|want| ChildRequest::of_file(*want, RequestForm::Record)).collect();
-        self.answers(&requests, patience)
+        self.answers(&requests, patience, &mut SilentAccounts::new(patience.stuck_of_one))
     }
 
     /// Asks for links of processes, or the files behind them, as [`read_all`](Self::read_all) does for files.
@@ -202,7 +202,7 @@ impl ProcessReader {
         patience: ReadPatience,
     ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let requests: Vec<ChildRequest<'_>> = wants.iter().map(|want| ChildRequest::of_file(*want, form)).collect();
-        self.answers(&requests, patience)
+        self.answers(&requests, patience, &mut SilentAccounts::new(patience.stuck_of_one))
     }
 
     /// Reads the present pages of processes, in the order of the requests. The reply for a process is its pages or an
@@ -212,8 +212,18 @@ impl ProcessReader {
         wants: &[WantedPages<'_>],
         patience: ReadPatience,
     ) -> Vec<Option<io::Result<Vec<Option<SampledPage>>>>> {
+        self.read_pages_by_share(wants, patience, &mut SilentAccounts::new(patience.stuck_of_one))
+    }
+
+    /// Reads pages as [`read_pages`](Self::read_pages) does, with shares of the waits that several calls have together.
+    pub(crate) fn read_pages_by_share(
+        &mut self,
+        wants: &[WantedPages<'_>],
+        patience: ReadPatience,
+        shares: &mut SilentAccounts,
+    ) -> Vec<Option<io::Result<Vec<Option<SampledPage>>>>> {
         let requests: Vec<ChildRequest<'_>> = wants.iter().flat_map(ChildRequest::of_pages).collect();
-        let mut answers = self.answers(&requests, patience).into_iter();
+        let mut answers = self.answers(&requests, patience, shares).into_iter();
         let pages = |want: &WantedPages<'_>| {
             let mut pages = Vec::with_capacity(want.addresses.len());
             // All requests of the process have an answer.
@@ -238,7 +248,8 @@ impl ProcessReader {
     pub fn count_zero_mapped(&mut self, pid: u32, edges: &[u64], patience: ReadPatience) -> io::Result<u64> {
         let requests: Vec<ChildRequest<'_>> = ChildRequest::of_zero_mapped(pid, edges).collect();
         let mut sum = 0_u64;
-        for answer in self.answers(&requests, patience) {
+        let mut shares = SilentAccounts::new(patience.stuck_of_one);
+        for answer in self.answers(&requests, patience, &mut shares) {
             let bytes = answer.ok_or(io::ErrorKind::TimedOut)??;
             let (counts, _) = bytes.as_chunks::<8>();
             sum = counts.iter().fold(sum, |sum, count| sum.saturating_add(u64::from_ne_bytes(*count)));
@@ -254,7 +265,8 @@ impl ProcessReader {
         let others: Vec<u64> = others.iter().copied().map(u64::from).collect();
         let requests: Vec<ChildRequest<'_>> = ChildRequest::of_same_memory(pid, &others).collect();
         let mut are_same = Vec::with_capacity(others.len());
-        for answer in self.answers(&requests, patience) {
+        let mut shares = SilentAccounts::new(patience.stuck_of_one);
+        for answer in self.answers(&requests, patience, &mut shares) {
             are_same.extend(answer.ok_or(io::ErrorKind::TimedOut)??.into_iter().map(|byte| byte != 0));
         }
         Ok(are_same)
@@ -264,12 +276,12 @@ impl ProcessReader {
         &mut self,
         requests: &[ChildRequest<'_>],
         patience: ReadPatience,
+        shares: &mut SilentAccounts,
     ) -> Vec<Option<io::Result<Vec<u8>>>> {
         let mut answers: Vec<Option<io::Result<Vec<u8>>>> = Vec::with_capacity(requests.len());
         graves::collect();
         let (mut endings, mut stuck) = (0, 0);
         let mut accounts = ReadAccounts::default();
-        let mut shares = SilentAccounts::new(patience.stuck_of_one);
         while let Some(rest) = requests.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= patience.until || stuck >= patience.stuck {
                 break;

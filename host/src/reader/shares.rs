@@ -1,4 +1,4 @@
-//! A share of one call's waits for silent processes, for each accountable uid.
+//! A share of the waits for silent processes, of one call or of several together, for each accountable uid.
 //!
 //! A call that reads many processes waits some milliseconds for each one that does not answer, and any user may have a
 //! thousand. At its share a user's other processes are left unread, and those of all others are read.
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::SuspectAccount;
 
-/// The silent processes of each account in one call.
+/// The silent processes of each account in one call, or in several that share their waits.
 #[derive(Debug)]
 pub(crate) struct SilentAccounts {
     most: usize,
     silent: BTreeMap<SuspectAccount, usize>,
     /// The accounts at their share.
     limited: BTreeSet<SuspectAccount>,
-    /// The accounts of processes, as far as this call has looked them up.
+    /// The accounts of processes, as far as they were looked up.
     known: BTreeMap<u32, SuspectAccount>,
 }
 

@@ -10,11 +10,8 @@ use crate::support::attack::{NEIGHBOUR, RunningAttack, USER};
 use crate::support::own::{in_own_process, on_own_host};
 use crate::support::program::{PROGRAM, config_file};
 use crate::support::{guest, hold_off_ksm, hold_off_others, skipped, wait_until};
-use ksmith_core::kernel::{KsmStat, PidStat};
-use ksmith_core::reading::Reading;
-use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
+use ksmith_core::sample::Sample;
 use ksmith_host::observe::{HostObserver, shows_mergeable};
-use ksmith_host::page_sampler::LiveSampler;
 use ksmith_host::reader::{self, ProcessReader, ReadPatience, WantedFile, WantedPages};
 use ksmith_host::root::Root;
 use ksmith_lab::MemoryPart;
@@ -198,33 +195,6 @@ fn silent_processes_of_one_user_use_up_its_share_of_a_call_and_no_others() {
         // Without a share each of them is waited for.
         let answers = reader.read_all(&wants, ReadPatience { stuck_of_one: usize::MAX, ..patience });
         assert_eq!(answers.iter().flatten().filter(|answer| answer.is_err()).count(), 6, "{answers:?}");
-    });
-}
-
-/// As many as would use up the time of all.
-#[test]
-fn silent_processes_of_one_user_keep_no_pages_of_another_from_being_sampled() {
-    in_own_process(|| {
-        let _others_wait = hold_off_others();
-        let Some(attack) = RunningAttack::hold_lock(200) else { return };
-        let good = guest(&[MemoryPart::Unique { pages: 4096 }]);
-        let mut sample = Sample { page_size: rustix::param::page_size() as u64, ..Sample::default() };
-        sample.at = Duration::from_secs(10);
-        sample.ksm.run = Reading::Value(0);
-        for pid in attack.pids.iter().copied().chain([good.pid()]) {
-            let stat = PidStat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
-            let id = ProcessId { pid, start_ticks: stat.start_ticks };
-            let bytes = if pid == good.pid() { 16 << 20 } else { 1 << 16 };
-            sample.processes.push(ProcessSample {
-                rss_bytes: Some(bytes),
-                ksm: KsmStat { mergeable: Some(true), ..KsmStat::default() },
-                ..ProcessSample::new(id, "guest".into(), false)
-            });
-        }
-        let mut sampler = LiveSampler::default();
-        sampler.read(&mut sample);
-        let counts = sample.page_samples.get().unwrap();
-        assert!(counts.pages > 50, "pages of the other's memory are drawn: {counts:?}");
     });
 }
 
