@@ -169,7 +169,8 @@ impl OffList {
         self.restore_with(wanted, dry_run, PATIENCE, move |guest| {
             match GuestTracker::new(there.clone(), guest.libvirt.clone()).target_by_id(guest.process.into()) {
                 Some(target) => target.switch(&there, true, dry_run).map(|_| true),
-                None => Ok(false),
+                None if has_ended(&there, guest.process) => Ok(false),
+                None => Err(SwitchError::Unreadable { name: guest.name.clone(), pid: guest.process.pid }),
             }
         })
     }
@@ -293,6 +294,24 @@ mod tests {
         assert_eq!(restore(SwitchOffReason::Prune), [""; 0]);
         assert!(OffList::open(&directory).unwrap().guests().is_empty());
         assert!(!directory.undo().exists());
+    }
+
+    #[test]
+    fn a_guest_that_can_not_be_read_stays_on_the_list() {
+        let tree = tempfile::tempdir().unwrap();
+        let directory = StateDir::at(tree.path().join("state"));
+        directory.make().unwrap();
+        put(&directory, &[ENDED]);
+        // An error that says nothing of the process, as of one that executes a program and does not answer.
+        fs::create_dir_all(tree.path().join("proc/1/stat")).unwrap();
+        let list = OffList::open(&directory).unwrap();
+        let restore = || list.restore(&Root::at(tree.path()), |_| true, false);
+        let notes = restore();
+        assert!(notes.len() == 1 && notes[0].contains("process 1 can't be read"), "{notes:?}");
+        assert_eq!(OffList::open(&directory).unwrap().guests().len(), 1);
+        fs::remove_dir_all(tree.path().join("proc/1")).unwrap();
+        assert_eq!(restore(), [""; 0]);
+        assert_eq!(OffList::open(&directory).unwrap().guests(), []);
     }
 
     #[test]

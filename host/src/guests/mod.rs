@@ -152,7 +152,7 @@ impl GuestTracker {
         self.names.target(guest)
     }
 
-    /// Returns the target to switch a guest that may be in no sample; `None` if it has ended.
+    /// Returns the target to switch a guest that may be in no sample; `None` if it has ended, or can't be read.
     pub fn target_by_id(&self, id: GuestId) -> Option<GuestTarget> {
         let id = id.process();
         self.names.target_of(id, &self.read(id, &Arc::from(""), Duration::ZERO))

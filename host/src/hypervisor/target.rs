@@ -7,7 +7,7 @@ use super::{
     RecognisedProcess, ResizeMethod,
 };
 use crate::fair_pool::RequestAccount;
-use crate::process::is_alive;
+use crate::process::{has_ended, is_alive};
 use crate::root::Root;
 
 /// A guest with the data to reach it.
@@ -52,6 +52,14 @@ pub enum SwitchError {
     Gone {
         /// The guest.
         name: String,
+    },
+    /// Its process can't be read now: it may be there, and may be another by now.
+    #[error("{name} can't be switched: process {pid} can't be read; try again")]
+    Unreadable {
+        /// The guest.
+        name: String,
+        /// The PID of its first process.
+        pid: u32,
     },
 }
 
@@ -107,8 +115,13 @@ impl GuestTarget {
     /// See [`SwitchError`]; backends that were switched before the error stay so.
     pub fn switch(&self, root: &Root, on: bool, dry_run: bool) -> Result<Vec<SwitchedBackend>, SwitchError> {
         self.check(on)?;
-        if !is_alive(root, self.id.process()) {
-            return Err(SwitchError::Gone { name: self.name.clone() });
+        let process = self.id.process();
+        if !is_alive(root, process) {
+            let name = self.name.clone();
+            return Err(match has_ended(root, process) {
+                true => SwitchError::Gone { name },
+                false => SwitchError::Unreadable { name, pid: process.pid },
+            });
         }
         self.hypervisor.switch(root, self, on, dry_run).map_err(|source| match source {
             MonitorError::NoMonitor | MonitorError::NoRecord => {
@@ -172,8 +185,24 @@ impl GuestTarget {
 #[cfg(test)]
 mod tests {
     use ksmith_core::guest::GuestKind;
+    use ksmith_core::kernel::CommandLine;
+    use ksmith_core::sample::ProcessId;
 
-    use crate::hypervisor::find_by_kind;
+    use super::*;
+    use crate::hypervisor::{find_by_kind, recognise};
+
+    #[test]
+    fn a_guest_that_can_not_be_read_is_not_switched_and_not_gone() {
+        let tree = tempfile::tempdir().unwrap();
+        let id = GuestId::new(ProcessId { pid: 7, start_ticks: 70 });
+        let found = recognise("qemu-system-x86", &CommandLine::parse(b"qemu-system-x86_64\0"), None, 1, None);
+        let target = GuestTarget::new(id, &found, None, &LibvirtUri::default());
+        let switch = || target.switch(&Root::at(tree.path()), true, false).unwrap_err();
+        assert!(matches!(switch(), SwitchError::Gone { .. }));
+        // An error that says nothing of the process, as of one that executes a program and does not answer.
+        std::fs::create_dir_all(tree.path().join("proc/7/stat")).unwrap();
+        assert!(matches!(switch(), SwitchError::Unreadable { pid: 7, .. }));
+    }
 
     #[test]
     fn a_guest_without_a_switch_is_told_what_does_work() {

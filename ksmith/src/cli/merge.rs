@@ -219,6 +219,8 @@ fn failure(error: SwitchError) -> anyhow::Error {
             CommandFailure::no_privilege(format!("{error}: run it as root, or as the guest's user")).into()
         }
         // The sentence includes its causes.
-        error @ SwitchError::Monitor { .. } => anyhow::Error::msg(error.to_string()),
+        error @ (SwitchError::Monitor { .. } | SwitchError::Unreadable { .. }) => {
+            anyhow::Error::msg(error.to_string())
+        }
     }
 }
