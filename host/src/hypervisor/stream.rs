@@ -174,6 +174,26 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_sends_byte_by_byte_has_no_more_time_than_another() {
+        let drip = |mut peer: std::os::unix::net::UnixStream| {
+            // Far longer than the deadline.
+            for _ in 0..500 {
+                if peer.write_all(b"x").is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let takes: [fn(&mut TimedStream) -> io::Result<Vec<u8>>; 2] =
+            [TimedStream::line, |timed| timed.exactly(1000)];
+        for take in takes {
+            let (_directory, mut timed) = peer(drip);
+            timed.allow(SHORT);
+            assert_eq!(take(&mut timed).unwrap_err().kind(), ErrorKind::TimedOut);
+        }
+    }
+
+    #[test]
     fn a_full_queue_is_an_error_and_no_wait() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ksmith_core::kernel::{CommandLine, Meminfo};
 use ksmith_core::reading::Reading;
@@ -116,7 +116,7 @@ impl Mconsole {
         self.send_command_within(command, PATIENCE)
     }
 
-    /// Does the same as [`tell`](Self::send_command), with a deadline for each part of the reply.
+    /// Does the same as [`tell`](Self::send_command), with a deadline for the whole reply, whatever parts it has.
     ///
     /// # Errors
     /// As there.
@@ -149,14 +149,20 @@ impl Mconsole {
         connect_file(&socket, &self.socket, self.owner, PATIENCE)?;
         bind(&socket, &SocketAddrUnix::new_unnamed())?;
         let socket = UnixDatagram::from(socket);
-        socket.set_read_timeout(Some(patience))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.send(&request(command)?)?;
+        let deadline = Instant::now() + patience;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time");
         let (mut text, mut refused) = (String::new(), false);
         for _ in 0..MOST_REPLIES {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late());
+            }
+            socket.set_read_timeout(Some(left))?;
             let mut buffer = [0; REPLY];
             let count = socket.recv(&mut buffer).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"),
+                io::ErrorKind::WouldBlock => late(),
                 _ => error,
             })?;
             let reply = buffer.get(..count).unwrap_or_default();
@@ -318,6 +324,23 @@ mod tests {
         assert!(endless.send_command("x").is_err());
         assert!(error(vec![]).contains("fails"), "the directory is gone");
         assert!(endless.send_command(&"x".repeat(600)).is_err());
+    }
+
+    #[test]
+    fn an_answer_in_many_parts_has_no_more_time_than_one_in_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mconsole");
+        let guest = UnixDatagram::bind(&path).unwrap();
+        // Each part comes in time for itself, and all of them well before the last that is taken.
+        let answering = std::thread::spawn(move || {
+            let (_, from) = guest.recv_from(&mut [0; 1024]).unwrap();
+            while guest.send_to_addr(&reply(0, 1, "x"), &from).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let error = Mconsole::at(path).unwrap().send_command_within("x", Duration::from_millis(100)).unwrap_err();
+        assert!(error.to_string().contains("does not answer in time"), "{error}");
+        answering.join().unwrap();
     }
 
     proptest! {
