@@ -210,3 +210,20 @@ fn a_libvirt_that_names_another_domain_is_told_nothing_more() {
     let (result, defined) = beside(&steps, |uri| define(uri, UUID, false, false));
     assert!(matches!(result, Err(LibvirtError::Garbage(_))) && defined.is_none(), "{result:?}");
 }
+
+#[test]
+fn an_answer_of_libvirt_that_ends_at_any_byte_is_an_error() {
+    const CALLS: usize = 6;
+    let (result, defined) = beside(&[], |uri| define(uri, UUID, false, false));
+    assert!(result.unwrap() && defined.is_some());
+    for call in 0..CALLS {
+        // A header is longer.
+        for part in 0..28 {
+            let mut steps = vec![PeerStep::Right; call];
+            steps.push(PeerStep::Part(part));
+            let (result, defined) = beside(&steps, |uri| define(uri, UUID, false, false));
+            assert!(result.is_err(), "{part} bytes of answer {call}");
+            assert_eq!(defined.is_some(), call + 1 == CALLS, "the definition is the last call");
+        }
+    }
+}

@@ -111,6 +111,59 @@ fn serve(stream: UnixStream, steps: &[PeerStep]) {
     }
 }
 
+/// Serves one peer rightly, with an event and an answer to another peer before each answer, until so many bytes are sent.
+/// Returns the number of bytes up to the end of each answer.
+fn serve_bytes(stream: UnixStream, most: usize) -> Vec<usize> {
+    let mut out = stream.try_clone().unwrap();
+    let (mut sent, mut ends) = (0, Vec::new());
+    let mut say = |asked: Option<&Value>| {
+        let others = json!({ "return": { "name": "not yours" }, "id": 999 });
+        let before = asked.map(|_| format!("{}\n{others}\n", json!({ "event": "STOP", "data": {} })));
+        let text = format!("{}{}\n", before.unwrap_or_default(), right_answer(asked));
+        let count = text.len().min(most - sent);
+        let is_sent = out.write_all(&text.as_bytes()[..count]).is_ok();
+        sent += count;
+        ends.push(sent);
+        is_sent && count == text.len()
+    };
+    if say(None) {
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { break };
+            if !say(Some(&serde_json::from_str(&line).unwrap())) {
+                break;
+            }
+        }
+    }
+    ends
+}
+
+/// Asks a monitor that ends the connection after so many bytes. Returns the reply, and what `serve_bytes` returns.
+fn ask_cut(most: usize) -> (HypervisorReply, Vec<usize>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("qmp");
+    let listener = UnixListener::bind(&path).unwrap();
+    let peer = std::thread::spawn(move || serve_bytes(listener.accept().unwrap().0, most));
+    let qmp = QmpConnection::connect(&path, std::process::id(), rustix::process::geteuid().as_raw());
+    let reply = answer(qmp.map(|qmp| Box::new(qmp) as Box<dyn QmpMonitor>), None);
+    (reply, peer.join().unwrap())
+}
+
+#[test]
+fn a_connection_that_ends_at_any_byte_gives_no_more_than_whole_answers() {
+    let (whole, ends) = ask_cut(usize::MAX);
+    let told = whole.told.clone().unwrap();
+    assert_eq!((told.name.as_deref(), whole.memory_bytes), (Some("web"), Some(5)));
+    // The banner, the capabilities, four questions, and the one for the memory.
+    let [.., backends, memory] = ends[..] else { panic!("{ends:?}") };
+    assert_eq!(ends.len(), 7);
+    for most in 0..=memory {
+        let (reply, _) = ask_cut(most);
+        let expected = if most < backends { None } else { Some(&told) };
+        assert_eq!((reply.told.as_ref(), reply.error.is_some()), (expected, most < backends), "{most} bytes");
+        assert_eq!(reply.memory_bytes, Some(5).filter(|_| most == memory), "{most} bytes");
+    }
+}
+
 /// Asks a monitor at this socket as ksmith does, and then switches its memory.
 fn ask(path: &Path) -> (HypervisorReply, Result<(), MonitorError>) {
     let connect = || QmpConnection::connect(path, std::process::id(), rustix::process::geteuid().as_raw());
