@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, print};
+use super::{Cli, GlobalArgs, print};
 use crate::manual::manual;
 
 /// Print completions for a shell, as in `ksmith completions bash > /etc/bash_completion.d/ksmith`.
@@ -19,7 +19,7 @@ pub struct CompletionsArgs {
 }
 
 impl CompletionsArgs {
-    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         // Into memory first, because clap_complete panics on a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut script);
@@ -40,7 +40,7 @@ pub struct ManualArgs {
 }
 
 impl ManualArgs {
-    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         for file in manual(Cli::command(), &self.date)? {
             let path = self.dir.join(file.path);
             let above = path.parent().unwrap_or(Path::new("."));

@@ -19,13 +19,15 @@ use ksmith_host::own_use::OwnUse;
 use ksmith_host::root::Root;
 use ksmith_service::folder::protocol::{FoldAction, FoldOutcome, FoldReply, FoldRequest};
 
+use super::GlobalArgs;
+
 /// Look at processes, fold them and put their huge pages together, as the requests on standard input say, until it ends.
 #[derive(Debug, Args)]
 pub struct FoldWorkerArgs {}
 
 impl FoldWorkerArgs {
     #[allow(clippy::disallowed_methods, reason = "its words go to the ksmith that started it")]
-    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         prepare();
         let root = Root::host();
         let mut output = std::io::stdout();

@@ -6,6 +6,8 @@ use clap::Args;
 
 use ksmith_lab::{GuestContents, MemoryPart, serve};
 
+use super::GlobalArgs;
+
 /// Hold memory with known content and offer it to KSM, until standard input ends.
 #[derive(Debug, Args)]
 pub struct MemoryGuestArgs {
@@ -22,7 +24,7 @@ pub struct MemoryGuestArgs {
 
 impl MemoryGuestArgs {
     #[allow(clippy::disallowed_methods, reason = "its words go to the ksmith that started it")]
-    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(&self, _global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         serve(&GuestContents(self.parts.clone()), self.huge, std::io::stdin().lock(), std::io::stdout())?;
         Ok(ExitCode::SUCCESS)
     }

@@ -181,53 +181,70 @@ impl GlobalArgs {
     }
 }
 
-#[derive(Debug, Subcommand)]
-enum CliCommand {
-    Overview(overview::OverviewArgs),
-    Status(status::StatusArgs),
-    Guests(guests::GuestsArgs),
-    History(history::HistoryArgs),
-    Report(report::ReportArgs),
-    Top(top::TopArgs),
-    Doctor(doctor::DoctorArgs),
-    Estimate(estimate::EstimateArgs),
-    Fold(fold::FoldArgs),
-    Sketch(sketch::SketchArgs),
-    Demo(demo::DemoArgs),
-    Setup(setup::SetupArgs),
-    Daemon(daemon::DaemonArgs),
-    Serve(serve::ServeArgs),
-    Metrics(metrics::MetricsArgs),
-    Run(run::RunArgs),
+/// Declares the commands, each with the arguments that run it.
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $name:ident($args:ty);)*) => {
+        #[derive(Debug, Subcommand)]
+        enum CliCommand {
+            $($(#[$attribute])* $name($args),)*
+        }
+
+        impl CliCommand {
+            fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+                match self {
+                    $(Self::$name(args) => args.run(global),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Overview(overview::OverviewArgs);
+    Status(status::StatusArgs);
+    Guests(guests::GuestsArgs);
+    History(history::HistoryArgs);
+    Report(report::ReportArgs);
+    Top(top::TopArgs);
+    Doctor(doctor::DoctorArgs);
+    Estimate(estimate::EstimateArgs);
+    Fold(fold::FoldArgs);
+    Sketch(sketch::SketchArgs);
+    Demo(demo::DemoArgs);
+    Setup(setup::SetupArgs);
+    Daemon(daemon::DaemonArgs);
+    Serve(serve::ServeArgs);
+    Metrics(metrics::MetricsArgs);
+    Run(run::RunArgs);
     #[command(subcommand)]
-    Job(job::JobCommand),
-    Scan(scan::ScanArgs),
-    Pause(pause::PauseArgs),
-    Resume(pause::ResumeArgs),
-    Enable(knobs::EnableArgs),
-    Disable(knobs::DisableArgs),
-    Set(knobs::SetArgs),
-    Merge(merge::MergeArgs),
-    Balance(balance::BalanceArgs),
-    Hold(balance::HoldArgs),
-    Give(balance::GiveArgs),
-    Take(balance::TakeArgs),
-    Unmerge(unmerge::UnmergeArgs),
-    Optin(optin::OptinArgs),
-    Restore(restore::RestoreArgs),
+    Job(job::JobCommand);
+    Scan(scan::ScanArgs);
+    Pause(pause::PauseArgs);
+    Resume(pause::ResumeArgs);
+    Enable(knobs::EnableArgs);
+    Disable(knobs::DisableArgs);
+    Set(knobs::SetArgs);
+    Merge(merge::MergeArgs);
+    Balance(balance::BalanceArgs);
+    Hold(balance::HoldArgs);
+    Give(balance::GiveArgs);
+    Take(balance::TakeArgs);
+    Unmerge(unmerge::UnmergeArgs);
+    Optin(optin::OptinArgs);
+    Restore(restore::RestoreArgs);
     #[command(subcommand)]
-    Lab(lab::LabCommand),
-    Sim(sim::SimArgs),
+    Lab(lab::LabCommand);
+    Sim(sim::SimArgs);
     #[command(subcommand)]
-    Config(config::ConfigCommand),
-    Schema(schema::SchemaArgs),
-    Completions(docs::CompletionsArgs),
+    Config(config::ConfigCommand);
+    Schema(schema::SchemaArgs);
+    Completions(docs::CompletionsArgs);
     #[command(hide = true)]
-    Manual(docs::ManualArgs),
+    Manual(docs::ManualArgs);
     #[command(hide = true)]
-    FoldWorker(fold_worker::FoldWorkerArgs),
+    FoldWorker(fold_worker::FoldWorkerArgs);
     #[command(hide = true)]
-    MemoryGuest(memory_guest::MemoryGuestArgs),
+    MemoryGuest(memory_guest::MemoryGuestArgs);
 }
 
 /// Parses the command line and runs the command.
@@ -327,47 +344,9 @@ impl Cli {
         if !matches!(self.command, Some(CliCommand::Optin(_) | CliCommand::Doctor(_))) {
             global.check_root()?;
         }
-        let Some(command) = &self.command else { return overview::run(global) };
-        match command {
-            CliCommand::Overview(_) => overview::run(global),
-            CliCommand::Status(args) => args.run(global),
-            CliCommand::Guests(args) => args.run(global),
-            CliCommand::History(args) => args.run(global),
-            CliCommand::Report(args) => args.run(global),
-            CliCommand::Top(args) => args.run(global),
-            CliCommand::Doctor(args) => args.run(global),
-            CliCommand::Estimate(args) => args.run(global),
-            CliCommand::Fold(args) => args.run(global),
-            CliCommand::Sketch(args) => args.run(global),
-            CliCommand::Demo(args) => args.run(global),
-            CliCommand::Setup(args) => args.run(global),
-            CliCommand::Daemon(args) => args.run(global),
-            CliCommand::Serve(args) => args.run(global),
-            CliCommand::Metrics(args) => args.run(global),
-            CliCommand::Run(args) => args.run(global),
-            CliCommand::Job(command) => command.run(global),
-            CliCommand::Scan(args) => args.run(global),
-            CliCommand::Pause(args) => args.run(global),
-            CliCommand::Resume(args) => args.run(global),
-            CliCommand::Enable(args) => args.run(global),
-            CliCommand::Disable(args) => args.run(global),
-            CliCommand::Set(args) => args.run(global),
-            CliCommand::Merge(args) => args.run(global),
-            CliCommand::Balance(args) => args.run(global),
-            CliCommand::Hold(args) => args.run(global),
-            CliCommand::Give(args) => args.run(global),
-            CliCommand::Take(args) => args.run(global),
-            CliCommand::Unmerge(args) => args.run(global),
-            CliCommand::Optin(args) => args.run(global),
-            CliCommand::Restore(args) => args.run(global),
-            CliCommand::Lab(command) => command.run(global),
-            CliCommand::Sim(args) => args.run(global),
-            CliCommand::Config(command) => command.run(global),
-            CliCommand::Schema(args) => args.run(global),
-            CliCommand::Completions(args) => args.run(),
-            CliCommand::Manual(args) => args.run(),
-            CliCommand::FoldWorker(args) => args.run(),
-            CliCommand::MemoryGuest(args) => args.run(),
+        match &self.command {
+            Some(command) => command.run(global),
+            None => overview::OverviewArgs {}.run(global),
         }
     }
 }

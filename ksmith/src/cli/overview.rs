@@ -18,18 +18,19 @@ use crate::show::overview::{HostOverview, OverviewInputs, text};
 #[derive(Debug, Args)]
 pub struct OverviewArgs {}
 
-/// Shows the overview. Works for every user.
-pub(super) fn run(global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-    let root = global.root();
-    let config = global.load_config_to_read()?;
-    // A daemon that may not be asked, or hangs, is no reason to show nothing.
-    let seen = FallbackSource::steady(root.clone(), config).everything()?.value;
-    let overview = HostOverview::new(OverviewInputs {
-        status: &seen.status,
-        guests: &seen.guests,
-        others: &survey(&root),
-        is_service_active: root.is_host() && systemd::is_active(&root, "ksmith.service"),
-        is_root: root.is_host() && rustix::process::geteuid().is_root(),
-    });
-    print::answer(global.json, || &overview, || text(&overview))
+impl OverviewArgs {
+    pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
+        let root = global.root();
+        let config = global.load_config_to_read()?;
+        // A daemon that may not be asked, or hangs, is no reason to show nothing.
+        let seen = FallbackSource::steady(root.clone(), config).everything()?.value;
+        let overview = HostOverview::new(OverviewInputs {
+            status: &seen.status,
+            guests: &seen.guests,
+            others: &survey(&root),
+            is_service_active: root.is_host() && systemd::is_active(&root, "ksmith.service"),
+            is_root: root.is_host() && rustix::process::geteuid().is_root(),
+        });
+        print::answer(global.json, || &overview, || text(&overview))
+    }
 }
