@@ -167,4 +167,4 @@ def test_a_pipe_and_a_link_to_one_among_the_sketches_are_left_out_and_nothing_wa
     (tmp_path / "h5.parquet").symlink_to("/dev/zero")
     said = planned(tmp_path, capsys)
     for name in ("h3", "h4", "h5"):
-        assert f"{name}.parquet: it cannot be read (ValueError: it is no regular file)" in said
+        assert f"{name}.parquet: it cannot be read (ValueError: it is not a regular file)" in said

@@ -16,7 +16,7 @@ pub const LONGEST: u64 = 1 << 20;
 /// It can't be read, is longer than [`LONGEST`], is no text, or is a FIFO or a socket.
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_bytes(path)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Reads a file of another program's that an operator writes. Its comments may be in any encoding: what is no UTF-8 is
@@ -82,7 +82,7 @@ mod tests {
         let longest = vec![b' '; LONGEST as usize];
         assert_eq!(read(&longest).map(|text| text.len()), Ok(longest.len()));
         assert_eq!(read(&[&longest[..], b" "].concat()), Err("it is longer than 1 MiB, so it is none".to_owned()));
-        assert_eq!(read(b"\xff"), Err("it is no text in UTF-8".to_owned()));
+        assert_eq!(read(b"\xff"), Err("it is not UTF-8 text".to_owned()));
         assert!(read_text(Path::new("/dev/zero")).is_err());
         assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
     }

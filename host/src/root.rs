@@ -24,7 +24,7 @@ const PROCESSES_SEARCHED: usize = 64;
 pub enum PageSizeError {
     /// No file of the tree shows it.
     #[error(
-        "{missing}, so that no figure in pages can be told in bytes: capture both files, or proc/cpuinfo of x86"
+        "{missing}, so figures in pages can't be converted to bytes: capture both files, or proc/cpuinfo of x86"
     )]
     Unknown {
         /// The part of the tree that would show it.

@@ -10,7 +10,8 @@ use ksmith_core::amount;
 pub enum BadTime {
     /// The text is no time.
     #[error(
-        "{0:?} is no time: write how long ago, such as 2h, 30m or 7d, or a date such as 2026-11-23T20:15, or seconds since 1970"
+        "{0:?} is not a time: write how long ago, such as 2h, 30m or 7d, or a date such as 2026-11-23T20:15, or \
+        seconds since 1970"
     )]
     NoTime(String),
     /// The beginning is not before the end.

@@ -181,7 +181,7 @@ async fn sketch(State(shared): State<RouteState>) -> Response {
 fn read_sketch(path: &FilePath) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() || metadata.len() > MOST_SKETCH {
-        return Err(io::Error::other(format!("it is no file of at most {} MiB", MOST_SKETCH >> 20)));
+        return Err(io::Error::other(format!("it is not a file of at most {} MiB", MOST_SKETCH >> 20)));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST_SKETCH).read_to_end(&mut bytes)?;

@@ -84,7 +84,7 @@ impl RequestGuard {
             (Some(Some(header)), target) => {
                 [Some(header), target].into_iter().flatten().try_for_each(|name| self.check_name(&name, arrived))
             }
-            (Some(None), _) => Err((StatusCode::BAD_REQUEST, "the request's host is no name".to_owned())),
+            (Some(None), _) => Err((StatusCode::BAD_REQUEST, "the request's host is not a name".to_owned())),
             (None, _) => Err((StatusCode::BAD_REQUEST, "the request names no host".to_owned())),
         }
     }

@@ -42,7 +42,7 @@ pub enum BadPeer {
     )]
     Tls(String),
     /// The text is malformed, or not just a host and port.
-    #[error("{0:?} is no server: write it as http://HOST:PORT, without a path")]
+    #[error("{0:?} is not a server: write it as http://HOST:PORT, without a path")]
     Other(String),
 }
 
@@ -95,7 +95,7 @@ impl PeerHosts {
             name: url.authority.clone(),
             url: url.to_string(),
             ok: false,
-            error: Some("it was not asked yet".to_owned()),
+            error: Some("it has not been queried yet".to_owned()),
             status: None,
         };
         let peers = Self(urls.iter().map(|url| Mutex::new(host(url))).collect());
@@ -139,7 +139,7 @@ type PeerClient = Client<HttpConnector, Empty<Bytes>>;
 enum PeerError {
     #[error("no answer in {} s", PATIENCE.as_secs())]
     Silent,
-    #[error("it can't be asked: {0}")]
+    #[error("it can't be reached: {0}")]
     Request(#[from] axum::http::Error),
     #[error("{0}{cause}", cause = std::error::Error::source(.0).map_or_else(String::new, |cause| format!(": {cause}")))]
     Connection(#[from] hyper_util::client::legacy::Error),
@@ -147,9 +147,9 @@ enum PeerError {
     Body(#[from] Box<dyn std::error::Error + Send + Sync>),
     #[error("it answers {0}{1}")]
     Refused(StatusCode, String),
-    #[error("its answer is no JSON: {0}")]
+    #[error("its answer is not a JSON: {0}")]
     NoJson(#[from] serde_json::Error),
-    #[error("its answer is no status of ksmith")]
+    #[error("its answer is not a ksmith status")]
     NoStatus,
 }
 

@@ -101,5 +101,5 @@ fn shown<M>(model: M, render: fn(&M) -> Json) -> Arc<RenderedModel<M>> {
 }
 
 fn fault() -> SourceUnavailable {
-    SourceUnavailable("asking for figures failed: this is a fault of ksmith, see its log".to_owned())
+    SourceUnavailable("the request for figures failed: this is a fault of ksmith, see its log".to_owned())
 }

@@ -92,7 +92,7 @@ async fn serve(
     let routes = router(shared, RequestGuard::new(&options.tokens, &options.allowed_hosts));
     let connections = ConnectionLimiter::new(options.limits.connections, options.limits.of_one_address);
     if let Err(why) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        debug!("the service manager can't be told: {why}");
+        debug!("can't notify the service manager: {why}");
     }
     tokio::select! {
         () = accept(&listener, routes, &connections, options.limits) => {}
@@ -126,7 +126,7 @@ pub async fn accept(
             }
             Err(why) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    warn!("connections can't be accepted: {why}; trying on");
+                    warn!("connections can't be accepted: {why}; retrying");
                 }
                 connections.close_one();
                 tokio::time::sleep(PAUSE).await;

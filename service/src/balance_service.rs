@@ -154,7 +154,7 @@ impl BalanceService {
             Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => order,
         };
         if let BalanceOrder::Ask(_, reply) = full {
-            let _ = reply.try_send(ControlReply::error("too many ask at once; try again"));
+            let _ = reply.try_send(ControlReply::error("too many requests at once; try again"));
         }
     }
 

@@ -262,7 +262,7 @@ fn write(path: &Path, sketch: &HostSketch<'_>) -> io::Result<u64> {
         _ => Path::new("."),
     };
     if !may_be_replaced(path, directory) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file: name another"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file: name another"));
     }
     // Readers take `*.parquet`, and so never a file that is half written.
     let file = tempfile::Builder::new().prefix(".ksmith-sketch-").suffix(".part").tempfile_in(directory)?;

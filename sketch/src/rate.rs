@@ -14,7 +14,7 @@ pub struct SamplingRate {
 
 /// The error for text that is no rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no rate: give 1/N with a power of two up to 4294967296, such as 1/64")]
+#[error("{0:?} is not a rate: give 1/N with a power of two up to 4294967296, such as 1/64")]
 pub struct RateError(String);
 
 impl SamplingRate {

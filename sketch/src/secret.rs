@@ -52,8 +52,10 @@ pub enum SecretError {
         /// Its owner.
         owner: u32,
     },
-    /// The file is no regular file.
-    #[error("the fleet's secret {0:?} is no regular file: name one, or make it with `ksmith sketch --new-secret`")]
+    /// The file is not a regular file.
+    #[error(
+        "the fleet's secret {0:?} is not a regular file: name one, or make it with `ksmith sketch --new-secret`"
+    )]
     NoFile(PathBuf),
     /// The secret is too short or too long.
     #[error(

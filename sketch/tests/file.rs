@@ -179,7 +179,7 @@ fn a_device_a_pipe_and_a_directory_are_not_replaced() {
     for path in [&pipe, &link, &directory.path().to_owned(), &Path::new("/dev/ksmith.parquet").to_owned()] {
         let found = capture(&options(&[], stated(6), None), &key()).unwrap();
         let error = found.write(path, facts("h1"), &key()).unwrap_err();
-        assert!(error.to_string().ends_with("it is no regular file: name another"), "{error}");
+        assert!(error.to_string().ends_with("it is not a regular file: name another"), "{error}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     // A link that leads to a file, or to none yet, is replaced: it may lie in a directory of many hosts.

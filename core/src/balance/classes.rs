@@ -30,7 +30,7 @@ struct Written {
 
 /// The error of a rule that names no guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a rule names a guest by name or uuid; for all the rest there is default_class")]
+#[error("a rule must name a guest by name or uuid; all other guests fall under default_class")]
 pub struct FitsAll;
 
 impl TryFrom<Written> for GuestRule {

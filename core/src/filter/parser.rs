@@ -121,7 +121,7 @@ impl<M> FilterParser<M> {
         let Some(test) = test else {
             let (shown, example) = (value.what.shown(), example(&figure.field));
             return self
-                .refuse(value.at, format!("{shown} is no value of {name}, which is compared as in {example}"));
+                .refuse(value.at, format!("{shown} is not a value of {name}, which is compared as in {example}"));
         };
         let has_sign = match (&test, operator) {
             (FigureTest::Number(..), ComparisonOperator::Like | ComparisonOperator::Unlike) => false,

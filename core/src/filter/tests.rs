@@ -83,7 +83,7 @@ fn errors_name_the_place_and_what_is_known() {
         ("name=x and", 11, "a comparison is missing"),
         ("saved", 6, "saved needs a comparison, such as saved_bytes>100MiB"),
         ("saved>", 7, "the value is missing"),
-        ("saved>many", 7, "`many` is no value of saved"),
+        ("saved>many", 7, "`many` is not a value of saved"),
         ("saved>5 XB", 9, "`XB` stands where `and` or `or` would"),
         ("saved>1.2345678M", 7, "is no value"),
         ("saved~5", 6, "`~` does not go with saved"),

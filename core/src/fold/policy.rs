@@ -248,7 +248,7 @@ impl FoldPolicy {
         let rate = pass.freed_bytes as f64 / pass.cpu_seconds.max(1e-6);
         belief.see_pass(at, pass.freed_bytes > 0 && rate >= self.terms.price_bytes / 2.0);
         let text = format!(
-            "{} came free in {} for {} of CPU, {} huge pages were split",
+            "{} was freed in {} for {} of CPU, {} huge pages were split",
             Bytes::from(pass.freed_bytes),
             belief.name,
             TimeSpan(Duration::try_from_secs_f64(pass.cpu_seconds).unwrap_or_default()),
@@ -313,7 +313,7 @@ impl FoldPolicy {
         let most = expected.max_by(|(_, a), (_, b)| a.gain_bytes.total_cmp(&b.gain_bytes));
         let most = most.filter(|(_, most)| most.gain_bytes >= 1.0);
         let most = most.map_or("no sampled huge page has enough zeros".to_owned(), |(belief, most)| {
-            format!("at most {} of {} would come free", Bytes::from(most.gain_bytes as u64), belief.name)
+            format!("at most {} of {} would be freed", Bytes::from(most.gain_bytes as u64), belief.name)
         });
         let text = format!("nothing is worth folding in {} processes: {most}", self.beliefs.len());
         self.add_note("idle", text);

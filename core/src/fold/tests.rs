@@ -70,7 +70,7 @@ fn a_process_with_zeros_is_looked_at_and_then_folded_with_a_reason() {
     policy.record_pass(seconds(1001), process(1), &pass);
     assert_eq!(
         policy.drain_notes()[0].text,
-        "160 MiB came free in web1 for 250 ms of CPU, 170 huge pages were split"
+        "160 MiB was freed in web1 for 250 ms of CPU, 170 huge pages were split"
     );
     assert_eq!(wait(&mut policy, 1001), 10, "it is looked at again after the first pause");
 }
@@ -89,7 +89,7 @@ fn what_yields_nothing_is_looked_at_less_and_less_and_said_once() {
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
     let notes = policy.drain_notes();
     assert_eq!(notes.len(), 1);
-    assert_eq!(notes[0].text, "nothing is worth folding in 1 processes: at most 5.00 MiB of web1 would come free");
+    assert_eq!(notes[0].text, "nothing is worth folding in 1 processes: at most 5.00 MiB of web1 would be freed");
     // More resident memory brings the look forward, and more huge memory ends the back-off.
     policy.set_candidates(seconds(at - 600), &[candidate(1, 600)]);
     assert_eq!(policy.next_step(seconds(at - 600)), FoldStep::Look { id: process(1) });

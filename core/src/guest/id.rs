@@ -45,7 +45,7 @@ impl fmt::Display for GuestId {
 
 /// The error for text that is no [`GuestId`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no identity of a guest: it is written PID:START")]
+#[error("{0:?} is not the identity of a guest: it is written PID:START")]
 pub struct BadGuestId(String);
 
 impl FromStr for GuestId {

@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for GuestKind {
             && word.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase() || byte.is_ascii_digit());
         match is_word {
             true => Ok(Self::new(&word)),
-            false => Err(serde::de::Error::custom(format!("{word:?} is no kind of guest"))),
+            false => Err(serde::de::Error::custom(format!("{word:?} is not a kind of guest"))),
         }
     }
 }

@@ -35,17 +35,17 @@ struct RawLabelRule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLabelRule {
     /// The label's name is none.
-    #[error("label: {0:?} is no name of a label: write a to z, 0 to 9 and _, a letter first, {LONGEST} at most")]
+    #[error("label: {0:?} is not a name of a label: write a to z, 0 to 9 and _, a letter first, {LONGEST} at most")]
     Name(String),
     /// The value is empty or too long.
     #[error("a label's value has 1 to {LONGEST} characters")]
     Value,
     /// The rule would match all guests.
-    #[error("a label's rule names at least one of name, uuid, metadata, cgroup and user")]
+    #[error("a label's rule must name at least one of name, uuid, metadata, cgroup and user")]
     MatchesAll,
     /// The rule would match cgroups that any user can make.
     #[error(
-        "the cgroup of a label's rule begins with a slash and a first part without * and ?, as in /machine.slice/*"
+        "the cgroup of a label's rule must begin with a slash and a first part without * and ?, as in /machine.slice/*"
     )]
     LooseCgroup,
 }
@@ -172,13 +172,13 @@ mod tests {
     fn a_rule_without_sense_is_refused_with_a_reason() {
         let long = format!("label = \"role\"\nvalue = \"{}\"\nname = \"a\"", "v".repeat(64));
         for (text, why) in [
-            ("value = \"x\"\nname = \"a\"", "no name of a label"),
-            ("label = \"Role\"\nvalue = \"x\"\nname = \"a\"", "no name of a label"),
-            ("label = \"1a\"\nvalue = \"x\"\nname = \"a\"", "no name of a label"),
+            ("value = \"x\"\nname = \"a\"", "not a name of a label"),
+            ("label = \"Role\"\nvalue = \"x\"\nname = \"a\"", "not a name of a label"),
+            ("label = \"1a\"\nvalue = \"x\"\nname = \"a\"", "not a name of a label"),
             ("label = \"role\"\nname = \"a\"", "1 to 63"),
             (&long, "1 to 63"),
-            ("label = \"role\"\nvalue = \"x\"", "names at least one"),
-            ("label = \"role\"\nvalue = \"x\"\ncgroup = \"*\"", "begins with a slash"),
+            ("label = \"role\"\nvalue = \"x\"", "must name at least one"),
+            ("label = \"role\"\nvalue = \"x\"\ncgroup = \"*\"", "must begin with a slash"),
             ("label = \"role\"\nvalue = \"x\"\nhost = \"a\"", "unknown field"),
         ] {
             let refused = rules(&format!("[[label]]\n{text}\n")).unwrap_err();

@@ -103,17 +103,19 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
     },
     OtherController {
         name: name::BOOT_SCRIPTS,
-        does: "a script, a table of cron, a rule of udev, a command of modprobe or cloud-init, or a drop-in of a unit writes to KSM at boot, or when its event comes",
+        does: "a script, a crontab, a udev rule, a modprobe or cloud-init command, or a drop-in of a unit writes \
+            to KSM at boot, or on its event",
         hand_over: HandOver::Commands {
             over: &["editor FILE"],
             back: &["editor FILE"],
-            note: "put a # before the lines that write to KSM, and take it away to hand back",
+            note: "comment out the lines that write to KSM with #, and uncomment them to hand back",
         },
         ..AT_BOOT
     },
     OtherController {
         name: name::OTHER_UNITS,
-        does: "a unit of systemd that is enabled here, or started by a timer, a path or a socket, has a command or a script that writes to KSM",
+        does: "a systemd unit that is enabled here, or started by a timer, a path or a socket, has a command or \
+            a script that writes to KSM",
         hand_over: HandOver::Commands {
             over: &["systemctl disable --now UNIT"],
             back: &["systemctl enable --now UNIT"],
@@ -206,7 +208,7 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
     },
     OtherController {
         name: name::UKSM,
-        does: "this patch of the kernel merges pages by itself, in the place of KSM",
+        does: "this kernel patch merges pages by itself, in place of KSM",
         settings: &[],
         programs: &[],
         services: &[],
@@ -221,7 +223,8 @@ pub const OTHER_CONTROLLERS: &[OtherController] = &[
     },
     OtherController {
         name: name::ADVISOR,
-        does: "advisor_mode=scan-time: the kernel corrects pages_to_scan once per pass, and scans an idle host for ever",
+        does: "advisor_mode=scan-time: the kernel corrects pages_to_scan once per pass, and scans an idle host \
+            forever",
         settings: &["pages_to_scan"],
         programs: &[],
         services: &[],

@@ -141,7 +141,7 @@ def _local_file(path: str) -> BinaryIO:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return os.fdopen(handle, "rb")
 
 

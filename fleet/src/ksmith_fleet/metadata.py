@@ -162,7 +162,7 @@ def host_of(meta: Mapping[str, str]) -> Host:
 
 def _whole(meta: Mapping[str, str], key: str) -> int:
     if not meta[key].isascii() or not meta[key].isdigit() or len(meta[key]) > 12:
-        raise BadSketchError(f"metadata {key} is no number")
+        raise BadSketchError(f"metadata {key} is not a number")
     return int(meta[key])
 
 

@@ -15,7 +15,7 @@ use crate::root::Root;
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
     /// The text is not a list of CPUs.
-    #[error("{0:?} is no list of CPUs: write it as 0-1,4")]
+    #[error("{0:?} is not a list of CPUs: write it as 0-1,4")]
     NoList(String),
     /// ksmd can't be found.
     #[error("ksmd can't be found, so it stays on any CPU; in a container that is so")]

@@ -43,8 +43,7 @@ pub enum ActError {
         hint: &'static str,
     },
     /// The kernel accepted the write, but the file shows another value.
-    #[error("{wanted} was written to {path} (before: {old}), but it reads {found}; \
-             is another program writing to it?",
+    #[error("{wanted} was written to {path} (before: {old}), but it reads {found}; is another program writing to it?",
             wanted = .knob.text(*.wanted), old = .knob.text(*.old), path = .path.display())]
     NotTaken {
         /// The knob.
@@ -59,7 +58,7 @@ pub enum ActError {
         found: String,
     },
     /// The original value could not be recorded first, so the knob was not written.
-    #[error("{knob} was not changed, because its value could not be noted for restoring: {source}")]
+    #[error("{knob} was not changed, because its value could not be recorded for restoring: {source}")]
     Journal {
         /// The knob.
         knob: Knob,
@@ -85,7 +84,9 @@ pub enum ActError {
         wanted: u64,
     },
     /// The thread that wakes ksmd could not be started.
-    #[error("ksmd is left asleep, since no thread can be had that wakes it: {0}; are there too many processes?")]
+    #[error(
+        "ksmd is left asleep, since the thread that wakes it can't be started: {0}; are there too many processes?"
+    )]
     NoWaker(#[source] io::Error),
     /// Unmerging failed. The kernel changes this knob only while nothing is merged.
     #[error("{knob} can only be changed while nothing is merged: {source}")]

@@ -36,7 +36,8 @@ impl KnobWriter {
             let found = LeasedKsmd::find(self.root()).map(Arc::new);
             if found.is_none() {
                 tracing::warn!(
-                    "ksmd can't be had under a lease: that needs Linux {} and a ksmd with schedstat in /proc; {AT_RISK}",
+                    "ksmd can't run under a lease: that needs Linux {} and a ksmd with schedstat in /proc; \
+                    {AT_RISK}",
                     lease::SINCE
                 );
             }
@@ -96,7 +97,7 @@ impl KsmdWaker for KnobWriter {
 }
 
 /// The consequence of having no lease, for messages.
-const AT_RISK: &str = "if this process is stopped or frozen, ksmd scans on";
+const AT_RISK: &str = "if this process is stopped or frozen, ksmd continues to scan";
 
 #[cfg(test)]
 mod tests {

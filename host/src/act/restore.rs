@@ -32,7 +32,8 @@ pub enum RestoreError {
         pid: u32,
     },
     /// Some settings or processes could not be restored.
-    #[error("not everything was restored: {list}; the rest is noted, and `ksmith restore` tries it again", list = FailureList(.knobs, .processes, .store))]
+    #[error("not everything was restored: {list}; the rest is recorded, and `ksmith restore` tries it \
+        again", list = FailureList(.knobs, .processes, .store))]
     Incomplete {
         /// The partial outcome.
         restored: Box<RestoreOutcome>,
@@ -51,7 +52,7 @@ impl fmt::Display for FailureList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let knobs = self.0.iter().map(ToString::to_string);
         let processes = self.1.iter().map(ToString::to_string);
-        let store = self.2.iter().map(|why| format!("what was restored is still noted: {why}"));
+        let store = self.2.iter().map(|why| format!("what was restored is still recorded: {why}"));
         let all: Vec<String> = knobs.chain(processes).chain(store).collect();
         f.write_str(&all.join("; "))
     }
@@ -218,7 +219,7 @@ impl RestoreRun {
         for (knob, value) in missing {
             let was = knob.text(value);
             self.restored.notes.push(format!(
-                "{knob} was {was} and is not put back: {why}; later: ksmith restore --patience SECONDS"
+                "{knob} was {was} and is not restored: {why}; later: ksmith restore --patience SECONDS"
             ));
             self.restored.left.set(knob, value);
         }
@@ -387,7 +388,7 @@ mod tests {
         fs::write(ksm.join("pages_sharing"), "9\n").unwrap();
         let restored = restore(&mut writer(tree.path()), false).unwrap();
         assert_eq!(restored.left, KnobSettings::none().with(Knob::MaxPageSharing, 256));
-        assert!(restored.notes[0].contains("max_page_sharing was 256 and is not put back"), "{restored:?}");
+        assert!(restored.notes[0].contains("max_page_sharing was 256 and is not restored"), "{restored:?}");
         fs::write(ksm.join("pages_sharing"), "0\n").unwrap();
         let restored = restore(&mut writer(tree.path()), false).unwrap();
         assert_eq!(restored.changes.last().unwrap().to_string(), "max_page_sharing 16 -> 256");

@@ -178,7 +178,7 @@ impl KnobWriter {
             if original.is_none() || journal.mark_inexact().is_err() && !is_harmless {
                 return Err(ActError::Journal { knob, source });
             }
-            tracing::warn!("{change} could not be noted and is done all the same: {source}");
+            tracing::warn!("{change} could not be recorded, and is made anyway: {source}");
         }
         Ok(())
     }

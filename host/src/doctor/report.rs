@@ -113,10 +113,10 @@ impl DoctorReport {
     fn add_splits(&self, page: &mut TextPage) {
         let Some(SplitForecast { split_bytes, saved_bytes }) = self.splits else { return };
         if saved_bytes == 0 {
-            return page.line("In those that were read nothing would merge.");
+            return page.line("Nothing would merge in those that were read.");
         }
         page.line(format_args!(
-            "To merge all would split about {} of them and save {}: {:.1} GiB of huge pages for a GiB.",
+            "Merging all would split about {} of them and save {}: {:.1} GiB of huge pages per GiB.",
             Bytes::from(split_bytes),
             Bytes::from(saved_bytes),
             split_bytes as f64 / saved_bytes as f64
@@ -132,7 +132,7 @@ impl DoctorReport {
         }
         page.line("");
         page.line(format_args!(
-            "about {} of it are zeros in huge pages: folding them frees more than merging has.",
+            "about {} of it is zeros in huge pages: folding these frees more than merging has.",
             Bytes::from(self.foldable_bytes)
         ));
         page.line(format_args!("           do: ksmith fold {}", self.pid));

@@ -196,7 +196,7 @@ impl OffList {
                 Some(Ok(false) | Err(SwitchError::Gone { .. })) => settled.push(guest.process),
                 Some(Err(error)) => notes.push(format!("{error}; it stays switched off; later: ksmith restore")),
                 None => notes.push(format!(
-                    "{name} gave no answer within {}; its merging may stay off; later: ksmith restore",
+                    "{name} did not answer within {}; its merging may stay off; later: ksmith restore",
                     TimeSpan(patience)
                 )),
             }
@@ -340,7 +340,7 @@ mod tests {
             },
         );
         drop(never);
-        let silent: Vec<&String> = notes.iter().filter(|note| note.contains("gave no answer within")).collect();
+        let silent: Vec<&String> = notes.iter().filter(|note| note.contains("did not answer within")).collect();
         assert!(silent.len() == 1 && silent[0].starts_with("guest-3 (pid 3)"), "{notes:?}");
         assert_eq!(OffList::open(&directory).unwrap().guests(), [guest(3)]);
     }

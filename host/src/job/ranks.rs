@@ -92,7 +92,7 @@ pub fn prepare_part(file: &Path, place: &JobRank) -> io::Result<()> {
         drop(tempfile::Builder::new().prefix(".part").tempfile_in(directory)?);
     }
     if fs::symlink_metadata(file).is_ok_and(|about| !about.is_file() && !about.is_symlink()) {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     [file, &part_file(&directory, place.rank)].into_iter().try_for_each(remove_old)
 }

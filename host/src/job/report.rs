@@ -208,7 +208,7 @@ impl JobReport {
                 counted(fold.processes, "process", "processes")
             ));
             if let Some(why) = &fold.refusal {
-                page.line(format_args!("some pass came to nothing: {why}"));
+                page.line(format_args!("a pass folded nothing: {why}"));
             } else if fold.processes == 0 {
                 page.line("no process was folded: all ended before their first pass");
             }
@@ -288,7 +288,7 @@ mod tests {
         refused.add_fold(JobFoldReport { refusal: Some("not permitted".into()), ..JobFoldReport::default() });
         let text = refused.page().text().to_owned();
         assert!(
-            text.contains("some pass came to nothing: not permitted") && !text.contains("no process was folded"),
+            text.contains("a pass folded nothing: not permitted") && !text.contains("no process was folded"),
             "{text}"
         );
     }

@@ -109,7 +109,9 @@ impl LedgerFile {
         let failed = self.write(entries).err();
         if let Some(why) = failed.as_ref().filter(|_| !self.is_failing) {
             let path = self.path.display();
-            warn!("a restart of the daemon will not know zeros that splits freed: {path} can't be written: {why}");
+            warn!(
+                "a restart of the daemon will lose the count of zeros that splits freed: {path} can't be written: {why}"
+            );
         }
         self.is_failing = failed.is_some();
     }

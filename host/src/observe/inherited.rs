@@ -24,7 +24,7 @@ pub(super) fn take_socket() -> Option<OwnedFd> {
     if is_connector(&socket) && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
         return Some(socket);
     }
-    tracing::warn!("descriptor {number}, named {NAME}, is no socket of the kernel's connector");
+    tracing::warn!("descriptor {number}, named {NAME}, is not a socket of the kernel's connector");
     // The environment was wrong about it: the descriptor may be another's.
     let _ = socket.into_raw_fd();
     None

@@ -45,7 +45,7 @@ impl WatchBudget {
     /// Returns the reason why the other processes of `user` are counted only.
     pub(super) fn refusal(&self, user: Option<u32>) -> String {
         let user = user.map_or_else(|| "an unknown user".to_owned(), |uid| format!("uid {uid}"));
-        format!("{} other processes of {user} are read, as many as of one user", self.each)
+        format!("{} other processes of {user} are read, the most for one user", self.each)
     }
 
     /// Asks for a place for a process of `user` that could save `bytes` at most. Twice as much as another's takes that

@@ -403,8 +403,9 @@ impl ProcessReader {
     /// Sends requests to the child, after starting it if there is none.
     fn send_requests(&mut self, requests: &[ChildRequest<'_>]) -> Result<(), ReadFault> {
         if self.child.is_none() {
-            self.child =
-                child::start_child().inspect_err(|why| tracing::warn!("no child to read with: {why}")).ok();
+            self.child = child::start_child()
+                .inspect_err(|why| tracing::warn!("can't start the child that reads: {why}"))
+                .ok();
             (self.taken, self.said) = (0, Vec::new());
         }
         let Some(child) = &self.child else { return Err(ReadFault::Late) };

@@ -47,15 +47,17 @@ pub const UNIT_DIRECTORIES: [&str; 9] = [
 #[derive(Debug, thiserror::Error)]
 pub enum OptInError {
     /// The name is not that of a service.
-    #[error("{0:?} is no service: MemoryKSM= is for units such as redis.service or postgresql@15-main.service")]
+    #[error("{0:?} is not a service: MemoryKSM= is for units such as redis.service or postgresql@15-main.service")]
     NoService(String),
     /// No directory has this unit.
     #[error(
-        "there is no unit {0} in systemd's directories: see `systemctl list-unit-files`; --force writes the drop-in all the same"
+        "there is no unit {0} in systemd's directories: see `systemctl list-unit-files`; --force writes the \
+        drop-in anyway"
     )]
     NoUnit(String),
     /// The version of systemd is too old.
-    #[error("systemd {version} {}: the service would {}. Upgrade to {WORKS}, or put `ksmith run --scan never --` before its ExecStart=; --force writes the drop-in all the same",
+    #[error("systemd {version} {}: the service would {}. Upgrade to {WORKS}, or put `ksmith run --scan never --` \
+        before its ExecStart=; --force writes the drop-in anyway",
         if *.version < HAS { "does not know MemoryKSM= (254 does, 256 makes it work)" } else { "calls the kernel wrongly for MemoryKSM= (256 does not)" },
         if *.version < HAS { "start without it" } else { "fail to start" })]
     Systemd {
@@ -64,12 +66,14 @@ pub enum OptInError {
     },
     /// The version of systemd is not known.
     #[error(
-        "systemd's version can't be found out (no libsystemd-shared in its directory): --force writes the drop-in all the same"
+        "systemd's version can't be found out (no libsystemd-shared in its directory): --force writes the \
+        drop-in anyway"
     )]
     UnknownSystemd,
     /// The kernel is too old.
     #[error(
-        "Linux {0} forgets the opt-in when systemd starts the service's program (6.7 keeps it): use `ksmith run --preload --` in ExecStart=; --force writes the drop-in all the same"
+        "Linux {0} forgets the opt-in when systemd starts the service's program (6.7 keeps it): use `ksmith run \
+        --preload --` in ExecStart=; --force writes the drop-in anyway"
     )]
     Kernel(String),
     /// A file can't be written or removed.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The directory is missing and can't be created, or others can write to it.
-    #[error("{path} can't be used to keep what is to be undone: {source}", path = .path.display())]
+    #[error("{path} can't be used as the undo store: {source}", path = .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -34,10 +34,10 @@ pub enum UndoError {
     #[error("the list of switched-off guests could not be read when the daemon started: restart it")]
     NoList,
     /// The file is not a valid undo store. It stays until the operator has looked at it.
-    #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: compare \
-             it with /sys/kernel/mm/ksm and put right what differs; give guests the memory that they lack (restart them, \
-             or use virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's memory.high); then give it up \
-             by: `ksmith restore --discard`",
+    #[error("the undo store {path} is damaged ({why}), so what it said can't be restored and no ksmith starts: \
+             compare it with /sys/kernel/mm/ksm and correct what differs; give guests the memory that they lack \
+             (restart them, or use virsh setmem, QMP's balloon, mconsole's config mem=+SIZE, a cgroup's \
+             memory.high); then discard the store with `ksmith restore --discard`",
             path = .path.display())]
     Damaged {
         /// The file.

@@ -34,7 +34,7 @@ fn within(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, S
     let wrong = || {
         let bounds = format!("from {} to {}", TimeSpan(least), TimeSpan(most));
         format!(
-            "{text:?} is no time {bounds}: write seconds, or a unit behind the number, as in 90s, 10min or 1.5h"
+            "{text:?} is not a time {bounds}: write seconds, or a unit behind the number, as in 90s, 10min or 1.5h"
         )
     };
     amount::seconds(text).filter(|time| (least..=most).contains(time)).ok_or_else(wrong)
@@ -42,13 +42,14 @@ fn within(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, S
 
 /// Parses a number of bytes, of at least one and less than 2^60.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no amount of memory: write it as 256M, 1.5G or 1048576");
+    let wrong = || format!("{text:?} is not an amount of memory: write it as 256M, 1.5G or 1048576");
     amount::size(text).filter(|bytes| (1..1 << 60).contains(bytes)).ok_or_else(wrong)
 }
 
 /// Parses a number of MiB from 4 to 65536, where a unit may stand behind the number.
 pub(super) fn mebibytes(text: &str) -> Result<u32, String> {
-    let wrong = || format!("{text:?} is no amount from 4 MiB to 64 GiB: write MiB, or a unit, as in 96M or 1.5G");
+    let wrong =
+        || format!("{text:?} is not an amount from 4 MiB to 64 GiB: write MiB, or a unit, as in 96M or 1.5G");
     let plain = text.trim().parse::<u32>().ok();
     let mebibytes = plain.or_else(|| {
         let bytes = amount::size(text)?;
@@ -59,7 +60,7 @@ pub(super) fn mebibytes(text: &str) -> Result<u32, String> {
 
 /// Parses a percentage over 0 and up to 100: its sign may be left out.
 pub(super) fn per_cent(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no percentage over 0 and up to 100, such as 1% or 0.5");
+    let wrong = || format!("{text:?} is not a percentage over 0 and up to 100, such as 1% or 0.5");
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().map_err(|_| wrong())?;
     if number > 0.0 && number <= 100.0 { Ok(number) } else { Err(wrong()) }
 }
@@ -109,7 +110,7 @@ mod tests {
         let said = interval("soon").unwrap_err();
         assert_eq!(
             said,
-            "\"soon\" is no time from 100 ms to 1 d: write seconds, or a unit behind the number, as in 90s, 10min or 1.5h"
+            "\"soon\" is not a time from 100 ms to 1 d: write seconds, or a unit behind the number, as in 90s, 10min or 1.5h"
         );
     }
 }

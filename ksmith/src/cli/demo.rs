@@ -121,8 +121,8 @@ impl DemoArgs {
         // Less memory than that of one guest hardly changes the figures.
         if offered > u64::from(self.size) << 20 {
             return Err(CommandFailure::impossible(format!(
-                "{} processes with {} of memory offer it to KSM, and the demo would merge theirs along and count it: use \
-                 --simulated, or --force",
+                "{} processes with {} of memory offer it to KSM, and the demo would merge and count that too: \
+                 use --simulated, or --force",
                 others.count(),
                 Bytes::from(offered)
             )));

@@ -115,8 +115,8 @@ fn outcome_of(why: &FoldError) -> FoldOutcome {
         FoldError::Unreadable(UnreadableProcess::NoSuchProcess | UnreadableProcess::Exited) => FoldOutcome::Gone,
         FoldError::Unreadable(UnreadableProcess::Unanswered(_)) => FoldOutcome::Silent,
         FoldError::Denied => FoldOutcome::Failed(
-            "its huge pages may not be split or put together: this takes CAP_SYS_NICE and CAP_SYS_PTRACE, which the systemd unit gives with \
-             packaging/systemd/options/fold.conf as a drop-in"
+            "its huge pages may not be split or collapsed: this takes CAP_SYS_NICE and CAP_SYS_PTRACE, which the \
+             systemd unit gives with packaging/systemd/options/fold.conf as a drop-in"
                 .to_owned(),
         ),
         FoldError::NoCall(_) => FoldOutcome::Hindered(why.to_string()),

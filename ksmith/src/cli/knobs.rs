@@ -128,7 +128,7 @@ fn bring_about(
 fn name_orders(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(ControlError::Lock(LockError::Held { .. })) => CommandFailure::impossible(format!(
-            "{error}; a daemon parks ksmd by `ksmith pause`, and goes on by `ksmith resume`"
+            "{error}; to park ksmd under a daemon use `ksmith pause`, to continue `ksmith resume`"
         ))
         .into(),
         _ => error,
@@ -156,7 +156,7 @@ fn report(global: &GlobalArgs, changes: &[KnobChange], dry_run: bool) -> anyhow:
         return Ok(());
     }
     if changes.is_empty() {
-        print::line("nothing to change: it is so already")?;
+        print::line("nothing to change: all is set so already")?;
     }
     for change in changes {
         print::line(format_args!("{}{change}", if dry_run { "would change " } else { "" }))?;

@@ -201,8 +201,8 @@ pub(super) fn check_unused(sample: &Sample) -> Result<(), CommandFailure> {
             .map(|process| format!(" {} (pid {})", process.name, process.id.pid))
             .collect();
         return Err(CommandFailure::impossible(format!(
-            "KSM is in use on this host ({} saved, {} processes with {} offer memory:{}; see `ksmith status`): the lab \
-             would unmerge it and measure it along. End them, or run the lab on another host",
+            "KSM is in use on this host ({} saved, {} processes with {} offer memory:{}; see `ksmith status`): \
+            the lab would unmerge and measure that too. End them, or run the lab on another host",
             Bytes::from(saved),
             others.count(),
             Bytes::from(offered),

@@ -190,7 +190,7 @@ fn refuse_while_exposed(socket: &Path) -> Result<(), CommandFailure> {
         .filter(|report| report.is_enabled)
         .and_then(|report| report.merging.into_iter().find(|(step, _)| *step == KsmStep::RefuseSwitches));
     match refusal {
-        Some((_, why)) => Err(CommandFailure::impossible(format!("{why}; --force offers it all the same"))),
+        Some((_, why)) => Err(CommandFailure::impossible(format!("{why}; --force offers it anyway"))),
         None => Ok(()),
     }
 }

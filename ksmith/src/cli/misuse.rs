@@ -45,12 +45,12 @@ const TRIED: &[(&[&str], &str)] = &[
     (&["uninstall", "remove"], "`ksmith setup --undo` undoes what `ksmith setup` has done"),
     (
         &["undo", "revert", "reset", "rollback", "clean"],
-        "`ksmith restore` puts back what a killed ksmith has changed, and `ksmith setup --undo` undoes a setup",
+        "`ksmith restore` restores what a killed ksmith has changed, and `ksmith setup --undo` undoes a setup",
     ),
     (&["check", "diagnose", "why", "explain"], "`ksmith doctor` says why KSM saves less than it could"),
     (
         &["advise", "suggest", "recommend"],
-        "`ksmith estimate` says what merging would save, and `ksmith doctor` what keeps memory from it",
+        "`ksmith estimate` says what merging would save, and `ksmith doctor` what keeps memory from merging",
     ),
     (&["test", "try"], "`ksmith demo` merges the memory of four small guests, and undoes it"),
     (&["tune"], "`ksmith set` changes settings of the kernel, and `ksmith sim tune` searches those of a policy"),

@@ -129,7 +129,7 @@ impl GlobalArgs {
         match std::fs::metadata(root) {
             Err(error) if error.kind() == ErrorKind::NotFound => refuse("there is no such directory".to_owned()),
             Err(error) => refuse(format!("it can't be read: {error}")),
-            Ok(found) if !found.is_dir() => refuse("it is no directory".to_owned()),
+            Ok(found) if !found.is_dir() => refuse("it is not a directory".to_owned()),
             Ok(_) if !root.join("proc").is_dir() && !root.join("sys").is_dir() => {
                 refuse("it has neither proc nor sys in it".to_owned())
             }

@@ -132,7 +132,8 @@ fn missing(left: &[&str], memory: &GivenBack, faults: &[String], state: &StateDi
     let all: Vec<String> = settings.chain(guests).chain(faults.iter().cloned()).collect();
     (!all.is_empty()).then(|| {
         format!(
-            "not everything was put back: {}. It stays noted in {}: see to that and run `ksmith restore` again",
+            "not everything was restored: {}. It stays recorded in {}: correct that, and run `ksmith restore` \
+            again",
             all.join("; "),
             state.path().display()
         )
@@ -156,8 +157,8 @@ fn discard(global: &GlobalArgs, state: &StateDir) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match aside {
-        Some(aside) => print::line(format_args!("the journal is given up; it is kept as {}", aside.display()))?,
-        None => print::line("there is no journal to give up")?,
+        Some(aside) => print::line(format_args!("the journal is discarded; it is kept as {}", aside.display()))?,
+        None => print::line("there is no journal to discard")?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -98,8 +98,9 @@ impl ScanProvider {
         let is_running = ksm.run.get() == Some(1);
         match self {
             Self::Unavailable(why) if !is_running => Some(format!(
-                "ksmd is off and no daemon can be asked for scans ({why}): nothing will be merged. Start `ksmith daemon`; \
-                 this user must be in the group of its socket (/usr/share/doc/ksmith/docs/how-to/opt-in.md)"
+                "ksmd is off and no daemon takes requests for scans ({why}): nothing will be merged. Start \
+                 `ksmith daemon`; this user must be in the group of its socket \
+                 (/usr/share/doc/ksmith/docs/how-to/opt-in.md)"
             )),
             Self::Unwanted if !is_running => {
                 Some("ksmd is off and no scan is wanted: nothing may be merged".to_owned())
@@ -134,7 +135,7 @@ impl ScanProvider {
             return Err(why);
         }
         match self {
-            Self::Unwanted | Self::Unavailable(_) => Err("no daemon can be asked for scans".to_owned()),
+            Self::Unwanted | Self::Unavailable(_) => Err("no daemon takes requests for scans".to_owned()),
             Self::Daemon(socket) => {
                 let mut client = UserClient::connect(socket).map_err(|error| error.to_string())?;
                 let done = client.scan(PASSES, || !stop.is_empty()).map_err(|error| match error {
@@ -283,8 +284,8 @@ fn warn_of(notice: &JobNotice) {
     match notice {
         JobNotice::Settled => {}
         JobNotice::SparseGiant { pid, mapped_bytes } => tracing::warn!(
-            "process {pid} maps {} and uses little of it: before Linux 6.18 ksmd looks at each page of that, which may \
-             take an hour; end it, or start it with --ranges none",
+            "process {pid} maps {} and uses little of it: before Linux 6.18 ksmd visits each page of that, which \
+            may take an hour; end it, or start it with --ranges none",
             Bytes::from(*mapped_bytes)
         ),
         JobNotice::OptInLost { pid, name } => tracing::warn!(

@@ -61,7 +61,7 @@ impl ScanArgs {
             Ok(mut client) => {
                 if self.take_over {
                     tracing::warn!(
-                        "--take-over means nothing here: a running ksmith controls KSM, and does the scan"
+                        "--take-over has no effect here: a running ksmith controls KSM, and makes the scan"
                     );
                 }
                 let _progress = progress_of_daemon(&config, self.passes);
@@ -221,7 +221,7 @@ pub(super) fn scan_directly(
     loop {
         let tick = controller.tick();
         if let Some(error) = tick.applied.errors.first() {
-            return Err(anyhow::anyhow!("{error}; the settings are being put back"));
+            return Err(anyhow::anyhow!("{error}; the settings are being restored"));
         }
         let is_stalled = tick.decision.reason.state == OnDemandPolicy::STALLED;
         if is_stalled || tick.sample.shows_mergeable && nothing_to_scan(&tick.sample) {
@@ -232,7 +232,7 @@ pub(super) fn scan_directly(
         }
         progress(&tick.decision.reason.text, &before, &tick.sample);
         if interrupts.recv_timeout(tick.decision.check_after).is_ok() {
-            return Err(anyhow::anyhow!("interrupted; the settings are being put back"));
+            return Err(anyhow::anyhow!("interrupted; the settings are being restored"));
         }
     }
     drop(controller);

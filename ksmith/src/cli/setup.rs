@@ -114,7 +114,7 @@ impl SetupArgs {
         if global.json {
             print::json(&serde_json::json!({ "plan": plan, "done": true }))?;
         } else if facts.has_systemd {
-            print::line("ksmith controls KSM now: see `ksmith status`. `ksmith setup --undo` takes this back.")?;
+            print::line("ksmith controls KSM now: see `ksmith status`. `ksmith setup --undo` undoes this.")?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -125,7 +125,8 @@ impl SetupArgs {
             (true, _) => Ok(true),
             (false, true) => prompt_yes_no(question),
             (false, false) => Err(CommandFailure::usage(
-                "nothing was changed, for there is no terminal to ask at: --yes does it without asking, --dry-run only shows",
+                "nothing was changed, since there is no terminal to ask on: --yes does it without asking, \
+                --dry-run only shows it",
             )
             .into()),
         }
@@ -163,7 +164,8 @@ impl SetupArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let what = format!(
-            "not everything was undone: {}. It stays noted in {NOTES}: see to that and run `ksmith setup --undo` again",
+            "not everything was undone: {}. It stays recorded in {NOTES}: correct that, and run `ksmith setup \
+            --undo` again",
             undone.failed.join("; ")
         );
         Err(CommandFailure::with_code(exit::FAILED, what).into())
@@ -197,7 +199,8 @@ fn failed(error: &SetupError, plan: &SetupPlan) -> CommandFailure {
         matches!(error, SetupError::Failed { arguments, .. } if arguments.last().is_some_and(is_unit));
     let why = if starts_ksmith && !plan.steps.is_empty() { " (`journalctl -u ksmith` says why)" } else { "" };
     let what = format!(
-        "{error}{why}. What was done is noted: run `ksmith setup` again to go on, or `ksmith setup --undo` to take it back"
+        "{error}{why}. What was done is recorded: run `ksmith setup` again to continue, or `ksmith setup --undo` \
+        to undo it"
     );
     CommandFailure::with_code(exit::FAILED, what)
 }

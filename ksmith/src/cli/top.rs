@@ -188,7 +188,7 @@ impl TopShell {
             let _ = sender.send(Ok(TopEvent::Explained(guest, page)));
         };
         if let Err(error) = thread::Builder::new().name("doctor".to_owned()).spawn(work) {
-            let why = Err(format!("no thread can be had: {error}"));
+            let why = Err(format!("can't start a thread: {error}"));
             let _ = self.others.0.send(Ok(TopEvent::Explained(guest, why)));
         }
     }

@@ -46,9 +46,7 @@ pub fn start(verbose: u8, colours: bool, may_wait: bool) {
         builder.finish().with(targets).try_init()
     };
     if is_wrong {
-        tracing::warn!(
-            "RUST_LOG is not understood, and means nothing: write it as debug, or warn,ksmith_service=debug"
-        );
+        tracing::warn!("RUST_LOG can't be parsed, and is ignored: write it as debug, or warn,ksmith_service=debug");
     }
 }
 

@@ -124,7 +124,7 @@ impl DomainNodesPlan {
         match facts.files.iter().find(|(written, _)| *written == path) {
             Some((_, there)) if *there == text => {}
             Some(_) => self.obstacles.push(format!(
-                "{} is that of another plan: take it back first, by `ksmith setup --undo` or by hand",
+                "{} belongs to another plan: undo that first, with `ksmith setup --undo` or by hand",
                 path.display()
             )),
             None => self.steps.push(SetupStep::File { path, text, why: why.to_owned() }),
@@ -216,7 +216,7 @@ mod tests {
         let again = NodeFacts { files: of_first, ..facts() };
         assert!(DomainNodesPlan::new(&again, 2).steps.is_empty(), "a second run does what is missing");
         let other = DomainNodesPlan::new(&again, 4).obstacles;
-        assert!(other.len() == 1 && other[0].contains("ksmith-domains.cfg is that of another plan"), "{other:?}");
+        assert!(other.len() == 1 && other[0].contains("ksmith-domains.cfg belongs to another plan"), "{other:?}");
     }
 
     #[test]

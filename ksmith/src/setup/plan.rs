@@ -131,7 +131,7 @@ impl SetupPlan {
         let is_stopped = found.states.iter().any(|state| state.is_active) || self.steps.len() > before;
         if !found.pids.is_empty() && !is_stopped {
             self.obstacles.push(format!(
-                "{found} controls KSM and is no service of systemd: end it (kill {}), and what starts it",
+                "{found} controls KSM and is not a systemd service: end it (kill {}), and what starts it",
                 found.pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
             ));
         }

@@ -27,7 +27,7 @@ fn a_hostile_tree_is_shown_without_harm() {
     }
     // One line of /proc/vmstat makes sense, the other does not.
     for key in ["run", "cow_ksm"] {
-        assert_eq!(status.get(key), Some(&Value::Null), "{key}: what makes no sense is no number");
+        assert_eq!(status.get(key), Some(&Value::Null), "{key}: what makes no sense is not a number");
     }
 }
 

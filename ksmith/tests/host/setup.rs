@@ -286,7 +286,7 @@ fn a_service_that_does_not_start_is_reported_and_the_rest_can_be_undone() {
     // One that fails keeps no other from being undone, and stays noted.
     let output = host.setup_with("FAIL", "enable ksm.service", &["--undo", "--yes"]);
     assert_eq!(code(&output), 1);
-    assert!(err(&output).contains("It stays noted"), "{}", err(&output));
+    assert!(err(&output).contains("It stays recorded"), "{}", err(&output));
     assert!(host.calls().contains(&"systemctl start ksmtuned.service".to_owned()));
     assert_eq!(code(&host.setup(&["--undo", "--yes"])), 0);
     assert_eq!(host.content(), before);

@@ -284,7 +284,7 @@ fn a_scan_keeps_the_operators_limits_and_ends_with_its_client() {
 
     let mut client = RunningProgram::start(&["scan", "--passes", "1000", "--take-over"]);
     wait_until("another scan is on", || number("run") == 1);
-    assert!(client.log().contains("--take-over means nothing here"), "{}", client.log());
+    assert!(client.log().contains("--take-over has no effect here"), "{}", client.log());
     let log = daemon.end();
     assert_eq!(client.wait().code(), Some(1));
     assert!(client.log().contains("the daemon was stopped before the scan was done"), "{}", client.log());

@@ -114,7 +114,7 @@ fn an_interrupted_demo_restores_and_ends_its_guests() {
         }
         let ended = demo.wait();
         assert_eq!(ended.code(), Some(1), "{ended:?}: {}", demo.log());
-        assert!(demo.log().contains("interrupted; the settings are being put back"), "{}", demo.log());
+        assert!(demo.log().contains("interrupted; the settings are being restored"), "{}", demo.log());
         nothing_is_left(&lock);
     }
 }

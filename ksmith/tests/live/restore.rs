@@ -57,7 +57,7 @@ fn a_guest_that_still_lacks_memory_is_named_with_what_to_do() {
     let (code, out, err) = ksmith(&["restore"]);
     assert_eq!(code, 1, "{out}{err}");
     let lacking = format!("mute (pid {}) has 64 of its 128 MiB", mute.id().pid);
-    assert!(err.contains("not everything was put back") && err.contains(&lacking), "{err}");
+    assert!(err.contains("not everything was restored") && err.contains(&lacking), "{err}");
     assert!(err.contains("run `ksmith restore` again"), "{err}");
     let (code, out, _) = ksmith(&["restore", "--json"]);
     let said: Value = serde_json::from_str(&out).unwrap();

@@ -57,7 +57,7 @@ fn a_damaged_journal_stops_every_command_until_it_is_given_up() {
     assert_eq!(fs::read_to_string(aside).unwrap(), "{");
     fs::remove_file(aside).unwrap();
     assert!(!Path::new(UNDO).exists() && !found().contains(&"damaged-journal".to_owned()));
-    assert_eq!(ksmith(&["restore", "--discard"]).1, "there is no journal to give up\n");
+    assert_eq!(ksmith(&["restore", "--discard"]).1, "there is no journal to discard\n");
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }
 

@@ -59,7 +59,8 @@ pub enum CalibrateError {
     },
     /// A cost is not the same from round to round.
     #[error(
-        "{key} cost {min} to {max} ns from round to round, too different to be of use: let less run on this host, and try again"
+        "{key} cost {min} to {max} ns from round to round, too different to be of use: stop other programs on \
+        this host, and try again"
     )]
     Noisy {
         /// The kind of work.
@@ -78,7 +79,7 @@ pub enum CalibrateError {
         ns: u64,
     },
     /// Ctrl-C or SIGTERM ended the measurement.
-    #[error("interrupted; guests are ended and the settings are being put back")]
+    #[error("interrupted; guests are ended and the settings are being restored")]
     Interrupted,
 }
 

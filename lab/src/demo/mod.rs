@@ -42,10 +42,10 @@ pub enum DemoError {
     #[error("no memory to measure how fast this machine writes: {0}")]
     Pace(#[source] io::Error),
     /// A setting could not be changed.
-    #[error("{0}; the settings are being put back")]
+    #[error("{0}; the settings are being restored")]
     Setting(String),
     /// Ctrl-C or SIGTERM ended the demo.
-    #[error("interrupted; the settings are being put back")]
+    #[error("interrupted; the settings are being restored")]
     Interrupted,
     /// A setting could not be restored.
     #[error(transparent)]

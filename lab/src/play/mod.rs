@@ -105,7 +105,7 @@ pub enum LabError {
     #[error("can't run the lab: {0}")]
     System(#[source] io::Error),
     /// Ctrl-C or SIGTERM ended the experiment.
-    #[error("interrupted; guests are ended and the settings are being put back")]
+    #[error("interrupted; guests are ended and the settings are being restored")]
     Interrupted,
 }
 

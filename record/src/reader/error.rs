@@ -17,7 +17,7 @@ pub enum ReadError {
         why: String,
     },
     /// The file is no history of ksmith, or was written by a later version.
-    #[error("{path} is no history that this ksmith can read: {why}")]
+    #[error("{path} is not a history that this ksmith can read: {why}")]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum ReadError {
         why: String,
     },
     /// The file is damaged.
-    #[error("{path} is damaged ({why}); a running daemon sets it aside and begins anew")]
+    #[error("{path} is damaged ({why}); a running daemon keeps a copy and begins a new one")]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -69,7 +69,7 @@ pub enum ActuatorError {
     #[error("it has ended")]
     Gone,
     /// The guest does not answer.
-    #[error("it gave no answer within {patience:?}")]
+    #[error("it did not answer within {patience:?}")]
     Silent {
         /// The time that was allowed.
         patience: Duration,

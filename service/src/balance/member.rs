@@ -222,7 +222,7 @@ impl PoolMember {
             },
             |(look, _)| *look,
         );
-        let silent = self.looking.then(|| "it gives no answer".to_owned());
+        let silent = self.looking.then(|| "it does not answer".to_owned());
         let abilities = self.known.as_ref().map(|(_, abilities)| abilities);
         let free = !self.is_busy() && self.ordered.is_none() && self.error.is_none();
         GuestView {

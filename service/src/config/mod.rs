@@ -206,9 +206,9 @@ impl Default for DaemonConfig {
     }
 }
 
-const NEEDS_ONE_DOMAIN: &str = "[optin] passes_per_hour: without a limit any member of the group can find out what \
-                                others have in memory: declare one trust domain ([domains] default, and a rule that \
-                                gives user = \"*\" the same domain; or mode = \"one\" with admit), or name a number";
+const NEEDS_ONE_DOMAIN: &str = "[optin] passes_per_hour: without a limit any member of the group can find out \
+    what others have in memory: declare one trust domain ([domains] default, and a rule that gives user = \"*\" \
+    the same domain; or mode = \"one\" with admit), or name a number";
 
 /// An error of the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -332,7 +332,7 @@ impl Config {
         let mut found = Vec::new();
         let no_list = |cpus: &&str| ksmith_core::kernel::nodes(cpus).is_none();
         if let Some(cpus) = self.daemon.ksmd_cpus.as_ref().and_then(KsmdCpus::listed).filter(no_list) {
-            let message = format!("[daemon] ksmd_cpus: {cpus:?} is no list of CPUs: write it as 0-1,4, or auto");
+            let message = format!("[daemon] ksmd_cpus: {cpus:?} is not a list of CPUs: write it as 0-1,4, or auto");
             found.push(Contradiction::new(&[&["daemon", "ksmd_cpus"]], message));
         }
         if !(0.0..=3600.0).contains(&self.optin.cpu_seconds_per_hour) {

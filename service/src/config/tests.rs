@@ -106,9 +106,9 @@ const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "[guests]\nlibvirt_uri = \"qemu+ssh://other/system\"",
-        &[
-            "ksmith.toml:2:15: libvirt_uri: \"qemu+ssh://other/system\" is no libvirt URI that ksmith can use: it takes DRIVER:///system or DRIVER:///session on this host, with ?socket=PATH where the socket is elsewhere",
-        ],
+        &["ksmith.toml:2:15: libvirt_uri: \"qemu+ssh://other/system\" is not a libvirt URI that ksmith can \
+            use: it takes DRIVER:///system or DRIVER:///session on this host, with ?socket=PATH where the socket \
+            is elsewhere"],
     ),
     ("[guests]\nprune = \"yes\"", &["ksmith.toml:2:9: prune takes true or false, not the text \"yes\""]),
     (
@@ -137,7 +137,7 @@ const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "[[balance.rule]]\nclass = \"gold\"",
-        &["ksmith.toml:1:1: a rule names a guest by name or uuid; for all the rest there is default_class"],
+        &["ksmith.toml:1:1: a rule must name a guest by name or uuid; all other guests fall under default_class"],
     ),
     (
         "[[balance.rule]]\nname = \"a\"\n[[balance.rule]]\nname = \"b\"\nfloor_mib = 9\nceiling_mib = 8",
@@ -149,7 +149,7 @@ const BAD: &[(&str, &[&str])] = &[
             "ksmith.toml:3:9: the class \"lead\" has no weight: add it to [balance.classes], which has \"bronze\", \"gold\", \"silver\"",
         ],
     ),
-    ("[[domains.rule]]\nuser = \"*\"", &["ksmith.toml:1:1: a rule names the domain that it assigns to"]),
+    ("[[domains.rule]]\nuser = \"*\"", &["ksmith.toml:1:1: a rule must name the domain that it assigns to"]),
     ("[domains]\nnodes = { a = 0, b = 0 }", &["ksmith.toml:2:22: domains.nodes gives node 0 to both a and b"]),
     (
         "[domains]\nmode = \"node\"",
@@ -184,11 +184,11 @@ const BAD: &[(&str, &[&str])] = &[
             "ksmith.toml:4:8: [history] path: name an absolute path",
         ],
     ),
-    ("[notify]\ncommand = [\"mail\"]", &["ksmith.toml:2:11: [notify] command: \"mail\" is no absolute path"]),
+    ("[notify]\ncommand = [\"mail\"]", &["ksmith.toml:2:11: [notify] command: \"mail\" is not an absolute path"]),
     (
         "[daemon]\nksmd_cpus = \"all\"\nmerge_across_nodes = 1\n[view]\nsocket = 1\n[x]",
         &[
-            "ksmith.toml:2:13: [daemon] ksmd_cpus: \"all\" is no list of CPUs: write it as 0-1,4, or auto",
+            "ksmith.toml:2:13: [daemon] ksmd_cpus: \"all\" is not a list of CPUs: write it as 0-1,4, or auto",
             "ksmith.toml:3:22: merge_across_nodes takes true or false, not 1",
             "ksmith.toml:5:10: socket takes a path in quotes, not 1",
             "ksmith.toml:6:2: there is no key \"x\" at the top of the file: `man ksmith.toml` lists all",
@@ -387,10 +387,10 @@ fn labels_are_read_and_those_that_mean_something_else_are_refused() {
         ("le", "is a label that Prometheus sets itself"),
         ("guests", "is a column of tables, or a key of JSON"),
         ("time", "is a column of tables, or a key of JSON"),
-        ("__x", "is no name of a label"),
-        ("_x", "is no name of a label"),
-        ("Role", "is no name of a label"),
-        ("", "is no name of a label"),
+        ("__x", "is not a name of a label"),
+        ("_x", "is not a name of a label"),
+        ("Role", "is not a name of a label"),
+        ("", "is not a name of a label"),
     ] {
         let refused = parse(&rule(name)).unwrap_err();
         assert!(refused.contains(why), "{name}: {refused}");

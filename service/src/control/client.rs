@@ -21,7 +21,7 @@ pub struct ControlClient {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is no connection.
-    #[error("can't ask the daemon at {}: {source}", path.display())]
+    #[error("can't reach the daemon at {}: {source}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,

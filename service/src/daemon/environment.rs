@@ -70,7 +70,7 @@ impl DaemonEnvironment for LiveEnvironment {
         // Without a service manager there is nothing to tell.
         let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
         if let Err(error) = notify_manager(&socket, states) {
-            debug!("the service manager can't be told: {error}");
+            debug!("can't notify the service manager: {error}");
         }
     }
 

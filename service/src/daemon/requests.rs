@@ -120,7 +120,7 @@ impl<H: DaemonHost> Daemon<H> {
     }
 
     fn status_now(&mut self) -> ControlReply {
-        let Some(tick) = &self.last else { return ControlReply::error("the daemon has not looked yet") };
+        let Some(tick) = &self.last else { return ControlReply::error("the daemon has not taken a sample yet") };
         let own = OwnUse::now();
         // A new sample: the last turn's is from before its own changes.
         self.controller.host_mut().set_folded(self.folded.of_folder());

@@ -104,11 +104,13 @@ impl<H: DaemonHost> Daemon<H> {
             control::serve(path, sender.clone(), DaemonMessage::Asked).map_err(|why| no_socket(path, why))?;
         let budget = self.budget.clone();
         let users = user_socket::serve(&self.config.optin, budget, sender.clone(), DaemonMessage::UserScans);
-        let _users =
-            users.inspect_err(|why| warn!("users can't ask at {}: {why}", self.config.optin.socket.display())).ok();
+        let _users = users
+            .inspect_err(|why| warn!("users can't send requests to {}: {why}", self.config.optin.socket.display()))
+            .ok();
         let view = view_socket::serve(&self.config.view, sender.clone(), DaemonMessage::Asked);
-        let _view =
-            view.inspect_err(|why| warn!("no figures at {}: {why}", self.config.view.socket.display())).ok();
+        let _view = view
+            .inspect_err(|why| warn!("no figures are served at {}: {why}", self.config.view.socket.display()))
+            .ok();
         self.guests = self.start_guests();
         self.balance = self.start_balance(&sender);
         self.recorder = self.start_recorder();

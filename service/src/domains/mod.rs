@@ -168,9 +168,10 @@ impl DomainGuard {
         self.unknown = unknown.unwrap_or_default();
         if is_parked_anyway {
             let first = sample.given_up.named.first().map(GivenUp::to_string).unwrap_or_default();
-            ruling
-                .park
-                .get_or_insert(format!("{} processes may merge, or do not tell: {first}", sample.given_up.unknown));
+            ruling.park.get_or_insert(format!(
+                "{} processes may merge, or do not show whether they may: {first}",
+                sample.given_up.unknown
+            ));
         }
         if let Some(pid) = self.unknown.first() {
             let more = format!("process {pid} offers memory to KSM and is not known yet");
@@ -234,7 +235,7 @@ impl DomainGuard {
         }
         if !on && let Err(why) = self.note_outside(&targets) {
             let sentence =
-                |name: &str| format!("{name} is not switched off, because that could not be noted: {why}");
+                |name: &str| format!("{name} is not switched off, because that could not be recorded: {why}");
             if let Some(first) = targets.first() {
                 warn!("{} ({} guests)", sentence(&first.name), targets.len());
             }

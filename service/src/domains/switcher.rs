@@ -28,7 +28,7 @@ pub enum SwitchFailure {
     #[error(transparent)]
     Guest(#[from] SwitchError),
     /// The queue of its user is full.
-    #[error("too many of its user's guests wait for their switches")]
+    #[error("too many guests of its user wait to be switched")]
     QueueFull,
 }
 

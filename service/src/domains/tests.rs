@@ -81,7 +81,7 @@ fn a_guest_that_can_not_be_noted_is_not_switched_off() {
         let mut guard = DomainGuard { off, ..guard(&root) };
         let log = ThreadLog::default();
         log.gather(|| assert!(!may_run(&mut guard, &both, &known)));
-        let said = "db is not switched off, because that could not be noted";
+        let said = "db is not switched off, because that could not be recorded";
         assert!(log.text().contains(said), "{}", log.text());
     }
 }

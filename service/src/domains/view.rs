@@ -15,8 +15,8 @@ use super::nodes::NodeBindings;
 use super::remaining::RemainingMergeable;
 
 /// Error text of a guest that may merge although it reports that it is off.
-const UNTOLD: &str = "this kernel does not tell whether its memory is mergeable, and its own word does not count: it is not \
-                      verified (/usr/share/doc/ksmith/docs/reference/guests.md)";
+const UNTOLD: &str = "this kernel does not show whether its memory is mergeable, and the guest's own word does \
+    not count: it is not verified (/usr/share/doc/ksmith/docs/reference/guests.md)";
 
 /// Error text of a guest that has un-marked its memory.
 const TRACKED: &str = "it is off, but ksmd still knows pages of it, which it could mark again: `ksmith unmerge` makes \

@@ -55,8 +55,7 @@ impl CollapseQueue {
             FoldOutcome::Collapsed(pass) => pass,
             FoldOutcome::Failed(why) | FoldOutcome::Hindered(why) => {
                 guest.is_finished = true;
-                let text =
-                    format!("{} stays in small pages until khugepaged puts them together: {why}", guest.name);
+                let text = format!("{} stays in small pages until khugepaged collapses them: {why}", guest.name);
                 return Some(FoldNote { state: "refused", text });
             }
             _ => {

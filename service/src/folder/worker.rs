@@ -252,7 +252,7 @@ impl FolderWorker {
             match FoldChild::start(&self.command) {
                 Ok(child) => self.child = Some(child),
                 Err(error) => {
-                    debug!("no child for folding: {error}");
+                    debug!("can't start the child that folds: {error}");
                     return RequestEnding::Broken;
                 }
             }

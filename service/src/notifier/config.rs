@@ -32,7 +32,7 @@ impl NotifyConfig {
     /// Finds a setting that makes no sense.
     pub fn contradiction(&self) -> Option<Contradiction> {
         let program = self.command.first().filter(|program| !program.starts_with('/'))?;
-        let message = format!("[notify] command: {program:?} is no absolute path");
+        let message = format!("[notify] command: {program:?} is not an absolute path");
         Some(Contradiction::new(&[&["notify", "command"]], message))
     }
 }

@@ -143,5 +143,5 @@ fn a_daemon_on_a_host_that_is_overexposed_tells_it_once_and_records_it() {
 fn a_command_without_a_path_is_refused() {
     let read = crate::config::Config::parse(Path::new("ksmith.toml"), "[notify]\ncommand = [\"mail\"]");
     let error = read.unwrap_err().to_string();
-    assert!(error.contains("[notify] command: \"mail\" is no absolute path"), "{error}");
+    assert!(error.contains("[notify] command: \"mail\" is not an absolute path"), "{error}");
 }

@@ -192,7 +192,7 @@ impl Recorder {
     pub fn end(self, day_clock: i64) {
         let is_told = self.worker.queue_within(RecorderOrder::End(day_clock), LAST_WRITE).is_ok();
         if !is_told || self.worker.end_within(LAST_WRITE).is_err() {
-            warn!("the last moments of the history were not written: the disk does not answer");
+            warn!("the last samples of the history were not written: the disk does not answer");
         }
     }
 

@@ -102,7 +102,7 @@ impl TurnNotes {
         let before = self.offset.replace(offset).unwrap_or(offset);
         let step = offset.saturating_sub(before);
         if step.abs() > SET {
-            let text = format!("the clock of the day was set by {:+.0} s", step as f64 / 1000.0);
+            let text = format!("the wall clock was set by {:+.0} s", step as f64 / 1000.0);
             self.events.push(HistoryEvent { time: seen.day_clock, kind: EventKind::ClockSet, text });
         }
     }

@@ -204,7 +204,7 @@ fn other_programs_faults_and_a_clock_that_is_set_are_events() {
     found.sort_unstable();
     assert_eq!(found, ["clock_set", "daemon_started", "problem", "setting_changed_by_others"]);
     assert!(
-        report.events.iter().any(|event| event.text == "the clock of the day was set by -86431 s"),
+        report.events.iter().any(|event| event.text == "the wall clock was set by -86431 s"),
         "{:?}",
         report.events
     );

@@ -147,7 +147,7 @@ impl RecorderWorker {
         let Some(last) = moments.last_mut() else { return };
         let (gap, time) = (self.gap, last.time);
         if gap > 0 {
-            let text = format!("{gap} moments were not recorded: the disk refused them, or was too slow");
+            let text = format!("{gap} samples were not recorded: the disk refused them, or was too slow");
             last.events.push(HistoryEvent { time, kind: EventKind::Gap, text });
         }
         let written =
@@ -193,7 +193,7 @@ impl RecorderWorker {
                 HistoryStore::open(&self.path, &self.boot_id, now, self.bounds.clone())?;
             if let Some(aside) = set_aside {
                 warn!(
-                    "{} was damaged: it is set aside as {}, and begun anew",
+                    "{} was damaged: it is kept as {}, and a new one is begun",
                     self.path.display(),
                     aside.display()
                 );
@@ -208,7 +208,7 @@ impl RecorderWorker {
         self.store = None;
         self.retry = None;
         match HistoryStore::set_aside(&self.path) {
-            Ok(aside) => warn!("{error}: it is set aside as {}, and begun anew", aside.display()),
+            Ok(aside) => warn!("{error}: it is kept as {}, and a new one is begun", aside.display()),
             Err(why) => warn!("{error}; {why}"),
         }
     }

@@ -147,7 +147,7 @@ impl GuestRegistry {
             // A peer that has hung up meanwhile loses its answer, here and below.
             let _ = self.orders.send(RegistryOrder::Report(Box::new((sample, domains)), reply));
         } else {
-            let _ = reply.try_send(ControlReply::error("too many ask at once; try again"));
+            let _ = reply.try_send(ControlReply::error("too many requests at once; try again"));
         }
     }
 

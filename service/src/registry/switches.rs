@@ -30,7 +30,7 @@ pub(super) enum SwitchOrderError {
     )]
     Exposed,
     /// The queue of the guest's user is full.
-    #[error("too many of its user's guests wait for their switches")]
+    #[error("too many guests of its user wait to be switched")]
     QueueFull,
 }
 

@@ -90,7 +90,7 @@ where
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
-                        warn!("connections can't be accepted: {error}; trying on");
+                        warn!("connections can't be accepted: {error}; retrying");
                     }
                     if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
                         reserve.give_up();

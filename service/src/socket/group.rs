@@ -19,11 +19,12 @@ pub fn allow(socket: &ServedSocket, path: &Path, group: &str) -> io::Result<()> 
             // Members must get as far as the socket.
             let is_own_directory = path.parent().is_some_and(|directory| directory.ends_with("ksmith"));
             socket.allow(id, is_own_directory)?;
-            info!("members of the group {group} may ask at {}", path.display());
+            info!("members of the group {group} may send requests to {}", path.display());
         }
         None => {
             info!(
-                "there is no group {group}: only root may ask at {}; `groupadd --system {group}` and restart",
+                "there is no group {group}, so only root may send requests to {}: `groupadd --system {group}`, \
+                and restart",
                 path.display()
             );
         }

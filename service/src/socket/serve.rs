@@ -162,7 +162,7 @@ impl<P: SocketProtocol> SocketServer<P> {
         };
         let spare = if admitted.uid == ROOT { SPARE_THREADS + ROOTS_THREADS } else { SPARE_THREADS };
         if self.threads.load(Ordering::Relaxed) >= P::LIMITS.connections + spare {
-            return self.refuse(stream, &self.protocol.too_many("too many are connected; try again"));
+            return self.refuse(stream, &self.protocol.too_many("there are too many connections; try again"));
         }
         let stream = Arc::new(stream);
         let slot = match self.slots.take_slot(admitted.uid, &stream) {

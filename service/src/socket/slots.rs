@@ -60,7 +60,7 @@ impl ConnectionSlots {
             return Err("this user has too many connections; try again");
         }
         if table.slots.len() >= self.most && !table.close_one_for(uid) {
-            return Err("too many are connected; try again");
+            return Err("there are too many connections; try again");
         }
         let number = table.next;
         table.next += 1;

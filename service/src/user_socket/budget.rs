@@ -30,8 +30,8 @@ pub enum BudgetError {
         what: &'static str,
     },
     /// The user has fewer passes left.
-    #[error("user {user} has no {count} passes left of those that scans for it may make in an hour ([optin] \
-             passes_per_hour); {}", .wait.map_or_else(|| "ask for fewer".to_owned(), ask_again))]
+    #[error("user {user} has no {count} passes left ([optin] passes_per_hour); \
+        {}", .wait.map_or_else(|| "ask for fewer".to_owned(), ask_again))]
     Passes {
         /// The user.
         user: u32,
@@ -41,8 +41,8 @@ pub enum BudgetError {
         wait: Option<Duration>,
     },
     /// The user has no CPU time left.
-    #[error("user {user} has used up the CPU time that scans for it may take in an hour ([optin] \
-             cpu_seconds_per_hour){}", .wait.map_or_else(String::new, |wait| format!("; {}", ask_again(wait))))]
+    #[error("user {user} has used up its CPU time for scans ([optin] \
+        cpu_seconds_per_hour){}", .wait.map_or_else(String::new, |wait| format!("; {}", ask_again(wait))))]
     Cpu {
         /// The user.
         user: u32,

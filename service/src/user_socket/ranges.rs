@@ -78,7 +78,7 @@ pub enum RangesError {
     #[error("your memory can't be read: {0}")]
     Unreadable(String),
     /// It is too large.
-    #[error("your memory is larger than is looked at ({} GiB)", LARGEST >> 30)]
+    #[error("your memory is larger than the daemon reads ({} GiB)", LARGEST >> 30)]
     TooLarge,
 }
 

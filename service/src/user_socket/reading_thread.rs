@@ -19,7 +19,7 @@ const LONGEST_READ: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadingError {
     /// A process of the user's holds this one or an earlier one up.
-    #[error("process {0} holds a reading up")]
+    #[error("process {0} holds up a reading")]
     HeldUp(u32),
     /// As many as may be are held up.
     #[error("too many readings are held up")]

@@ -59,7 +59,7 @@ fn admit(waiting: &mut Vec<UserScan>, scan: UserScan) -> bool {
         waiting.retain(|other| !other.peer.has_gone());
     }
     if waiting.len() >= MOST {
-        refuse(&scan, RefusalKind::Busy, "too many wait for a scan already; try again".to_owned());
+        refuse(&scan, RefusalKind::Busy, "too many requests for a scan are waiting; try again".to_owned());
         return false;
     }
     waiting.push(scan);
@@ -180,7 +180,7 @@ impl UserScans {
     /// Returns the reason that a scan ended early: its user's budget is used up, or else `other`.
     fn why_half_way(&self, user: u32, other: String) -> (RefusalKind, String) {
         match self.budget.check(user) {
-            Err(why) => (RefusalKind::Budget, format!("the scan ended half way: {why}")),
+            Err(why) => (RefusalKind::Budget, format!("the scan ended halfway: {why}")),
             Ok(()) => (RefusalKind::Refused, other),
         }
     }

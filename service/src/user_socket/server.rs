@@ -130,7 +130,7 @@ impl<T: Send + 'static> UserProtocol<T> {
         match request {
             UserRequest::Hello(VERSION) => Some(UserAnswer::Hello),
             UserRequest::Hello(other) => {
-                error(RefusalKind::Usage, format!("version {other} is not spoken here, version {VERSION} is"))
+                error(RefusalKind::Usage, format!("version {other} is not supported here, version {VERSION} is"))
             }
             UserRequest::Saves => match peer.saves(&Root::host()) {
                 Ok(saves) => Some(UserAnswer::Saves(saves)),

@@ -38,7 +38,7 @@ impl ViewRate {
         if user == ROOT || buckets.take_tokens(user, now, 1.0) {
             return Ok(());
         }
-        Err(format!("user {user} asks too often; wait {} s", PERIOD.as_secs()))
+        Err(format!("user {user} sends too many requests; wait {} s", PERIOD.as_secs()))
     }
 
     /// Counts more connections for a look at a user's process that held up the accept loop.

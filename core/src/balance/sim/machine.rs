@@ -232,7 +232,7 @@ impl SimPool {
                 }
                 // A guest that does not answer is in trouble, and its last figures are old.
                 (None, Some(known)) => {
-                    let trouble = Some("it gives no answer".to_owned());
+                    let trouble = Some("it does not answer".to_owned());
                     guests.push(GuestView { trouble, inside: Default::default(), ..known.clone() });
                 }
                 (None, None) => {}

@@ -28,11 +28,12 @@ struct RawDomainRule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
     /// It assigns to no domain.
-    #[error("a rule names the domain that it assigns to")]
+    #[error("a rule must name the domain that it assigns to")]
     NoDomain,
     /// It would fit all guests.
     #[error(
-        "a rule names at least one of name, uuid, metadata, cgroup and user; for all the rest there is default"
+        "a rule must name at least one of name, uuid, metadata, cgroup and user; all other guests fall under \
+        default"
     )]
     FitsAll,
     /// It would fit cgroups that any user can make.

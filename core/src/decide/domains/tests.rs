@@ -133,7 +133,7 @@ fn a_rule_for_cgroups_that_users_can_make_is_refused() {
 #[test]
 fn a_configuration_without_sense_is_refused() {
     assert!(config("mode = \"two\"").unwrap_err().contains("unknown variant"));
-    assert!(config("[[rule]]\nname = \"x\"").unwrap_err().contains("names the domain"));
+    assert!(config("[[rule]]\nname = \"x\"").unwrap_err().contains("must name the domain"));
     assert!(config("[[rule]]\ndomain = \"x\"").unwrap_err().contains("at least one of"));
     assert!(config("[[rule]]\ndomain = \"x\"\nnmae = \"y\"").unwrap_err().contains("unknown field"));
     assert!(config("max_passes_per_hour = 0").unwrap_err().contains("nonzero"));

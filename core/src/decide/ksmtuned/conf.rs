@@ -28,10 +28,10 @@ pub enum ConfProblem {
     #[error("{0} takes {1} as a plain decimal number, not {2:?}")]
     Value(String, &'static str, String),
     /// A backslash at the end.
-    #[error("a line that goes on is not read: join it")]
+    #[error("a continued line is not read: join it")]
     GoesOn,
     /// A letter that has a shell execute something.
-    #[error("{0} would have to be executed by a shell, and nothing here is: write the value itself")]
+    #[error("{0} needs a shell, and none runs here: write the value itself")]
     Executes(char),
     /// A quote without its end.
     #[error("{0} is opened and not closed on this line")]
@@ -173,11 +173,11 @@ mod tests {
         for (bad, why) in [
             ("KSM_NPAGES_BOST=3", "line 2: ksmtuned has no setting \"KSM_NPAGES_BOST\""),
             ("KSM_THRES_COEF = 20", "line 2: \"KSM_THRES_COEF\" is a command, and only assignments are read"),
-            ("KSM_THRES_COEF=$(nproc)", "line 2: $ would have to be executed by a shell"),
-            ("KSM_THRES_COEF=\"`nproc`\"", "line 2: ` would have to be executed"),
-            ("KSM_THRES_COEF=20 && reboot", "line 2: & would have to be executed"),
+            ("KSM_THRES_COEF=$(nproc)", "line 2: $ needs a shell"),
+            ("KSM_THRES_COEF=\"`nproc`\"", "line 2: ` needs a shell"),
+            ("KSM_THRES_COEF=20 && reboot", "line 2: & needs a shell"),
             ("KSM_THRES_COEF=\"20", "line 2: \" is opened and not closed"),
-            ("KSM_THRES_COEF=2\\", "line 2: a line that goes on is not read"),
+            ("KSM_THRES_COEF=2\\", "line 2: a continued line is not read"),
             ("KSM_THRES_COEF=-1", "line 2: KSM_THRES_COEF takes per cent as a plain decimal number, not \"-1\""),
             ("KSM_NPAGES_MAX=1k", "not \"1k\""),
             ("KSM_NPAGES_MAX=010", "not \"010\""),

@@ -211,7 +211,7 @@ impl Policy for KsmtunedPolicy {
 
 fn blind(sample: &Sample) -> DecisionReason {
     let why = match &sample.memory {
-        Reading::Value(_) => "it does not tell MemTotal and MemFree".to_owned(),
+        Reading::Value(_) => "it lacks MemTotal or MemFree".to_owned(),
         Reading::Absent => "there is none".to_owned(),
         Reading::Denied => "it may not be read".to_owned(),
         Reading::Malformed(why) => why.to_string(),

@@ -121,8 +121,8 @@ fn without_memory_figures_it_says_so_and_changes_nothing() {
     for (memory, why) in [
         (Reading::Absent, "there is none"),
         (Reading::Denied, "it may not be read"),
-        (Reading::Value(Meminfo::default()), "it does not tell MemTotal and MemFree"),
-        (Reading::Value(Meminfo { total: Some(0), free: Some(0), ..Meminfo::default() }), "it does not tell"),
+        (Reading::Value(Meminfo::default()), "it lacks MemTotal or MemFree"),
+        (Reading::Value(Meminfo { total: Some(0), free: Some(0), ..Meminfo::default() }), "it lacks MemTotal"),
     ] {
         host.sample.memory = memory;
         let decision = host.decide(&mut policy);

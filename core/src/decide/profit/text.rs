@@ -28,7 +28,7 @@ pub fn why(reason: ScanReason, changes: GuestChanges, expected_bytes: f64) -> Re
         ),
         ScanReason::Probe if changes.grown_bytes > 0 => growth(changes),
         ScanReason::Probe => ReasonSentences::detailed(
-            "guests were active: a look for what has become equal",
+            "guests were active: looking for memory that has become equal",
             format!("{} of CPU", TimeSpan(cpu_time(changes))),
         ),
     }
@@ -166,7 +166,7 @@ mod tests {
         );
         assert_eq!(
             told(ScanReason::Probe),
-            ReasonSentences::detailed("guests were active: a look for what has become equal", "3 s of CPU")
+            ReasonSentences::detailed("guests were active: looking for memory that has become equal", "3 s of CPU")
         );
     }
 

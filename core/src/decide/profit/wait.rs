@@ -41,7 +41,7 @@ impl WaitReason {
                 ),
             ),
             Self::Spent => ReasonSentences::detailed(
-                "ksmd has used its part of the time, and waits",
+                "ksmd has used its share of the time, and waits",
                 format!("max_delay_percent = {}", config.max_delay_percent),
             ),
             Self::Folding => {
@@ -97,7 +97,7 @@ mod tests {
         );
         assert_eq!(
             words(WaitReason::Spent),
-            ReasonSentences::detailed("ksmd has used its part of the time, and waits", "max_delay_percent = 2")
+            ReasonSentences::detailed("ksmd has used its share of the time, and waits", "max_delay_percent = 2")
         );
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn guarded(circumstances: &HostCircumstances) -> Option<Finding> {
     Some(finding(
         "guarded",
         Severity::Warning,
-        format!("nothing merges, since the domains could not be kept apart otherwise: {why}"),
+        format!("nothing merges, since the domains can't be kept apart otherwise: {why}"),
         "see /usr/share/doc/ksmith/docs/how-to/domains.md: what each kind of guest needs so that it can be switched off",
     ))
 }

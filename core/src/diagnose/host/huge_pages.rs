@@ -44,8 +44,8 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
         }
     };
     let what = format!(
-        "khugepaged undoes merges in memory with huge pages: it puts ranges with up to {shared} shared and {none} empty \
-         pages together again (max_ptes_shared, max_ptes_none); {at_stake}"
+        "khugepaged undoes merges in memory with huge pages: it collapses ranges with up to {shared} shared and \
+        {none} empty pages (max_ptes_shared, max_ptes_none); {at_stake}"
     );
     // The host's `defrag` is for page faults, and khugepaged's own only lets it make room first (`alloc_charge_folio`).
     let mut remedy = match huge.keep {

@@ -20,7 +20,7 @@ pub(super) fn unreturned(circumstances: &HostCircumstances) -> Option<Finding> {
             "unreturned",
             Severity::Warning,
             format!("memory was taken from {guests} guests, and no daemon watches whether they need it again"),
-            "`ksmith restore` gives it back; `ksmith daemon` goes on balancing",
+            "`ksmith restore` gives it back; `ksmith daemon` continues to balance",
         )
     })
 }
@@ -31,7 +31,7 @@ pub(super) fn damaged_journal(circumstances: &HostCircumstances) -> Option<Findi
         "damaged-journal",
         Severity::Problem,
         format!("the journal of an earlier ksmith is damaged ({why}): its settings may still be in force"),
-        "compare /run/ksmith/undo.json with /sys/kernel/mm/ksm and put right what differs, then \
-         `ksmith restore --discard`: until then no ksmith changes anything",
+        "compare /run/ksmith/undo.json with /sys/kernel/mm/ksm and correct what differs, then `ksmith restore \
+        --discard`: until then no ksmith changes anything",
     ))
 }

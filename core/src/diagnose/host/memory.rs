@@ -13,12 +13,14 @@ pub(super) fn exposure(sample: &Sample) -> Option<Finding> {
             "exposure",
             Severity::Problem,
             format!(
-                "if every merged page and every folded zero were written to the host would need {}, and it has {}",
+                "if every merged page and every folded zero were written to, the host would need {}, and it has \
+                {}",
                 Bytes::from(totals.exposure_bytes),
                 Bytes::from(totals.headroom_bytes.unwrap_or(0)),
             ),
-            "add swap, or run fewer guests: when merged pages diverge the kernel has nothing but the OOM killer; [balance] \
-             with exposure = \"cover\" keeps as much ready as guests can spare (/usr/share/doc/ksmith/docs/how-to/balance.md)",
+            "add swap, or run fewer guests: if merged pages diverge, the kernel is left with the OOM killer; \
+             [balance] with exposure = \"cover\" keeps as much ready as guests can spare \
+             (/usr/share/doc/ksmith/docs/how-to/balance.md)",
         )
     })
 }

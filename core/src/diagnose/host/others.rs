@@ -24,7 +24,7 @@ pub(super) fn finding_of(found: &FoundController, daemon: DaemonPresence) -> Opt
     };
     let meaning = match (row.conflict, found.runs()) {
         (ControllerConflict::Certain, true) => "also controls KSM: two controllers undo each other's settings",
-        (ControllerConflict::Certain, false) => "does not run now, and controls KSM after the next boot",
+        (ControllerConflict::Certain, false) => "does not run now, but controls KSM after the next boot",
         (ControllerConflict::Possible, _) => "may control KSM too",
         (ControllerConflict::AtStart, _) => "switches KSM at boot",
         (ControllerConflict::InPlaceOfKsm, _) => "merges pages here",

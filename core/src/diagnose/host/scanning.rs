@@ -17,7 +17,7 @@ pub(super) fn run_state(sample: &Sample, circumstances: &HostCircumstances) -> O
             "perhaps-parked",
             Severity::Note,
             "ksmd does not scan now, and this user can't see whether a ksmith daemon has parked it",
-            "ask as root: `sudo ksmith doctor`",
+            "run it as root: `sudo ksmith doctor`",
         )),
         (RunState::Stopped, DaemonPresence::Absent) => Some(finding(
             "switched-off",
@@ -26,7 +26,7 @@ pub(super) fn run_state(sample: &Sample, circumstances: &HostCircumstances) -> O
                 "KSM is switched off (run=0): ksmd does not scan; {} stays merged",
                 Bytes::from(HostTotals::from_sample(sample).saved_bytes)
             ),
-            "`ksmith daemon` to let ksmith decide, `ksmith scan` for one good look, `ksmith enable` to switch it on",
+            "`ksmith daemon` to let ksmith decide, `ksmith scan` for one scan, `ksmith enable` to switch it on",
         )),
         (RunState::Unmerged, DaemonPresence::Absent) => Some(finding(
             "unmerged",

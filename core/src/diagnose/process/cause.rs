@@ -106,16 +106,16 @@ impl Cause {
             Self::NotMarked => "is not marked mergeable",
             Self::OptInLost => "is not marked mergeable, although the process was meant to opt in",
             Self::Swapped => "is in swap: ksmd does not bring pages back to merge them",
-            Self::Stopped => "has an equal page, and ksmd does not scan",
-            Self::NotVisitedTwice => "has an equal page, and ksmd has not been there twice yet",
-            Self::SmartScan => "has an equal page, and smart_scan visits the two in different passes",
-            Self::Changing => "changes between two looks: a page must stay the same from one pass to the next",
+            Self::Stopped => "has an equal page, but ksmd does not scan",
+            Self::NotVisitedTwice => "has an equal page, but ksmd has not visited it twice yet",
+            Self::SmartScan => "has an equal page, but smart_scan visits the two in different passes",
+            Self::Changing => "changes between two readings: a page must stay the same from one pass to the next",
             Self::Unique => "has no equal in any mergeable memory",
-            Self::NoEqualSeen => "had no equal in the part of the mergeable memory that was looked through",
+            Self::NoEqualSeen => "had no equal in the part of the mergeable memory that was searched",
             Self::ChainLimit => "is kept more than once: its content has more copies than max_page_sharing",
             Self::HugePage => "has an equal page, but lies in huge pages that can't be split: something holds them",
             Self::Held => "has an equal page, but the kernel refuses to merge it: something holds it",
-            Self::Unseen => "can't be told with what can be seen here",
+            Self::Unseen => "has a cause that can't be determined from what is visible here",
         }
     }
 
@@ -123,7 +123,7 @@ impl Cause {
     pub fn remedy(self, seen: &ProcessExamination) -> Option<&'static str> {
         Some(match self {
             Self::Stopped | Self::SmartScan if seen.daemon_runs => {
-                "`ksmith scan` for one good look now; the daemon, which runs, scans when it pays"
+                "`ksmith scan` for one scan now; the running daemon scans when that pays"
             }
             Self::NotMarked if seen.is_qemu && seen.kept_out.is_none() => {
                 return match seen.has_large_marked() {
@@ -153,15 +153,15 @@ impl Cause {
                 "restart the process: before Linux 6.18 ksmd clears the flag of one in which it finds nothing mergeable, \
                  as happens around exec; before 6.7 exec itself does; and a program may take it back"
             }
-            Self::Swapped => "none: it merges when the guest has read it again and ksmd has been there twice",
-            Self::Stopped => "`ksmith daemon`, or `ksmith scan` for one good look",
-            Self::NotVisitedTwice => "wait for two passes, or `ksmith scan` to have them now",
+            Self::Swapped => "none: it merges when the guest has read it again and ksmd has visited it twice",
+            Self::Stopped => "`ksmith daemon`, or `ksmith scan` for one scan",
+            Self::NotVisitedTwice => "wait for two passes, or run `ksmith scan`",
             Self::SmartScan => "`ksmith scan` (passes with smart_scan=0); `ksmith daemon` makes them when they pay",
             Self::Changing => "none: it is in use; memory that settles later will merge then",
             Self::Unique => {
                 "none; if there is much of it, `merge off` for this guest spares KSM's metadata (1.6 % of it)"
             }
-            Self::NoEqualSeen => "look through more: `ksmith doctor --seconds 60`",
+            Self::NoEqualSeen => "search more: `ksmith doctor --seconds 60`",
             Self::ChainLimit => {
                 "little: use_zero_pages=1 for zeros; a larger max_page_sharing saves the rest, at the price of slower \
                  reclaim, and can only be set while nothing is merged"

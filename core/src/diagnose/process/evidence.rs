@@ -69,7 +69,7 @@ pub(super) fn evidence(cause: Cause, seen: &ProcessExamination) -> Option<String
         ),
         Cause::NoEqualSeen => {
             let percent = seen.searched_pages as f64 * 100.0 / seen.searchable_pages.max(1) as f64;
-            format!("{percent:.0} % of the mergeable memory on this host was looked through")
+            format!("{percent:.0} % of the mergeable memory on this host was searched")
         }
         Cause::ChainLimit => {
             let merged = seen.mappings.iter().flat_map(|examined| &examined.merged_looks);

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if wrong := [url for url in urls if urlsplit(url).scheme not in ("http", "https") or urlsplit(url).username]:
         raise ValueError(f"{wrong[0]} is no server of a host: give http://HOST:9797")
     if not options.out.is_dir():
-        raise ValueError(f"{options.out} is no directory")
+        raise ValueError(f"{options.out} is not a directory")
     found = list(fetch_all(urls, _read_tokens(targets), options.out, options.ca))
     failed = [one for one in found if one.why is not None]
     for one in failed:

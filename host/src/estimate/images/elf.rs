@@ -85,11 +85,11 @@ fn read_segments(file: &mut (impl Read + Seek), bytes: u64) -> Result<Vec<Memory
     file.read_exact(&mut header)?;
     let is_little = header[5] == 1;
     if header[4] != 2 || !(is_little || header[5] == 2) {
-        return Err(ImageFault::Other("is no core of a 64-bit machine"));
+        return Err(ImageFault::Other("is not a core of a 64-bit machine"));
     }
     let record = ElfRecord { bytes: &header, is_little };
     if record.number(16, 2) != CORE {
-        return Err(ImageFault::Other("is a program, and no core"));
+        return Err(ImageFault::Other("is a program, not a core"));
     }
     let (start, size) = (record.number(32, 8), record.number(54, 2));
     let count = match record.number(56, 2) {

@@ -16,7 +16,7 @@ pub(super) enum ImageFormat {
 
 const COMPRESSED: &str = "is compressed: decompress it first";
 const KDUMP: &str = "is a compressed dump: take it with `virsh dump --memory-only --format elf`";
-const DISK: &str = "is an image of a disk, and not of memory";
+const DISK: &str = "is a disk image, not a memory image";
 const LIBVIRT_SAVE: &str = "is a state that libvirt saved: take a dump with `virsh dump --memory-only` instead";
 
 /// First bytes of files that are something else, with what is said of them.
@@ -65,7 +65,7 @@ impl ImageFormat {
         match bytes {
             0 => Err(ImageFault::Other("is empty")),
             _ if !bytes.is_multiple_of(PAGE as u64) => {
-                Err(ImageFault::Other("is no image of memory: its length is no multiple of 4,096 bytes"))
+                Err(ImageFault::Other("is not an image of memory: its length is no multiple of 4,096 bytes"))
             }
             _ => Ok(Self::Raw),
         }

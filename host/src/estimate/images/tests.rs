@@ -154,11 +154,11 @@ fn a_file_in_which_pages_do_not_lie_whole_is_refused_with_the_remedy() {
     for (magic, why) in [
         (&b"KDUMP   "[..], "a is a compressed dump: take it with `virsh dump --memory-only --format elf`"),
         (b"LibvirtQemudSave", "take a dump with `virsh dump --memory-only`"),
-        (b"QFI\xfb", "an image of a disk"),
+        (b"QFI\xfb", "a disk image"),
         (b"\x1f\x8b\x08", "decompress it first"),
         (b"\xd2\xbe\xd2\xbe", "name the .vmem file beside it"),
-        (b"\x7fELF\x01\x01", "no core of a 64-bit machine"),
-        (b"\x7fELF\x02\x01", "a program, and no core"),
+        (b"\x7fELF\x01\x01", "not a core of a 64-bit machine"),
+        (b"\x7fELF\x02\x01", "a program, not a core"),
         (b"QEVM\0\0\0\x02", "its version is unknown"),
     ] {
         let said = padded(magic);

@@ -63,7 +63,8 @@ impl Hypervisor for KubeVirt {
 
     fn no_switch(&self, _on: bool, _name: &str) -> Option<String> {
         Some(
-            "the libvirt in its pod has its monitor. Have it scheduled to a node without KSM (/usr/share/doc/ksmith/docs/how-to/kubernetes.md)"
+            "the libvirt in its pod has its monitor. Schedule it on a node without KSM \
+            (/usr/share/doc/ksmith/docs/how-to/kubernetes.md)"
                 .to_owned(),
         )
     }

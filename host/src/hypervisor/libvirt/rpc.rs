@@ -106,7 +106,7 @@ impl LibvirtConnection {
 
     /// Looks up the domain with this UUID.
     pub(in crate::hypervisor) fn domain(&mut self, uuid: &str) -> Result<RemoteDomain, LibvirtError> {
-        let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is no UUID")))?;
+        let bytes = uuid_bytes(uuid).ok_or_else(|| LibvirtError::Garbage(format!("{uuid:?} is not a UUID")))?;
         let answer = self.call(REMOTE, DOMAIN_LOOKUP_BY_UUID, XdrEncoder::default().fixed(&bytes), PATIENCE)?;
         let mut answer = XdrDecoder(&answer);
         let found = RemoteDomain { name: answer.string()?, uuid: answer.fixed(16)?.to_vec(), id: answer.number()? };

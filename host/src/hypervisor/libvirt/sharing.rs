@@ -14,7 +14,7 @@ pub(in crate::hypervisor) fn with_sharing(xml: &str, on: bool) -> Result<Option<
     let document = Document::parse(xml).map_err(|why| LibvirtError::Xml(why.to_string()))?;
     let domain = document.root_element();
     if !domain.has_tag_name("domain") {
-        return Err(LibvirtError::Xml("it is no <domain>".to_owned()));
+        return Err(LibvirtError::Xml("it is not a <domain>".to_owned()));
     }
     let backings = || domain.children().filter(|node| node.has_tag_name("memoryBacking"));
     let off = backings().flat_map(|backing| backing.children()).filter(|node| node.has_tag_name("nosharepages"));

@@ -21,8 +21,8 @@ pub struct LibvirtUri {
 /// A URI that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no libvirt URI that ksmith can use: it takes DRIVER:///system or DRIVER:///session on this host, \
-         with ?socket=PATH where the socket is elsewhere"
+    "{0:?} is not a libvirt URI that ksmith can use: it takes DRIVER:///system or DRIVER:///session on this \
+         host, with ?socket=PATH where the socket is elsewhere"
 )]
 pub struct BadUri(String);
 

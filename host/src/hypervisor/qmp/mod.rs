@@ -91,8 +91,8 @@ pub enum MonitorError {
     Impossible(String),
     /// The guest has no monitor.
     #[error(
-        "it has no monitor that can be asked. A QEMU has one when started with -qmp unix:PATH,server=on,wait=off or \
-             under libvirt; without one, -machine mem-merge=off keeps its memory from merging"
+        "it has no monitor that ksmith can query. QEMU has one if started with -qmp unix:PATH,server=on,wait=off \
+             or under libvirt; without one, -machine mem-merge=off keeps its memory from merging"
     )]
     NoMonitor,
 }

@@ -507,7 +507,7 @@ impl ProcessTable {
                 }
                 WatchedReading::Late(Some(last)) => sample.processes.push(last),
                 WatchedReading::Late(None) => {
-                    let (name, why) = (watched.name(), "the time of this sample ended before its turn");
+                    let (name, why) = (watched.name(), "the time of this sample ran out before its turn");
                     sample.given_up.add(true, || GivenUp::new(id.pid, name, why));
                 }
             }

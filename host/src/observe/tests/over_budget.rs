@@ -39,7 +39,7 @@ fn of_one_user_those_that_could_save_most_are_read_and_the_rest_is_counted() {
     let sentences = sample.given_up.sentences();
     assert_eq!(
         sentences,
-        ["work (pid 100) and 16 more are given up: 3 other processes of uid 1000 are read, as many as of one user"]
+        ["work (pid 100) and 16 more are given up: 3 other processes of uid 1000 are read, the most for one user"]
     );
 }
 

@@ -49,7 +49,7 @@ impl CalibrateArgs {
         let root = control::require(global)?;
         let sample = HostObserver::new(root).sample();
         lab::check_unused(&sample)?;
-        lab::check_memory(&sample, NEEDED_BYTES, "let less run on this host")?;
+        lab::check_memory(&sample, NEEDED_BYTES, "stop other programs on this host")?;
         if let Some(out) = &self.out {
             check_place(out)?;
         }

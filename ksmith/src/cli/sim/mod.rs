@@ -144,7 +144,7 @@ impl SimArgs {
             let has_guests = matches!(story, SimulationStory::Planned { guests, .. } if !guests.is_empty());
             if !balances.is_empty() && !has_guests {
                 let why = format!(
-                    "{} is no fleet, and what its guests could do without is not known: leave --balance out",
+                    "{} is not a fleet, and what its guests could do without is not known: leave --balance out",
                     story.name()
                 );
                 return Err(CommandFailure::usage(why).into());
@@ -182,10 +182,10 @@ fn hours(text: &str) -> Result<Duration, String> {
     let plain = text.trim().parse::<f64>().ok().filter(|hours| hours.is_finite() && *hours > 0.0 && *hours < 1e5);
     let time = plain.map(|hours| Duration::from_secs_f64(hours * 3600.0)).or_else(|| amount::time(text));
     let is_sound = |time: &Duration| (1..=366 * 86_400).contains(&time.as_secs());
-    time.filter(is_sound).ok_or_else(|| format!("{text:?} is no number of hours up to a year"))
+    time.filter(is_sound).ok_or_else(|| format!("{text:?} is not a number of hours up to a year"))
 }
 
 /// Parses a kernel version.
 fn kernel(text: &str) -> Result<KernelVersion, String> {
-    KernelVersion::parse(text).ok_or_else(|| format!("{text:?} is no kernel version such as 6.1"))
+    KernelVersion::parse(text).ok_or_else(|| format!("{text:?} is not a kernel version such as 6.1"))
 }

@@ -11,7 +11,7 @@ fn the_plan_is_a_table_with_reasons() {
         "guest  class      has       of     host  available    least       plan",
         "-12.0 MiB",
         "a: 90 MiB to spare",
-        "b: it gives no answer",
+        "b: it does not answer",
         "held",
         "3 s ago  a 256 MiB -> 200 MiB, came to 204 MiB (short)",
     ] {

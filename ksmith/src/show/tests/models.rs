@@ -55,7 +55,7 @@ pub fn balance() -> BalanceReport {
             inside: ReportedFigures { available_bytes: Some(90 * MIB), ..ReportedFigures::default() },
             held: to == Some(0),
             giving_for: to.map(|_| std::time::Duration::from_millis(1500)),
-            trouble: to.is_none().then(|| "it gives no answer".to_owned()),
+            trouble: to.is_none().then(|| "it does not answer".to_owned()),
             ..GuestView::whole(&format!("uml:{name}:7"), class(), 256 * MIB)
         },
         way: Some("mconsole".to_owned()),

@@ -91,7 +91,7 @@ fn a_filter_is_an_expression_or_a_piece_of_text() {
     is_listed(&app, &["a", "c"]);
     press(&mut app, "/x[enter]");
     let last = lines(&app)[23].clone();
-    assert!(last.starts_with("the filter, at character 7: `1MiBx` is no value of saved"), "{last}");
+    assert!(last.starts_with("the filter, at character 7: `1MiBx` is not a value of saved"), "{last}");
     assert_eq!(app.prompt.as_ref().unwrap().text, "saved>1MiBx", "it can be put right");
 }
 
@@ -162,7 +162,7 @@ fn the_command_line_orders_and_filters() {
     let error = listed(Some("colour"), None).unwrap_err();
     assert!(error.starts_with("the list can't be ordered by \"colour\"; name one of name, kind, rss, "), "{error}");
     let error = listed(None, Some("saved>red")).unwrap_err();
-    assert!(error.contains("`red` is no value of saved"), "{error}");
+    assert!(error.contains("`red` is not a value of saved"), "{error}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Balancer {
             self.view()
         });
         let Ok(view) = view else {
-            return vec!["the pool can't be looked at: nothing is given back".to_owned()];
+            return vec!["the pool can't be read: nothing is given back".to_owned()];
         };
         let mut spare = view.pool.available_bytes.saturating_sub(self.config.marks(&view.pool).min);
         let mut guests: Vec<_> = view.guests.iter().filter(|guest| guest.taken_bytes() > 0).collect();

@@ -101,11 +101,11 @@ impl Balancer {
             return refuse(format!("{name}: {error}"));
         }
         if member.ordered.is_some() {
-            return refuse(format!("{name} is being given or taken memory already"));
+            return refuse(format!("memory of {name} is already being given or taken"));
         }
-        let Some((look, abilities)) = &member.known else { return refuse(format!("{name} gives no answer")) };
+        let Some((look, abilities)) = &member.known else { return refuse(format!("{name} does not answer")) };
         if !(if gives { abilities.can_give } else { abilities.can_take }) {
-            let why = abilities.why_not.clone().unwrap_or_else(|| "it has no means for it".to_owned());
+            let why = abilities.why_not.clone().unwrap_or_else(|| "nothing can move its memory".to_owned());
             return refuse(format!("{name}: {why}"));
         }
         let to =

@@ -180,7 +180,7 @@ fn a_guest_that_hangs_does_not_delay_the_others() {
     stage.pool(10_000, 900);
     stage.turn(SHORT);
     assert_eq!(stage.given("a"), 950);
-    assert_eq!(stage.trouble("hangs").as_deref(), Some("it gives no answer"));
+    assert_eq!(stage.trouble("hangs").as_deref(), Some("it does not answer"));
     stage.turn(SHORT);
     assert_eq!((stage.given("a"), stage.given("hangs")), (900, 1000));
 }

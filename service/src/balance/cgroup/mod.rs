@@ -90,7 +90,7 @@ impl CgroupActuator {
 
     fn current(&self) -> Result<u64, ActuatorError> {
         let current = number(&self.root, &self.directory, "memory.current")?;
-        current.ok_or_else(|| ActuatorError::Nonsense("memory.current is no number".to_owned()))
+        current.ok_or_else(|| ActuatorError::Nonsense("memory.current is not a number".to_owned()))
     }
 
     fn write(&self, file: &str, text: &str) -> io::Result<()> {
@@ -208,7 +208,7 @@ impl MemoryActuator for CgroupActuator {
 fn find(root: &Root, path: &str) -> Result<PathBuf, ActuatorError> {
     let relative = path.trim_start_matches('/');
     if relative.is_empty() || relative.split('/').any(|part| part == "..") {
-        return Err(ActuatorError::Unable(format!("{path:?} is no cgroup below the root: that has no limits")));
+        return Err(ActuatorError::Unable(format!("{path:?} is not a cgroup below the root: that has no limits")));
     }
     let mut exists = false;
     for mount in MOUNTS {

@@ -68,7 +68,7 @@ impl MemoryLedger {
                     continue;
                 }
                 None => {
-                    let why = format!("it gave no answer within {}", TimeSpan(patience));
+                    let why = format!("it did not answer within {}", TimeSpan(patience));
                     all.lacking.push(LackingGuest::from_entry(entry, given(), why));
                     continue;
                 }

@@ -90,6 +90,6 @@ fn a_guest_that_hangs_stays_in_the_ledger_and_holds_up_no_other() {
     drop(never);
     assert_eq!((all.notes.len(), all.lacking.len()), (2, 1), "{all:?}");
     assert!(all.lacking[0].to_string().contains("hangs (pid 7000104)"), "{all:?}");
-    assert!(all.lacking[0].why.contains("no answer within"), "{all:?}");
+    assert!(all.lacking[0].why.contains("did not answer within"), "{all:?}");
     assert_eq!(MemoryLedger::open(&directory).unwrap().entries(), [entry("hangs", 10)]);
 }

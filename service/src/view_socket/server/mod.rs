@@ -109,7 +109,7 @@ impl<T: Send + 'static> SocketProtocol for ViewProtocol<T> {
         }
         match serde_json::from_slice(request) {
             Ok(request) => ProtocolReply::Shared(self.fresh(request)),
-            Err(_) => ProtocolReply::Last(refusal("only status, guests and balance may be asked here")),
+            Err(_) => ProtocolReply::Last(refusal("only status, guests and balance can be requested here")),
         }
     }
 }

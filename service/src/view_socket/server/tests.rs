@@ -67,7 +67,7 @@ fn figures_may_be_asked_for_at_the_read_only_socket_and_nothing_else() {
         "",
     ] {
         let answer = say(&path, format!("{request}\n").as_bytes());
-        assert!(answer.contains("only status, guests and balance may be asked here"), "{request}: {answer}");
+        assert!(answer.contains("only status, guests and balance can be requested here"), "{request}: {answer}");
     }
     assert!(say(&path, &[b'x'; 5000]).contains("only status"), "a request is short");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
