@@ -149,7 +149,7 @@ enum PeerError {
     Refused(StatusCode, String),
     #[error("its answer is not a JSON: {0}")]
     NoJson(#[from] serde_json::Error),
-    #[error("its answer is not a ksmith status")]
+    #[error("its answer is not the status of a ksmith")]
     NoStatus,
 }
 
