@@ -166,10 +166,10 @@ impl FakeDaemonHost {
 
     fn take_sample(&self) -> Sample {
         let mut world = self.world();
-        let takes = world.sample_takes;
+        let (began, takes) = (world.machine.now(), world.sample_takes);
         world.machine.advance(takes);
         let mut sample = world.machine.sample();
-        sample.at += world.suspended;
+        (sample.at, sample.took) = (began + world.suspended, takes);
         sample.hidden_processes = world.hidden_processes;
         sample.shows_mergeable = world.shows_mergeable;
         if !sample.shows_mergeable && sample.ksm.tracked_pages() == 0 {

@@ -97,6 +97,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Returns the time at which reading ended, by the clock of [`at`](Self::at).
+    pub fn ended_at(&self) -> Duration {
+        self.at.saturating_add(self.took)
+    }
+
     /// Returns true if there are processes without figures in the sample: they may not be read, or do not answer.
     pub fn has_unknown_figures(&self) -> bool {
         self.hidden_processes > 0 || self.given_up.unknown > 0

@@ -134,7 +134,7 @@ impl<H: DaemonHost> Daemon<H> {
         let tick = controller.tick_guarded(|sample, decision| {
             let decision = if starts_ksmd { with_ksmd_started(decision, sample) } else { decision };
             // It stays when the guard of the domains parks ksmd too.
-            let of_pause = pause.as_mut().map(|pause| pause.reason(sample.at, environment.day_clock()));
+            let of_pause = pause.as_mut().map(|pause| pause.reason(sample, environment.day_clock()));
             let mut decision = guard.guard(sample, &known, decision);
             decision.reason = of_pause.unwrap_or(decision.reason);
             decision

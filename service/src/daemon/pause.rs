@@ -14,7 +14,7 @@ use super::{Daemon, DaemonHost};
 /// Refusal of scans during a pause.
 pub(super) const PAUSED: &str = "merging is paused: `ksmith resume` ends the pause; then ask again";
 
-/// The difference from which on the end of a pause is shown anew: the wall clock was set. A turn's clocks are read some
+/// The difference from which on the end of a pause is shown anew: the wall clock was set. The clocks are read some
 /// milliseconds apart.
 const CLOCK_TOLERANCE_MS: u64 = 2000;
 
@@ -30,15 +30,17 @@ pub(super) struct MergingPause {
 }
 
 impl MergingPause {
-    /// Returns the end by the wall clock, in milliseconds since 1970. `now` is a time by the clock of the samples, which
-    /// alone decides: an administrator may set the other.
-    pub(super) fn day_end(&self, now: Duration, day_clock: i64) -> Option<i64> {
-        self.shown.time_left(now).map(|left| add_time(day_clock, left))
+    /// Returns the end to show by the wall clock, in milliseconds since 1970, as of the last [`reason`](Self::reason).
+    pub(super) fn day_end(&self) -> Option<i64> {
+        self.shown_end
     }
 
-    /// Returns the reason to show at a time. It stays the same unless the wall clock was set.
-    pub(super) fn reason(&mut self, now: Duration, day_clock: i64) -> DecisionReason {
-        let end = self.day_end(now, day_clock).filter(|_| !self.shown.has_ended(now));
+    /// Returns the reason to show. It stays the same unless the wall clock was set. `day_clock` was read right after
+    /// this sample, whose own clock alone decides: an administrator may set the other.
+    pub(super) fn reason(&mut self, sample: &Sample, day_clock: i64) -> DecisionReason {
+        let now = sample.ended_at();
+        let end = self.shown.time_left(now).map(|left| add_time(day_clock, left));
+        let end = end.filter(|_| !self.shown.has_ended(now));
         let was_set = |(end, shown): (i64, i64)| end.abs_diff(shown) > CLOCK_TOLERANCE_MS;
         if end.zip(self.shown_end).is_some_and(was_set) {
             self.shown_end = end;
@@ -67,7 +69,7 @@ impl<H: DaemonHost> Daemon<H> {
         let sample = self.controller.host_mut().sample_now(false);
         let shown_end = time.map(|time| add_time(self.environment.day_clock(), time));
         let text = describe_end(shown_end);
-        let end = time.map(|time| sample.at.saturating_add(time));
+        let end = time.map(|time| sample.ended_at().saturating_add(time));
         let shown = PausePolicy::new(self.controller.policy_name(), end, text.clone());
         let replaced = self.controller.replace(Box::new(shown.clone()), self.config.limits.clone());
         let pause = match self.pause.take() {

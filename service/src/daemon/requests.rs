@@ -127,7 +127,7 @@ impl<H: DaemonHost> Daemon<H> {
         let sample = self.controller.host_mut().sample_now(true);
         let day_clock = self.environment.day_clock();
         let pause = self.pause.as_mut().filter(|_| tick.decision.reason.state == PausePolicy::STATE);
-        let of_pause = pause.map(|pause| (pause.reason(sample.at, day_clock), pause.day_end(sample.at, day_clock)));
+        let of_pause = pause.map(|pause| (pause.reason(&sample, day_clock), pause.day_end()));
         let (of_pause, paused_until) = of_pause.map_or((None, None), |(reason, end)| (Some(reason), end));
         let reason = of_pause.as_ref().unwrap_or(&tick.decision.reason);
         let guests = self.known_guests().name(&sample).guests;

@@ -10,7 +10,7 @@ use ksmith_record::times;
 use super::HELD;
 use crate::control::{ControlReply, ControlRequest, PeerGuard};
 use crate::daemon::DaemonMessage;
-use crate::testing::{BEGIN, DaemonScene};
+use crate::testing::{BEGIN, DaemonScene, SimulatedWorld};
 use crate::user_socket::{Done, RefusalKind, ScanQueue, UserScan};
 
 /// A policy that has ksmd scan without end. A pass takes seconds.
@@ -109,6 +109,30 @@ fn a_clock_that_is_set_changes_the_shown_end_of_a_pause_and_not_the_pause() {
     let world = scene.world();
     let told = |end| world.told.contains(&format!("STATUS=paused: {}", sentence(end)));
     assert!(told(end) && told(set_end), "{:?}", world.told);
+}
+
+#[test]
+fn samples_that_take_long_do_not_move_the_shown_end_of_a_pause() {
+    let takes = |seconds: u64| move |world: &mut SimulatedWorld| world.sample_takes = Duration::from_secs(seconds);
+    for (first, later) in [(5, 0), (0, 5)] {
+        let mut scene = with_two_clones(SCANNING);
+        scene.at(1, takes(first));
+        let (answers, _waits) = scene.ask_at(40, pause(Some(290.0)));
+        let (before, _before_waits) = scene.ask_at(70, ControlRequest::Status);
+        scene.at(100, takes(later));
+        let (after, _after_waits) = scene.ask_at(200, ControlRequest::Status);
+        scene.run().unwrap();
+        let [before, after] = [before, after].map(|answers| {
+            let ControlReply::Status(status) = answers.recv().unwrap() else { panic!("another answer") };
+            let daemon = status.daemon.unwrap();
+            (daemon.paused_until.unwrap(), daemon.reason)
+        });
+        assert_eq!(after, before);
+        assert_eq!(done(&answers), format!("merging is paused {}", before.1));
+        let world = scene.world();
+        let told: Vec<&String> = world.told.iter().filter(|line| line.starts_with("STATUS=paused")).collect();
+        assert_eq!(told, [&format!("STATUS=paused: {}", before.1)]);
+    }
 }
 
 #[test]
