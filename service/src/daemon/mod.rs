@@ -88,7 +88,7 @@ pub struct Daemon<H = LiveHost> {
     pause: Option<MergingPause>,
     /// True if the policy finds ksmd running after a pause, as it was before.
     starts_ksmd: bool,
-    /// Settings from before a scan that are not restored yet, since ksmd is busy.
+    /// Settings from before a scan that are not restored yet, since ksmd is busy or they are refused.
     unrestored: Option<KnobSettings>,
     budget: UserBudgets,
     folded: FoldedFigures,

@@ -97,18 +97,28 @@ impl<H: DaemonHost> Daemon<H> {
     /// Restores the settings that a scan has changed, and the policy that has waited for its end.
     fn end_scan(&mut self, waiting: WaitingPolicy) {
         let (settings, applied) = self.controller.end_scan(waiting, self.config.limits.clone());
+        applied.errors.iter().for_each(|error| error!("{error}; each turn tries again"));
         self.note_unrestored(settings, &applied);
     }
 
-    /// Restores settings from before a scan. Those that wait for ksmd are tried again at each turn.
+    /// Restores settings from before a scan. Those that wait for ksmd, or are refused, are tried again at each turn.
     fn put_back(&mut self, settings: KnobSettings) {
         let applied = self.controller.put_back(&settings);
+        // They were errors at the end of the scan.
+        applied.errors.iter().for_each(|error| debug!("{error}"));
         self.note_unrestored(settings, &applied);
     }
 
     fn note_unrestored(&mut self, settings: KnobSettings, applied: &ApplyOutcome) {
-        applied.errors.iter().for_each(|error| error!("{error}"));
-        self.unrestored = Some(settings).filter(|_| !applied.waiting.is_empty());
+        self.unrestored = if !applied.waiting.is_empty() {
+            Some(settings)
+        } else if !applied.errors.is_empty() {
+            // What is in place is the policy's and the operator's from now on.
+            let ksm = self.controller.host_mut().sample_now(false).ksm;
+            Some(settings.differing_from(&ksm)).filter(|left| !left.is_empty())
+        } else {
+            None
+        };
     }
 
     /// Begins the scan that users wait for, unless one is under way. Returns true if a turn is to be taken at once.

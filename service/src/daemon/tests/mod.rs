@@ -1,6 +1,7 @@
 //! The daemon on a simulated host, in simulated time.
 
 mod faults;
+mod interrupted;
 mod messages;
 mod pause;
 mod reload;
