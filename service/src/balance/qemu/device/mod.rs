@@ -43,10 +43,12 @@ impl ResizeDevice {
             return Ok(Self::Balloon);
         }
         let path = match taken {
-            // An operator may have unplugged it since.
-            Some(LedgerDevice::VirtioMem(path)) if read_property(monitor, path, "size").is_ok() => {
-                Some(path.clone())
-            }
+            Some(LedgerDevice::VirtioMem(path)) => match read_property(monitor, path, "size") {
+                Ok(_) => Some(path.clone()),
+                // An operator may have unplugged it since.
+                Err(ActuatorError::Refused { .. }) => find_device(monitor, "virtio-mem")?,
+                Err(error) => return Err(error),
+            },
             _ => find_device(monitor, "virtio-mem")?,
         };
         let Some(path) = path else { return Ok(Self::Balloon) };

@@ -93,6 +93,25 @@ fn memory_is_given_back_by_the_device_that_took_it() {
     }
 }
 
+/// A QEMU of which one answer is lost, or is something else.
+struct FailsOnce(FakeQemu, Option<Result<Value, MonitorError>>);
+
+impl QmpMonitor for FailsOnce {
+    fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError> {
+        self.1.take().unwrap_or_else(|| self.0.execute(command, arguments, patience))
+    }
+}
+
+#[test]
+fn a_device_that_does_not_tell_its_size_is_not_taken_for_unplugged() {
+    let garbage = || MonitorError::Garbage { path: "/qmp".into(), what: "?".to_owned() };
+    let taken = LedgerDevice::VirtioMem("/machine/peripheral/vm1".to_owned());
+    let find = |first| ResizeDevice::find(&mut FailsOnce(FakeQemu::new(128 * MIB), first), Some(&taken));
+    assert!(find(Some(Err(garbage()))).is_err());
+    assert!(find(Some(Ok(json!("much")))).is_err());
+    assert!(find(None).is_ok(), "QEMU says that there is none");
+}
+
 #[test]
 fn a_guest_that_still_boots_is_to_have_what_was_requested() {
     let mut qemu = FakeQemu { size: 0, has_driver: false, ..FakeQemu::new(128 * MIB) };
