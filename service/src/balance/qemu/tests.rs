@@ -338,6 +338,41 @@ impl QmpMonitor for LiarQemu {
     }
 }
 
+/// A truthful QEMU of which one answer, with this number, is lost or makes no sense. The command is carried out.
+struct OddOnce {
+    qemu: FakeQemu,
+    left: usize,
+    odd: Option<Value>,
+}
+
+impl QmpMonitor for OddOnce {
+    fn execute(&mut self, command: &str, arguments: Value, patience: Duration) -> Result<Value, MonitorError> {
+        let answer = self.qemu.execute(command, arguments, patience);
+        let is_odd = self.left == 0;
+        self.left = self.left.wrapping_sub(1);
+        if is_odd { self.odd.clone().ok_or(MonitorError::NoMonitor) } else { answer }
+    }
+}
+
+#[test]
+fn after_an_odd_answer_at_any_step_of_a_take_the_guest_gets_its_whole_back() {
+    let odd =
+        [json!(null), json!({ "actual": -1 }), json!({ "actual": "all" }), json!([[]]), json!({ "stats": 7 })];
+    for odd in odd.map(Some).into_iter().chain([None]) {
+        for left in 0..4 {
+            let (_tree, qemu, mut balloon, ledger) = balloon(0, 90 * MIB);
+            let mut monitor = OddOnce { qemu: qemu.clone(), left, odd: odd.clone() };
+            let taken = balloon.do_resize(&mut monitor, 60 * MIB);
+            let actual = qemu.0.lock().unwrap().actual;
+            let noted = ledger.entries().first().map_or(100 * MIB, |entry| entry.given_bytes);
+            let when = format!("{odd:?} as answer {left}: {taken:?}");
+            assert!(noted <= actual, "the ledger says {noted} of {actual}: {when}");
+            assert_eq!(balloon.do_resize(&mut monitor, 100 * MIB).unwrap(), 100 * MIB, "{when}");
+            assert_eq!((qemu.0.lock().unwrap().actual, ledger.entries().len()), (100 * MIB, 0), "{when}");
+        }
+    }
+}
+
 mod lies {
     use proptest::prelude::*;
 
