@@ -7,7 +7,7 @@ figures! {
     /// Figures of the pool that guests share.
     POOL of BalanceReport {
         "is_enabled": bool, Mode State (2 6), "[balance] in the configuration",
-            "Whether a daemon carries plans out.",
+            "True if a daemon carries plans out.",
             |report| report.is_enabled;
         "policy": String, Text State (2 6), "[balance] in the configuration",
             "Name of the policy of balance.",
@@ -109,13 +109,13 @@ figures! {
             "Smallest amount that can be taken or given.",
             |row| row.guest.step_bytes;
         "can_take": bool, Mode State (2 6), "the way of resizing",
-            "Whether memory can be taken from the guest.",
+            "True if memory can be taken from the guest.",
             |row| row.guest.can_take;
         "can_give": bool, Mode State (2 6), "the way of resizing",
-            "Whether memory can be given back to the guest.",
+            "True if memory can be given back to the guest.",
             |row| row.guest.can_give;
         "held": bool, Mode State (2 6), "ksmith hold",
-            "Whether an operator has said that the guest is to be left alone.",
+            "True if an operator has said that the guest is to be left alone.",
             |row| row.guest.held;
         "merged_bytes": u64, Bytes Gauge (5 19), "/proc/PID/ksm_stat",
             "Merged memory of the guest, which the host would need again if it diverged.",

@@ -17,7 +17,7 @@ figures! {
             "UUID of the guest, where its hypervisor gives one.",
             |guest| guest.uuid.clone();
         "is_verified": bool, Mode State (2 6), "libvirt's record, the cgroup, or a program of root",
-            "Whether name and UUID are verified, and not only the word of the guest's user.",
+            "True if name and UUID are verified, and not only the word of the guest's user.",
             |guest| guest.is_verified;
         "kind": String, Label State (2 6), "the command line and the cgroup",
             "Kind of the guest: its hypervisor, service, container or process.",
@@ -47,10 +47,10 @@ figures! {
             "Why the guest's memory can never merge, in a word, such as vfio, shared or hugepages.",
             |guest| guest.obstacle.clone();
         "mergeable": bool, Mode State (6 14), "/proc/PID/ksm_stat: ksm_mergeable, or the monitor",
-            "Whether any of the guest's memory is mergeable.",
+            "True if any of the guest's memory is mergeable.",
             |guest| guest.mergeable;
         "has_remaining_mergeable": bool, Mode State (6 14), "the monitor and /proc/PID/ksm_stat",
-            "Whether memory stays mergeable although the guest's RAM is switched off.",
+            "True if memory stays mergeable although the guest's RAM is switched off.",
             |guest| guest.has_remaining_mergeable;
         "memory_bytes": u64, Bytes State (2 6), "the hypervisor or the command line",
             "Memory that the guest believes to have, for virtual machines.",

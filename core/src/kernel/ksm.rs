@@ -205,17 +205,17 @@ macro_rules! ksm_files {
 ksm_files! {
     run: u64, Mode, State, (2 6), "0 stops ksmd and keeps what is merged, 1 lets it scan, 2 unmerges everything.";
     pages_to_scan: u64, Pages, State, (2 6), "Pages that ksmd visits before it sleeps.";
-    sleep_millisecs: u64, Milliseconds, State, (2 6), "How long ksmd sleeps between two batches.";
+    sleep_millisecs: u64, Milliseconds, State, (2 6), "Time that ksmd sleeps between two batches.";
     smart_scan: u64, Mode, State, (6 7), "1 lets ksmd skip pages that did not merge before.";
     use_zero_pages: u64, Mode, State, (4 12), "1 merges empty pages with the kernel's own zero page.";
     merge_across_nodes: u64, Mode, State, (3 9), "1 merges pages of different NUMA nodes.";
-    max_page_sharing: u64, Pages, State, (4 4), "How many mappings one merged page may have.";
-    stable_node_chains_prune_millisecs: u64, Milliseconds, State, (4 4), "How often chains of duplicates are tidied.";
-    advisor_mode: AdvisorMode, Mode, State, (6 8), "Whether the kernel itself writes pages_to_scan.";
+    max_page_sharing: u64, Pages, State, (4 4), "Mappings that one merged page may have, at most.";
+    stable_node_chains_prune_millisecs: u64, Milliseconds, State, (4 4), "Time between two prunings of duplicate chains.";
+    advisor_mode: AdvisorMode, Mode, State, (6 8), "Mode of the kernel's advisor: none, or scan-time, which writes pages_to_scan.";
     advisor_max_cpu: u64, Percent, State, (6 8), "The most of one CPU that the kernel's advisor lets ksmd use.";
     advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
     advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
-    advisor_target_scan_time: u64, Seconds, State, (6 8), "How long a pass should take under the kernel's advisor.";
+    advisor_target_scan_time: u64, Seconds, State, (6 8), "Time that a pass should take under the kernel's advisor.";
     max_ptes_shared: u64, Pages, State, (5 8), "Shared pages up to which khugepaged makes a range a huge page again. 0 keeps what is merged.",
         in "transparent_hugepage/khugepaged";
     max_ptes_none: u64, Pages, State, (2 6), "Empty and zero pages up to which khugepaged does so. 0 keeps zeros that were freed.",

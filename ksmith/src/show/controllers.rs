@@ -29,8 +29,8 @@ pub fn schema() -> Value {
         ("name", "string", "Name of the controller."),
         ("does", "string", "What it does, and when."),
         ("profile", "string?", "Profile of tuned that sets KSM."),
-        ("runs", "boolean", "Whether it runs now."),
-        ("starts_at_boot", "boolean", "Whether it starts at boot."),
+        ("runs", "boolean", "True if it runs now."),
+        ("starts_at_boot", "boolean", "True if it starts at boot."),
         ("note", "string?", "What else to know before it hands over."),
     ];
     let lists = [

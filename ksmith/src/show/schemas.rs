@@ -86,7 +86,7 @@ fn put_on_one_line(schema: &mut schemars::Schema) {
     }
 }
 
-const DRY_RUN: (&str, &str, &str) = ("dry_run", "boolean", "Whether nothing was done.");
+const DRY_RUN: (&str, &str, &str) = ("dry_run", "boolean", "True if nothing was done.");
 
 fn doctor() -> Value {
     let findings = list("Findings of the host, the worst first.", schema_of::<Finding>());
@@ -166,7 +166,7 @@ fn setup() -> Value {
     ];
     let keys = [
         ("plan", object([], lists)),
-        ("done", plain("boolean", "Whether it was done.")),
+        ("done", plain("boolean", "True if it was done.")),
         ("undone", texts("With --undo: what was undone.")),
         ("kept", texts("With --undo: what stays, with the reason.")),
         ("failed", texts("With --undo: what could not be undone.")),
@@ -188,8 +188,8 @@ fn optin() -> Value {
     let keys = [
         ("unit", "string", "The systemd unit."),
         ("drop_in", "string", "Path of the drop-in."),
-        ("memory_ksm", "boolean", "Whether the unit is to have MemoryKSM=yes."),
-        ("changed", "boolean", "Whether the drop-in changed."),
+        ("memory_ksm", "boolean", "True if the unit is to have MemoryKSM=yes."),
+        ("changed", "boolean", "True if the drop-in changed."),
         DRY_RUN,
     ];
     document("ksmith optin --json", plains(&keys, []))
@@ -232,7 +232,7 @@ fn config_check() -> Value {
     );
     let keys = [
         ("path", "string", "Path of the configuration."),
-        ("is_there", "boolean", "Whether it is there. Without it the defaults hold."),
+        ("is_there", "boolean", "True if it is there. Without it the defaults hold."),
         ("policy", "string?", "Policy that it chooses, unless there are faults."),
     ];
     let faults = list("Faults in the order of the file. With one or more the exit code is 2.", fault);

@@ -120,12 +120,12 @@ impl EffectiveConfig {
 /// Returns the schema of `ksmith config show`.
 pub fn schema() -> serde_json::Value {
     let setting = plains(
-        &[("is_default", "boolean", "Whether the file leaves it out, so that the default holds.")],
+        &[("is_default", "boolean", "True if the file leaves it out, so that the default holds.")],
         [("value", json!({ "description": "Value in force, in the unit of the key's name; null for none." }))],
     );
     let keys = [
         ("path", "string", "Path of the configuration."),
-        ("is_there", "boolean", "Whether it is there. Without it the defaults hold."),
+        ("is_there", "boolean", "True if it is there. Without it the defaults hold."),
     ];
     let mut settings = plain("object", "Settings by table and key, such as limits.max_cpu; a list for rules.");
     settings["additionalProperties"] = setting;

@@ -69,7 +69,7 @@ pub fn schema() -> Value {
                 "domains",
                 schema::list("Domains with guests.", schema::object(DOMAIN.iter().map(ModelFigure::row), [])),
             ),
-            ("may_share_across", schema::plain("boolean", "Whether pages of different domains may be merged.")),
+            ("may_share_across", schema::plain("boolean", "True if pages of different domains may be merged.")),
             ("meaning", schema::plain("string", "Consequence of KSM's side channels here, in a sentence.")),
         ],
     );

@@ -44,7 +44,7 @@ const LONGEST_LABEL: usize = 200;
 pub(super) fn all(figures: &MetricsSnapshot<'_>) -> Vec<MetricFamily> {
     let mut all = FamilyList::default();
     all.info("ksmith_build", "Version of ksmith.", vec![("version", env!("CARGO_PKG_VERSION").to_owned())]);
-    all.gauge("ksmith_up", "Whether a daemon of ksmith answers.", vec![(vec![], flag(figures.is_up))]);
+    all.gauge("ksmith_up", "1 if a daemon of ksmith answers.", vec![(vec![], flag(figures.is_up))]);
     all.sources(figures);
     if let Some(status) = figures.status {
         all.status(status);
@@ -141,7 +141,7 @@ impl FamilyList {
         let of_daemon = of_daemon.into_iter().filter(|_| figures.is_up);
         let samples =
             healthy.chain(of_daemon).map(|(source, is_so)| (vec![("source", label(source))], flag(is_so)));
-        let help = "Whether a source of figures could be read; one that this kernel lacks counts as read.";
+        let help = "1 if a source of figures could be read; one that this kernel lacks counts as read.";
         self.gauge("ksmith_source_healthy", help, samples.collect());
     }
 
@@ -155,7 +155,7 @@ impl FamilyList {
             self.table("controller_", &["limit"], CONTROLLER, &[(vec![], daemon)]);
         }
         if let Some(report) = &status.domains {
-            let help = "Whether pages of different trust domains may be merged.";
+            let help = "1 if pages of different trust domains may be merged.";
             self.gauge("ksmith_domains_may_share_across", help, vec![(vec![], flag(report.may_share_across))]);
             let domains = report.domains.iter();
             let domains = domains.map(|one| (vec![("domain", label(one.domain.as_deref().unwrap_or("")))], one));
