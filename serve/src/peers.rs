@@ -147,7 +147,7 @@ enum PeerError {
     Body(#[from] Box<dyn std::error::Error + Send + Sync>),
     #[error("it answers {0}{1}")]
     Refused(StatusCode, String),
-    #[error("its answer is not a JSON: {0}")]
+    #[error("its answer is not JSON: {0}")]
     NoJson(#[from] serde_json::Error),
     #[error("its answer is not the status of a ksmith")]
     NoStatus,

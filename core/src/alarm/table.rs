@@ -103,8 +103,8 @@ pub static ALERTS: &[AlertRow] = &[
             elsewhere: None,
             steps: &[
                 "Start the one that is down: `systemctl restart ksmith` or `systemctl restart ksmith-serve`.",
-                "After SIGKILL or a crash, `ksmith restore --dry-run` says what is left to put back. The next \
-                    daemon takes it over.",
+                "After SIGKILL or a crash, `ksmith restore --dry-run` says what is left to restore. The next \
+                daemon does that too.",
                 "If both run, look for what lies between: the firewall, the proxy, the address that `ksmith serve` \
                     listens at.",
                 "If it happens again, report it with the journal of the time.",

@@ -276,7 +276,7 @@ impl GuestPruner {
         }
         seen.unpaid_since = None;
         Some(format!(
-            "merging saves {} of the {} in its huge pages that were split: {percent:.1} %, and it must be {} %",
+            "merging saves {} of the {} in its huge pages that were split: {percent:.1} %, where {} % is required",
             Bytes::from(guest.saved_bytes),
             Bytes::from(split),
             self.limits.split_saves_percent
@@ -290,7 +290,7 @@ impl GuestPruner {
         let is_dear = forecast.split_bytes >= LEAST_SPLIT_BYTES && percent < self.limits.split_saves_percent;
         is_dear.then(|| {
             format!(
-                "merging would save {} and split {} of its huge pages: {percent:.1} %, and it must be {} %",
+                "merging would save {} and split {} of its huge pages: {percent:.1} %, where {} % is required",
                 Bytes::from(forecast.saved_bytes),
                 Bytes::from(forecast.split_bytes),
                 self.limits.split_saves_percent
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(order.ground, PruneGround::Splits);
         assert_eq!(
             order.to_string(),
-            "merging off: merging saves 36.0 MiB of the 900 MiB in its huge pages that were split: 4.0 %, and it must be 5 %"
+            "merging off: merging saves 36.0 MiB of the 900 MiB in its huge pages that were split: 4.0 %, where 5 % is required"
         );
     }
 
@@ -517,7 +517,8 @@ mod tests {
     fn a_guest_that_merging_would_split_for_little_is_switched_off_before_it_is_split() {
         let order = |guest: PrunableGuest| prune().decide(at(0), passes(9), &[guest]).pop();
         let off = order(foretold(900, 36)).unwrap();
-        let reason = "merging would save 36.0 MiB and split 900 MiB of its huge pages: 4.0 %, and it must be 5 %";
+        let reason =
+            "merging would save 36.0 MiB and split 900 MiB of its huge pages: 4.0 %, where 5 % is required";
         assert_eq!((off.on, off.ground, off.reason.as_str()), (false, PruneGround::Splits, reason));
         assert_eq!(order(foretold(900, 46)), None, "it would pay");
         assert_eq!(order(foretold(31, 0)), None, "next to nothing would be split");

@@ -85,7 +85,7 @@ fn errors_name_the_place_and_what_is_known() {
         ("saved>", 7, "the value is missing"),
         ("saved>many", 7, "`many` is not a value of saved"),
         ("saved>5 XB", 9, "`XB` stands where `and` or `or` would"),
-        ("saved>1.2345678M", 7, "is no value"),
+        ("saved>1.2345678M", 7, "is not a value"),
         ("saved~5", 6, "`~` does not go with saved"),
         ("name<x", 5, "`<` does not go with name, which is compared as in name=word or name~word*"),
         ("mergeable>yes", 10, "`>` does not go with mergeable"),

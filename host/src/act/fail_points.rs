@@ -317,7 +317,7 @@ fn parking_is_possible_on_a_full_and_on_a_read_only_disk() {
         // What is noted may change as long as its restoring is certain. What is not noted may not.
         assert_eq!(outcomes.1.is_ok(), fault == DiskFault::Full, "{outcomes:?}");
         let refused = outcomes.2.unwrap_err().to_string();
-        assert!(refused.contains("could not be noted for restoring"), "{refused}");
+        assert!(refused.contains("could not be recorded for restoring"), "{refused}");
         drop(control);
         assert_eq!(host.restore(), [""; 0]);
         assert_eq!(host.lost(&FaultHost::new().settings()), [""; 0]);

@@ -102,7 +102,7 @@ pub fn restore_within(
     let mut still_paused = Vec::new();
     for process in paused.into_iter().filter(|_| !writer.is_dry_run()) {
         match process.go_on() {
-            Ok(true) => restored.notes.push(format!("{} (pid {}) goes on", process.what, process.pid)),
+            Ok(true) => restored.notes.push(format!("{} (pid {}) continues", process.what, process.pid)),
             Ok(false) => {}
             Err(error) => {
                 processes.push(error);

@@ -27,8 +27,7 @@ const SURVIVES_EXEC: KernelVersion = KernelVersion::new(6, 7);
 /// Name of the file in the unit's drop-in directory.
 const NAME: &str = "50-ksmith-memory-ksm.conf";
 
-const TEXT: &str =
-    "# Written by `ksmith optin`; taken away by `ksmith optin --remove`.\n[Service]\nMemoryKSM=yes\n";
+const TEXT: &str = "# Written by `ksmith optin`; removed by `ksmith optin --remove`.\n[Service]\nMemoryKSM=yes\n";
 
 /// Directories of units below the root, in systemd's order of precedence: a unit's first file counts (systemd.unit(5)).
 pub const UNIT_DIRECTORIES: [&str; 9] = [

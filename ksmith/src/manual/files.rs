@@ -9,14 +9,14 @@ const CONTROL: Place = ("/run/ksmith/control", "The socket at which root asks th
 const VIEW: Place = ("/run/ksmith/view", "The read-only socket, for the group ksmith-view.");
 const USER: Place = ("/run/ksmith/user", "The socket for programs of the group ksmith.");
 const UNDO: Place =
-    ("/run/ksmith/undo.json", "The first value of each setting that was changed, until it is put back.");
+    ("/run/ksmith/undo.json", "The original value of each setting that was changed, until it is restored.");
 const HISTORY: Place = ("/var/lib/ksmith/history/history.db", "The history, which the group ksmith-view may read.");
 const SCENARIOS: Place = ("/usr/share/ksmith/scenarios/", "Scenarios of the lab.");
 const LIBRARY: Place = ("/usr/lib/ksmith/libksmith.so", "The library that opts a program in from inside.");
 const DROP_INS: Place =
     ("/usr/share/ksmith/systemd/", "Drop-ins for ksmith.service, for what only some hosts need.");
 const SETUP: Place =
-    ("/var/lib/ksmith/setup.json", "How the host was before `ksmith setup`, until that is undone.");
+    ("/var/lib/ksmith/setup.json", "State of the host before `ksmith setup`, until that is undone.");
 
 /// Returns the files of the command with these words.
 pub fn command_files(words: &str) -> &'static [Place] {

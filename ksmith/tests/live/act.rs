@@ -330,7 +330,7 @@ fn ksmtuned_goes_on_after_its_pauser_was_killed() {
     assert!(ksmtuned.is_paused());
     let journal = KsmJournal::open(&directory).unwrap();
     let restored = restore(&mut KnobWriter::new(&Root::host(), false).with_journal(journal), false).unwrap();
-    assert_eq!(restored.notes, [format!("ksmtuned (pid {}) goes on", ksmtuned.pid)]);
+    assert_eq!(restored.notes, [format!("ksmtuned (pid {}) continues", ksmtuned.pid)]);
     wait_until("ksmtuned goes on", || !ksmtuned.is_paused());
     assert_eq!(lock.changed_settings(), Vec::<String>::new());
 }

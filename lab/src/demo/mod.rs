@@ -320,7 +320,7 @@ impl<S: DemoStage> DemoAct<'_, S> {
 pub fn opening(mode: DemoMode, guest_bytes: u64, pages: GuestPages) -> String {
     let (size, pages) = (Bytes::from(guest_bytes), pages.in_words());
     let host = match mode {
-        DemoMode::Live => "this host's KSM; every setting is put back",
+        DemoMode::Live => "this host's KSM; every setting is restored",
         DemoMode::Simulated => "a SIMULATED ksmd; this host is not touched",
     };
     format!("ksmith demo: four guests of {size} on {pages}, with {host}")

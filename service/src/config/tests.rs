@@ -61,15 +61,15 @@ const BAD: &[(&str, &[&str])] = &[
     ("[policy.profit]\ngrowth_mib = true", &["ksmith.toml:2:14: growth_mib takes a number, not true"]),
     (
         "[policy.profit]\nprice_mib_per_cpu_second = 2\npressed_price_mib_per_cpu_second = 3",
-        &[
-            "ksmith.toml:3:36: pressed_price_mib_per_cpu_second (3) must not be more than price_mib_per_cpu_second (2): memory is worth more while it is short, so that less must be saved for a second of CPU (see line 2)",
-        ],
+        &["ksmith.toml:3:36: pressed_price_mib_per_cpu_second (3) must not be more than \
+            price_mib_per_cpu_second (2): memory is worth more while it is short, so less must be saved per \
+            second of CPU (see line 2)"],
     ),
     (
         "[policy.profit]\nprice_mib_per_cpu_second = 0.25",
-        &[
-            "ksmith.toml:2:28: pressed_price_mib_per_cpu_second (0.5) must not be more than price_mib_per_cpu_second (0.25): memory is worth more while it is short, so that less must be saved for a second of CPU",
-        ],
+        &["ksmith.toml:2:28: pressed_price_mib_per_cpu_second (0.5) must not be more than \
+            price_mib_per_cpu_second (0.25): memory is worth more while it is short, so less must be saved per \
+            second of CPU"],
     ),
     (
         "[limits]\nmax_cpu = 50",

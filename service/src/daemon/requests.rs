@@ -89,7 +89,7 @@ impl<H: DaemonHost> Daemon<H> {
             }
             ControlRequest::Resume => {
                 let was_paused = self.end_pause();
-                let message = if was_paused { "merging goes on" } else { "merging is not paused" };
+                let message = if was_paused { "merging continues" } else { "merging is not paused" };
                 let _ = reply.send(ControlReply::Done { message: message.to_owned() });
                 return was_paused;
             }

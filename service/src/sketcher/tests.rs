@@ -323,8 +323,8 @@ fn a_thread_that_does_not_answer_delays_no_turn() {
 #[test]
 fn wrong_settings_are_refused() {
     for (text, why) in [
-        ("rate = \"1/63\"", "is no rate"),
-        ("rate = \"64\"", "is no rate"),
+        ("rate = \"1/63\"", "is not a rate"),
+        ("rate = \"64\"", "is not a rate"),
         ("secret = \"fleet.key\"", "absolute"),
         ("directory = \"sketch\"", "absolute"),
         ("host = \"a/b\"", "letters, digits"),

@@ -77,12 +77,10 @@ impl DomainsReport {
                 format!("only guests of {} may share pages now, and they trust each other", names(&active))
             }
             (DomainMode::One, Some(admitted)) => {
-                format!(
-                    "while the daemon runs, domain {admitted} alone may merge; no page is shared across domains"
-                )
+                format!("while the daemon runs, only domain {admitted} may merge; no page is shared across domains")
             }
             (DomainMode::One, None) => {
-                "one domain alone may merge while the daemon runs; none is admitted now".to_owned()
+                "only one domain may merge while the daemon runs; none is admitted now".to_owned()
             }
             (DomainMode::Node, _) => {
                 "while the daemon runs, each domain merges on its own NUMA node; no page is shared across domains"

@@ -157,7 +157,7 @@ fn a_foreigner_is_switched_off_and_ksmd_waits_for_it() {
     let mut guests = [domain_guest(1, Some("a"), Some(true)), domain_guest(2, Some("b"), Some(true))];
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert_eq!(ruling.off, [guests[1].id]);
-    assert_eq!(ruling.park.unwrap(), "g2 (pid 2) is of domain b, a is admitted and is being switched off");
+    assert_eq!(ruling.park.unwrap(), "g2 (pid 2) is of domain b (a is admitted) and is being switched off");
     // Ordered once; and that the switch says so is not enough where the kernel can tell.
     let ruling = domains.rule(NOW, &guests, 0, None);
     assert!(ruling.off.is_empty() && ruling.park.is_some());
@@ -312,7 +312,7 @@ fn the_report_says_which_domains_may_share_pages() {
     assert!(meaning(rules, &["x", "y"], None).may_share_across, "a guest of no domain may share with no other");
     assert!(meaning(rules, &["a1"], None).meaning.starts_with("fewer than two"));
     let one = meaning(&format!("mode = \"one\"\n{rules}"), &["a1", "b1"], Some("a"));
-    assert!(!one.may_share_across && one.meaning.contains("domain a alone may merge"));
+    assert!(!one.may_share_across && one.meaning.contains("only domain a may merge"));
 }
 
 fn any_guest() -> impl Strategy<Value = DomainGuest> {

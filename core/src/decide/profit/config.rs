@@ -90,8 +90,8 @@ impl ProfitConfig {
     pub fn contradiction(&self) -> Option<Contradiction> {
         let (price, pressed) = (self.price_mib_per_cpu_second, self.pressed_price_mib_per_cpu_second);
         let message = format!(
-            "pressed_price_mib_per_cpu_second ({pressed}) must not be more than price_mib_per_cpu_second ({price}): \
-             memory is worth more while it is short, so that less must be saved for a second of CPU"
+            "pressed_price_mib_per_cpu_second ({pressed}) must not be more than price_mib_per_cpu_second \
+             ({price}): memory is worth more while it is short, so less must be saved per second of CPU"
         );
         let key = |name| ["policy", "profit", name];
         let keys: [&[&str]; 2] = [&key("pressed_price_mib_per_cpu_second"), &key("price_mib_per_cpu_second")];

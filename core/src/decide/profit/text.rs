@@ -70,7 +70,7 @@ pub fn outcome(
         _ => format!("{:.1} MiB/CPU-s, ", mib(per_second)),
     };
     let foretold = foretold.map(|foretold| {
-        format!(", foretold {} saved in {:.2} CPU-s", Bytes::from(foretold.saved_bytes), foretold.cpu_seconds)
+        format!(", forecast {} saved in {:.2} CPU-s", Bytes::from(foretold.saved_bytes), foretold.cpu_seconds)
     });
     let detail = format!(
         "{}: {saved} in {:.2} CPU-s ({rate}price {:.1}){}",
@@ -140,7 +140,7 @@ mod tests {
         );
         let foretold = ScanForecast { saved_bytes: 12 << 20, cpu_seconds: 0.4 };
         let detail = judged(22 * MIB, Some(foretold)).detail.unwrap();
-        assert!(detail.ends_with("price 8.0), foretold 12.0 MiB saved in 0.40 CPU-s"), "{detail}");
+        assert!(detail.ends_with("price 8.0), forecast 12.0 MiB saved in 0.40 CPU-s"), "{detail}");
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn a_peer_that_hangs_lies_or_never_ends_delays_nothing() {
     wait_until("the hanging peer is given up", || error(2, "no answer in"));
     wait_until("the redirect is refused", || error(3, "302"));
     wait_until("the endless answer is cut", || error(4, "its answer does not come"));
-    wait_until("garbage is refused", || error(5, "no JSON"));
+    wait_until("garbage is refused", || error(5, "not JSON"));
     assert!(secret.accept().is_err(), "no redirect is followed");
     server.running.end();
 }

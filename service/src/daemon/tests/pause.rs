@@ -147,7 +147,7 @@ fn a_pause_lasts_until_it_is_resumed() {
     check_run(&mut scene, 10_004, 1);
     scene.run().unwrap();
     assert_eq!(done(&answers), "merging is paused until `ksmith resume`");
-    assert_eq!([done(&resumed), done(&again)], ["merging goes on", "merging is not paused"]);
+    assert_eq!([done(&resumed), done(&again)], ["merging continues", "merging is not paused"]);
 }
 
 #[test]
