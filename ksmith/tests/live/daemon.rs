@@ -517,7 +517,7 @@ fn a_pause_parks_ksmd_until_it_is_resumed_or_over() {
     let (code, _, err) = ksmith(&["scan"]);
     assert!(code != 0 && err.contains("merging is paused"), "{err}");
 
-    assert_eq!(ksmith(&["resume"]), (0, "merging goes on\n".to_owned(), String::new()));
+    assert_eq!(ksmith(&["resume"]), (0, "merging continues\n".to_owned(), String::new()));
     wait_until("ksmd scans again", || number("run") == 1);
     assert!(shown()["paused_until"].is_null(), "{}", shown());
 

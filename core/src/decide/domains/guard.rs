@@ -263,7 +263,7 @@ impl TrustDomainGuard {
                 None => format!("{name} is of domain {domain}, which has no node"),
             },
             (_, Some(domain), Some(admitted)) => {
-                format!("{name} is of domain {domain}, but {admitted} is admitted")
+                format!("{name} is of domain {domain} ({admitted} is admitted)")
             }
             (_, Some(domain), None) => format!("{name} is of domain {domain} (none is admitted)"),
         }
