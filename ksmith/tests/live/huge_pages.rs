@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use ksmith_core::kernel::SmapsRollup;
 use ksmith_core::knobs::Knob;
 use ksmith_lab::{MemoryGuest, MemoryPart};
 use rustix::process::Signal;
 
 use crate::fold_stress::restorer::hurry_khugepaged;
+use crate::scripted::ScriptedProgram;
 use crate::support::program::{RunningProgram, config_file, ksmith, status};
 use crate::support::{KernelLock, guest, number, skipped, wait_until};
 
@@ -23,7 +25,8 @@ const EQUAL_ONE_IN: usize = 4;
 /// Bytes that both guests have merged together.
 const MERGED: u64 = (2 * PAGES / EQUAL_ONE_IN * 4096) as u64;
 
-fn config(keep: bool, run: u64) -> String {
+/// The configuration of a daemon that has ksmd scan fast, or park, and holds khugepaged's settings or not.
+pub fn config(keep: bool, run: u64) -> String {
     format!(
         "[policy]\nkind = \"fixed\"\n[policy.fixed]\nsettings = {{ run = {run}, pages_to_scan = 20000, sleep_millisecs = 10, \
          smart_scan = 0 }}\n[huge_pages]\nkeep = {keep}\n"
@@ -41,11 +44,11 @@ pub fn merged(guests: &[MemoryGuest; 2]) -> u64 {
     guests.iter().map(|guest| rollup(guest, "KSM")).sum()
 }
 
-fn khugepaged(name: &str) -> u64 {
+pub fn khugepaged(name: &str) -> u64 {
     fs::read_to_string(format!("{HUGE_PAGES}/khugepaged/{name}")).unwrap().trim().parse().unwrap()
 }
 
-fn held() -> (u64, u64) {
+pub fn held() -> (u64, u64) {
     (khugepaged("max_ptes_shared"), khugepaged("max_ptes_none"))
 }
 
@@ -110,7 +113,7 @@ fn merge(keep: bool) -> Option<(RunningProgram, ConfigFile, [MemoryGuest; 2])> {
     Some((daemon, (file, path), guests))
 }
 
-fn has_khugepaged() -> bool {
+pub fn has_khugepaged() -> bool {
     let enabled = fs::read_to_string(format!("{HUGE_PAGES}/enabled")).unwrap_or_default();
     let is_there = Path::new(Knob::MaxPtesShared.path()).exists() && !enabled.contains("[never]");
     if !is_there || enabled.is_empty() {
@@ -164,6 +167,76 @@ fn a_killed_daemons_hold_on_khugepaged_is_restored_by_hand() {
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("restored max_ptes_shared 0 -> 256") && out.contains("max_ptes_none 0 -> 511"), "{out}");
     assert_eq!((held(), lock.changed_settings()), (before, Vec::new()));
+}
+
+/// Memory of a program with halves.
+const HALVED: u64 = 64 << 20;
+
+/// Fills memory in small pages, of which the first half is equal in every process that runs this. When it is told to, it has
+/// khugepaged put all of it together that may be, and visits each page.
+const HALVES: &str = r#"
+import mmap, os, random, sys
+PAGE = mmap.PAGESIZE
+pages = int(sys.argv[1]) // PAGE
+memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+own = random.Random(os.getpid())
+for page in range(pages):
+    source = random.Random(page) if page < pages // 2 else own
+    memory[page * PAGE:(page + 1) * PAGE] = source.randbytes(PAGE)
+memory.madvise(mmap.MADV_MERGEABLE)
+print("ready", flush=True)
+for line in sys.stdin:
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    for page in range(pages):
+        memory[page * PAGE]
+    print("visited", flush=True)
+"#;
+
+#[test]
+fn under_the_hold_ranges_without_merged_pages_are_still_put_together() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    if !has_khugepaged() {
+        return;
+    }
+    let start = || ScriptedProgram::start(&["-c", HALVES, &HALVED.to_string()]);
+    let (Some(one), Some(other)) = (start(), start()) else { return skipped("there is no Python") };
+    let mut programs = [one, other];
+    if programs[0].sums().ksm.is_none() {
+        return skipped("smaps_rollup shows merged memory from Linux 6.7 on");
+    }
+    let sums = |programs: &[ScriptedProgram; 2]| {
+        let sum = |figure: fn(&SmapsRollup) -> Option<u64>| {
+            programs.iter().map(|program| figure(&program.sums()).unwrap()).sum::<u64>()
+        };
+        (sum(|sums| sums.ksm), sum(|sums| sums.anon_huge))
+    };
+    let (_file, path) = config_file(&config(true, 1));
+    let daemon = RunningProgram::start(&["daemon", "--config", &path]);
+    // In both programs half of the memory is equal.
+    wait_until("the equal halves are merged", || sums(&programs).0 >= HALVED / 100 * 99);
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("run = 1", "run = 0")).unwrap();
+    daemon.signal(Signal::HUP);
+    wait_until("ksmd is parked", || number("run") == 0);
+    // Python's own memory may be in huge pages.
+    let (kept, others) = sums(&programs);
+    assert_eq!(held(), (0, 0), "{}", daemon.log());
+    let Some(_hurried) = hurry_khugepaged() else { return skipped("khugepaged can't be hurried") };
+    // A range at each end of a half may have pages beyond it.
+    let (least, most) = (HALVED - 4 * (2 << 20), HALVED);
+    wait_until("the other halves are put together", || {
+        for program in &mut programs {
+            assert_eq!(program.obey("visit"), "visited");
+        }
+        sums(&programs).1 >= others + least
+    });
+    walk_twice();
+    let (merged, huge) = sums(&programs);
+    assert!(
+        huge <= others + most && merged >= kept / 100 * 95,
+        "{huge} bytes in huge pages, {merged} of {kept} merged"
+    );
+    daemon.end();
 }
 
 #[test]
