@@ -42,6 +42,7 @@ mod page_samples;
 mod platform_pages;
 mod policies;
 mod preload;
+mod profit_short;
 mod ranges;
 mod restore;
 mod run;
