@@ -29,6 +29,7 @@ mod guests_daemon;
 mod guests_descriptors;
 mod guided;
 mod huge_pages;
+mod huge_pages_profit;
 mod huge_pages_qemu;
 mod lab;
 mod lab_run;
