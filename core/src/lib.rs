@@ -29,6 +29,7 @@ pub mod knobs;
 pub mod lease;
 pub mod limits;
 pub mod merge_forecast;
+pub mod merge_schedule;
 pub mod model;
 pub mod other_controllers;
 pub mod page_sample;

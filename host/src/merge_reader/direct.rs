@@ -1,11 +1,10 @@
 //! Readings for commands without a daemon: they wait for them.
 
+use ksmith_core::merge_schedule::{MergeRequest, MergeSchedule};
 use ksmith_core::sample::{ProcessId, Sample};
 
 use super::ledger_file::LedgerFile;
-use super::message::MergeRequest;
 use super::read::ProcessMergeReader;
-use super::schedule::MergeSchedule;
 use crate::undo::StateDir;
 
 /// Seconds of CPU time after which no further process is read: those of some 500 GiB.

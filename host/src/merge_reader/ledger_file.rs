@@ -3,13 +3,13 @@
 //! Both outlive the daemon, and the kernel counts them nowhere: without the file the next daemon would take the zeros for
 //! memory that was never written to, and exposure would be too low for as long as the guests run.
 
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use ksmith_core::fold::FoldEntry;
+use ksmith_core::merge_schedule::LedgerEntries;
 use ksmith_core::sample::ProcessId;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -25,9 +25,6 @@ const MOST_PROCESSES: usize = 4096;
 
 /// The longest file that is read, in bytes. As many processes as may be in it take less.
 const LONGEST: u64 = 1 << 20;
-
-/// The entries of an account.
-pub(super) type LedgerEntries = BTreeMap<ProcessId, FoldEntry>;
 
 /// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]

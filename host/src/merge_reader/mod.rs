@@ -7,19 +7,16 @@
 
 mod direct;
 mod ledger_file;
-mod message;
 mod page_tables;
 mod read;
-mod schedule;
 
 use std::io;
 
+use ksmith_core::merge_schedule::{MergeReply, MergeRequest, MergeSchedule};
 use ksmith_core::sample::Sample;
 
 use self::ledger_file::LedgerFile;
-use self::message::{MergeReply, MergeRequest};
 use self::read::ProcessMergeReader;
-use self::schedule::MergeSchedule;
 use crate::undo::StateDir;
 use crate::worker_thread::WorkerThread;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ksmith_core::kernel::SmapsRollup;
+use ksmith_core::merge_schedule::{MergeReply, MergeRequest, ReadProcess};
 use ksmith_core::sample::{MergeReading, ProcessId};
 
-use super::message::{MergeReply, MergeRequest, ReadProcess};
 use super::page_tables::PageTableReader;
 use crate::memory::process::OpenProcess;
 use crate::own_use::CpuStopwatch;

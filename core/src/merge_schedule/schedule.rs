@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ksmith_core::cpu_use::CpuUse;
-use ksmith_core::fold::{FoldEntry, FoldLedger};
-use ksmith_core::huge_worth::SplitMemory;
-use ksmith_core::sample::{MergeReading, ProcessId, ProcessSample, Sample};
-use ksmith_core::token_bucket::TokenBucket;
+use crate::cpu_use::CpuUse;
+use crate::fold::{FoldEntry, FoldLedger};
+use crate::huge_worth::SplitMemory;
+use crate::sample::{MergeReading, ProcessId, ProcessSample, Sample};
+use crate::token_bucket::TokenBucket;
 
-use super::ledger_file::LedgerEntries;
-use super::message::{MergeReply, MergeRequest, ReadProcess};
+use super::message::{LedgerEntries, MergeReply, MergeRequest, ReadProcess};
 
 /// CPU time per second for readings: 0.2 % of a CPU.
 const CPU_SHARE: f64 = 0.002;
@@ -42,7 +41,7 @@ const WRITE_GRANULARITY: u64 = 1 << 20;
 
 /// The newest readings, and the order of the next.
 #[derive(Debug)]
-pub(super) struct MergeSchedule {
+pub struct MergeSchedule {
     readings: BTreeMap<ProcessId, MergeReading>,
     /// Time of the last attempt.
     attempts: BTreeMap<ProcessId, Duration>,
@@ -76,7 +75,7 @@ enum ReadingRenewal {
     Since(Duration),
 }
 
-/// The work of the thread.
+/// The work of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderState {
     Idle,
@@ -89,7 +88,7 @@ enum ReaderState {
 
 impl MergeSchedule {
     /// Creates a schedule with the accounts of an earlier reader.
-    pub(super) fn new(kept: LedgerEntries) -> Self {
+    pub fn new(kept: LedgerEntries) -> Self {
         Self {
             readings: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -107,8 +106,8 @@ impl MergeSchedule {
         }
     }
 
-    /// Records what the thread has read. A process that can't be read has no reading any more.
-    pub(super) fn record_reply(&mut self, reply: MergeReply) {
+    /// Records what the reader has read. A process that can't be read has no reading any more.
+    pub fn record_reply(&mut self, reply: MergeReply) {
         match self.state {
             ReaderState::ReadsFirst => self.first_bucket.charge(reply.cpu_seconds),
             ReaderState::Renews => {}
@@ -133,7 +132,7 @@ impl MergeSchedule {
     }
 
     /// Fills the readings into a sample, and drops those of processes that are not in it.
-    pub(super) fn fill(&mut self, sample: &mut Sample) {
+    pub fn fill(&mut self, sample: &mut Sample) {
         let mut ids: Vec<ProcessId> = sample.processes.iter().map(|process| process.id).collect();
         ids.sort_unstable();
         let is_there = |id: &ProcessId| ids.binary_search(id).is_ok();
@@ -176,9 +175,9 @@ impl MergeSchedule {
         }
     }
 
-    /// Returns the next request; `None` if the thread is busy, the budget used up, or nothing due. New processes come
+    /// Returns the next request; `None` if the reader is busy, the budget used up, or nothing due. New processes come
     /// first, for zeros that are there at the first reading count as never written.
-    pub(super) fn next_request(&mut self, sample: &Sample) -> Option<MergeRequest> {
+    pub fn next_request(&mut self, sample: &Sample) -> Option<MergeRequest> {
         self.bucket.refill(sample.at);
         self.first_bucket.refill(sample.at);
         if self.state != ReaderState::Idle {
@@ -220,12 +219,12 @@ impl MergeSchedule {
     }
 
     /// Has all processes read anew.
-    pub(super) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         self.renewal = ReadingRenewal::Requested;
     }
 
     /// Returns true until all processes were read that [`Self::renew`] is about.
-    pub(super) fn is_renewing(&self) -> bool {
+    pub fn is_renewing(&self) -> bool {
         self.renewal != ReadingRenewal::None
     }
 
@@ -253,14 +252,14 @@ impl MergeSchedule {
 
     /// Returns the processes that are worth a reading. What was read stays true only if it is read again, also where merging
     /// was switched off since: a write and a collapse end what splits have freed.
-    pub(super) fn candidates<'a>(&'a self, sample: &'a Sample) -> impl Iterator<Item = &'a ProcessSample> {
+    pub fn candidates<'a>(&'a self, sample: &'a Sample) -> impl Iterator<Item = &'a ProcessSample> {
         let is_worth_it =
             move |process: &&ProcessSample| process.may_merge() || self.ledger.folded_bytes(process.id).is_some();
         sample.processes.iter().filter(is_worth_it)
     }
 
     /// Returns the accounts of all processes, if they have changed since they were last written.
-    pub(super) fn account_to_write(&mut self) -> Option<LedgerEntries> {
+    pub fn account_to_write(&mut self) -> Option<LedgerEntries> {
         let mut now = self.kept.clone();
         now.extend(self.ledger.entries());
         let is_written = now.len() == self.written.len()
@@ -277,9 +276,9 @@ impl MergeSchedule {
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::fold::ZeroReading;
-    use ksmith_core::kernel::{KsmStat, Vmstat};
-    use ksmith_core::reading::Reading;
+    use crate::fold::ZeroReading;
+    use crate::kernel::{KsmStat, Vmstat};
+    use crate::reading::Reading;
 
     use super::*;
 
@@ -348,7 +347,7 @@ mod tests {
     fn new_processes_are_read_first_and_then_the_one_that_was_read_longest_ago() {
         let mut schedule = MergeSchedule::new(LedgerEntries::new());
         assert_eq!(next(&mut schedule, &sample(100, &[1, 2])), Some(vec![1, 2]));
-        assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the thread is busy");
+        assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), None, "the reader is busy");
         schedule.record_reply(reply(101, &[2], 0.01));
         assert_eq!(next(&mut schedule, &sample(101, &[1, 2])), Some(vec![1]), "its turn did not come");
         schedule.record_reply(reply(102, &[1], 0.01));
