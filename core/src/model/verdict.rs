@@ -1,5 +1,7 @@
 //! The verdict on a host: fine, or something to look at or to act on, in one sentence.
 
+use std::cmp::Reverse;
+
 use super::StatusReport;
 use crate::account::HostTotals;
 use crate::alarm::{ALERTS, AlarmCause, AlarmInput, AlarmOnset, AlertSeverity};
@@ -50,16 +52,17 @@ impl HostVerdict {
 }
 
 impl StatusReport {
-    /// Returns the verdict: the first finding of the gravest level, or what merging saves.
+    /// Returns the verdict: the gravest finding, or what merging saves.
     pub fn verdict(&self) -> HostVerdict {
-        let totals = HostTotals::from_sample(&self.sample);
-        let findings = self.findings(&totals);
-        let gravest = findings.iter().map(|finding| finding.level).max();
-        let first = findings.into_iter().find(|finding| Some(finding.level) == gravest);
-        first.unwrap_or_else(|| HostVerdict { level: VerdictLevel::Fine, sentence: describe_savings(&totals) })
+        self.findings().into_iter().next().unwrap_or_else(|| HostVerdict {
+            level: VerdictLevel::Fine,
+            sentence: describe_savings(&HostTotals::from_sample(&self.sample)),
+        })
     }
 
-    fn findings(&self, totals: &HostTotals) -> Vec<HostVerdict> {
+    /// Returns all that needs the operator, the gravest first.
+    pub fn findings(&self) -> Vec<HostVerdict> {
+        let totals = &HostTotals::from_sample(&self.sample);
         let mut findings = Vec::new();
         if !self.sample.ksm.is_present() {
             findings.push(HostVerdict::look("this kernel shows no KSM: no memory can be merged here"));
@@ -77,6 +80,8 @@ impl StatusReport {
         let exposed = self.balance.as_ref().and_then(|balance| balance.exposed.clone());
         findings.extend(exposed.map(HostVerdict::look));
         findings.extend(self.errors().into_iter().map(HostVerdict::look));
+        // Stable: findings of one level stay in their order.
+        findings.sort_by_key(|finding| Reverse(finding.level));
         findings
     }
 
@@ -170,6 +175,11 @@ mod tests {
         let (level, sentence) = levels(&saves(64, 0, 32));
         assert_eq!(level, VerdictLevel::Act, "the exposure is over the headroom: {sentence}");
         assert!(sentence.contains("64.0 MiB") && sentence.contains("swap"), "{sentence}");
+        let mut both = saves(64, 0, 32);
+        both.sample.vmstat = Reading::Denied;
+        let levels_found: Vec<VerdictLevel> = both.findings().iter().map(|finding| finding.level).collect();
+        assert_eq!(levels_found.first(), Some(&VerdictLevel::Act));
+        assert!(levels_found.len() > 1 && levels_found.is_sorted_by(|graver, milder| graver >= milder));
         let (level, sentence) = levels(&saves(64, 0, 70));
         assert_eq!(level, VerdictLevel::Look);
         assert!(sentence.contains("only 70.0 MiB"), "{sentence}");

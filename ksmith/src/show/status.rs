@@ -10,7 +10,7 @@ use ksmith_core::figures::{
 };
 use ksmith_core::kernel::{self, FIELDS, RunState};
 use ksmith_core::lease::is_leased;
-use ksmith_core::model::{BalanceStatus, StatusReport};
+use ksmith_core::model::{BalanceStatus, StatusReport, VerdictLevel};
 use ksmith_core::printable::{TextPage, TextTone};
 use ksmith_core::reading::Reading;
 use ksmith_core::units::{Bytes, TimeSpan};
@@ -124,7 +124,31 @@ fn readings_note(totals: &HostTotals) -> Option<String> {
     Some(format!("by page tables that were read within {age}; {bound}"))
 }
 
+/// Writes the verdict in a line. In detail its other findings follow, but for the errors, which end the text.
+fn write_verdict(status: &StatusReport, is_detailed: bool, page: &mut TextPage) {
+    let verdict = status.verdict();
+    let (tone, word) = verdict_tone(verdict.level);
+    page.partly_toned("", tone, word, format_args!(": {}", verdict.sentence));
+    if is_detailed {
+        let errors = status.errors();
+        for finding in status.findings().iter().skip(1).filter(|finding| !errors.contains(&finding.sentence)) {
+            let (tone, word) = verdict_tone(finding.level);
+            page.partly_toned("  ", tone, word, format_args!(": {}", finding.sentence));
+        }
+    }
+}
+
+/// Returns a level's tone and its word at the beginning of a line.
+fn verdict_tone(level: VerdictLevel) -> (TextTone, &'static str) {
+    match level {
+        VerdictLevel::Fine => (TextTone::Good, "Fine"),
+        VerdictLevel::Look => (TextTone::Warning, "Look"),
+        VerdictLevel::Act => (TextTone::Problem, "Act"),
+    }
+}
+
 fn write_text(status: &StatusReport, width: Option<usize>, is_detailed: bool, page: &mut TextPage) {
+    write_verdict(status, is_detailed, page);
     match status.sample.ksm.run_state() {
         Some(RunState::Running) => page.toned(TextTone::Good, headline(status)),
         Some(_) => page.line(headline(status)),

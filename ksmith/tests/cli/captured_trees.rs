@@ -12,7 +12,9 @@ use super::{code, err, json, ksmith, out, schema, tree};
 fn a_kernel_without_ksm_is_said_so() {
     let tree = tree("no-ksm");
     let output = ksmith(&["--root", &tree, "status"]);
-    assert_eq!((code(&output), out(&output)), (0, "KSM: this kernel has none\n".to_owned()));
+    let expected =
+        "Look: this kernel shows no KSM: no memory can be merged here\nKSM: this kernel has none\n".to_owned();
+    assert_eq!((code(&output), out(&output)), (0, expected));
     let status = json(&ksmith(&["--root", &tree, "status", "--json"]));
     assert_eq!(
         (&status["run"], &status["saved_bytes"], &status["errors"]),

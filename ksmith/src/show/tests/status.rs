@@ -66,6 +66,21 @@ fn the_arithmetic_behind_the_reason_is_shown_where_it_is_asked_for() {
 }
 
 #[test]
+fn the_text_begins_with_the_verdict_and_in_detail_with_its_other_findings() {
+    let status = models::status();
+    let verdict = format!("Act: {}\n", status.verdict().sentence);
+    let (short, long) = (text(&status, None).to_string(), detailed_text(&status, None).to_string());
+    assert!(short.starts_with(&format!("{verdict}KSM is running")), "{short}");
+    let exposed = status.balance.as_ref().and_then(|balance| balance.exposed.clone()).unwrap();
+    assert!(long.starts_with(&verdict) && long.contains(&format!("\n  Look: {exposed}\n")), "{long}");
+    assert_eq!(long.matches("smart_scan: permission denied").count(), 1, "errors stand at the end: {long}");
+
+    let mut fine = StatusReport::default();
+    fine.sample.ksm.run = Reading::Value(1);
+    assert!(text(&fine, None).to_string().starts_with("Fine: "), "{}", text(&fine, None));
+}
+
+#[test]
 fn what_merging_has_split_of_huge_pages_stands_beside_them_with_its_cost() {
     let line = |split: Option<SplitMemory>| {
         let mut status = models::status();
@@ -121,7 +136,8 @@ fn without_a_daemon_nothing_is_verified_on_a_host_with_huge_pages() {
 fn what_endangers_the_host_has_a_tone() {
     let page = text(&models::status(), None);
     let toned: Vec<_> = page.pieces().flatten().filter_map(|(tone, text)| Some((tone?, text.to_owned()))).collect();
-    assert_eq!(toned[0], (TextTone::Good, "KSM is running; ksmd uses 2.5 % of a CPU".to_owned()));
+    assert_eq!(toned[0], (TextTone::Problem, "Act".to_owned()));
+    assert_eq!(toned[1], (TextTone::Good, "KSM is running; ksmd uses 2.5 % of a CPU".to_owned()));
     assert!(toned.contains(&(TextTone::Problem, "WARNING: more than the host has".to_owned())), "{toned:?}");
     assert!(toned.contains(&(TextTone::Warning, "note".to_owned())), "{toned:?}");
 }
