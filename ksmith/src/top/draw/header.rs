@@ -12,6 +12,7 @@ use super::super::app::{TopApp, TopView};
 use super::super::event::HostSnapshot;
 use super::super::figures::HeaderFigures;
 use super::chart::{KSMD, SAVED};
+use super::figure_line::{RankedFigure, fit_figures};
 use crate::show::{cut, status, width};
 
 /// Lines of the header above the charts.
@@ -30,7 +31,7 @@ impl TopApp {
         self.line(frame, 0, self.title(columns));
         self.line(frame, 1, self.memory_bar(&figures, columns));
         self.line(frame, 2, self.memory_legend(&figures));
-        self.line(frame, 3, self.figures_line(&figures));
+        self.line(frame, 3, self.figures_line(&figures, columns));
         self.line(frame, 4, self.policy(columns));
         let height = area.height.saturating_sub(ABOVE_CHARTS + 1);
         self.draw_charts(frame, Rect { y: ABOVE_CHARTS, height, ..area });
@@ -59,8 +60,9 @@ impl TopApp {
         Line::from(vec![Span::styled(headline, bold), Span::raw(" ".repeat(gap)), Span::raw(from)])
     }
 
-    /// Returns the line with what is saved, ksmd's CPU, the host's memory pressure, and what splits of huge pages cost.
-    fn figures_line(&self, figures: &HeaderFigures) -> Line<'static> {
+    /// Returns the line with what is saved, ksmd's CPU, the host's memory pressure, and what splits of huge pages cost,
+    /// as far as there is room.
+    fn figures_line(&self, figures: &HeaderFigures, columns: usize) -> Line<'static> {
         let saved = figures.saved_bytes.map_or("unknown".to_owned(), |bytes| Bytes::from(bytes).to_string());
         let profit = figures.profit_bytes.map_or("-".to_owned(), |bytes| Bytes::from(bytes).to_string());
         let profit_style = match figures.profit_bytes {
@@ -69,16 +71,14 @@ impl TopApp {
             Some(_) => self.style(TextTone::Good),
         };
         let percent = |percent: Option<f64>| percent.map_or("-".to_owned(), |percent| format!("{percent:.1} %"));
-        let mut rest =
-            format!("  ksmd CPU {}  pressure {}", percent(figures.ksmd_percent), percent(figures.pressure_percent));
-        if let Some(sight) = &self.sight {
-            rest.push_str(&sight_notes(sight));
-        }
-        Line::from(vec![
-            Span::raw(format!("saved {saved}  profit ")),
-            Span::styled(profit, profit_style),
-            Span::raw(rest),
-        ])
+        let mut line = vec![
+            rank_figure(100, format!("saved {saved}")),
+            RankedFigure::new(90, [Span::raw("profit "), Span::styled(profit, profit_style)]),
+            rank_figure(80, format!("ksmd CPU {}", percent(figures.ksmd_percent))),
+            rank_figure(60, format!("pressure {}", percent(figures.pressure_percent))),
+        ];
+        line.extend(self.sight.as_ref().map(list_sight_figures).unwrap_or_default());
+        fit_figures(line, columns)
     }
 
     /// Returns the line with the policy's state and its reason at the moment that is shown.
@@ -137,17 +137,24 @@ impl TopApp {
     }
 }
 
-/// Returns the notes, the guests, and the costs of splits and of the daemon, the most important first.
-fn sight_notes(sight: &HostSnapshot) -> String {
-    let notes = match sight.notes().len() {
-        0 => String::new(),
-        notes => format!("  notes: {notes}, see 2"),
-    };
-    let split = HostTotals::from_sample(&sight.status.sample).split.filter(|split| split.bytes > 0);
-    let splits = split.map_or(String::new(), |split| format!("  splits cost ≤{:.2} CPU", split.cost_cpus()));
-    let daemon = sight.status.daemon.as_ref().map_or(String::new(), |daemon| {
+fn rank_figure(importance: u8, text: String) -> RankedFigure {
+    RankedFigure::new(importance, [Span::raw(text)])
+}
+
+/// Returns the guests, the notes, and the costs of splits and of the daemon. What calls for a look is the most important.
+fn list_sight_figures(sight: &HostSnapshot) -> Vec<RankedFigure> {
+    let mut figures = vec![rank_figure(50, format!("guests {}", sight.guests.guests.len()))];
+    let notes = sight.notes().len();
+    if notes > 0 {
+        figures.push(rank_figure(70, format!("notes: {notes}, see 2")));
+    }
+    if let Some(split) = HostTotals::from_sample(&sight.status.sample).split.filter(|split| split.bytes > 0) {
+        figures.push(rank_figure(40, format!("splits cost ≤{:.2} CPU", split.cost_cpus())));
+    }
+    if let Some(daemon) = &sight.status.daemon {
         let share = 100.0 * daemon.cpu_seconds / daemon.uptime_seconds.max(1.0);
-        format!("  daemon CPU {share:.2} %, {}", Bytes::from(daemon.rss_bytes))
-    });
-    format!("  guests {}{notes}{splits}{daemon}", sight.guests.guests.len())
+        let memory = Bytes::from(daemon.rss_bytes);
+        figures.push(rank_figure(30, format!("daemon CPU {share:.2} %, {memory}")));
+    }
+    figures
 }

@@ -1,6 +1,7 @@
 //! Draws the state: a header, the view, and a line of keys.
 
 mod chart;
+mod figure_line;
 mod header;
 mod memory_bar;
 

@@ -1,5 +1,7 @@
 //! Each view at two sizes, as a terminal without colours shows it.
 
+use ksmith_core::huge_worth::SplitMemory;
+
 use super::*;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
@@ -95,6 +97,29 @@ fn a_host_without_daemon() {
         app.update(TopEvent::Seen(Box::new(without_daemon(50))));
         compare("without-daemon", &app);
     }
+}
+
+#[test]
+fn figures_of_the_header_are_whole_on_every_terminal() {
+    let mut next = sight(41, 600);
+    next.status.sample.processes[0].split =
+        Some(SplitMemory { bytes: models::MIB, cost: Duration::from_millis(120) });
+    let figures = |columns| {
+        let mut app = app((columns, 24));
+        app.update(TopEvent::Seen(Box::new(next.clone())));
+        let line = lines(&app)[3].clone();
+        line.split("  ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = figures(200);
+    assert_eq!(all.len(), 8, "{all:?}");
+    assert!(all.contains(&"splits cost ≤0.12 CPU".to_owned()), "{all:?}");
+    for columns in 60..200 {
+        let shown = figures(columns);
+        assert!(shown.iter().all(|figure| all.contains(figure)), "{columns}: {shown:?}");
+        let important = ["saved ", "profit ", "ksmd CPU "];
+        assert!(important.iter().all(|name| shown.iter().any(|figure| figure.starts_with(name))), "{columns}");
+    }
+    assert_eq!(figures(80)[4], "notes: 4, see 2", "it is more important than the number of guests");
 }
 
 #[test]
