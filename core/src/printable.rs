@@ -96,15 +96,16 @@ impl TextPage {
         &self.text
     }
 
-    /// Returns the lines without their ends, each divided where its tone changes.
+    /// Returns the lines without their ends, each divided where its tone changes. Each tone is looked at once.
     pub fn pieces(&self) -> impl Iterator<Item = Vec<(Option<TextTone>, &str)>> {
-        let mut start = 0;
+        let (mut start, mut tones) = (0, self.tones.iter().peekable());
         self.text.split_terminator('\n').map(move |line| {
             let (first, end) = (start, start + line.len());
             start = end + 1;
             let mut pieces = Vec::new();
             let mut at = first;
-            for (place, tone) in self.tones.iter().filter(|(place, _)| first <= place.start && place.end <= end) {
+            // Tones stand in the order of the text.
+            while let Some((place, tone)) = tones.next_if(|(place, _)| place.end <= end) {
                 pieces.push((None, at..place.start));
                 pieces.push((Some(*tone), place.clone()));
                 at = place.end;

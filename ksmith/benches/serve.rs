@@ -1,7 +1,7 @@
-//! Benchmark of `ksmith serve`: time of a reply, CPU with and without streams, and memory.
+//! Benchmark of `ksmith serve`: time of a reply, CPU with and without streams, and memory. And of the frames of `ksmith top`.
 //!
-//! `cargo bench -p ksmith --bench serve` asks a server on loopback, with a daemon that makes its answers up. It needs neither
-//! KSM nor root.
+//! `cargo bench -p ksmith --bench serve` asks a server on loopback, with a daemon that makes its answers up, and draws `top`
+//! in memory. It needs neither KSM nor root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends by panicking")]
 
@@ -12,8 +12,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use ksmith::top::{HostSnapshot, TopApp, TopEvent};
 use ksmith_core::kernel::PidStat;
-use support::serve::{FakeDaemon, RunningServer, connect};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use support::serve::{FakeDaemon, RunningServer, connect, figures_of};
 
 const GUESTS: [usize; 3] = [10, 100, 1000];
 
@@ -26,7 +30,48 @@ const TIMES: usize = 21;
 /// The time over which the CPU is measured.
 const WATCH: Duration = Duration::from_secs(10);
 
+/// Frames of `ksmith top` for each kind of event.
+const FRAMES: u64 = 101;
+
 fn main() {
+    measure_top();
+    measure_server();
+}
+
+/// Times the frames of `ksmith top` on a large terminal: after new figures, and after a key.
+fn measure_top() {
+    println!("| guests | top, new figures: median | longest | top, a key: median | longest |");
+    println!("|---|---|---|---|---|");
+    for guests in GUESTS {
+        let (status, report) = figures_of(guests);
+        let seen = |second| {
+            let (status, guests) = (status.clone(), report.clone());
+            let at = Duration::from_secs(second);
+            TopEvent::Seen(Box::new(HostSnapshot { at, status, guests, balance: None, note: None }))
+        };
+        let key = |_| TopEvent::Key(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+        let mut app = TopApp::new((200, 50), true);
+        let mut terminal = Terminal::new(TestBackend::new(200, 50)).unwrap();
+        let mut draw_after = |event: TopEvent| {
+            let started = Instant::now();
+            app.update(event);
+            terminal.draw(|frame| app.draw(frame)).unwrap();
+            started.elapsed()
+        };
+        let figures = spread((0..FRAMES).map(|second| draw_after(seen(second))).collect());
+        let keys = spread((0..FRAMES).map(|at| draw_after(key(at))).collect());
+        println!("| {guests} | {:.1?} | {:.1?} | {:.1?} | {:.1?} |", figures.0, figures.1, keys.0, keys.1);
+    }
+    println!();
+}
+
+/// Returns the median of the times, and the longest.
+fn spread(mut times: Vec<Duration>) -> (Duration, Duration) {
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() - 1])
+}
+
+fn measure_server() {
     println!(
         "| guests | status | guests | metrics | metrics, bytes | CPU, {STREAMS} streams | CPU, none | peak, KiB |"
     );
@@ -58,9 +103,7 @@ fn median(work: impl Fn() -> u16) -> Duration {
         assert_eq!(work(), 200);
         started.elapsed()
     };
-    let mut times: Vec<Duration> = (0..TIMES).map(timed).collect();
-    times.sort_unstable();
-    times[TIMES / 2]
+    spread((0..TIMES).map(timed).collect()).0
 }
 
 /// A stream, read until it is dropped.

@@ -26,8 +26,11 @@ let sort = { key: "saved_bytes", descending: true };
 let words = [];
 let isLong = false;
 let onShown = () => {};
+/** By key of the guest: the row, its cells, and the values that they show. */
 const rows = new Map();
 const visible = new Set();
+/** Made once: a comparison that makes its own takes a hundred times as long. */
+const { compare: compareTexts } = new Intl.Collator("en", { numeric: true });
 
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -59,11 +62,12 @@ function compare(one, other) {
   const [a, b] = [one[sort.key], other[sort.key]];
   const isMissing = (value) => value === null || value === undefined || value === "";
   if (isMissing(a) || isMissing(b)) return Number(isMissing(a)) - Number(isMissing(b));
-  const order = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-  return (sort.descending ? -order : order) || keyOf(one).localeCompare(keyOf(other));
+  const order = typeof a === "number" ? a - b : compareTexts(String(a), String(b));
+  return (sort.descending ? -order : order) || compareTexts(keyOf(one), keyOf(other));
 }
 
 function matches(guest) {
+  if (words.length === 0) return true;
   const text = [guest.name, guest.kind, guest.user, guest.domain, guest.program, guest.uuid, guest.cgroup, guest.obstacle, ...Object.values(guest.labels ?? {})].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
@@ -86,17 +90,18 @@ function draw() {
   shown.forEach((guest) => {
     const key = keyOf(guest);
     present.add(key);
-    let row = rows.get(key);
-    if (row === undefined) {
-      row = makeRow(key);
-      rows.set(key, row);
-      observer.observe(row);
+    let shownRow = rows.get(key);
+    if (shownRow === undefined) {
+      const made = makeRow(key);
+      shownRow = { row: made, cells: [...made.cells], values: {} };
+      rows.set(key, shownRow);
+      observer.observe(made);
     }
-    fillRow(row, guest);
-    if (row === next) next = next.nextElementSibling;
-    else body.insertBefore(row, next);
+    fillRow(shownRow, guest);
+    if (shownRow.row === next) next = next.nextElementSibling;
+    else body.insertBefore(shownRow.row, next);
   });
-  for (const [key, row] of rows) if (!present.has(key)) forget(key, row);
+  for (const [key, { row }] of rows) if (!present.has(key)) forget(key, row);
   showSums(found);
   for (const row of visible) drawRow(row);
   const filtered = words.length > 0 ? ` of ${guests.length}` : "";
@@ -136,17 +141,25 @@ function makeRow(key) {
   return row;
 }
 
-function fillRow(row, guest) {
-  const [heading, ...cells] = row.cells;
-  setText(heading.firstChild, nameOf(guest));
-  const tag = heading.lastChild;
+/** Writes what has changed of a guest. Values that a row shows already cost no look at the document. */
+function fillRow({ cells, values }, guest) {
+  const isNew = (key, value) => {
+    const differs = !(key in values) || values[key] !== value;
+    values[key] = value;
+    return differs;
+  };
+  const [heading] = cells;
+  const name = nameOf(guest);
+  if (isNew("name", name)) setText(heading.firstChild, name);
   const remark = guest.obstacle ? `can't merge: ${guest.obstacle}` : guest.errors?.length > 0 ? "has notes" : "";
-  setText(tag, remark);
-  tag.hidden = remark === "";
-  COLUMNS.slice(1).forEach(({ key }, index) => {
-    setText(cells[index], byKey(key, guest[key]));
+  if (isNew("remark", remark)) {
+    setText(heading.lastChild, remark);
+    heading.lastChild.hidden = remark === "";
+  }
+  COLUMNS.forEach(({ key }, index) => {
+    if (index > 0 && isNew(key, guest[key])) setText(cells[index], byKey(key, guest[key]));
   });
-  cells[COLUMNS.length - 2].classList.toggle("bad", guest.profit_bytes < 0);
+  cells[COLUMNS.length - 1].classList.toggle("bad", guest.profit_bytes < 0);
 }
 
 function drawRow(row) {

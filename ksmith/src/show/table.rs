@@ -51,6 +51,8 @@ impl TableColumn {
 pub struct TextTable {
     columns: Vec<TableColumn>,
     rows: Vec<Vec<String>>,
+    /// Cells of the terminal that each column takes in full.
+    widths: Vec<usize>,
 }
 
 /// The position of a column in a table that was fitted to a width.
@@ -73,7 +75,8 @@ impl TextTable {
 
     /// Returns a table with these columns.
     pub fn of_columns(columns: Vec<TableColumn>) -> Self {
-        Self { columns, rows: Vec::new() }
+        let widths = columns.iter().map(|column| width(&column.heading)).collect();
+        Self { columns, rows: Vec::new(), widths }
     }
 
     /// Adds a row.
@@ -84,7 +87,11 @@ impl TextTable {
     /// Adds a row to a table of [`TextTable::of_columns`].
     pub fn cells(&mut self, cells: Vec<String>) {
         // Before widths are counted: an escape is wider than its character.
-        self.rows.push(cells.into_iter().map(|cell| OneLine(cell).to_string()).collect());
+        let cells: Vec<String> = cells.into_iter().map(|cell| OneLine(cell).to_string()).collect();
+        for (widest, cell) in self.widths.iter_mut().zip(&cells) {
+            *widest = (*widest).max(width(cell));
+        }
+        self.rows.push(cells);
     }
 
     /// Returns the headings and rows as lines of a page. One more line names the columns that were dropped.
@@ -102,9 +109,9 @@ impl TextTable {
         lines
     }
 
-    /// Returns the positions of the columns in a table of this width, without those that were dropped.
+    /// Returns the positions of the columns in a table of this width, without those that were dropped. Looks at no row.
     pub fn places(&self, width: Option<usize>) -> Vec<ColumnSpan> {
-        let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural(column)).collect();
+        let natural = &self.widths;
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let first = natural.first().copied().unwrap_or(0);
         let least_first = match self.columns.first() {
@@ -149,12 +156,6 @@ impl TextTable {
     pub fn line(&self, row: usize, places: &[ColumnSpan]) -> String {
         let Some(row) = self.rows.get(row) else { return String::new() };
         aligned(places.iter().filter_map(|place| Some((*place, row.get(place.column)?.as_str()))))
-    }
-
-    fn natural(&self, column: usize) -> usize {
-        let heading = self.columns.get(column).map(|column| column.heading.as_str());
-        let cells = self.rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
-        heading.into_iter().chain(cells).map(width).max().unwrap_or(0)
     }
 }
 

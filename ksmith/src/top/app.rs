@@ -1,5 +1,6 @@
 //! The state of `ksmith top`.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use ksmith_core::guest::{Guest, GuestId};
@@ -10,7 +11,7 @@ use super::decisions::DecisionLog;
 use super::event::{HostSnapshot, TopEvent, TopRequest};
 use super::figures::HeaderFigures;
 use super::layout;
-use super::list::GuestListView;
+use super::list::{GuestListRows, GuestListView, GuestRowCache};
 use super::replay::{PastFigures, ReplayState};
 use super::series::ChartSeries;
 use super::sieve::GuestFilter;
@@ -55,6 +56,8 @@ pub struct TopApp {
     pub(super) has_colours: bool,
     pub(super) view: TopView,
     pub(super) sight: Option<HostSnapshot>,
+    /// The number of snapshots that were shown so far.
+    shown: u64,
     /// The newest figures that came while the screen was held.
     pub(super) held: Option<HostSnapshot>,
     pub(super) is_held: bool,
@@ -63,6 +66,7 @@ pub struct TopApp {
     pub(super) series: ChartSeries,
     pub(super) decisions: DecisionLog,
     pub(super) list: GuestListView,
+    row_cache: GuestRowCache,
     pub(super) prompt: Option<FilterPrompt>,
     /// The first line that is shown of a page.
     pub(super) scroll: usize,
@@ -78,12 +82,14 @@ impl TopApp {
             has_colours,
             view: TopView::Guests,
             sight: None,
+            shown: 0,
             held: None,
             is_held: false,
             replay: None,
             series: ChartSeries::default(),
             decisions: DecisionLog::default(),
             list: GuestListView::default(),
+            row_cache: GuestRowCache::default(),
             prompt: None,
             scroll: 0,
             explained: None,
@@ -135,7 +141,7 @@ impl TopApp {
             TopEvent::Recalled(guests) => {
                 let status = StatusReport::default();
                 let at = Duration::ZERO;
-                self.sight = Some(HostSnapshot { at, status, guests: *guests, balance: None, note: None });
+                self.show_snapshot(HostSnapshot { at, status, guests: *guests, balance: None, note: None });
                 None
             }
             TopEvent::Explained(guest, page) => {
@@ -158,8 +164,19 @@ impl TopApp {
         if self.is_held {
             self.held = Some(sight);
         } else {
-            self.sight = Some(sight);
+            self.show_snapshot(sight);
         }
+    }
+
+    fn show_snapshot(&mut self, sight: HostSnapshot) {
+        self.sight = Some(sight);
+        self.shown += 1;
+    }
+
+    /// Returns the rows of the list; `None` before the first snapshot.
+    pub(super) fn rows(&self) -> Option<Rc<GuestListRows>> {
+        let sight = self.sight.as_ref()?;
+        Some(self.row_cache.rows(self.shown, &sight.guests, &self.list))
     }
 
     /// Returns the figures of the moment that is shown.
@@ -195,7 +212,7 @@ impl TopApp {
     pub(super) fn hold(&mut self) {
         self.is_held = !self.is_held;
         if let Some(sight) = self.held.take() {
-            self.sight = Some(sight);
+            self.show_snapshot(sight);
         }
     }
 

@@ -116,7 +116,7 @@ impl TopApp {
 
     /// Opens the chosen row.
     fn open(&mut self) {
-        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        let Some(rows) = self.rows() else { return };
         match rows.keys.get(rows.place(self.list.chosen.as_ref())) {
             Some(RowKey::Guest(id)) => {
                 self.list.chosen = Some(RowKey::Guest(*id));
@@ -139,7 +139,7 @@ impl TopApp {
             self.scroll = self.scroll.min(most).saturating_add_signed(by).min(most);
             return;
         }
-        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        let Some(rows) = self.rows() else { return };
         let last = rows.keys.len().saturating_sub(1);
         let place = rows.place(self.list.chosen.as_ref()).saturating_add_signed(by).min(last);
         self.list.chosen = rows.keys.get(place).cloned();
@@ -158,7 +158,7 @@ impl TopApp {
     }
 
     fn click(&mut self, column: u16, line: u16) {
-        let Some(rows) = self.sight.as_ref().map(|sight| self.list.rows(&sight.guests)) else { return };
+        let Some(rows) = self.rows() else { return };
         let body = layout::body(self.size);
         let Some(line) = line.checked_sub(body.y).filter(|line| *line < body.height) else { return };
         match line.checked_sub(1) {

@@ -1,7 +1,9 @@
 //! The list of guests: its order, its filter, its grouping, and the chosen row.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 use ksmith_core::figures::{
     self, FigureScalar, GUEST, GuestGroup, GuestGroupProperty, ModelFigure, groups, sorted, summed,
@@ -45,6 +47,37 @@ pub struct GuestListRows {
     pub keys: Vec<RowKey>,
     /// Index of the column that rows are ordered by.
     pub sorted: usize,
+}
+
+/// All that rows are made from: a report, by its number, and the order, filter and grouping of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RowsOrigin {
+    report: u64,
+    sort: usize,
+    is_reversed: bool,
+    by: Option<usize>,
+    filter: Option<String>,
+}
+
+/// The rows that were made last. Frames and keys between two reports share them: they are expensive with many guests.
+#[derive(Debug, Default)]
+pub struct GuestRowCache(RefCell<Option<(RowsOrigin, Rc<GuestListRows>)>>);
+
+impl GuestRowCache {
+    /// Returns the rows of the report with this number, made anew only if the report or the view has changed.
+    pub fn rows(&self, number: u64, report: &GuestsReport, view: &GuestListView) -> Rc<GuestListRows> {
+        let origin = RowsOrigin {
+            report: number,
+            sort: view.sort,
+            is_reversed: view.is_reversed,
+            by: view.by,
+            filter: view.sieve.as_ref().map(|sieve| sieve.text.clone()),
+        };
+        let kept = self.0.take().filter(|(of, _)| *of == origin);
+        let (origin, rows) = kept.unwrap_or_else(|| (origin, Rc::new(view.rows(report))));
+        self.0.replace(Some((origin, Rc::clone(&rows))));
+        rows
+    }
 }
 
 /// Columns before those of figures.
@@ -162,7 +195,7 @@ impl GuestListView {
     }
 
     /// Returns the rows in their order.
-    pub fn rows(&self, report: &GuestsReport) -> GuestListRows {
+    fn rows(&self, report: &GuestsReport) -> GuestListRows {
         let report = self.filtered(report);
         let head = match self.label() {
             None => [("guest", ALWAYS), ("kind", 60), ("pid", 75)],

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 use ksmith_core::guest::Guest;
 use ksmith_core::model::{DaemonStatus, GuestsReport, StatusReport};
-use ksmith_core::sample::ProcessId;
+use ksmith_core::sample::{ProcessId, ProcessSample};
 use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
@@ -98,6 +98,19 @@ fn multiply(guests: &mut Vec<Guest>, number: usize) {
         ..pattern.clone()
     };
     *guests = (0..number).map(guest).collect();
+}
+
+/// Status and guests of a captured host with so many guests, each a process.
+pub fn figures_of(guests: usize) -> (StatusReport, GuestsReport) {
+    let answers = (answer(&ControlRequest::Status), answer(&ControlRequest::Guests));
+    let (ControlReply::Status(mut status), ControlReply::Guests(mut report)) = answers else {
+        panic!("the captured host has no figures");
+    };
+    multiply(&mut report.guests, guests);
+    let pattern = status.sample.processes.first().unwrap().clone();
+    let process = |guest: &Guest| ProcessSample { id: guest.processes[0], ..pattern.clone() };
+    status.sample.processes = report.guests.iter().map(process).collect();
+    (*status, *report)
 }
 
 /// A captured host.

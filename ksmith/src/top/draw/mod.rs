@@ -67,10 +67,9 @@ impl TopApp {
     }
 
     fn draw_list(&self, frame: &mut Frame<'_>, body: Rect) {
-        let Some(sight) = &self.sight else {
+        let (Some(sight), Some(rows)) = (&self.sight, self.rows()) else {
             return self.line(frame, body.y, "looking at the host …");
         };
-        let rows = self.list.rows(&sight.guests);
         let places = rows.table.places(Some(body.width.into()));
         let head = format!("{:<1$}", rows.table.head(&places), usize::from(body.width));
         self.line(frame, body.y, self.head(&head, &places, rows.sorted));

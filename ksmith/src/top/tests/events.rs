@@ -1,5 +1,7 @@
 //! Tests of keys, the mouse and figures.
 
+use std::rc::Rc;
+
 use ksmith_core::guest::GuestId;
 use proptest::prelude::*;
 use ratatui::crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
@@ -163,6 +165,30 @@ fn the_command_line_orders_and_filters() {
     assert!(error.starts_with("the list can't be ordered by \"colour\"; name one of name, kind, rss, "), "{error}");
     let error = listed(None, Some("saved>red")).unwrap_err();
     assert!(error.contains("`red` is not a value of saved"), "{error}");
+}
+
+#[test]
+fn rows_are_made_once_for_all_frames_and_keys_between_two_looks() {
+    let mut app = app((80, 24));
+    let mut rows = app.rows().unwrap();
+    let mut is_new = |app: &TopApp| {
+        let before = std::mem::replace(&mut rows, app.rows().unwrap());
+        !Rc::ptr_eq(&before, &rows)
+    };
+    press(&mut app, "[down][up]");
+    drawn(&app);
+    assert!(!is_new(&app));
+    for keys in ["[right]", "r", "g", "/not name=c[enter]", "[esc]"] {
+        press(&mut app, keys);
+        assert!(is_new(&app), "{keys}");
+    }
+    app.update(TopEvent::Seen(Box::new(sight(41, 600))));
+    assert!(is_new(&app));
+    press(&mut app, " ");
+    app.update(TopEvent::Seen(Box::new(sight(42, 600))));
+    assert!(!is_new(&app), "the screen is held");
+    press(&mut app, " ");
+    assert!(is_new(&app));
 }
 
 #[test]
