@@ -122,7 +122,7 @@ impl GuestsArgs {
             }
         };
         if let Some(every) = self.watch.every {
-            let mut source = FallbackSource::steady(root.clone(), config.clone());
+            let mut source = FallbackSource::steady(root.clone(), config.clone()).watching(every);
             let mut is_first = true;
             return watch(every, move || {
                 let seen = source.guests()?;

@@ -23,6 +23,9 @@ const BETWEEN: Duration = Duration::from_millis(250);
 const MEMORY_EVERY: Duration = Duration::from_secs(10);
 const MEMORY_BUDGET: Duration = Duration::from_millis(60);
 
+/// The greatest age of shared figures, as a part of the interval between two polls. The rest is for polls that come early.
+const SHARED_PART: f64 = 0.9;
+
 /// Timeout for hypervisors to answer, where no daemon has asked them before.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -39,6 +42,8 @@ pub(super) struct FallbackSource {
     memory_read: Option<Instant>,
     /// True if it falls back to the kernel when the daemon fails.
     is_steady: bool,
+    /// The greatest age of the daemon's figures, where all that watch share them.
+    shared_age: Option<Duration>,
     /// The daemon that answered last.
     daemon: Option<u32>,
     /// True if that daemon is gone.
@@ -73,6 +78,7 @@ impl FallbackSource {
             memory: HashMap::new(),
             memory_read: None,
             is_steady: false,
+            shared_age: None,
             daemon: None,
             is_lost: false,
         }
@@ -81,6 +87,12 @@ impl FallbackSource {
     /// Returns a source for polling, which survives a daemon's end.
     pub fn steady(root: Root, config: Config) -> Self {
         Self { is_steady: true, ..Self::once(root, config) }
+    }
+
+    /// Returns the source for polling this often. It shares the daemon's figures with all that watch: a daemon that many
+    /// watch makes them once. They are less old than the interval, so that each poll sees new ones.
+    pub fn watching(self, every: Duration) -> Self {
+        Self { shared_age: Some(every.mul_f64(SHARED_PART)), ..self }
     }
 
     /// Returns the status of the host.
@@ -110,12 +122,10 @@ impl FallbackSource {
             let pid = if asks_pid { client.status()?.daemon.map(|daemon| daemon.pid) } else { None };
             Ok((client.guests()?, pid))
         };
-        let mut seen = self.query_or_sample(ask, |source| {
+        self.query_or_sample(ask, |source| {
             let sample = source.observer.sample();
             source.guests_of(&sample)
-        })?;
-        self.config.assign_to(&mut seen.value.guests);
-        Ok(seen)
+        })
     }
 
     /// Returns status, guests and balance at once.
@@ -130,7 +140,6 @@ impl FallbackSource {
             Ok((HostFigures { status, guests, balance }, pid))
         };
         let mut seen = self.query_or_sample(ask, Self::of_kernel)?;
-        self.config.assign_to(&mut seen.value.guests.guests);
         self.remember_memory(&mut seen.value.guests.guests);
         Ok(seen)
     }
@@ -138,8 +147,7 @@ impl FallbackSource {
     /// Returns status and guests as the kernel shows them, without a daemon.
     pub fn of_kernel(&mut self) -> HostFigures {
         let sample = self.sample_host();
-        let mut guests = self.guests_of(&sample);
-        self.config.assign_to(&mut guests.guests);
+        let guests = self.guests_of(&sample);
         HostFigures { status: self.status_of(sample), guests, balance: None }
     }
 
@@ -167,8 +175,13 @@ impl FallbackSource {
         if !self.root.is_host() {
             return Ok(NotedValue { value: look(self), note: None });
         }
-        let answer =
-            ControlClient::connect(&self.config.daemon.control_socket).and_then(|mut client| ask(&mut client));
+        let answer = ControlClient::connect(&self.config.daemon.control_socket).and_then(|client| {
+            let mut client = match self.shared_age {
+                Some(age) => client.sharing(age),
+                None => client,
+            };
+            ask(&mut client)
+        });
         let why = match answer {
             Ok((value, pid)) => return Ok(NotedValue { value, note: self.answered(pid) }),
             Err(error) if error.is_absent() => "no daemon answers".to_owned(),
@@ -216,7 +229,9 @@ impl FallbackSource {
     }
 
     fn guests_of(&mut self, sample: &Sample) -> GuestsReport {
-        let GuestList { guests, unattributed_bytes } = self.guests.list_within(sample, PATIENCE);
+        let GuestList { mut guests, unattributed_bytes } = self.guests.list_within(sample, PATIENCE);
+        // A daemon assigns domains and labels itself.
+        self.config.assign_to(&mut guests);
         GuestsReport::new(sample, guests, unattributed_bytes)
     }
 }

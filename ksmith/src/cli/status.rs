@@ -26,7 +26,8 @@ impl StatusArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         let config = global.load_config_to_read()?;
         if let Some(every) = self.watch.every {
-            let (mut source, is_json) = (FallbackSource::steady(global.root(), config), global.json);
+            let (mut source, is_json) =
+                (FallbackSource::steady(global.root(), config).watching(every), global.json);
             let text = text_of(global);
             return watch(every, move || {
                 let seen = source.status()?;

@@ -100,7 +100,11 @@ impl TopArgs {
             }
             None => {
                 spawn_prefill(file, started, others.0.clone())?;
-                (spawn_sampler(FallbackSource::steady(root.clone(), config), self.every)?, None, (app, None))
+                (
+                    spawn_sampler(FallbackSource::steady(root.clone(), config).watching(self.every), self.every)?,
+                    None,
+                    (app, None),
+                )
             }
         };
         let shell = TopShell { sights, keys: read_keys()?, others, recalls, root };

@@ -9,7 +9,7 @@ use ksmith_core::kernel::Meminfo;
 use ksmith_core::model::{DaemonStatus, GuestsReport, StatusReport};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
-use ksmith_service::control::{ControlReply, ControlRequest, PendingRequest, serve};
+use ksmith_service::control::{ControlReply, ControlRequest, FigureAnswers, PendingRequest, serve};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::skipped;
@@ -156,7 +156,8 @@ impl StubDaemon {
                 let _ = reply.send(answer);
             }
         });
-        Self(serve(socket, sender, |asked| asked).unwrap())
+        let figures = FigureAnswers::new(sender.clone(), |asked| asked);
+        Self(serve(socket, sender, |asked| asked, figures).unwrap())
     }
 }
 

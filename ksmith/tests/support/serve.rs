@@ -19,7 +19,7 @@ use ksmith_core::sample::{ProcessId, ProcessSample};
 use ksmith_host::guests::{GuestTracker, LibvirtUri};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
-use ksmith_service::control::{ControlReply, ControlRequest, PendingRequest};
+use ksmith_service::control::{ControlReply, ControlRequest, FigureAnswers, PendingRequest};
 use ksmith_service::socket::ServedSocket;
 use ksmith_service::view_socket::{ViewConfig, serve};
 use serde_json::Value;
@@ -65,7 +65,7 @@ impl FakeDaemon {
     pub fn come_back(&mut self) {
         let config = ViewConfig { socket: self.path(), group: "no such group".to_owned() };
         let (sender, inbox) = unbounded::<PendingRequest>();
-        self.socket = Some(serve(&config, sender, |asked| asked).unwrap());
+        self.socket = Some(serve(&config, FigureAnswers::new(sender, |asked| asked)).unwrap());
         let (asked, guests) = (Arc::clone(&self.asked), self.guests);
         std::thread::spawn(move || {
             for question in inbox {

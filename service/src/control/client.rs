@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use ksmith_core::decide::CpuShare;
 
+use super::figures::{WatchRequest, WatchedFigures};
 use super::{ControlReply, ControlRequest, HoldRequest, ResizeReply, ResizeRequest, STOPPED, ScanReply};
 use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
+use serde::Serialize;
 
 /// A connection to the daemon.
 #[derive(Debug)]
 pub struct ControlClient {
     path: PathBuf,
     stream: BufReader<UnixStream>,
+    /// The greatest age of figures that are shared with others; `None` if they are requested for this client alone.
+    shared_age: Option<Duration>,
 }
 
 /// An error of a request to the daemon.
@@ -88,9 +92,15 @@ impl ControlClient {
             Ok(stream)
         });
         match stream {
-            Ok(stream) => Ok(Self { path: path.to_owned(), stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(Self { path: path.to_owned(), stream: BufReader::new(stream), shared_age: None }),
             Err(source) => Err(ClientError::Connect { path: path.to_owned(), source }),
         }
+    }
+
+    /// Takes status, guests and balance from the answers that all watchers share, if they are no older than this.
+    #[must_use]
+    pub fn sharing(self, max_age: Duration) -> Self {
+        Self { shared_age: Some(max_age), ..self }
     }
 
     /// Returns the daemon's status.
@@ -98,7 +108,7 @@ impl ControlClient {
     /// # Errors
     /// It does not answer.
     pub fn status(&mut self) -> Result<StatusReport, ClientError> {
-        match self.send_request(ControlRequest::Status)? {
+        match self.request_figures(WatchedFigures::Status)? {
             ControlReply::Status(status) => Ok(*status),
             other => Err(self.unexpected(&other)),
         }
@@ -109,7 +119,7 @@ impl ControlClient {
     /// # Errors
     /// It does not answer.
     pub fn guests(&mut self) -> Result<GuestsReport, ClientError> {
-        match self.send_request(ControlRequest::Guests)? {
+        match self.request_figures(WatchedFigures::Guests)? {
             ControlReply::Guests(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
@@ -120,7 +130,7 @@ impl ControlClient {
     /// # Errors
     /// It does not answer.
     pub fn balance(&mut self) -> Result<BalanceReport, ClientError> {
-        match self.send_request(ControlRequest::Balance)? {
+        match self.request_figures(WatchedFigures::Balance)? {
             ControlReply::Balance(report) => Ok(*report),
             other => Err(self.unexpected(&other)),
         }
@@ -196,7 +206,14 @@ impl ControlClient {
         }
     }
 
-    fn send_request(&mut self, request: ControlRequest) -> Result<ControlReply, ClientError> {
+    fn request_figures(&mut self, watch: WatchedFigures) -> Result<ControlReply, ClientError> {
+        match self.shared_age {
+            Some(age) => self.send_request(WatchRequest { watch, max_age: age.as_secs_f64() }),
+            None => self.send_request(ControlRequest::from(watch)),
+        }
+    }
+
+    fn send_request(&mut self, request: impl Serialize) -> Result<ControlReply, ClientError> {
         let answer = self.exchange(request).map_err(|source| self.broken(source))?;
         match answer {
             ControlReply::Error { message } => Err(ClientError::Refused(message)),
@@ -205,7 +222,7 @@ impl ControlClient {
         }
     }
 
-    fn exchange(&mut self, request: ControlRequest) -> io::Result<ControlReply> {
+    fn exchange(&mut self, request: impl Serialize) -> io::Result<ControlReply> {
         let mut line = serde_json::to_string(&request)?;
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes())?;

@@ -1,12 +1,18 @@
 //! The control socket, at which commands query a running daemon. Root only; one JSON line each way.
 
 mod client;
+mod figures;
+mod pending;
 mod server;
+mod trimmed;
 
 pub use crate::socket::{PeerGuard, PeerWatch, watch_peer};
 pub use client::{ClientError, ControlClient};
-pub use server::{PendingRequest, serve};
-pub(crate) use server::{line, refusal};
+pub use figures::{FigureAnswers, WatchRequest, WatchedFigures};
+pub use pending::PendingRequest;
+pub(crate) use pending::refusal;
+pub use server::serve;
+pub use trimmed::trimmed;
 
 use ksmith_core::account::HostTotals;
 use ksmith_core::decide::{CpuShare, PolicyLimits};

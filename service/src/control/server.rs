@@ -3,43 +3,24 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use ksmith_host::peer_credentials::SocketCredentials;
 
-use super::{ControlReply, ControlRequest};
+use super::ControlRequest;
+use super::figures::{FigureAnswers, WatchRequest};
+use super::pending::{PendingRequest, line, refusal};
 use crate::socket::{
-    self, AdmittedPeer, AwaitedAnswer, PeerWatch, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
+    self, AdmittedPeer, AwaitedAnswer, ProtocolReply, ServedSocket, SocketLimits, SocketProtocol,
     answer_or_hang_up, watch_peer,
 };
 
 const ROOT: u32 = 0;
 
-/// A request with the channel for its answer.
-#[derive(Debug)]
-pub struct PendingRequest {
-    /// The request as parsed.
-    pub request: ControlRequest,
-    /// Channel for one answer. A peer that has hung up is no error.
-    pub reply: Sender<ControlReply>,
-    peer: PeerWatch,
-}
-
-impl PendingRequest {
-    /// Creates a request with its answer to go to `reply`.
-    pub fn new(request: ControlRequest, reply: Sender<ControlReply>, peer: PeerWatch) -> Self {
-        Self { request, reply, peer }
-    }
-
-    /// Splits it into the request, the channel for its answer, and the peer.
-    pub fn into_parts(self) -> (ControlRequest, Sender<ControlReply>, PeerWatch) {
-        (self.request, self.reply, self.peer)
-    }
-}
-
 /// Serves the control socket at `path`, to which only root may connect, and passes each request on, made into a message
-/// by `wrap`. To be called with the lock held.
+/// by `wrap`. Who watches shares the answers of `figures`. To be called with the lock held.
 ///
 /// # Errors
 /// See [`socket::serve`].
@@ -47,13 +28,15 @@ pub fn serve<T: Send + 'static>(
     path: &Path,
     sender: Sender<T>,
     wrap: fn(PendingRequest) -> T,
+    figures: Arc<FigureAnswers<T>>,
 ) -> io::Result<ServedSocket> {
-    socket::serve(path, ControlProtocol { sender, wrap })
+    socket::serve(path, ControlProtocol { sender, wrap, figures })
 }
 
 struct ControlProtocol<T> {
     sender: Sender<T>,
     wrap: fn(PendingRequest) -> T,
+    figures: Arc<FigureAnswers<T>>,
 }
 
 impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
@@ -76,6 +59,9 @@ impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
     }
 
     fn answer(&self, request: &[u8], (): &(), stream: &UnixStream) -> ProtocolReply {
+        if let Ok(watched) = serde_json::from_slice::<WatchRequest>(request) {
+            return ProtocolReply::Shared(self.figures.answer(watched.watch, watched.greatest_age()));
+        }
         let request: ControlRequest = match serde_json::from_slice(request) {
             Ok(request) => request,
             Err(error) => return ProtocolReply::Last(refusal(format!("no request: {error}"))),
@@ -83,7 +69,7 @@ impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
         let cut_short = request.cut_short();
         let (reply, answers) = bounded(1);
         let (waits, peer) = watch_peer();
-        if self.sender.send((self.wrap)(PendingRequest { request, reply, peer })).is_err() {
+        if self.sender.send((self.wrap)(PendingRequest::new(request, reply, peer))).is_err() {
             return ProtocolReply::Last(refusal(cut_short));
         }
         let answer = answer_or_hang_up(&answers, stream);
@@ -96,20 +82,6 @@ impl<T: Send + 'static> SocketProtocol for ControlProtocol<T> {
     }
 }
 
-/// Formats a refusal as a line of JSON.
-pub(crate) fn refusal(why: impl Into<String>) -> String {
-    line(&ControlReply::Error { message: why.into() })
-}
-
-/// Formats an answer as a line of JSON.
-pub(crate) fn line(answer: &ControlReply) -> String {
-    match serde_json::to_string(answer) {
-        Ok(text) => text + "\n",
-        // Figures that are not numbers have no JSON.
-        Err(why) => format!("{{\"answer\":\"error\",\"message\":\"the answer has no JSON: {why}\"}}\n"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
@@ -117,7 +89,7 @@ mod tests {
 
     use crossbeam_channel::unbounded;
 
-    use super::super::{ControlClient, STOPPED, UNANSWERED};
+    use super::super::{ControlClient, ControlReply, STOPPED, UNANSWERED};
     use super::*;
 
     /// Serves a socket that refuses all requests with the sentence "no".
@@ -125,7 +97,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
         let (sender, asked) = unbounded::<PendingRequest>();
-        let socket = serve(&path, sender, |asked| asked).unwrap();
+        let figures = FigureAnswers::new(sender.clone(), |asked| asked);
+        let socket = serve(&path, sender, |asked| asked, figures).unwrap();
         std::thread::spawn(move || {
             for PendingRequest { reply, .. } in asked {
                 let _ = reply.send(ControlReply::Error { message: "no".to_owned() });
@@ -172,7 +145,8 @@ mod tests {
         ];
         for (request, why) in requests {
             let (sender, asked) = unbounded::<PendingRequest>();
-            let control = ControlProtocol { sender, wrap: |asked: PendingRequest| asked };
+            let figures = FigureAnswers::new(sender.clone(), |asked: PendingRequest| asked);
+            let control = ControlProtocol { sender, wrap: |asked| asked, figures };
             let daemon = std::thread::spawn(move || drop(asked.recv().unwrap()));
             let answer = || control.answer(request.as_bytes(), &(), &ours);
             assert_eq!(answer(), ProtocolReply::Answer(refusal(why)), "{request}");
@@ -189,7 +163,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
         let (sender, asked) = unbounded::<PendingRequest>();
-        let _socket = serve(&path, sender, |asked| asked).unwrap();
+        let figures = FigureAnswers::new(sender.clone(), |asked| asked);
+        let _socket = serve(&path, sender, |asked| asked, figures).unwrap();
         let ask = || {
             let mut stream = UnixStream::connect(&path).unwrap();
             stream.write_all(b"{\"request\":\"scan\",\"passes\":2}\n").unwrap();

@@ -37,7 +37,6 @@ use self::scan_readings::ScanReadings;
 use self::scans::DemandScan;
 use crate::balance_service::BalanceService;
 use crate::config::Config;
-use crate::control::ControlReply;
 use crate::decision_rate::DecisionRate;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldedFigures, Folder};
@@ -51,7 +50,7 @@ use ksmith_core::controller::{PolicyController, TickOutcome};
 use ksmith_core::decide::DecisionReason;
 use ksmith_core::kernel::RunState;
 use ksmith_core::knobs::{Knob, KnobSettings};
-use ksmith_core::sample::GivenUp;
+use ksmith_core::sample::{GivenUp, Sample};
 use ksmith_host::guests::{GuestSnapshot, OffList};
 use ksmith_host::live::LiveHost;
 use ksmith_host::observe::ProcessEvent;
@@ -104,8 +103,8 @@ pub struct Daemon<H = LiveHost> {
     notifier: Option<Notifier>,
     /// Time of the last check of the domains, and the breach that was found.
     breach: (Option<Duration>, Option<String>),
-    /// The newest status answer, and its time.
-    answered: Option<(Instant, ControlReply)>,
+    /// The newest sample for answers since the last turn, and its time.
+    sampled: Option<(Instant, Sample)>,
     warned: BTreeMap<Knob, Instant>,
     binding: KsmdBinding,
     /// Processes that were reported as given up, and the time of the report.
@@ -148,7 +147,7 @@ impl<H: DaemonHost> Daemon<H> {
         self.finish_pause(&tick);
         self.finish_scan(&tick);
         let of_readings = self.follow_readings(&tick.sample).unwrap_or(LONGEST_WAIT);
-        self.answered = None;
+        self.sampled = None;
         if let Some(guests) = &mut self.guests {
             for (pid, on) in self.guard.take_switched() {
                 guests.was_switched(pid, on);

@@ -6,6 +6,7 @@ use crossbeam_channel::Sender;
 use ksmith_core::decide::domains::DomainsReport;
 use ksmith_core::decide::{CpuShare, PausePolicy};
 use ksmith_core::model::{DaemonStatus, StatusReport, committed_bytes};
+use ksmith_core::sample::Sample;
 use ksmith_core::scan::ScanJob;
 use ksmith_host::own_use::OwnUse;
 use tracing::info;
@@ -17,7 +18,7 @@ use crate::control::{self, ControlReply, ControlRequest, PendingRequest};
 use crate::recorder::Recorder;
 use crate::sketcher::Sketcher;
 
-/// The greatest age of a status answer.
+/// The greatest age of the sample of an answer.
 const FRESH: Duration = Duration::from_millis(100);
 
 impl<H: DaemonHost> Daemon<H> {
@@ -35,18 +36,18 @@ impl<H: DaemonHost> Daemon<H> {
                 let status = self.status();
                 let _ = reply.send(status);
             }
-            ControlRequest::Guests => match &self.guests {
-                Some(guests) => {
-                    self.controller.host_mut().set_folded(self.folded.of_folder());
-                    let sample = self.controller.host_mut().sample_now(true);
+            ControlRequest::Guests if self.guests.is_none() => refuse("guests are not watched"),
+            ControlRequest::Guests => {
+                let sample = self.sample_for_answer();
+                if let Some(guests) = &self.guests {
                     guests.report(sample, self.config.domains.clone(), reply);
                 }
-                None => refuse("guests are not watched"),
-            },
+            }
             ControlRequest::Balance => self.ask_balance(BalanceRequest::Report, reply),
             ControlRequest::Hold(hold) => self.ask_balance(BalanceRequest::Hold(hold), reply),
             ControlRequest::Resize(resize) => self.ask_balance(BalanceRequest::Resize(resize), reply),
             ControlRequest::Switched { pid, on } => {
+                self.sampled = None;
                 if let Some(guests) = &self.guests {
                     guests.was_switched(pid, on);
                 }
@@ -106,25 +107,25 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
-    /// Returns the status, at most [`FRESH`] old, so that requests without end do not make the daemon sample without
-    /// end.
-    fn status(&mut self) -> ControlReply {
+    /// Returns a sample that is at most [`FRESH`] old. So requests without end do not make the daemon sample without end,
+    /// and status and guests, which are requested together, are of one sample. It is newer than the last turn, whose
+    /// sample is from before its own changes.
+    fn sample_for_answer(&mut self) -> Sample {
         let now = self.environment.now();
-        if let Some((_, answer)) = self.answered.as_ref().filter(|(then, _)| now.duration_since(*then) < FRESH) {
-            return answer.clone();
+        if let Some((_, sample)) = self.sampled.as_ref().filter(|(then, _)| now.duration_since(*then) < FRESH) {
+            return sample.clone();
         }
-        let answer = self.status_now();
-        // The time after the sample: one that takes long is not taken again for each request that waits.
-        self.answered = Some((self.environment.now(), answer.clone()));
-        answer
-    }
-
-    fn status_now(&mut self) -> ControlReply {
-        let Some(tick) = &self.last else { return ControlReply::error("the daemon has not taken a sample yet") };
-        let own = OwnUse::now();
-        // A new sample: the last turn's is from before its own changes.
         self.controller.host_mut().set_folded(self.folded.of_folder());
         let sample = self.controller.host_mut().sample_now(true);
+        // The time after the sample: one that takes long is not taken again for each request that waits.
+        self.sampled = Some((self.environment.now(), sample.clone()));
+        sample
+    }
+
+    fn status(&mut self) -> ControlReply {
+        let sample = self.sample_for_answer();
+        let Some(tick) = &self.last else { return ControlReply::error("the daemon has not taken a sample yet") };
+        let own = OwnUse::now();
         let day_clock = self.environment.day_clock();
         let pause = self.pause.as_mut().filter(|_| tick.decision.reason.state == PausePolicy::STATE);
         let of_pause = pause.map(|pause| (pause.reason(&sample, day_clock), pause.day_end()));

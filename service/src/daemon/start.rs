@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
 use ksmith_core::alarm::AlarmTracker;
@@ -19,7 +20,7 @@ use super::inbox::INBOX;
 use super::{ConfigSource, Daemon, DaemonEnvironment, DaemonHost, DaemonMessage, EndedDaemon};
 use crate::balance_service::BalanceService;
 use crate::config::{Config, ConfigError, KsmdCpus};
-use crate::control;
+use crate::control::{self, FigureAnswers};
 use crate::decision_rate::DecisionRate;
 use crate::domains::DomainGuard;
 use crate::folder::{FoldMode, FoldedFigures, Folder};
@@ -78,7 +79,7 @@ impl<H: DaemonHost> Daemon<H> {
             alarms,
             notifier: None,
             breach: (None, None),
-            answered: None,
+            sampled: None,
             warned: BTreeMap::new(),
             binding: KsmdBinding::default(),
             given_up: (None, BTreeSet::new()),
@@ -100,14 +101,15 @@ impl<H: DaemonHost> Daemon<H> {
         let (sender, inbox) = bounded(INBOX);
         signals(sender.clone())?;
         let path = &self.config.daemon.control_socket;
-        let _socket =
-            control::serve(path, sender.clone(), DaemonMessage::Asked).map_err(|why| no_socket(path, why))?;
+        let figures = FigureAnswers::new(sender.clone(), DaemonMessage::Asked);
+        let _socket = control::serve(path, sender.clone(), DaemonMessage::Asked, Arc::clone(&figures))
+            .map_err(|why| no_socket(path, why))?;
         let budget = self.budget.clone();
         let users = user_socket::serve(&self.config.optin, budget, sender.clone(), DaemonMessage::UserScans);
         let _users = users
             .inspect_err(|why| warn!("users can't send requests to {}: {why}", self.config.optin.socket.display()))
             .ok();
-        let view = view_socket::serve(&self.config.view, sender.clone(), DaemonMessage::Asked);
+        let view = view_socket::serve(&self.config.view, figures);
         let _view = view
             .inspect_err(|why| warn!("no figures are served at {}: {why}", self.config.view.socket.display()))
             .ok();

@@ -3,13 +3,11 @@
 //! The lines are those of the control socket ([`crate::control`]), and [`crate::control::ControlClient`] speaks to either.
 //! Only the requests for status, guests and balance are known here, by a type of their own. An answer is at most a
 //! second old, and all peers get the same text: requests without end cost the daemon three answers a second.
-//! [`trimmed`] leaves out what `--json` does not show.
+//! [`crate::control::trimmed`] leaves out what `--json` does not show.
 
 mod config;
 mod rate;
 mod server;
-mod trimmed;
 
 pub use config::ViewConfig;
 pub use server::serve;
-pub use trimmed::trimmed;

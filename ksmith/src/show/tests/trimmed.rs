@@ -1,8 +1,7 @@
 //! Replies at the read-only socket hold what `--json` shows, and hide the rest.
 
 use ksmith_core::figures::{GUEST, find};
-use ksmith_service::control::ControlReply;
-use ksmith_service::view_socket::trimmed;
+use ksmith_service::control::{ControlReply, trimmed};
 
 use super::models;
 use crate::show::guests::GuestOrder;

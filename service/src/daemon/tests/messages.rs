@@ -74,6 +74,22 @@ fn guests_are_answered_by_the_registry() {
 }
 
 #[test]
+fn status_and_guests_that_are_requested_together_are_of_one_sample_until_a_guest_is_switched() {
+    let mut scene = DaemonScene::new(HELD);
+    let (status, _status_waits) = scene.ask_at(3, ControlRequest::Status);
+    let (guests, _guests_wait) = scene.ask_at(3, ControlRequest::Guests);
+    scene.at(4, |world| assert_eq!(world.other_samples, 1));
+    let (_noted, _noted_waits) = scene.ask_at(5, ControlRequest::Switched { pid: 1, on: false });
+    let asked = [5, 5].map(|second| scene.ask_at(second, ControlRequest::Guests));
+    scene.at(6, |world| assert_eq!(world.other_samples, 2));
+    scene.run().unwrap();
+    assert!(matches!(status.recv(), Ok(ControlReply::Status(_))));
+    for answers in [guests].iter().chain(asked.iter().map(|(answers, _)| answers)) {
+        assert!(matches!(answers.recv(), Ok(ControlReply::Guests(_))));
+    }
+}
+
+#[test]
 fn a_guest_that_is_switched_on_again_is_scanned_at_once() {
     let mut scene = DaemonScene::new("");
     for name in ["one", "two"] {

@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Receiver, unbounded};
 use ksmith_core::guest::{Guest, GuestKind};
 use ksmith_core::model::GuestsReport;
 use ksmith_core::sample::{ProcessId, Sample};
 
 use super::*;
-use crate::control::{ControlClient, ControlReply};
+use crate::control::{self, ControlClient, ControlReply, ControlRequest, PendingRequest};
 use crate::testing::say;
 
 /// Answers that a daemon could not give without a mistake: a guest with libvirt's metadata.
@@ -33,7 +33,12 @@ fn serving(group: &str) -> (tempfile::TempDir, PathBuf, ServedSocket, Arc<Atomic
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let config = ViewConfig { socket: directory.path().join("view"), group: group.to_owned() };
     let (sender, inbox) = unbounded::<PendingRequest>();
-    let socket = serve(&config, sender, |asked| asked).unwrap();
+    let socket = serve(&config, FigureAnswers::new(sender, |asked| asked)).unwrap();
+    (directory, config.socket, socket, count_requests(inbox))
+}
+
+/// Answers requests as a daemon would, and counts them.
+fn count_requests(inbox: Receiver<PendingRequest>) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let asked = Arc::clone(&count);
     std::thread::spawn(move || {
@@ -50,7 +55,31 @@ fn serving(group: &str) -> (tempfile::TempDir, PathBuf, ServedSocket, Arc<Atomic
             let _ = reply.send(answer);
         }
     });
-    (directory, config.socket, socket, count)
+    count
+}
+
+#[test]
+fn those_that_watch_at_either_socket_cost_the_daemon_one_answer() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let config = ViewConfig { socket: directory.path().join("view"), group: "no such group".to_owned() };
+    let path = directory.path().join("control");
+    let (sender, inbox) = unbounded::<PendingRequest>();
+    let figures = FigureAnswers::new(sender.clone(), |asked| asked);
+    let _view = serve(&config, Arc::clone(&figures)).unwrap();
+    let _control = control::serve(&path, sender, |asked| asked, figures).unwrap();
+    let asked = count_requests(inbox);
+    let of_page = ControlClient::connect(&config.socket).unwrap().guests().unwrap();
+    for _ in 0..3 {
+        let mut top = ControlClient::connect(&path).unwrap().sharing(Duration::from_secs(3600));
+        assert_eq!(top.guests().unwrap(), of_page);
+    }
+    assert_eq!((asked.load(Ordering::SeqCst), of_page.guests[0].metadata.as_ref()), (1, None));
+    let of_command = ControlClient::connect(&path).unwrap().guests().unwrap();
+    assert!(of_command.guests[0].metadata.is_some(), "a command has its own, whole");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
 #[test]

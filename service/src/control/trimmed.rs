@@ -1,6 +1,6 @@
 //! Answers without what `--json` does not show.
 
-use crate::control::ControlReply;
+use super::ControlReply;
 
 /// The same answer, less what no command shows: libvirt's metadata of guests, and the activity of processes.
 ///
