@@ -151,7 +151,44 @@ impl HistoryBackend for ServedHistory {
 mod tests {
     use std::fs::Permissions;
 
+    use ksmith_core::figures::FigureScalar;
+    use ksmith_record::{GuestFigures, GuestIdentity, HistoryBounds, HistorySnapshot, HistoryStore, columns};
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn the_served_history_of_the_host_has_its_memory_and_that_of_a_guest_has_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("history.db");
+        let time = LiveEnvironment.day_clock() - 60_000;
+        let mut store = HistoryStore::open(&file, "boot", time, HistoryBounds::default()).unwrap().store;
+        let host = columns::host().into_iter().map(|column| match column.name.as_str() {
+            "host_memory_bytes" => FigureScalar::Unsigned(64 << 30),
+            "host_available_bytes" => FigureScalar::Unsigned(9 << 30),
+            "saved_bytes" => FigureScalar::Unsigned(7),
+            _ => FigureScalar::Unknown,
+        });
+        let life = GuestIdentity { key: "5:7".to_owned(), name: "web".to_owned(), ..GuestIdentity::default() };
+        let values = vec![FigureScalar::Unknown; columns::guest().len()];
+        let guests = Some(vec![GuestFigures { life, values }]);
+        store
+            .write(&[HistorySnapshot { time, host: host.collect(), guests, ..HistorySnapshot::default() }])
+            .unwrap();
+        let served = ServedHistory(file);
+        let query = HistoryQuery::default();
+        let report = served.history(&query).unwrap();
+        let columns = report["columns"].as_array().unwrap();
+        let value = |name: &str| {
+            let at = columns.iter().position(|column| column == name);
+            at.map(|at| report["rows"][0][at].clone())
+        };
+        let found = ["host_memory_bytes", "host_available_bytes", "saved_bytes"].map(value);
+        assert_eq!(found, [64_u64 << 30, 9 << 30, 7].map(|bytes| Some(json!(bytes))), "{report}");
+        let of_guest = served.history(&HistoryQuery { guest: Some("web".to_owned()), ..query }).unwrap();
+        let shown = ["time", "rss_bytes", "merged_bytes", "saved_bytes", "profit_bytes"];
+        assert_eq!(of_guest["columns"], json!(shown));
+    }
 
     #[test]
     fn a_token_file_that_is_a_fifo_or_without_end_is_refused_at_once() {
