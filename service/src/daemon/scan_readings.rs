@@ -24,13 +24,13 @@ const READING_POLL: Duration = Duration::from_millis(50);
 /// A scan whose readings are awaited.
 #[derive(Debug)]
 pub(super) struct ScanReadings {
-    step: ReadingStep,
+    step: ReadScanStep,
     deadline: Instant,
 }
 
 /// The step of the scan that comes after the readings.
 #[derive(Debug)]
-enum ReadingStep {
+enum ReadScanStep {
     /// It begins.
     Begin { job: ScanJob, limits: PolicyLimits, reply: Sender<ControlReply>, peer: PeerWatch },
     /// It is done, and is answered.
@@ -46,15 +46,15 @@ impl<H: DaemonHost> Daemon<H> {
         reply: Sender<ControlReply>,
         peer: PeerWatch,
     ) {
-        self.await_readings(ReadingStep::Begin { job, limits, reply, peer });
+        self.await_readings(ReadScanStep::Begin { job, limits, reply, peer });
     }
 
     /// Answers a scan of root's that is done once all page tables were read again.
     pub(super) fn answer_read_scan(&mut self, scan: ScanReply, reply: Sender<ControlReply>) {
-        self.await_readings(ReadingStep::Answer { scan, reply });
+        self.await_readings(ReadScanStep::Answer { scan, reply });
     }
 
-    fn await_readings(&mut self, step: ReadingStep) {
+    fn await_readings(&mut self, step: ReadScanStep) {
         self.controller.host_mut().renew_readings();
         if self.controller.host().is_renewing_readings() {
             let deadline = self.environment.now() + LONGEST_READING;
@@ -80,15 +80,15 @@ impl<H: DaemonHost> Daemon<H> {
         Some(Duration::ZERO)
     }
 
-    fn take_step(&mut self, step: ReadingStep, sample: Option<&Sample>) {
+    fn take_step(&mut self, step: ReadScanStep, sample: Option<&Sample>) {
         match step {
-            ReadingStep::Begin { peer, .. } if peer.has_gone() => {
+            ReadScanStep::Begin { peer, .. } if peer.has_gone() => {
                 info!("the peer that asked for the scan has gone; it does not begin");
             }
-            ReadingStep::Begin { job, limits, reply, peer } => {
+            ReadScanStep::Begin { job, limits, reply, peer } => {
                 self.begin_scan(job, limits, ScanRequester::Control { reply, peer });
             }
-            ReadingStep::Answer { mut scan, reply } => {
+            ReadScanStep::Answer { mut scan, reply } => {
                 if let Some(sample) = sample {
                     // ksmd's CPU time since the end is not the scan's.
                     let ksmd_cpu_seconds = scan.after.ksmd_cpu_seconds;
@@ -105,10 +105,10 @@ impl<H: DaemonHost> Daemon<H> {
     pub(super) fn give_up_readings(&mut self) {
         let Some(ScanReadings { step, .. }) = self.scan_readings.take() else { return };
         let _ = match step {
-            ReadingStep::Begin { reply, .. } => {
+            ReadScanStep::Begin { reply, .. } => {
                 reply.send(ControlReply::error(format!("the scan was given up: {PAUSED}")))
             }
-            ReadingStep::Answer { scan, reply } => reply.send(ControlReply::Scan(scan)),
+            ReadScanStep::Answer { scan, reply } => reply.send(ControlReply::Scan(scan)),
         };
     }
 }
