@@ -32,7 +32,7 @@ pub use positions::SamplePositions;
 pub use probes::{PageProbe, ProbeSample};
 pub use rules::MergeRules;
 pub use threshold::{ContentSketch, JoinError};
-pub use verdict::{CostModel, MergeAdvice, MergeVerdict, VerdictInput};
+pub use verdict::{MergeAdvice, MergeVerdict, VerdictInput};
 
 /// The value that stands for a page of zeros in a list of fingerprints: [`fingerprint`] never gives it.
 pub const ZERO: u64 = 0;

@@ -9,25 +9,14 @@ use super::interval::ConfidenceInterval;
 use crate::kernel::RMAP_ITEM_BYTES;
 use crate::units::{Bytes, TimeSpan};
 
-/// The costs of ksmd's work on one core.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CostModel {
-    /// The cost of a page's first visit, which computes its checksum.
-    pub first_visit_ns: f64,
-    /// The cost of a visit that merges the page.
-    pub merge_ns: f64,
-    /// The cost of a visit to a page without an equal, which searches both trees.
-    pub unshared_ns: f64,
-    /// The number of clean passes a day once all is merged.
-    pub passes_per_day: f64,
-}
+/// The costs of a visit on one core of an AMD EPYC virtual machine with Linux 6.18: the first to a page, which computes its
+/// checksum; one that merges it; and one to a page without an equal, which searches both trees.
+const FIRST_VISIT_NS: f64 = 1300.0;
+const MERGE_NS: f64 = 7000.0;
+const UNSHARED_NS: f64 = 3800.0;
 
-impl Default for CostModel {
-    /// The costs on one core of an AMD EPYC virtual machine with Linux 6.18, and a pass each quarter of an hour.
-    fn default() -> Self {
-        Self { first_visit_ns: 1300.0, merge_ns: 7000.0, unshared_ns: 3800.0, passes_per_day: 96.0 }
-    }
-}
+/// The number of clean passes a day once all is merged.
+const PASSES_PER_DAY: f64 = 96.0;
 
 /// The facts about the memory in question, in pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,7 +83,7 @@ const WORTHLESS: f64 = 0.01;
 impl MergeVerdict {
     /// Weighs gain against cost. A merge needs two visits with the same checksum: the first computes the checksum of
     /// each page, the second merges pages with an equal and searches the trees for the others.
-    pub fn weigh(costs: &VerdictInput, model: &CostModel) -> Self {
+    pub fn weigh(costs: &VerdictInput) -> Self {
         let page = costs.page_size as f64;
         let bytes = |pages: f64| (pages * page).round().max(0.0) as u64;
         let saved_bytes = [costs.saved.low, costs.saved.expected, costs.saved.high].map(bytes);
@@ -103,10 +92,10 @@ impl MergeVerdict {
         let pages = costs.pages as f64;
         let fresh = (costs.saved.expected - costs.merged as f64).max(0.0);
         let unshared = (pages - costs.changing as f64 - costs.saved.expected).max(0.0);
-        let changing = costs.changing as f64 * model.first_visit_ns;
-        let first = (pages - costs.merged as f64).max(0.0) * model.first_visit_ns;
-        let reach_ns = first + fresh * model.merge_ns + unshared * model.unshared_ns + changing;
-        let pass_ns = unshared * model.unshared_ns + changing;
+        let changing = costs.changing as f64 * FIRST_VISIT_NS;
+        let first = (pages - costs.merged as f64).max(0.0) * FIRST_VISIT_NS;
+        let reach_ns = first + fresh * MERGE_NS + unshared * UNSHARED_NS + changing;
+        let pass_ns = unshared * UNSHARED_NS + changing;
         let mut verdict = Self {
             advice: MergeAdvice::NothingThere,
             saved_bytes,
@@ -114,7 +103,7 @@ impl MergeVerdict {
             metadata_bytes,
             net_profit_bytes: net(saved_bytes[1], metadata_bytes),
             ksmd_cpu_seconds: reach_ns / 1e9,
-            keep_cpu_seconds_per_day: pass_ns * model.passes_per_day / 1e9,
+            keep_cpu_seconds_per_day: pass_ns * PASSES_PER_DAY / 1e9,
             is_mergeable: costs.is_mergeable,
         };
         let part = |saved: u64| net(saved, metadata_bytes) as f64 / (pages * page);
@@ -202,7 +191,7 @@ mod tests {
     }
 
     fn verdict(saved: [f64; 3]) -> MergeVerdict {
-        MergeVerdict::weigh(&costs(saved), &CostModel::default())
+        MergeVerdict::weigh(&costs(saved))
     }
 
     /// The measurement behind the model: 4 GiB, half of it equal, took 1.4 s in pass 1 and about 6 s in pass 2.
@@ -224,7 +213,7 @@ mod tests {
         assert_eq!(advice(0.03, 0.035, 0.04), MergeAdvice::Marginal);
         assert_eq!(advice(0.0, 0.01, 0.04), MergeAdvice::No);
         assert_eq!(
-            MergeVerdict::weigh(&VerdictInput { pages: 0, ..costs([0.0; 3]) }, &CostModel::default()).advice,
+            MergeVerdict::weigh(&VerdictInput { pages: 0, ..costs([0.0; 3]) }).advice,
             MergeAdvice::NothingThere
         );
     }
@@ -247,8 +236,7 @@ mod tests {
             "Worth it: merging would save at least 1.20 GiB (30 %) and at most 2.80 GiB (70 %), for 7 s of ksmd's CPU \
              time once and 3 min 11 s per day."
         );
-        let none =
-            MergeVerdict::weigh(&VerdictInput { is_mergeable: false, ..costs([0.0; 3]) }, &CostModel::default());
+        let none = MergeVerdict::weigh(&VerdictInput { is_mergeable: false, ..costs([0.0; 3]) });
         assert_eq!(
             none.to_string(),
             "Not worth it: merging would save 0 B (0.0 %) and cost 64.0 MiB of KSM's own memory, if it opted in."
@@ -258,9 +246,9 @@ mod tests {
     #[test]
     fn merged_pages_and_zero_pages_cost_less() {
         let all = costs([524_288.0; 3]);
-        let half = MergeVerdict::weigh(&VerdictInput { merged: 524_288, ..all }, &CostModel::default());
+        let half = MergeVerdict::weigh(&VerdictInput { merged: 524_288, ..all });
         assert!(half.ksmd_cpu_seconds < 3.0);
-        let leaving = MergeVerdict::weigh(&VerdictInput { leaving: 1 << 19, ..all }, &CostModel::default());
+        let leaving = MergeVerdict::weigh(&VerdictInput { leaving: 1 << 19, ..all });
         assert_eq!(leaving.metadata_bytes, 32 << 20);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ksmith_core::kernel::IneligibleReason;
 use ksmith_core::merge_forecast::ForecastRequest;
 use ksmith_core::sample::HostForecast;
-use ksmith_core::sketch::{CostModel, MergeRules, SavingsOutcome};
+use ksmith_core::sketch::{MergeRules, SavingsOutcome};
 
 use super::job::EstimateJob;
 use super::report::{EstimateReport, GuestReport, HugePagesReport, MatrixReport, SkippedReport};
@@ -68,8 +68,6 @@ pub struct EstimateOptions {
     pub meter: Option<Arc<dyn ProgressMeter>>,
     /// KSM's settings that decide the savings.
     pub rules: MergeRules,
-    /// The cost model of ksmd's work.
-    pub costs: CostModel,
     /// The salt of the fingerprints and of the drawn pages; `None` for a random one.
     pub salt: Option<FingerprintSalt>,
 }
@@ -89,7 +87,6 @@ impl EstimateOptions {
             wants_pairs: false,
             meter: None,
             rules: MergeRules::default(),
-            costs: CostModel::default(),
             salt: None,
         }
     }
@@ -183,9 +180,9 @@ pub fn estimate(options: &EstimateOptions) -> Result<EstimateReport, EstimateErr
     }
     let mut guests = guests;
     for (report, (outcome, sums)) in guests.iter_mut().zip(result.outcome.guests.iter().zip(&sums)) {
-        report.weigh(&sums.weigh(outcome, size, &options.costs));
+        report.weigh(&sums.weigh(outcome, size));
     }
-    let whole = all.weigh(&result.outcome.total, size, &options.costs);
+    let whole = all.weigh(&result.outcome.total, size);
     let mut total = GuestReport::new("total".to_owned(), None, Vec::new(), &result.outcome.total, &all, size);
     total.weigh(&whole);
     let advice_to_fold = total.advice_to_fold();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ksmith_core::kernel::IneligibleReason;
-use ksmith_core::sketch::{CostModel, GuestOutcome, MergeVerdict, VerdictInput};
+use ksmith_core::sketch::{GuestOutcome, MergeVerdict, VerdictInput};
 
 /// Figures of one guest besides its outcome, in pages.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ impl GuestScanSums {
     }
 
     /// Weighs the outcome of the guest with these figures.
-    pub fn weigh(&self, outcome: &GuestOutcome, page_size: u64, costs: &CostModel) -> MergeVerdict {
+    pub fn weigh(&self, outcome: &GuestOutcome, page_size: u64) -> MergeVerdict {
         let input = VerdictInput {
             pages: outcome.pages + self.changing,
             changing: self.changing,
@@ -45,6 +45,6 @@ impl GuestScanSums {
             page_size,
             is_mergeable: self.is_mergeable,
         };
-        MergeVerdict::weigh(&input, costs)
+        MergeVerdict::weigh(&input)
     }
 }

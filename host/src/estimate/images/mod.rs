@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ksmith_core::sketch::exact::GuestPages;
-use ksmith_core::sketch::{CostModel, GuestOutcome, MergeRules};
+use ksmith_core::sketch::{GuestOutcome, MergeRules};
 
 pub use self::error::ImageError;
 use self::error::ImageFault;
@@ -95,7 +95,7 @@ pub fn estimate_images(options: &ImageOptions) -> Result<EstimateReport, ImageEr
         let leaving = if options.rules.use_zero_pages { outcome.zero.round() as u64 } else { 0 };
         let sums = GuestScanSums { leaving, is_mergeable: true, ..GuestScanSums::default() };
         let mut report = GuestReport::new(name, None, Vec::new(), outcome, &sums, PAGE as u64);
-        let verdict = sums.weigh(outcome, PAGE as u64, &CostModel::default());
+        let verdict = sums.weigh(outcome, PAGE as u64);
         report.weigh(&verdict);
         (report, verdict)
     };
