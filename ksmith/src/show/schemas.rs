@@ -10,6 +10,8 @@ use ksmith_lab::demo::DemoReport;
 use ksmith_lab::results::{LabResults, MeasuredHost};
 use ksmith_lab::tune::TuneResult;
 use ksmith_record::HistoryReport;
+use ksmith_service::balance::LackingGuest;
+use ksmith_service::control::ResizeReply;
 use ksmith_sketch::SketchSummary;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -48,8 +50,8 @@ pub const SCHEMAS: &[Schema] = &[
     ("setup", setup),
     ("merge", || typed::<MergeReply>("ksmith merge --json")),
     ("hold", || typed::<HoldReply>("ksmith hold --json")),
-    ("give", || resize("give")),
-    ("take", || resize("take")),
+    ("give", || typed::<ResizeReply>("ksmith give --json")),
+    ("take", || typed::<ResizeReply>("ksmith take --json")),
     ("unmerge", unmerge),
     ("optin", optin),
     ("restore", restore),
@@ -137,16 +139,6 @@ fn settings(command: &str) -> Value {
     document(&format!("ksmith {command} --json"), whole)
 }
 
-fn resize(command: &str) -> Value {
-    let keys = [
-        ("guest", "string", "Name of the guest."),
-        ("from_bytes", "integer", "Memory that it had."),
-        ("wanted_bytes", "integer", "Memory that it was to have."),
-        ("given_bytes", "integer", "Memory that it has."),
-    ];
-    document(&format!("ksmith {command} --json"), plains(&keys, []))
-}
-
 fn unmerge() -> Value {
     let keys = [
         DRY_RUN,
@@ -196,16 +188,6 @@ fn optin() -> Value {
 }
 
 fn restore() -> Value {
-    let lacking = plains(
-        &[
-            ("name", "string", "Name of the guest."),
-            ("pid", "integer?", "PID of its first process; null for a cgroup."),
-            ("given_bytes", "integer", "Memory that it has at least."),
-            ("whole_bytes", "integer", "Memory that it was started with."),
-            ("why", "string", "Why it has not got the rest, and what to do."),
-        ],
-        [],
-    );
     let restored = object(
         [],
         [
@@ -213,7 +195,10 @@ fn restore() -> Value {
             ("notes", texts("What else was done, one sentence each.")),
             ("left", texts("Settings that have to wait, since they need everything unmerged.")),
             ("failed", texts("What else could not be restored, and why.")),
-            ("lacking", list("Guests that still have less memory than at their start.", lacking)),
+            (
+                "lacking",
+                list("Guests that still have less memory than at their start.", schema_of::<LackingGuest>()),
+            ),
         ],
     );
     let aside = plain("string?", "The file that keeps what was discarded; null if there was nothing.");

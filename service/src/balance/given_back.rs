@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ActuatorError;
@@ -19,11 +20,11 @@ pub struct GivenBack {
 }
 
 /// A guest that still has less than its whole memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LackingGuest {
     /// The name of the guest.
     pub name: String,
-    /// Its first process; none for a cgroup.
+    /// PID of its first process; null for a cgroup.
     pub pid: Option<u32>,
     /// A lower bound of what it has.
     pub given_bytes: u64,

@@ -17,6 +17,7 @@ pub use trimmed::trimmed;
 use ksmith_core::account::HostTotals;
 use ksmith_core::decide::{CpuShare, PolicyLimits};
 use ksmith_core::sample::{ProcessSample, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use ksmith_core::model::{BalanceReport, GuestsReport, StatusReport};
@@ -164,7 +165,7 @@ impl ControlReply {
 }
 
 /// The outcome of a resize.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResizeReply {
     /// The guest's name.
     pub guest: String,
