@@ -10,7 +10,7 @@ use super::{CommandFailure, GlobalArgs, amounts, print};
 use crate::exit;
 use crate::show;
 use crate::show::orders::HoldReply;
-use ksmith_host::act::{KsmLock, LockError, StateDir};
+use ksmith_host::act::{KsmLock, StateDir};
 use ksmith_host::guests::{GuestKind, GuestTracker};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::root::Root;
@@ -54,14 +54,8 @@ pub struct HoldArgs {
 /// Up to what it was started with. The policy may take it again: see `ksmith hold`.
 #[derive(Debug, Args)]
 pub struct GiveArgs {
-    /// The guest, by name, UUID, PID, kind:name or VMID
-    guest: String,
-    /// Amount of memory: 256M, 1.5G or 1048576
-    #[arg(value_parser = amounts::size)]
-    amount: u64,
-    /// Say what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    resize: ResizeArgs,
 }
 
 /// Take memory from a guest, and give it to the host.
@@ -70,6 +64,13 @@ pub struct GiveArgs {
 /// restore` gives back what was taken, and so does a daemon that balances, when memory is plentiful.
 #[derive(Debug, Args)]
 pub struct TakeArgs {
+    #[command(flatten)]
+    resize: ResizeArgs,
+}
+
+/// A guest and an amount of memory.
+#[derive(Debug, Args)]
+struct ResizeArgs {
     /// The guest, by name, UUID, PID, kind:name or VMID
     guest: String,
     /// Amount of memory: 256M, 1.5G or 1048576
@@ -128,7 +129,7 @@ impl HoldArgs {
                 balancer.plan_hold(&self.guest, !self.release).map_err(not_ordered)?
             }
             None => {
-                let _lock = lock(&root)?;
+                let _lock = KsmLock::acquire(&StateDir::from_root(&root))?;
                 let mut balancer =
                     observe_guests(&root, &config, MemoryLedger::open(&StateDir::from_root(&root))?)?;
                 balancer.hold(&self.guest, !self.release).map_err(not_ordered)?
@@ -146,38 +147,41 @@ impl HoldArgs {
 
 impl GiveArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        resize(global, &self.guest, true, self.amount, self.dry_run)
+        self.resize.run(global, true)
     }
 }
 
 impl TakeArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        resize(global, &self.guest, false, self.amount, self.dry_run)
+        self.resize.run(global, false)
     }
 }
 
-fn resize(global: &GlobalArgs, guest: &str, gives: bool, bytes: u64, dry_run: bool) -> anyhow::Result<ExitCode> {
-    let (root, config) = (require(global)?, global.load_config()?);
-    let wanted = ResizeRequest { guest: guest.to_owned(), give: gives, bytes, dry_run };
-    let answer = match daemon(&config)? {
-        Some(mut client) => client.resize(wanted).map_err(refused)?,
-        None if dry_run => {
-            let balancer =
-                observe_guests(&root, &config, MemoryLedger::open_to_read(&StateDir::from_root(&root))?)?;
-            let planned = balancer.plan_order(guest, gives, bytes).map_err(not_ordered)?;
-            resized(planned, None)
+impl ResizeArgs {
+    fn run(&self, global: &GlobalArgs, gives: bool) -> anyhow::Result<ExitCode> {
+        let (root, config) = (require(global)?, global.load_config()?);
+        let Self { guest, amount: bytes, dry_run } = self;
+        let wanted = ResizeRequest { guest: guest.clone(), give: gives, bytes: *bytes, dry_run: *dry_run };
+        let answer = match daemon(&config)? {
+            Some(mut client) => client.resize(wanted).map_err(refused)?,
+            None if *dry_run => {
+                let balancer =
+                    observe_guests(&root, &config, MemoryLedger::open_to_read(&StateDir::from_root(&root))?)?;
+                let planned = balancer.plan_order(guest, gives, *bytes).map_err(not_ordered)?;
+                resized(planned, None)
+            }
+            None => {
+                let _lock = KsmLock::acquire(&StateDir::from_root(&root))?;
+                let ledger = MemoryLedger::open(&StateDir::from_root(&root))?;
+                resize_here(&mut observe_guests(&root, &config, ledger)?, guest, gives, *bytes)?
+            }
+        };
+        match global.json {
+            true => print::json(&answer)?,
+            false => print::line(tell_resize(&answer, gives, *dry_run))?,
         }
-        None => {
-            let _lock = lock(&root)?;
-            let ledger = MemoryLedger::open(&StateDir::from_root(&root))?;
-            resize_here(&mut observe_guests(&root, &config, ledger)?, guest, gives, bytes)?
-        }
-    };
-    match global.json {
-        true => print::json(&answer)?,
-        false => print::line(tell_resize(&answer, gives, dry_run))?,
+        Ok(if has_moved(&answer, *dry_run) { ExitCode::SUCCESS } else { exit::FAILED.into() })
     }
-    Ok(if has_moved(&answer, dry_run) { ExitCode::SUCCESS } else { exit::FAILED.into() })
 }
 
 /// Returns true if the guest has another amount than before, or was only to be told the plan.
@@ -259,14 +263,6 @@ fn require(global: &GlobalArgs) -> Result<Root, CommandFailure> {
         return Err(CommandFailure::no_privilege("changing what guests have needs root: run it with sudo"));
     }
     Ok(root)
-}
-
-/// Takes the lock, so that no other ksmith balances meanwhile.
-fn lock(root: &Root) -> anyhow::Result<KsmLock> {
-    KsmLock::acquire(&StateDir::from_root(root)).map_err(|error| match error {
-        error @ LockError::Held { .. } => CommandFailure::impossible(error.to_string()).into(),
-        error @ LockError::Unusable { .. } => error.into(),
-    })
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl MetricsArgs {
         };
         let text = metrics::text(&figures, format);
         match &self.out {
-            Some(path) => replace(path, &text).with_context(|| format!("can't write {}", path.display()))?,
+            Some(path) => replace(path, &text, 0o644).with_context(|| format!("can't write {}", path.display()))?,
             None => print::own(&text)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -100,13 +100,13 @@ fn unless_refused<T>(answer: Result<Option<T>, ClientError>) -> Result<Option<T>
     }
 }
 
-/// Replaces a file atomically: a collector reads the old text or the new one. Every user may read it.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+/// Replaces a file atomically: a reader finds the old text or the new one.
+pub(super) fn replace(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Not `.prom`: the collector reads all files of that name.
-    let mut file = NamedTempFile::with_prefix_in(".ksmith-metrics-", directory)?;
+    let mut file = NamedTempFile::with_prefix_in(".ksmith-", directory)?;
     file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.persist(path)?;
     Ok(())
 }

@@ -421,7 +421,9 @@ pub fn code_of(error: &anyhow::Error) -> NamedExitCode {
             return exit::UNKNOWN_GUEST;
         }
         let held = cause.downcast_ref::<ControlError>();
-        if matches!(held, Some(ControlError::Lock(LockError::Held { .. }) | ControlError::Held(_))) {
+        if matches!(held, Some(ControlError::Lock(LockError::Held { .. }) | ControlError::Held(_)))
+            || matches!(cause.downcast_ref(), Some(LockError::Held { .. }))
+        {
             return exit::IMPOSSIBLE;
         }
         // A damaged undo store stays damaged, so that a later attempt is useless.

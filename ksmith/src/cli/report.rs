@@ -1,7 +1,6 @@
 //! The command `ksmith report`.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -9,9 +8,7 @@ use clap::Args;
 use ksmith_record::{HistoryReader, ReportQuery, ReportResolution, times};
 use ksmith_service::daemon::{DaemonEnvironment, LiveEnvironment};
 
-use tempfile::NamedTempFile;
-
-use super::{CommandFailure, GlobalArgs, doctor, print};
+use super::{CommandFailure, GlobalArgs, doctor, metrics, print};
 use crate::report::{ReportInputs, TimeMark, document, saved_and_spent};
 
 /// Write a report of the past: what was saved, by which guests, at what cost, and what each decision brought.
@@ -87,7 +84,9 @@ impl ReportArgs {
                 if matches!(form, ReportForm::Html) { report.html() } else { report.markdown() }
             }
         };
-        write(&self.out, &text)?;
+        // For its user alone, because it has names of guests and users.
+        let written = metrics::replace(&self.out, &text, 0o600);
+        written.with_context(|| format!("can't write the report {}", self.out.display()))?;
         if global.json {
             print::json(
                 &serde_json::json!({ "file": self.out, "since": since as f64 / 1e3, "until": until as f64 / 1e3 }),
@@ -108,14 +107,4 @@ impl ReportArgs {
             }
         }
     }
-}
-
-/// Writes the report for its user alone, because it has names of guests and users. Replaces an existing file
-/// atomically.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = NamedTempFile::with_prefix_in(".ksmith-report-", directory)
-        .and_then(|mut file| file.write_all(text.as_bytes()).map(|()| file))
-        .and_then(|file| file.persist(path).map_err(|error| error.error));
-    written.map(|_| ()).with_context(|| format!("can't write the report {}", path.display()))
 }
