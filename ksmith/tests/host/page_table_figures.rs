@@ -8,7 +8,7 @@ use ksmith_core::model::StatusReport;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
 use ksmith_host::memory::process::OpenProcess;
 use ksmith_lab::{MemoryGuest, MemoryPart};
-use ksmith_service::control::{ControlReply, PendingRequest, serve};
+use ksmith_service::control::{ControlReply, FigureAnswers, PendingRequest, serve};
 use ksmith_service::socket::ServedSocket;
 use serde_json::Value;
 
@@ -63,7 +63,8 @@ impl Scene {
                 let _ = reply.send(ControlReply::Status(Box::new(status.clone())));
             }
         });
-        serve(&self.path("control"), sender, |asked| asked).unwrap()
+        let figures = FigureAnswers::new(sender.clone(), |asked| asked);
+        serve(&self.path("control"), sender, |asked| asked, figures).unwrap()
     }
 }
 
