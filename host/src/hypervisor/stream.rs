@@ -184,12 +184,11 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
         };
-        let takes: [fn(&mut TimedStream) -> io::Result<Vec<u8>>; 2] =
-            [TimedStream::line, |timed| timed.exactly(1000)];
-        for take in takes {
+        for is_line in [true, false] {
             let (_directory, mut timed) = peer(drip);
             timed.allow(SHORT);
-            assert_eq!(take(&mut timed).unwrap_err().kind(), ErrorKind::TimedOut);
+            let taken = if is_line { timed.line() } else { timed.exactly(1000) };
+            assert_eq!(taken.unwrap_err().kind(), ErrorKind::TimedOut);
         }
     }
 
