@@ -61,6 +61,8 @@ pub struct SketchSummary {
     pub bytes: u64,
     /// Savings in the file that only KSM's counters say.
     pub unverified_bytes: u64,
+    /// The most that splits can have freed before page tables were first read; null if there is no bound.
+    pub earlier_zero_bytes: Option<u64>,
     /// The guests that were left out, with the reasons.
     pub skipped: Vec<SkippedGuest>,
 }
@@ -165,6 +167,7 @@ impl CaptureResult {
             contents: self.guests.iter().map(|guest| guest.sketch.rows(rate).count() as u64).sum(),
             bytes,
             unverified_bytes: facts.ksm.unverified_bytes,
+            earlier_zero_bytes: facts.ksm.earlier_zero_bytes,
             skipped: facts.skipped,
         })
     }

@@ -70,6 +70,8 @@ pub struct KsmFacts {
     pub saved_bytes: u64,
     /// The part of `saved_bytes` that only KSM's counters say, since page tables were not read.
     pub unverified_bytes: u64,
+    /// The most that splits can have freed before page tables were first read, which `saved_bytes` lacks.
+    pub earlier_zero_bytes: Option<u64>,
 }
 
 /// A guest that was left out, with the reason.
@@ -119,6 +121,7 @@ impl HostFacts {
                 ksm_zero_pages: ksm.zero_pages(),
                 saved_bytes: totals.saved_bytes,
                 unverified_bytes: totals.unverified_bytes,
+                earlier_zero_bytes: totals.earlier_zero_bytes,
             },
             skipped: Vec::new(),
         }
@@ -161,6 +164,10 @@ fn kilobytes(meminfo: &str, key: &str) -> Option<u64> {
 mod tests {
     use std::fs;
 
+    use ksmith_core::kernel::KsmStat;
+    use ksmith_core::reading::Reading;
+    use ksmith_core::sample::{ProcessId, ProcessSample};
+
     use super::*;
 
     #[test]
@@ -174,6 +181,22 @@ mod tests {
         {
             assert!(!is_host_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_host_says_what_of_its_savings_no_page_tables_confirm_and_what_may_be_missing() {
+        let read = ProcessSample {
+            ksm: KsmStat { merging_pages: Some(10), ..KsmStat::default() },
+            earlier_zero_bytes: Some(8192),
+            ..ProcessSample::new(ProcessId { pid: 1, start_ticks: 1 }, "guest".into(), true)
+        };
+        let mut sample = Sample { page_size: 4096, processes: vec![read], ..Sample::default() };
+        sample.ksm.pages_sharing = Reading::Value(5);
+        let facts = |sample: &Sample| HostFacts::read(&Root::at("/nowhere"), sample, Some("h1"), None, 0).ksm;
+        let ksm = facts(&sample);
+        assert_eq!((ksm.saved_bytes, ksm.unverified_bytes, ksm.earlier_zero_bytes), (20_480, 20_480, Some(8192)));
+        sample.processes[0].earlier_zero_bytes = None;
+        assert_eq!(facts(&sample).earlier_zero_bytes, None);
     }
 
     #[test]

@@ -159,28 +159,56 @@ fn page(summary: &SketchSummary, out: &Path, page_size: u64) -> TextPage {
         summary.rate,
         Bytes::from(summary.bytes)
     ));
-    if let Some(note) = unverified_note(summary) {
-        page.line(note);
-    }
+    page.lines(savings_notes(summary));
     for skipped in &summary.skipped {
         page.line(format_args!("left out {}: {}", skipped.guest, skipped.why));
     }
     page
 }
 
-/// Returns a note on the savings in the file that no page tables confirm.
-fn unverified_note(summary: &SketchSummary) -> Option<String> {
-    let unverified = Bytes::from(summary.unverified_bytes);
-    (summary.unverified_bytes > 0).then(|| {
+/// Returns notes on the savings in the file: what no page tables confirm, and what they can't show any more.
+fn savings_notes(summary: &SketchSummary) -> Vec<String> {
+    let unverified = (summary.unverified_bytes > 0).then(|| {
         format!(
-            "{unverified} of what is saved without a look at page tables: collapses may have undone some, and freed zeros are not in it"
+            "{} of what is saved without a look at page tables: collapses may have undone some, and freed zeros are not in it",
+            Bytes::from(summary.unverified_bytes)
         )
-    })
+    });
+    let earlier = summary.earlier_zero_bytes.filter(|bytes| *bytes > 0).map(|bytes| {
+        format!("splits may have freed up to {} more before page tables were first read", Bytes::from(bytes))
+    });
+    unverified.into_iter().chain(earlier).collect()
 }
 
 fn host(text: &str) -> Result<String, String> {
     match is_host_name(text) {
         true => Ok(text.to_owned()),
         false => Err("name it with letters, digits, dots, - and _, a letter or digit first".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sketch_says_what_of_its_savings_is_not_certain() {
+        let notes = |unverified_bytes, earlier_zero_bytes| {
+            savings_notes(&SketchSummary {
+                rate: "1/64".to_owned(),
+                guests: 1,
+                pages: 1,
+                zero_pages: 0,
+                contents: 1,
+                bytes: 1,
+                unverified_bytes,
+                earlier_zero_bytes,
+                skipped: Vec::new(),
+            })
+        };
+        assert_eq!([notes(0, None), notes(0, Some(0))], [Vec::<String>::new(), Vec::new()]);
+        let [unverified, earlier] = &notes(3 << 20, Some(2 << 20))[..] else { panic!("two notes") };
+        assert!(unverified.starts_with("3.00 MiB of what is saved without a look"), "{unverified}");
+        assert!(earlier.starts_with("splits may have freed up to 2.00 MiB more"), "{earlier}");
     }
 }
