@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::fold_stress::restorer::hurry_khugepaged;
+use crate::huge_pages::{merged, paired_guests};
 use crate::support::program::{RunningProgram, SOCKET, config_file, ksmith, status};
 use crate::support::vm::{FILLED_PAGES, PAGE, QemuProcess, content, has};
 use crate::support::{
@@ -141,6 +143,31 @@ fn content_for_splits(directory: &Path) -> PathBuf {
     path
 }
 
+/// Bytes of that guest's content.
+const FILLED_BYTES: u64 = (FILLED * (2 << 20)) as u64;
+
+/// Equal pages of each of two guests that pay.
+const EQUAL_PAGES: usize = FILLED * 512;
+
+/// Starts a guest with such content, in huge pages. `None`, said loudly, if the kernel gives none.
+fn guest_for_splits(directory: &Path) -> Option<QemuProcess> {
+    let loader = format!("loader,file={},addr=0x1000000,force-raw=on", content_for_splits(directory).display());
+    let options = ["-m", "256", "-device", &loader, "-machine", "pc,acpi=off"];
+    let qemu = QemuProcess::start(directory, "splits", None, &options);
+    wait_until("its memory is offered", || is_offered(qemu.pid()));
+    // Where memory is in pieces, khugepaged puts huge pages together.
+    let _hurried = hurry_khugepaged();
+    let started = Instant::now();
+    while huge_bytes(qemu.pid()) < FILLED_BYTES {
+        if started.elapsed() > PATIENCE {
+            skipped("the kernel gave QEMU no huge pages");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Some(qemu)
+}
+
 fn huge_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     SmapsRollup::parse(&text).unwrap().anon_huge.unwrap()
@@ -153,20 +180,8 @@ fn a_guest_of_which_merging_splits_all_for_little_is_switched_off_and_put_togeth
     }
     let Some(_lock) = KernelLock::acquire() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let filled = (FILLED * (2 << 20)) as u64;
-    let loader =
-        format!("loader,file={},addr=0x1000000,force-raw=on", content_for_splits(directory.path()).display());
-    let options = ["-m", "256", "-device", &loader, "-machine", "pc,acpi=off"];
-    let qemu = QemuProcess::start(directory.path(), "splits", None, &options);
+    let Some(qemu) = guest_for_splits(directory.path()) else { return };
     let pid = qemu.pid();
-    wait_until("its memory is offered", || is_offered(pid));
-    let started = Instant::now();
-    while huge_bytes(pid) < filled {
-        if started.elapsed() > PATIENCE {
-            return skipped("the kernel gave QEMU no huge pages");
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
     // Else its metadata, which is more than what it saves, is a reason too.
     let daemon = RunningProgram::daemon(&format!("{SCANNING}{PRUNING}prune_after_passes = 1000000\n"), &[]);
     let mut least = u64::MAX;
@@ -175,15 +190,41 @@ fn a_guest_of_which_merging_splits_all_for_little_is_switched_off_and_put_togeth
         least = least.min(huge_bytes(pid));
         says("merging off: merging saves") && !is_offered(pid)
     });
-    assert!(least < filled / 2, "its huge pages were split: {least}");
+    assert!(least < FILLED_BYTES / 2, "its huge pages were split: {least}");
     let report = guests();
     let row = report["guests"].as_array().unwrap().iter().find(|row| row["pids"][0] == pid).unwrap();
     assert_eq!(row["switched_off"], "splits", "{report}");
-    wait_within(PATIENCE, "it is put together", || says("are in huge pages again") && huge_bytes(pid) >= filled);
+    wait_within(PATIENCE, "it is put together", || {
+        says("are in huge pages again") && huge_bytes(pid) >= FILLED_BYTES
+    });
     assert!(std::fs::read_to_string(UNDO).unwrap().contains("splits"));
     let log = daemon.end();
     assert!(log.contains(&format!("merging of splits (pid {pid}) is on again")), "{log}");
     assert!(is_offered(pid) && !Path::new(UNDO).exists());
+}
+
+/// The policy would merge: two other guests are equal.
+#[test]
+fn a_guest_that_would_lose_by_a_forecast_is_switched_off_before_anything_of_it_is_split() {
+    if !has("qemu-system-x86_64") {
+        return;
+    }
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let Some(qemu) = guest_for_splits(directory.path()) else { return };
+    let pid = qemu.pid();
+    let Some(equal) = paired_guests(32, EQUAL_PAGES, |_| true) else { return };
+    let whole = huge_bytes(pid);
+    let daemon = RunningProgram::daemon(PRUNING, &[]);
+    let mut least = whole;
+    wait_within(PATIENCE, "the equal guests are merged", || {
+        least = least.min(huge_bytes(pid));
+        merged(&equal) >= (2 * EQUAL_PAGES * PAGE) as u64 / 100 * 95
+    });
+    let log = daemon.log();
+    assert!(log.contains(&format!("splits (pid {pid}): merging off: merging would save")), "{log}");
+    assert!(!is_offered(pid) && least == whole, "{least} of {whole} bytes stayed in huge pages: {log}");
+    daemon.end();
 }
 
 /// Started, switched and ended by others: the daemon's list follows before its next look.
