@@ -42,6 +42,12 @@ impl HugeRanges {
         range * runs..(range + 1) * runs
     }
 
+    /// The runs that no huge page backs, of a guest with so many.
+    pub fn small_runs(&self, runs: usize) -> impl Iterator<Item = usize> {
+        let split = self.whole.iter().enumerate().filter(|(_, whole)| !**whole);
+        split.flat_map(|(range, _)| self.runs_of(range)).chain(self.whole.len() * self.runs as usize..runs)
+    }
+
     /// The number of ranges.
     pub fn len(&self) -> usize {
         self.whole.len()

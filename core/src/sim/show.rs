@@ -188,7 +188,8 @@ impl SimMachine {
         }
     }
 
-    fn process(&self, id: u32, guest: &MachineGuest) -> ProcessSample {
+    /// A guest's process, with the figures that no page tables have to be read for.
+    pub(super) fn process(&self, id: u32, guest: &MachineGuest) -> ProcessSample {
         let own = self.own(id);
         let (zero, merging, rmap_items) =
             (own.zero.cast_unsigned(), own.merging.cast_unsigned(), own.rmap_items.cast_unsigned());

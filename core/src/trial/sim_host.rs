@@ -1,4 +1,6 @@
 //! The simulated machine as a [`KsmHost`]: what the daemon has on a live kernel, in simulated time.
+//!
+//! As there, page tables are read by [`MergeSchedule`], and a reading is in the next sample.
 
 use std::time::Duration;
 
@@ -6,6 +8,7 @@ use crate::controller::{ApplyOutcome, KsmHost};
 use crate::knobs::{Knob, KnobChange, KnobSettings};
 use crate::lease::{KsmdWaker, LeaseTerms, ScanRate, SleepingKsmd, ends_lease};
 use crate::merge_forecast::ForecastPlanner;
+use crate::merge_schedule::{LedgerEntries, MergeReply, MergeRequest, MergeSchedule, ReadProcess};
 use crate::page_sample::{PageSampleRequest, PageSampler};
 use crate::reading::Reading;
 use crate::sample::{BoundaryPause, Sample};
@@ -14,7 +17,10 @@ use crate::sim::{KnobRefusal, PagePlace, SimMachine};
 /// Pages in a page sample.
 const SAMPLED: usize = 512;
 
-/// A machine with what a daemon has besides it: page samples, and the lease that ksmd scans under.
+/// CPU time of reading an entry of page tables: a second for some 100 GiB of small pages.
+const READ_SECONDS: f64 = 40e-9;
+
+/// A machine with what a daemon has besides it: page samples, readings of page tables, and the lease that ksmd scans under.
 #[derive(Debug)]
 pub struct SimHost {
     /// The simulated machine. Guests may be started, changed and ended between two turns.
@@ -23,6 +29,9 @@ pub struct SimHost {
     sampler: Option<PageSampler>,
     places: Vec<PagePlace>,
     planner: ForecastPlanner,
+    readings: MergeSchedule,
+    /// Readings that the next sample has.
+    newest_readings: Option<MergeReply>,
     has_page_samples: bool,
     /// The lease in force, where ksmd scans under one.
     lease: Option<LeaseTerms>,
@@ -39,6 +48,8 @@ impl SimHost {
             sampler: None,
             places: Vec::new(),
             planner: ForecastPlanner::default(),
+            readings: MergeSchedule::new(LedgerEntries::new()),
+            newest_readings: None,
             has_page_samples: true,
             lease: None,
             is_leased: false,
@@ -72,7 +83,7 @@ impl SimHost {
     }
 
     /// Takes a sample without reading guests' memory. Settings are as decided on: what a lease does with them is its
-    /// own business.
+    /// own business. It has the newest readings of page tables.
     pub fn sample_kernel(&mut self) -> Sample {
         let mut sample = self.machine.sample();
         self.show_decided(&mut sample.ksm);
@@ -82,7 +93,19 @@ impl SimHost {
             () => sample.rest,
         };
         sample.pool_shortness = self.pool_shortness;
+        if let Some(reply) = self.newest_readings.take() {
+            self.readings.record_reply(reply);
+        }
+        self.readings.fill(&mut sample);
+        sample.folded_bytes =
+            sample.processes.iter().filter_map(|process| process.folded_bytes).reduce(u64::saturating_add);
         sample
+    }
+
+    /// Reads the page tables that are due.
+    fn read_page_tables(&mut self, sample: &Sample) {
+        let Some(request) = self.readings.next_request(sample) else { return };
+        self.newest_readings = Some(carry_out(&self.machine, &request));
     }
 
     /// Advances time until `end`, or until ksmd comes to rest. Returns true if it has.
@@ -145,9 +168,25 @@ impl SimHost {
     }
 }
 
+/// Reads the processes of a request until its CPU time is used up, one at least.
+fn carry_out(machine: &SimMachine, request: &MergeRequest) -> MergeReply {
+    let (mut processes, mut cpu_seconds) = (Vec::new(), 0.0);
+    for &id in &request.processes {
+        let tables = machine.read_page_tables(id, request.at);
+        cpu_seconds += tables.map_or(0.0, |tables| tables.entries as f64 * READ_SECONDS);
+        let (reading, zeros) = (tables.map(|tables| tables.merged), tables.map(|tables| tables.zeros));
+        processes.push(ReadProcess { id, at: request.at, reading, zeros, twin_of: None });
+        if cpu_seconds >= request.cpu_seconds {
+            break;
+        }
+    }
+    MergeReply { processes, cpu_seconds }
+}
+
 impl KsmHost for SimHost {
     fn sample(&mut self) -> Sample {
         let mut sample = self.sample_kernel();
+        self.read_page_tables(&sample);
         self.read_memory(&mut sample);
         sample
     }
@@ -232,5 +271,153 @@ impl KsmdWaker for SimHost {
     /// The simulated write to `run` lets the time of the batch pass.
     fn await_sleep(&mut self, _run: u64) -> Result<(), KnobRefusal> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::account::HostTotals;
+    use crate::sim::{KhugepagedPace, PAGE_SIZE, SimConfig, UNIQUE, ZERO};
+
+    /// Pages in a huge page.
+    const HUGE: usize = 512;
+
+    /// khugepaged looks through all memory when this is set, and then not for days.
+    const AT_ONCE_AND_LONG_AFTER: KhugepagedPace =
+        KhugepagedPace { pages_to_scan: 65_536, scan_sleep_millisecs: 1_000_000_000 };
+
+    /// Guests on huge pages, with contents by page, and samples from the start on.
+    fn host(guests: usize, contents: impl Fn(usize) -> u64) -> SimHost {
+        let mut machine = SimMachine::new(SimConfig::default());
+        for _ in 0..guests {
+            let guest = machine.add_guest("guest", (0..4 * HUGE).map(&contents));
+            assert!(machine.use_huge_pages(guest));
+        }
+        for (knob, value) in [(Knob::SmartScan, 0), (Knob::PagesToScan, 1_000_000), (Knob::SleepMillisecs, 1)] {
+            machine.write(knob, value).unwrap();
+        }
+        machine.set_khugepaged(AT_ONCE_AND_LONG_AFTER);
+        let mut host = SimHost::new(machine);
+        last_of(&mut host, 8);
+        host
+    }
+
+    /// The last of so many samples, each a second after the one before.
+    fn last_of(host: &mut SimHost, count: u64) -> Sample {
+        let mut sample = host.sample();
+        for _ in 0..count {
+            host.machine.advance(Duration::from_secs(1));
+            sample = host.sample();
+        }
+        sample
+    }
+
+    /// Has ksmd scan for a while, and stops it.
+    fn scan(host: &mut SimHost, millis: u64) {
+        host.machine.write(Knob::Run, 1).unwrap();
+        host.machine.advance(Duration::from_millis(millis));
+        host.machine.write(Knob::Run, 0).unwrap();
+    }
+
+    /// Has khugepaged look through all memory, with these limits.
+    fn collapse(host: &mut SimHost, max_ptes_none: u64, max_ptes_shared: u64) {
+        host.machine.write(Knob::MaxPtesNone, max_ptes_none).unwrap();
+        host.machine.write(Knob::MaxPtesShared, max_ptes_shared).unwrap();
+        host.machine.set_khugepaged(AT_ONCE_AND_LONG_AFTER);
+        host.machine.advance(Duration::from_millis(1));
+    }
+
+    fn mixed(page: usize) -> u64 {
+        match page % HUGE {
+            0..128 => page as u64 + 1,
+            128..256 => ZERO,
+            _ => UNIQUE,
+        }
+    }
+
+    #[test]
+    fn what_khugepaged_undoes_is_in_the_next_reading_and_in_no_counter() {
+        let mut host = host(2, mixed);
+        scan(&mut host, 500);
+        let merged = last_of(&mut host, 8);
+        let totals = HostTotals::from_sample(&merged);
+        assert_eq!((totals.saved_bytes, totals.unverified_bytes), ((4 + 8) * 128 * PAGE_SIZE, 0));
+        assert_eq!((totals.folded_bytes, totals.huge_bytes), (8 * 128 * PAGE_SIZE, Some(0)));
+        assert_eq!(totals.split.map(|split| split.bytes), Some(16 << 20));
+        collapse(&mut host, 511, 256);
+        let at_once = HostTotals::from_sample(&host.sample());
+        assert_eq!(at_once.saved_bytes, totals.saved_bytes, "the reading is from before");
+        let undone = last_of(&mut host, 8);
+        let totals = HostTotals::from_sample(&undone);
+        assert_eq!((totals.saved_bytes, totals.split.map(|split| split.bytes)), (0, Some(0)));
+        assert_eq!(undone.ksm.pages_sharing, merged.ksm.pages_sharing);
+    }
+
+    #[test]
+    fn a_kernel_without_the_figures_has_no_readings() {
+        let mut machine =
+            SimMachine::new(SimConfig { kernel: crate::field::KernelVersion::new(6, 6), ..SimConfig::default() });
+        machine.add_guest("guest", [7, 7]);
+        let sample = last_of(&mut SimHost::new(machine), 8);
+        let process = &sample.processes[0];
+        assert_eq!((process.merge_reading, process.folded_bytes, process.split), (None, None, None));
+        assert_eq!(sample.folded_bytes, None);
+    }
+
+    #[test]
+    fn readings_of_small_pages_keep_to_the_budget() {
+        // 4 GiB of small pages take 0.04 s to read: after the reserve the budget is worth 20 s of waiting for each.
+        let mut machine = SimMachine::new(SimConfig { run_pages: 64, ..SimConfig::default() });
+        machine.add_guest("guest", std::iter::repeat_n(UNIQUE, 16 * 1024));
+        let mut host = SimHost::new(machine);
+        let mut read = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            read.extend(last_of(&mut host, 1).processes[0].merge_reading.map(|reading| reading.read_at));
+        }
+        // One of the first budget, and then 1 s in reserve and 2 s of the 1,000, at 0.042 s.
+        assert!((68..=76).contains(&read.len()), "{}", read.len());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// By the daemon's own account, with KSM's counters and the readings alone.
+        #[test]
+        fn what_the_account_says_is_saved_is_what_is_saved(
+            kinds in prop::collection::vec(0_usize..4, 1..12),
+            guests in 1_usize..4,
+            use_zero_pages in 0_u64..2,
+            rounds in prop::collection::vec((1_u64..80, 0_u64..512, 0_u64..512, any::<bool>()), 1..4),
+        ) {
+            let contents = |page: usize| {
+                let shared = page as u64 + 1;
+                [UNIQUE, ZERO, shared, (1 << 40) | (shared % 5)][kinds[page % kinds.len()]]
+            };
+            let mut host = host(guests, contents);
+            host.machine.write(Knob::UseZeroPages, use_zero_pages).unwrap();
+            let check = |host: &mut SimHost| {
+                let sample = last_of(host, 8);
+                let said = HostTotals::from_sample(&sample).saved_bytes;
+                let truth = host.machine.truly_saved_pages() * PAGE_SIZE;
+                // Each process's part is rounded to a page.
+                prop_assert!(said.abs_diff(truth) <= guests as u64 * PAGE_SIZE, "{said} said, {truth} saved");
+                let huge_bytes = host.machine.figures().huge_pages * HUGE as u64 * PAGE_SIZE;
+                prop_assert_eq!(HostTotals::from_sample(&sample).huge_bytes, Some(huge_bytes));
+                let split = HostTotals::from_sample(&sample).split.map(|split| split.bytes);
+                prop_assert_eq!(split, Some((guests * 4 * HUGE) as u64 * PAGE_SIZE - huge_bytes));
+                Ok(())
+            };
+            for (millis, max_ptes_none, max_ptes_shared, is_hurried) in rounds {
+                scan(&mut host, millis);
+                check(&mut host)?;
+                if is_hurried {
+                    collapse(&mut host, max_ptes_none, max_ptes_shared);
+                    check(&mut host)?;
+                }
+            }
+        }
     }
 }
