@@ -14,7 +14,7 @@ use crate::scripted::ScriptedProgram;
 use crate::support::program::{RunningProgram, config_file, ksmith, status};
 use crate::support::{KernelLock, guest, number, skipped, wait_until};
 
-const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
+pub const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Pages of each of two guests: 16 huge pages.
 const PAGES: usize = 8192;
@@ -59,7 +59,7 @@ fn walk_twice() {
 }
 
 /// The first address of the guest's memory in huge pages.
-fn huge_memory(guest: &MemoryGuest) -> u64 {
+pub fn huge_memory(guest: &MemoryGuest) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/smaps", guest.pid())).unwrap();
     let mut first = 0;
     for line in text.lines() {

@@ -5,14 +5,16 @@
 
 use crate::support;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{KernelLock, ksm, number, wait_until, zero_pages, zero_pages_at_first};
+use crate::huge_pages::{HUGE_PAGES, huge_memory, rollup};
+use crate::support::{KernelLock, ksm, number, skipped, wait_until, zero_pages, zero_pages_at_first};
 use ksmith_core::field::{FigureKind, KernelVersion};
 use ksmith_core::kernel::{KsmStat, KsmValue};
 use ksmith_core::knobs::Knob;
-use ksmith_core::sim::{SimConfig, SimGuestId, SimMachine, ZERO};
+use ksmith_core::sim::{KhugepagedPace, SimConfig, SimGuestId, SimMachine, ZERO};
 use ksmith_host::root::Root;
 use ksmith_lab::{MemoryGuest, MemoryPart};
 use proptest::prelude::*;
@@ -35,6 +37,8 @@ struct KernelAndSimulator {
     machine: SimMachine,
     /// Each part with how often it was rewritten since it held its first content.
     ids: Vec<(SimGuestId, Vec<(MemoryPart, u64)>)>,
+    /// The anonymous memory of each guest in huge pages before the first pass.
+    anonymous_at_first: BTreeMap<usize, u64>,
     before: Figures,
     passes: u64,
     log: String,
@@ -57,6 +61,7 @@ impl KernelAndSimulator {
             kernel: Vec::new(),
             machine,
             ids: Vec::new(),
+            anonymous_at_first: BTreeMap::new(),
             before: <_>::default(),
             passes: 0,
             log: String::new(),
@@ -89,6 +94,46 @@ impl KernelAndSimulator {
         self.ids.push((self.machine.add_guest("guest", pages), parts.clone()));
         self.log.push_str(&format!("; add {parts:?}"));
         guest
+    }
+
+    /// Has khugepaged sleep on both sides. The lock puts its settings back.
+    fn hold_off_khugepaged(&mut self) {
+        let pace = KhugepagedPace { pages_to_scan: 1, scan_sleep_millisecs: 1_000_000_000 };
+        self.machine.set_khugepaged(pace);
+        for (name, value) in
+            [("pages_to_scan", pace.pages_to_scan), ("scan_sleep_millisecs", pace.scan_sleep_millisecs)]
+        {
+            fs::write(format!("{HUGE_PAGES}/khugepaged/{name}"), value.to_string()).unwrap();
+        }
+    }
+
+    /// Adds a guest in huge pages, of which those with a byte hold nothing else. Returns `None`, said loudly, where the
+    /// machine gives no huge pages.
+    fn add_huge(&mut self, seed: u64, pages: usize, byte: impl Fn(usize) -> Option<u8>) -> Option<usize> {
+        let part = MemoryPart::Huge { seed, pages };
+        let process = support::guest(&[part]);
+        if rollup(&process, "AnonHugePages") != (pages * 4096) as u64 {
+            skipped("this machine gave no transparent huge pages");
+            return None;
+        }
+        let memory = File::options().write(true).open(format!("/proc/{}/mem", process.pid())).unwrap();
+        let first = huge_memory(&process);
+        for (page, byte) in (0..pages).filter_map(|page| Some((page, byte(page)?))) {
+            memory.write_all_at(&[byte; 4096], first + page as u64 * 4096).unwrap();
+        }
+        let guest = self.ids.len();
+        let held = contents(guest, 0, (part, 0)).enumerate().map(|(page, content)| match byte(page) {
+            Some(0) => ZERO,
+            Some(byte) => 1 << 61 | u64::from(byte),
+            None => content,
+        });
+        let id = self.machine.add_guest("guest", held);
+        assert!(self.machine.use_huge_pages(id));
+        self.anonymous_at_first.insert(guest, rollup(&process, "Anonymous"));
+        self.kernel.push(Some(process));
+        self.ids.push((id, vec![(part, 0)]));
+        self.log.push_str(&format!("; add {part:?}"));
+        Some(guest)
     }
 
     fn remove(&mut self, guest: usize) {
@@ -170,6 +215,14 @@ impl KernelAndSimulator {
         figures.insert("profit", profit.cast_unsigned());
         figures.entry("ksm_zero_pages").and_modify(|pages| *pages = zero_pages());
         figures.insert("cow_ksm", support::vmstat("cow_ksm"));
+        let (mut huge_pages, mut emptied_pages) = (0, 0);
+        for (guest, at_first) in &self.anonymous_at_first {
+            if let Some(process) = &self.kernel[*guest] {
+                huge_pages += rollup(process, "AnonHugePages") >> 21;
+                emptied_pages += at_first.saturating_sub(rollup(process, "Anonymous")) / 4096;
+            }
+        }
+        figures.extend([("huge_pages", huge_pages), ("emptied_pages", emptied_pages)]);
         let guests = self.kernel.iter().flatten().map(|guest| {
             let text = fs::read_to_string(format!("/proc/{}/ksm_stat", guest.pid())).unwrap();
             three(KsmStat::parse(&text).unwrap())
@@ -190,6 +243,13 @@ impl KernelAndSimulator {
         }
         figures.insert("profit", sample.ksm.general_profit.get().unwrap() as u64);
         figures.insert("cow_ksm", sample.vmstat.value().unwrap().cow_ksm.unwrap());
+        let alive = (0..self.kernel.len()).filter(|&guest| self.kernel[guest].is_some());
+        let emptied =
+            alive.zip(&sample.processes).map(|(guest, process)| match self.anonymous_at_first.get(&guest) {
+                Some(_) => self.ids[guest].1[0].0.pages() as u64 - process.known_rss_bytes() / 4096,
+                None => 0,
+            });
+        figures.extend([("huge_pages", self.machine.figures().huge_pages), ("emptied_pages", emptied.sum())]);
         (figures, sample.processes.iter().map(|process| three(process.ksm)).collect())
     }
 }
@@ -202,7 +262,9 @@ fn three(stat: KsmStat) -> [u64; 3] {
 fn contents(guest: usize, index: usize, (part, generation): (MemoryPart, u64)) -> impl Iterator<Item = u64> {
     let own = 1 << 62 | (guest as u64) << 48 | (index as u64) << 40 | generation << 20;
     (0..part.pages() as u64).map(move |page| match part {
-        MemoryPart::Equal { seed, .. } if generation == 0 => 1 << 60 | seed << 32 | page,
+        MemoryPart::Equal { seed, .. } | MemoryPart::Huge { seed, .. } if generation == 0 => {
+            1 << 60 | seed << 32 | page
+        }
         MemoryPart::Zero { .. } if generation == 0 => ZERO,
         _ => own | page,
     })
@@ -291,6 +353,44 @@ fn full_frames_make_chains_of_the_same_length() {
     }
     both.remove(a);
     both.passes(2);
+}
+
+#[test]
+fn huge_pages_split_and_all_their_pages_merge_in_the_same_pass() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
+    both.hold_off_khugepaged();
+    let Some(first) = both.add_huge(1, 2048, |_| None) else { return };
+    both.add_huge(1, 2048, |_| None);
+    both.passes(1);
+    assert_eq!(number("pages_sharing"), 0);
+    both.passes(1);
+    assert_eq!(number("pages_sharing"), 2048, "no page waits in an LRU batch for the next pass");
+    // One that joins, one with two equal pages in one huge page, and one that has nothing to merge.
+    both.add_huge(1, 512, |_| None);
+    both.add_huge(2, 512, |page| (page < 2).then_some(7));
+    both.add_huge(3, 1024, |_| None);
+    both.passes(5);
+    both.remove(first);
+    both.passes(2);
+}
+
+/// The empty page is the root of the unstable tree: its split frees it, and no search gets past it until the next pass.
+#[test]
+fn a_freed_page_at_the_root_keeps_huge_pages_from_merging_for_a_pass() {
+    let Some(_lock) = KernelLock::acquire() else { return };
+    let mut both = KernelAndSimulator::new();
+    both.hold_off_khugepaged();
+    both.write(Knob::UseZeroPages, 1);
+    let empty = |page: usize| (page == 0 || page % 512 > 300).then_some(0);
+    if both.add_huge(4, 1024, empty).is_none() {
+        return;
+    }
+    both.add_huge(4, 1024, empty);
+    both.passes(2);
+    assert_eq!(number("pages_sharing"), 0);
+    both.passes(3);
+    assert!(number("pages_sharing") > 500);
 }
 
 /// An action between two passes. Guests and parts are named modulo their number.
