@@ -135,7 +135,7 @@ fn main() {
                 };
                 if let Some(record) = options.record.as_ref().filter(|_| repeat == 0) {
                     fs::create_dir_all(record).unwrap();
-                    let name = format!("{scenario}-{}.json", policy.replace(':', "-"));
+                    let name = RecordedTrace::file_name(scenario, policy, options.pages);
                     fs::write(record.join(name), serde_json::to_string(&trace).unwrap()).unwrap();
                 }
                 row(&trace, directory.path());

@@ -1,5 +1,7 @@
 //! Bounds on the difference between each captured run and its simulation.
 
+use ksmith_lab::GuestPages;
+
 use super::runs::RunDifference;
 
 /// Bounds of one row.
@@ -8,6 +10,7 @@ pub struct DifferenceBounds {
     /// The scenario.
     pub scenario: &'static str,
     pub policy: &'static str,
+    pub pages: GuestPages,
     /// The greatest difference of saved memory at any sample.
     saved: f64,
     /// The mean difference of saved memory, whatever its sign.
@@ -37,7 +40,7 @@ const fn row(
     cpu: [f64; 2],
     passes: f64,
 ) -> DifferenceBounds {
-    DifferenceBounds { scenario, policy, saved, mean, cpu, passes }
+    DifferenceBounds { scenario, policy, pages: GuestPages::Small, saved, mean, cpu, passes }
 }
 
 /// A little more than each row comes to.

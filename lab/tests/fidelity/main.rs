@@ -17,7 +17,7 @@ fn repository() -> &'static Path {
 }
 
 fn trace(bounds: &DifferenceBounds) -> RecordedTrace {
-    let name = format!("{}-{}.json", bounds.scenario, bounds.policy.replace(':', "-"));
+    let name = RecordedTrace::file_name(bounds.scenario, bounds.policy, bounds.pages);
     serde_json::from_str(&fs::read_to_string(repository().join("testdata/fidelity").join(name)).unwrap()).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn captured_runs_come_out_as_near_as_they_did() {
     for bounds in BOUNDS {
         let difference = difference(&trace(bounds));
         if !bounds.hold(&difference) {
-            wrong.push(format!("{} {}: {difference}", bounds.scenario, bounds.policy));
+            wrong.push(format!("{} {} {}: {difference}", bounds.scenario, bounds.policy, bounds.pages.name()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -93,6 +93,12 @@ impl TracedRun {
 }
 
 impl RecordedTrace {
+    /// The name of the file of a scenario under a policy, on such pages.
+    pub fn file_name(scenario: &str, policy: &str, pages: GuestPages) -> String {
+        let on = if pages == GuestPages::Huge { "-huge" } else { "" };
+        format!("{scenario}{on}-{}.json", policy.replace(':', "-"))
+    }
+
     /// Simulates the run. `scenario` is the path of a file of which the short form takes [`RecordedTrace::seconds`].
     ///
     /// # Errors
