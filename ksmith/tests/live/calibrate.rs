@@ -5,9 +5,13 @@ use std::fs;
 use crate::support::program::{RunningProgram, ksmith};
 use crate::support::{KernelLock, guest, number, wait_until, zero_pages};
 use ksmith_core::sim::SimCosts;
-use ksmith_lab::MemoryPart;
+use ksmith_host::root::Root;
+use ksmith_lab::{GuestPages, MemoryPart};
 use rustix::process::Signal;
 use serde_json::Value;
+
+/// The memory that is accessed at random, in bytes.
+const WORKING_SETS: [u64; 3] = [8 << 20, 64 << 20, 256 << 20];
 
 #[test]
 fn costs_are_measured_written_and_taken_by_the_simulator() {
@@ -29,10 +33,7 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
     assert!(costs.merge > costs.checksum && costs.merge < 100_000, "{costs:?}");
     // No page is read for these.
     assert!(costs.merged < costs.checksum && costs.skip < costs.checksum && costs.walk < costs.merged, "{costs:?}");
-    for access in report["accesses"].as_array().unwrap() {
-        let ns = |pages: &str| access[pages]["median"].as_f64().unwrap();
-        assert!((0.5..2000.0).contains(&ns("huge_ns")) && (0.5..2000.0).contains(&ns("small_ns")), "{access}");
-    }
+    are_huge_pages_measured(&report);
     assert!(costs.batch < 500_000 && costs.write > 100, "{costs:?}");
 
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/idle.toml");
@@ -44,6 +45,28 @@ fn costs_are_measured_written_and_taken_by_the_simulator() {
         results["scenarios"][0]["competitors"][0]["summary"]["passes"]["median"].as_f64().unwrap()
     };
     assert!(passes(&["--costs", out.to_str().unwrap()]) > 0.0);
+}
+
+/// Checks that splits, collapses, and accesses in huge pages and in small ones are measured where this host has huge pages, and
+/// that none is where it has none.
+fn are_huge_pages_measured(report: &Value) {
+    let are_given = GuestPages::Huge.are_given(&Root::host());
+    let measured = |key: &str| {
+        let costs = report["measured"].as_array().unwrap();
+        let cost = costs.iter().find(|cost| cost["key"] == key).unwrap_or_else(|| panic!("no {key}: {report}"));
+        cost["ns"]["median"].is_number()
+    };
+    assert_eq!(["split", "collapse", "freed"].map(measured), [are_given; 3], "{report}");
+    let accesses = report["accesses"].as_array().unwrap();
+    let sets: Vec<_> = accesses.iter().map(|access| access["working_set_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sets, if are_given { WORKING_SETS.to_vec() } else { Vec::new() }, "{report}");
+    for access in accesses {
+        let figures = ["huge_ns", "small_ns"].map(|pages| ["min", "median", "max"].map(|key| &access[pages][key]));
+        assert!(figures.into_iter().flatten().all(Value::is_number), "{access}");
+        let [huge_ns, small_ns] = figures.map(|[_, median, _]| median.as_f64().unwrap());
+        let lost_cpus = access["lost_cpus"].as_f64().unwrap();
+        assert!((lost_cpus - (1.0 - huge_ns / small_ns)).abs() < 1e-9, "{access}");
+    }
 }
 
 #[test]
