@@ -84,6 +84,13 @@ impl LiveHost {
         }
     }
 
+    /// Ends what [`Self::renew_readings`] has begun.
+    pub fn cancel_readings(&mut self) {
+        if let Some(reader) = &mut self.merge_readings {
+            reader.cancel_renewal();
+        }
+    }
+
     /// Returns true while page tables are to be read anew.
     pub fn is_renewing_readings(&self) -> bool {
         self.merge_readings.as_ref().is_some_and(MergeReader::is_renewing)

@@ -154,7 +154,7 @@ impl ScenarioResults {
         let without_ksm = |key| median(&results, NO_KSM, key);
         let (gib, cpu) = (reference("gib_seconds"), reference("ksmd_cpu_seconds"));
         let (work, rewrite) = (without_ksm("work_pages"), without_ksm("rewrite_seconds"));
-        let saved = reference("saved_bytes");
+        let saved = reference("saved_bytes").filter(|saved| *saved > 0.0);
         for result in &mut results {
             result.seconds_to_90_of_reference = saved.and_then(|saved| result.seconds_to_save(0.9 * saved));
             result.share_of_reference = ratio(result.median("gib_seconds"), gib);

@@ -171,6 +171,7 @@ impl FakeDaemonHost {
         let mut sample = world.machine.sample();
         (sample.at, sample.took) = (began + world.suspended, takes);
         sample.hidden_processes = world.hidden_processes;
+        sample.is_ksm_read_only = world.is_read_only;
         sample.shows_mergeable = world.shows_mergeable;
         if !sample.shows_mergeable && sample.ksm.tracked_pages() == 0 {
             sample.processes.clear();
@@ -249,6 +250,12 @@ impl DaemonHost for FakeDaemonHost {
         let now = world.machine.now();
         if let Some(freed) = &mut world.freed {
             freed.done_at = Some(now + freed.takes);
+        }
+    }
+
+    fn cancel_readings(&mut self) {
+        if let Some(freed) = &mut self.world().freed {
+            freed.done_at = None;
         }
     }
 

@@ -248,13 +248,13 @@ impl WaitingPolicy {
 /// The settings that a scan changes, to be put back after it: the waiting policy may leave some of them to the
 /// operator.
 fn changed_by_scan(found: &KnobSettings) -> KnobSettings {
-    use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan};
+    use crate::knobs::Knob::{AdvisorMode, PagesToScan, Run, SleepMillisecs, SmartScan, UseZeroPages};
     let is_on = found.get(AdvisorMode) == Some(1);
     let restorable = |(knob, value): &(Knob, u64)| match knob {
         // The kernel refuses it while its advisor is on.
         PagesToScan => !is_on,
         Run => *value <= 1,
-        AdvisorMode | SleepMillisecs | SmartScan => true,
+        AdvisorMode | SleepMillisecs | SmartScan | UseZeroPages => true,
         _ => false,
     };
     found.iter().filter(restorable).collect()

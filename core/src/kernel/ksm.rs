@@ -213,7 +213,7 @@ ksm_files! {
     stable_node_chains_prune_millisecs: u64, Milliseconds, State, (4 4), "Time between two prunings of duplicate chains.";
     advisor_mode: AdvisorMode, Mode, State, (6 8), "Mode of the kernel's advisor: none, or scan-time, which writes pages_to_scan.";
     advisor_max_cpu: u64, Percent, State, (6 8), "The most of one CPU that the kernel's advisor lets ksmd use.";
-    advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The least pages_to_scan the kernel's advisor writes.";
+    advisor_min_pages_to_scan: u64, Pages, State, (6 8), "The pages_to_scan that the kernel's advisor begins with.";
     advisor_max_pages_to_scan: u64, Pages, State, (6 8), "The most pages_to_scan the kernel's advisor writes.";
     advisor_target_scan_time: u64, Seconds, State, (6 8), "Time that a pass should take under the kernel's advisor.";
     max_ptes_shared: u64, Pages, State, (5 8), "Shared pages up to which khugepaged makes a range a huge page again. 0 keeps what is merged.",

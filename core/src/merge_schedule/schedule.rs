@@ -1,6 +1,6 @@
 //! The processes to read next, and the newest readings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::cpu_use::CpuUse;
@@ -66,13 +66,13 @@ pub struct MergeSchedule {
 }
 
 /// A request to read all processes anew, whatever the budget: a person waits for what a scan has saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadingRenewal {
     None,
-    /// From the next sample on.
+    /// Of the processes in the next sample.
     Requested,
-    /// Processes whose last attempt was before this time are due.
-    Since(Duration),
+    /// Of these processes, where the last attempt was before this time. Processes that start meanwhile go by the budget.
+    Since(Duration, BTreeSet<ProcessId>),
 }
 
 /// The work of the reader.
@@ -223,6 +223,11 @@ impl MergeSchedule {
         self.renewal = ReadingRenewal::Requested;
     }
 
+    /// Ends what [`Self::renew`] has begun: readings go by the budget again.
+    pub fn cancel_renewal(&mut self) {
+        self.renewal = ReadingRenewal::None;
+    }
+
     /// Returns true until all processes were read that [`Self::renew`] is about.
     pub fn is_renewing(&self) -> bool {
         self.renewal != ReadingRenewal::None
@@ -231,22 +236,22 @@ impl MergeSchedule {
     /// Returns the processes that are to be read anew, the one that was read longest ago first. `None`: the renewal is done,
     /// or there is none.
     fn renewals(&mut self, sample: &Sample) -> Option<Vec<ProcessId>> {
-        let since = match self.renewal {
+        let (since, ids) = match std::mem::replace(&mut self.renewal, ReadingRenewal::None) {
             ReadingRenewal::None => return None,
-            ReadingRenewal::Requested => sample.at,
-            ReadingRenewal::Since(since) => since,
+            ReadingRenewal::Requested => (sample.at, self.candidates(sample).map(|process| process.id).collect()),
+            ReadingRenewal::Since(since, ids) => (since, ids),
         };
-        self.renewal = ReadingRenewal::Since(since);
         let mut due: Vec<(Option<Duration>, ProcessId)> = self
             .candidates(sample)
+            .filter(|process| ids.contains(&process.id))
             .map(|process| (self.attempts.get(&process.id).copied(), process.id))
             .filter(|(last, _)| last.is_none_or(|last| last < since))
             .collect();
         due.sort_unstable();
         if due.is_empty() {
-            self.renewal = ReadingRenewal::None;
             return None;
         }
+        self.renewal = ReadingRenewal::Since(since, ids);
         Some(due.into_iter().map(|(_, id)| id).collect())
     }
 
@@ -312,6 +317,27 @@ mod tests {
 
     fn next(schedule: &mut MergeSchedule, sample: &Sample) -> Option<Vec<u32>> {
         schedule.next_request(sample).map(|request| request.processes.iter().map(|id| id.pid).collect())
+    }
+
+    #[test]
+    fn a_renewal_is_of_the_processes_that_were_there_and_ends() {
+        let mut schedule = MergeSchedule::new(LedgerEntries::new());
+        schedule.renew();
+        assert_eq!(next(&mut schedule, &sample(1, &[1])), Some(vec![1]));
+        schedule.record_reply(reply(1, &[1], 0.0));
+        // A user starts another process at each turn.
+        let mut pids = vec![1];
+        for pid in 2..9 {
+            pids.push(pid);
+            next(&mut schedule, &sample(1, &pids));
+            assert!(!schedule.is_renewing(), "{pid}");
+            schedule.record_reply(reply(1, &pids[1..], 0.0));
+        }
+        schedule.renew();
+        assert_eq!(next(&mut schedule, &sample(2, &[1])), Some(vec![1]), "long before it is due");
+        schedule.cancel_renewal();
+        schedule.record_reply(MergeReply { processes: Vec::new(), cpu_seconds: 0.0 });
+        assert_eq!(next(&mut schedule, &sample(2, &[1])), None);
     }
 
     #[test]

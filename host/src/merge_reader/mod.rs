@@ -12,6 +12,7 @@ mod read;
 
 use std::io;
 
+use crossbeam_channel::TryRecvError;
 use ksmith_core::merge_schedule::{MergeReply, MergeRequest, MergeSchedule};
 use ksmith_core::sample::Sample;
 
@@ -28,6 +29,8 @@ pub(crate) use self::page_tables::PageTableReader;
 pub struct MergeReader {
     schedule: MergeSchedule,
     worker: WorkerThread<MergeRequest, MergeReply>,
+    /// True once the thread has panicked: it reads nothing any more, and the counters stay.
+    has_failed: bool,
 }
 
 impl MergeReader {
@@ -49,20 +52,32 @@ impl MergeReader {
                 reader.carry_out(&request)
             }
         })?;
-        Ok(Self { schedule, worker })
+        Ok(Self { schedule, worker, has_failed: false })
     }
 
     /// Fills the newest readings into `sample`.
     pub fn fill(&mut self, sample: &mut Sample) {
-        if let Ok(reply) = self.worker.poll_reply() {
-            self.schedule.record_reply(reply);
+        match self.worker.poll_reply() {
+            Ok(reply) => self.schedule.record_reply(reply),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => {
+                self.has_failed = true;
+                self.schedule.cancel_renewal();
+            }
         }
         self.schedule.fill(sample);
     }
 
     /// Has all processes read anew, at once. [`Self::is_renewing`] is true until that is done.
     pub fn renew(&mut self) {
-        self.schedule.renew();
+        if !self.has_failed {
+            self.schedule.renew();
+        }
+    }
+
+    /// Ends what [`Self::renew`] has begun.
+    pub fn cancel_renewal(&mut self) {
+        self.schedule.cancel_renewal();
     }
 
     /// Returns true while processes are to be read anew.
@@ -73,7 +88,7 @@ impl MergeReader {
     /// Requests the readings that are due from the thread, if it is idle and the budget allows it.
     pub fn request(&mut self, sample: &Sample) {
         if let Some(request) = self.schedule.next_request(sample) {
-            // A thread that has panicked reads nothing any more: the counters stay.
+            // That the thread has panicked shows at its next reply.
             let _ = self.worker.queue_request(request);
         }
     }

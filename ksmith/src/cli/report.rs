@@ -34,6 +34,9 @@ pub struct ReportArgs {
 /// Most rows of the history, for the chart and the sums.
 const ROWS: usize = 2000;
 
+/// Columns of huge pages, which the sums have.
+const HUGE_PAGES: [&str; 3] = ["huge_bytes", "split_bytes", "split_cost_cpus"];
+
 /// Most guests that are listed.
 const GUESTS: usize = 15;
 
@@ -62,7 +65,9 @@ impl ReportArgs {
             resolution: ReportResolution::Rows(ROWS),
         };
         let reader = HistoryReader::open(&file).map_err(CommandFailure::from)?;
-        let history = reader.read_report(&query).map_err(CommandFailure::from)?;
+        let columns = query.shown().iter().chain(&HUGE_PAGES).map(|&name| name.to_owned()).collect();
+        let of_host = ReportQuery { columns, ..query.clone() };
+        let history = reader.read_report(&of_host).map_err(CommandFailure::from)?;
         let savers = reader.savers(&query, GUESTS).map_err(CommandFailure::from)?;
         let labels = reader.saved_by_label(&query).map_err(CommandFailure::from)?;
         let text = |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).unwrap_or_default();

@@ -14,8 +14,8 @@ use crate::show;
 /// Show KSM's settings and figures, what each process saves, and the state of the daemon.
 ///
 /// A running daemon answers at once. Without one ksmith itself watches for a quarter of a second, to measure ksmd's CPU
-/// use. `saved` is memory that is not needed because pages are merged; `exposure` is what the host would need if all
-/// merged pages were written to, and `headroom` what it has for that.
+/// use. `saved` is memory that is not needed because pages are merged; `exposure` is what the host would need if guests
+/// wrote to all of it, and `headroom` what it has for that.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]

@@ -106,8 +106,8 @@ fn totals(sums: &HistorySummary) -> DocumentPart {
     let row = |what: &str, figure: String| vec![what.to_owned(), figure];
     let of_splits = sums.huge_pages.iter().flat_map(|huge| {
         [
-            row("in huge pages at the end", bytes(huge.huge_last_bytes)),
-            row("split by merging at the end", bytes(huge.split_last_bytes)),
+            row("in huge pages when last read", bytes(huge.huge_last_bytes)),
+            row("split by merging when last read", bytes(huge.split_last_bytes)),
             row("CPU time lost by splits, at most", format!("{} s", format_significant(huge.lost_cpu_seconds))),
         ]
     });

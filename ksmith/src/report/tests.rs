@@ -56,7 +56,7 @@ fn the_report_has_the_sums_and_tells_decisions_that_paid_from_those_that_did_not
     assert_eq!(states, ["probe", "parked", "parked"], "{vain:?}");
     let text = document.markdown();
     assert!(text.contains("| saved at most | 5.00 GiB |"), "{text}");
-    assert!(text.contains("| split by merging at the end | 2.00 GiB |"), "{text}");
+    assert!(text.contains("| split by merging when last read | 2.00 GiB |"), "{text}");
     assert!(text.contains("| CPU time lost by splits, at most | 99.5 s |"), "{text}");
     // Exposure is over 4 GiB from row 41 on.
     assert!(text.contains("For 26 min 30 s the host could not have borne it"), "{text}");

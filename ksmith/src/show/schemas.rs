@@ -256,6 +256,10 @@ fn calibration() -> Value {
         ("costs", costs),
         ("measured", list("What was measured.", schema_of::<WorkCost>())),
         ("accesses", list("Accesses at random, in huge pages and in small ones.", schema_of::<AccessCost>())),
+        (
+            "split_loss_cpus",
+            json!({ "type": ["array", "null"], "items": { "type": "number" }, "description": "The key of [huge_pages] for this host." }),
+        ),
     ];
     document("ksmith sim calibrate --json", plains(&keys, parts))
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde::{Deserialize, Serialize};
 
+use super::ControlReply;
 use super::ControlRequest;
 use super::pending::{PendingRequest, line, refusal};
 use super::trimmed::trimmed;
@@ -86,25 +87,35 @@ impl<T> FigureAnswers<T> {
             return Arc::clone(text);
         }
         let asked = Instant::now();
-        let text: Arc<str> = self.request_answer(figures).into();
-        *last = Some((asked, Arc::clone(&text)));
-        text
+        match self.request_answer(figures) {
+            Ok(text) => {
+                let text: Arc<str> = text.into();
+                *last = Some((asked, Arc::clone(&text)));
+                text
+            }
+            // The next peer asks again.
+            Err(refusal) => refusal.into(),
+        }
     }
 
     /// Sends a request to the daemon. A peer that hangs up meanwhile is waited for all the same, since the next one
     /// gets its answer: a peer that asks and hangs up again and again costs no more than others.
-    fn request_answer(&self, figures: WatchedFigures) -> String {
+    ///
+    /// # Errors
+    /// The text of a refusal.
+    fn request_answer(&self, figures: WatchedFigures) -> Result<String, String> {
         let (reply, answers) = bounded(1);
         let (waits, peer) = watch_peer();
         if self.sender.send((self.wrap)(PendingRequest::new(figures.into(), reply, peer))).is_err() {
-            return refusal(ENDING);
+            return Err(refusal(ENDING));
         }
         let answer = answers.recv_timeout(PATIENCE);
         drop(waits);
         match answer {
-            Ok(answer) => line(&trimmed(answer)),
-            Err(RecvTimeoutError::Timeout) => refusal("the daemon is busy; try again"),
-            Err(RecvTimeoutError::Disconnected) => refusal(ENDING),
+            Ok(answer @ ControlReply::Error { .. }) => Err(line(&answer)),
+            Ok(answer) => Ok(line(&trimmed(answer))),
+            Err(RecvTimeoutError::Timeout) => Err(refusal("the daemon is busy; try again")),
+            Err(RecvTimeoutError::Disconnected) => Err(refusal(ENDING)),
         }
     }
 }
@@ -115,7 +126,6 @@ mod tests {
 
     use crossbeam_channel::{Receiver, unbounded};
 
-    use super::super::ControlReply;
     use super::*;
 
     const LONG: Duration = Duration::from_secs(3600);

@@ -44,6 +44,9 @@ pub trait DaemonHost: KsmHost {
     /// Has what page tables show read anew, without waiting for it; a no-op by default.
     fn renew_readings(&mut self) {}
 
+    /// Ends what [`Self::renew_readings`] has begun; a no-op by default.
+    fn cancel_readings(&mut self) {}
+
     /// Returns true until samples have what was read anew; never by default.
     fn is_renewing_readings(&self) -> bool {
         false
@@ -112,6 +115,10 @@ impl DaemonHost for LiveHost {
 
     fn renew_readings(&mut self) {
         LiveHost::renew_readings(self);
+    }
+
+    fn cancel_readings(&mut self) {
+        LiveHost::cancel_readings(self);
     }
 
     fn is_renewing_readings(&self) -> bool {

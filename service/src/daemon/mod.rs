@@ -165,6 +165,8 @@ impl<H: DaemonHost> Daemon<H> {
         }
         let wait = watchdog.map_or(LONGEST_WAIT, |period| (period / 3).min(LONGEST_WAIT));
         let took = self.environment.now().duration_since(began);
+        let of_readings =
+            if of_readings.is_zero() { of_readings } else { of_readings.max(took.saturating_mul(WAIT_PER_TURN)) };
         let next = tick.decision.check_after.min(wait).min(self.guard.longest_wait()).min(of_readings);
         // While ksmd runs, the guard and the policy need their looks on time.
         let has_stood = tick.sample.ksm.run_state() != Some(RunState::Running);

@@ -37,6 +37,13 @@ enum ReadScanStep {
     Answer { scan: ScanReply, reply: Sender<ControlReply> },
 }
 
+impl ReadScanStep {
+    /// Returns true if nobody waits any more for a scan that has not begun.
+    fn has_lost_peer(&self) -> bool {
+        matches!(self, Self::Begin { peer, .. } if peer.has_gone())
+    }
+}
+
 impl<H: DaemonHost> Daemon<H> {
     /// Begins a scan for root once all page tables were read.
     pub(super) fn begin_read_scan(
@@ -68,12 +75,18 @@ impl<H: DaemonHost> Daemon<H> {
     /// is to come soon.
     pub(super) fn follow_readings(&mut self, sample: &Sample) -> Option<Duration> {
         let readings = self.scan_readings.take()?;
+        if readings.step.has_lost_peer() {
+            self.controller.host_mut().cancel_readings();
+            self.take_step(readings.step, Some(sample));
+            return Some(Duration::ZERO);
+        }
         let is_late = self.environment.now() >= readings.deadline;
         if self.controller.host().is_renewing_readings() && !is_late {
             self.scan_readings = Some(readings);
             return Some(READING_POLL);
         }
         if is_late {
+            self.controller.host_mut().cancel_readings();
             warn!("the scan goes by page tables as far as they were read within {LONGEST_READING:?}");
         }
         self.take_step(readings.step, Some(sample));
@@ -104,11 +117,19 @@ impl<H: DaemonHost> Daemon<H> {
     /// Gives up a scan that has not begun, for a pause, and answers one that is done.
     pub(super) fn give_up_readings(&mut self) {
         let Some(ScanReadings { step, .. }) = self.scan_readings.take() else { return };
+        self.controller.host_mut().cancel_readings();
         let _ = match step {
             ReadScanStep::Begin { reply, .. } => {
                 reply.send(ControlReply::error(format!("the scan was given up: {PAUSED}")))
             }
             ReadScanStep::Answer { scan, reply } => reply.send(ControlReply::Scan(scan)),
         };
+    }
+
+    /// Answers a scan that is done by what was read so far.
+    pub(super) fn answer_done_scan(&mut self) {
+        if matches!(&self.scan_readings, Some(ScanReadings { step: ReadScanStep::Answer { .. }, .. })) {
+            self.give_up_readings();
+        }
     }
 }

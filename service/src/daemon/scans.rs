@@ -81,6 +81,12 @@ impl<H: DaemonHost> Daemon<H> {
         }
     }
 
+    /// Makes way for a scan of balance's, as [`Self::make_way`] does. A scan of root's that is done is answered at once.
+    fn make_way_for_balance(&mut self) -> bool {
+        self.answer_done_scan();
+        self.make_way()
+    }
+
     /// Ends the scan that is in progress, if there is one, for a pause.
     pub(super) fn give_up_scan(&mut self) {
         self.give_up_readings();
@@ -97,13 +103,14 @@ impl<H: DaemonHost> Daemon<H> {
     /// Restores the settings that a scan has changed, and the policy that has waited for its end.
     fn end_scan(&mut self, waiting: WaitingPolicy) {
         let (settings, applied) = self.controller.end_scan(waiting, self.config.limits.clone());
-        applied.errors.iter().for_each(|error| error!("{error}; each turn tries again"));
+        applied.errors.iter().for_each(|error| error!("{error}; it is tried again once it can be written"));
         self.note_unrestored(settings, &applied);
     }
 
-    /// Restores settings from before a scan. Those that wait for ksmd, or are refused, are tried again at each turn.
+    /// Restores settings from before a scan, none of which the policy decides. Those that wait for ksmd are tried again at each
+    /// turn, and those whose files can't be written once they can.
     fn put_back(&mut self, settings: KnobSettings) {
-        let applied = self.controller.put_back(&settings);
+        let applied = self.controller.host_mut().apply(&settings);
         // They were errors at the end of the scan.
         applied.errors.iter().for_each(|error| debug!("{error}"));
         self.note_unrestored(settings, &applied);
@@ -113,9 +120,10 @@ impl<H: DaemonHost> Daemon<H> {
         self.unrestored = if !applied.waiting.is_empty() {
             Some(settings)
         } else if !applied.errors.is_empty() {
-            // What is in place is the policy's and the operator's from now on.
-            let ksm = self.controller.host_mut().sample_now(false).ksm;
-            Some(settings.differing_from(&ksm)).filter(|left| !left.is_empty())
+            // What another program writes meanwhile is its doing, and not written against.
+            let sample = self.controller.host_mut().sample_now(false);
+            let left = settings.differing_from(&sample.ksm);
+            Some(left).filter(|left| sample.is_ksm_read_only && !left.is_empty())
         } else {
             None
         };
@@ -142,7 +150,7 @@ impl<H: DaemonHost> Daemon<H> {
     /// Carries out a step of balance for merging. Returns true if a turn is to be taken at once.
     pub(super) fn change_merging(&mut self, step: &KsmStep) -> bool {
         match step {
-            KsmStep::BurstMerge if self.pause.is_none() && self.make_way() => {
+            KsmStep::BurstMerge if self.pause.is_none() && self.make_way_for_balance() => {
                 info!("merging what can be merged: the pool is short");
                 let limits = control::scan_limits(&self.config.limits, CpuShare::WHOLE);
                 self.begin_scan(ScanJob::all_pages(BURST_PASSES), limits, ScanRequester::Balance);
@@ -160,7 +168,13 @@ impl<H: DaemonHost> Daemon<H> {
 
     pub(super) fn finish_scan(&mut self, tick: &TickOutcome) {
         if let Some(settings) = self.unrestored.take() {
-            self.put_back(settings);
+            if tick.sample.is_ksm_read_only {
+                self.unrestored = Some(settings);
+            } else {
+                // What the turn has decided holds, such as a parked ksmd.
+                let decided = &tick.decision.knobs;
+                self.put_back(settings.iter().filter(|(knob, _)| decided.get(*knob).is_none()).collect());
+            }
         }
         let may_wait = self.waits_for() < LONGEST_WAIT;
         let Some(scan) = &mut self.scan else { return };

@@ -103,7 +103,7 @@ fn a_process_that_the_snapshot_does_not_have_keeps_ksmd_parked() {
     let known = guests.snapshot(&both);
     assert!(!may_run(&mut guard, &both, &known));
     let why = guard.parked().unwrap();
-    assert!(why.starts_with("db (pid 11) is of domain db, web is admitted"), "{why}");
+    assert!(why.starts_with("db (pid 11) is of domain db (web is admitted)"), "{why}");
 }
 
 /// Makes a process one of an ordinary user. Its command line is then the choice of that user.
@@ -170,7 +170,7 @@ fn a_verified_guest_that_is_off_and_marks_memory_for_ksmds_visits_alone_keeps_ks
         assert!(look(4, (0, seen[1].1)), "`ksmith unmerge`");
         assert!(!look(5, (1, 9)));
         let why = guard.parked().unwrap();
-        assert!(why.starts_with("db (pid 11) is of domain db, web is admitted and may merge: it is off"), "{why}");
+        assert!(why.starts_with("db (pid 11) is of domain db (web is admitted) and may merge: it is off"), "{why}");
     }
 }
 

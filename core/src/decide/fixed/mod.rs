@@ -182,7 +182,7 @@ impl FixedPolicy {
         if unknown.is_empty() {
             return reason;
         }
-        reason.with_detail(format!("not visible on this kernel:  {}", unknown.join(", ")))
+        reason.with_detail(format!("not visible on this kernel: {}", unknown.join(", ")))
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
         let decision = host.decide(&mut FixedPolicy::preset("kernel-default").unwrap());
         assert_eq!(
             decision.reason.detail.unwrap(),
-            "run=1, now run=0; not visible on this kernel:  advisor_mode, smart_scan"
+            "run=1, now run=0; not visible on this kernel: advisor_mode, smart_scan"
         );
         assert_eq!(host.sample.ksm.run, Reading::Value(1));
     }

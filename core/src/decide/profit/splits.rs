@@ -133,7 +133,7 @@ mod tests {
         let mut dear = sample(&[(3, true)]);
         dear.split_losses = [0.1, 0.2, 0.5].try_into().unwrap();
         let mut used = CpuUse::over(MEMORY);
-        used.record(dear.at, [(dear.processes[0].id, 300_000)].into_iter());
+        used.record(dear.at, [(dear.processes[0].id, 300_000)]);
         assert_eq!(forecast_of_merging(&dear, &used).1.unwrap().cost_cpus, 1.5, "by this host's losses");
     }
 

@@ -59,7 +59,7 @@ const DISTURBANCES: [(&str, Disturb, Disturb); 3] = [
 /// The settings at the end, and how often the log has an error.
 #[derive(Debug, PartialEq)]
 struct ActionEnd {
-    knobs: [u64; 4],
+    knobs: [u64; 5],
     errors: usize,
 }
 
@@ -77,7 +77,7 @@ fn run(begin: BeginAction, disturbance: Option<((Disturb, Disturb), u64, u64)>) 
     scene.at(150, |_| {});
     let (sender, ends) = bounded(1);
     scene.at(151, move |world| {
-        let knobs = [Knob::Run, Knob::SmartScan, Knob::SleepMillisecs, Knob::PagesToScan];
+        let knobs = [Knob::Run, Knob::SmartScan, Knob::SleepMillisecs, Knob::PagesToScan, Knob::UseZeroPages];
         sender.send(knobs.map(|knob| world.knob(knob))).unwrap();
     });
     let outcome = scene.run().unwrap();
