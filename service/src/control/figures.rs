@@ -134,7 +134,7 @@ mod tests {
     fn count_requests(inbox: &Receiver<PendingRequest>) -> usize {
         let mut count = 0;
         while let Ok(asked) = inbox.recv() {
-            let _ = asked.reply.send(ControlReply::error(count));
+            let _ = asked.reply.send(ControlReply::Done { message: format!("{count}") });
             count += 1;
         }
         count
@@ -159,6 +159,20 @@ mod tests {
         assert!(Arc::ptr_eq(&fresh, &answers.answer(WatchedFigures::Guests, LONG)), "the newest is kept");
         drop(answers);
         assert_eq!(daemon.join().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_refusal_is_asked_for_again() {
+        let (sender, inbox) = unbounded::<PendingRequest>();
+        let answers = FigureAnswers::new(sender, |asked| asked);
+        let daemon = thread::spawn(move || {
+            inbox.recv().unwrap().reply.send(ControlReply::error("the registry is busy")).unwrap();
+            count_requests(&inbox)
+        });
+        assert!(answers.answer(WatchedFigures::Guests, LONG).contains("the registry is busy"));
+        assert!(answers.answer(WatchedFigures::Guests, LONG).contains("done"));
+        drop(answers);
+        assert_eq!(daemon.join().unwrap(), 1);
     }
 
     #[test]
