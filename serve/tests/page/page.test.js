@@ -121,7 +121,7 @@ tested("splits of huge pages stand beside what they save and what they cost", {}
   assert.doesNotMatch(await text(page, "[data-figure=saved-note]"), /huge/);
   Object.assign(mock.host, { hugeBytes: 3 * 2 ** 30, splitBytes: 2 ** 29, splitCost: 0.25 });
   mock.push();
-  await says(page, "[data-figure=saved-note]", "3.00 GiB in huge pages, 512 MiB split by merging");
+  await says(page, "[data-figure=saved-note]", "3.0 GiB in huge pages, 512.0 MiB split by merging");
   await says(page, "[data-figure=cpu-note]", "up to 0.25 CPU");
 });
 
