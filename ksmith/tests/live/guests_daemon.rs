@@ -203,30 +203,6 @@ fn a_guest_of_which_merging_splits_all_for_little_is_switched_off_and_put_togeth
     assert!(is_offered(pid) && !Path::new(UNDO).exists());
 }
 
-/// The policy would merge: two other guests are equal.
-#[test]
-fn a_guest_that_would_lose_by_a_forecast_is_switched_off_before_anything_of_it_is_split() {
-    if !has("qemu-system-x86_64") {
-        return;
-    }
-    let Some(_lock) = KernelLock::acquire() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let Some(qemu) = guest_for_splits(directory.path()) else { return };
-    let pid = qemu.pid();
-    let Some(equal) = paired_guests(32, EQUAL_PAGES, |_| true) else { return };
-    let whole = huge_bytes(pid);
-    let daemon = RunningProgram::daemon(PRUNING, &[]);
-    let mut least = whole;
-    wait_within(PATIENCE, "the equal guests are merged", || {
-        least = least.min(huge_bytes(pid));
-        merged(&equal) >= (2 * EQUAL_PAGES * PAGE) as u64 / 100 * 95
-    });
-    let log = daemon.log();
-    assert!(log.contains(&format!("splits (pid {pid}): merging off: merging would save")), "{log}");
-    assert!(!is_offered(pid) && least == whole, "{least} of {whole} bytes stayed in huge pages: {log}");
-    daemon.end();
-}
-
 /// Started, switched and ended by others: the daemon's list follows before its next look.
 #[test]
 fn the_daemon_sees_starts_switches_and_exits_at_once() {
