@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::fold_stress::restorer::hurry_khugepaged;
-use crate::huge_pages::{merged, paired_guests};
 use crate::support::program::{RunningProgram, SOCKET, config_file, ksmith, status};
 use crate::support::vm::{FILLED_PAGES, PAGE, QemuProcess, content, has};
 use crate::support::{
@@ -145,9 +144,6 @@ fn content_for_splits(directory: &Path) -> PathBuf {
 
 /// Bytes of that guest's content.
 const FILLED_BYTES: u64 = (FILLED * (2 << 20)) as u64;
-
-/// Equal pages of each of two guests that pay.
-const EQUAL_PAGES: usize = FILLED * 512;
 
 /// Starts a guest with such content, in huge pages. `None`, said loudly, if the kernel gives none.
 fn guest_for_splits(directory: &Path) -> Option<QemuProcess> {

@@ -14,6 +14,9 @@ const PAGES: usize = 12_288;
 /// One page in so many is equal in both guests: merging would save a fortieth of the huge pages, and split all.
 const EQUAL_ONE_IN: usize = 20;
 
+/// Estimates of one memory.
+const ESTIMATES: usize = 9;
+
 /// Bytes that both guests can merge together.
 const EQUAL: u64 = (2 * PAGES / EQUAL_ONE_IN * 4096) as u64;
 
@@ -37,9 +40,14 @@ fn an_estimate_foretells_for_each_guest_what_merging_would_split() {
     let (Some(runs), Some(scattered)) = (runs, scattered) else { return };
     let pids: Vec<String> = runs.iter().chain(&scattered).map(|guest| guest.pid().to_string()).collect();
     let arguments: Vec<&str> = ["estimate", "--json"].into_iter().chain(pids.iter().map(String::as_str)).collect();
-    let (code, out, err) = ksmith(&arguments);
-    assert_eq!(code, 0, "{err}");
-    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let estimate = || {
+        let (code, out, err) = ksmith(&arguments);
+        assert_eq!(code, 0, "{err}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    // Each draws pages of its own: the middle one of several is near what comes of a scan.
+    let reports: Vec<serde_json::Value> = (0..ESTIMATES).map(|_| estimate()).collect();
+    let report = &reports[0];
     for guest in report["guests"].as_array().unwrap() {
         let [split, part] =
             ["split_bytes", "split_for_saved"].map(|key| guest["huge_pages"][key].as_f64().unwrap());
@@ -53,7 +61,12 @@ fn an_estimate_foretells_for_each_guest_what_merging_would_split() {
     }
 
     let huge = || runs.iter().chain(&scattered).map(|guest| rollup(guest, "AnonHugePages")).sum::<u64>();
-    let figure = |key: &str| report["huge_pages"][key].as_u64().unwrap();
+    let figure = |key: &str| {
+        let mut values: Vec<u64> =
+            reports.iter().map(|report| report["huge_pages"][key].as_u64().unwrap()).collect();
+        values.sort_unstable();
+        values[values.len() / 2]
+    };
     let (whole, estimated) = (huge(), figure("huge_bytes"));
     assert!(whole.abs_diff(estimated) <= whole / 20, "{whole} bytes in huge pages, and {estimated} as estimated");
     hold_khugepaged();
@@ -62,8 +75,8 @@ fn an_estimate_foretells_for_each_guest_what_merging_would_split() {
     let (split, saved) = (whole - huge(), (merged(&runs) + merged(&scattered)) / 2);
     assert!(split > whole / 2 && split < whole, "{split} of {whole} bytes were split");
     let is_near = |real: u64, estimated: u64| real.abs_diff(estimated) <= real / 4;
-    assert!(is_near(split, figure("split_bytes")), "{split} bytes were split: {}", report["huge_pages"]);
-    assert!(is_near(saved, figure("saved_bytes")), "{saved} bytes are saved: {}", report["huge_pages"]);
+    assert!(is_near(split, figure("split_bytes")), "{split} bytes were split: {reports:?}");
+    assert!(is_near(saved, figure("saved_bytes")), "{saved} bytes are saved: {reports:?}");
 }
 
 #[test]
