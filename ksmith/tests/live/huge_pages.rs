@@ -153,22 +153,6 @@ fn what_is_merged_in_huge_pages_stays_so_and_what_held_it_is_restored() {
     assert_eq!((held(), lock.changed_settings()), (before, Vec::new()));
 }
 
-#[test]
-fn a_killed_daemons_hold_on_khugepaged_is_restored_by_hand() {
-    let Some(lock) = KernelLock::acquire() else { return };
-    if !has_khugepaged() {
-        return;
-    }
-    let before = held();
-    let Some((daemon, _file, _guests)) = merge(true) else { return };
-    daemon.kill();
-    assert_eq!(held(), (0, 0), "nothing is restored yet");
-    let (code, out, err) = ksmith(&["restore"]);
-    assert_eq!(code, 0, "{err}");
-    assert!(out.contains("restored max_ptes_shared 0 -> 256") && out.contains("max_ptes_none 0 -> 511"), "{out}");
-    assert_eq!((held(), lock.changed_settings()), (before, Vec::new()));
-}
-
 /// Memory of a program with halves.
 const HALVED: u64 = 64 << 20;
 
