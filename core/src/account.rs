@@ -219,11 +219,6 @@ pub fn saved_pages(sample: &Sample) -> u64 {
     SavingParts::from_sample(sample).ksm_pages()
 }
 
-/// Returns the bytes of zeros that splits of huge pages have freed.
-pub fn freed_bytes(sample: &Sample) -> u64 {
-    SavingParts::from_sample(sample).folded_bytes()
-}
-
 /// Computes each process's share, in the order of `sample.processes`, and the bytes that can't be attributed because
 /// some processes hide their figures. Together they are exactly the host's `saved_bytes`.
 pub fn shares(sample: &Sample) -> (Vec<ProcessShare>, u64) {

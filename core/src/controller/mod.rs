@@ -197,7 +197,7 @@ impl<H: KsmHost> PolicyController<H> {
     }
 
     /// Writes settings apart from any decision. The last decision no longer holds.
-    pub fn put_back(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
+    fn put_back(&mut self, knobs: &KnobSettings) -> ApplyOutcome {
         self.in_force = KnobSettings::none();
         self.host.apply(knobs)
     }

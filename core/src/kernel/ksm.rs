@@ -264,6 +264,12 @@ impl Ksm {
         self.ksm_zero_pages.get().map_or(0, |pages| u64::try_from(pages).unwrap_or(0))
     }
 
+    /// Returns true if the kernel counts pages that it merges with the zero page. From Linux 4.12 to 6.5 it merges them, and
+    /// does not.
+    pub fn counts_zero_pages(&self) -> bool {
+        self.ksm_zero_pages != Reading::Absent
+    }
+
     /// Returns true if the counters of merged pages were read. Without KSM, and where a counter is no number, savings
     /// are unknown and not zero. A kernel that counts no zero pages saves none by them.
     pub fn shows_savings(&self) -> bool {

@@ -27,7 +27,7 @@ const RENEWAL_CPU_SECONDS: f64 = 0.5;
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The same while huge pages are split: no counter has the zeros that come free, and a burst is judged by them.
+/// The shortest time between two readings of one process while huge pages are split: no counter has the zeros that come free, and a burst is judged by them.
 const SPLITTING_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time over which the CPU use of processes is averaged.
@@ -69,9 +69,9 @@ pub struct MergeSchedule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadingRenewal {
     None,
-    /// Of the processes in the next sample.
+    /// A renewal for the processes in the next sample.
     Requested,
-    /// Of these processes, where the last attempt was before this time. Processes that start meanwhile go by the budget.
+    /// A renewal for these processes, where the last attempt was before this time. Processes that start meanwhile go by the budget.
     Since(Duration, BTreeSet<ProcessId>),
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::account;
 use crate::history::PassHistory;
 use crate::kernel::RunState;
 use crate::limits::PolicyLimits;
@@ -106,7 +105,7 @@ impl KsmdState {
             changing: (tracked as f64 * now.page_samples.get().map_or(0.0, |samples| samples.changing_part()))
                 as u64,
             saved_bytes: ksm.saved_pages().saturating_mul(now.page_size),
-            freed_bytes: account::freed_bytes(now),
+            freed_bytes: now.folded_bytes.unwrap_or(0),
             cpu_ns: now.ksmd_cpu_ns.get(),
             used_share: history.ksmd_share(),
             ns_per_page: history.ns_per_page(),

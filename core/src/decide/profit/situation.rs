@@ -2,7 +2,6 @@
 
 use crate::account;
 use crate::decide::PolicyView;
-use crate::reading::Reading;
 use crate::sample::{PageSamples, ProcessId, ProcessSample, Sample};
 use crate::scan::KsmdState;
 
@@ -78,7 +77,7 @@ impl HostSituation {
             unmerged_pages: ksm.tracked_pages().saturating_sub(shared.saturating_add(sharing)),
             merged_part: saved / (saved + unmerged).max(1.0),
             young_passes: YOUNG_PASSES.saturating_sub(view.history.smart_passes()),
-            counts_zero_pages: ksm.ksm_zero_pages != Reading::Absent,
+            counts_zero_pages: ksm.counts_zero_pages(),
             constants: config.constants,
         }
     }
@@ -196,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::{KsmStat, Meminfo, Psi, StallTimes};
+    use crate::reading::Reading;
 
     fn sample(available: u64) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };

@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::{DecisionReason, Made, Policy, PolicyDecision, PolicySettings, PolicyView, ReadFile, ground};
 use crate::knobs::{Knob, KnobSettings};
-use crate::reading::Reading;
 use crate::scan::{self, KsmScanner, KsmdState, ScanJob, ScanProgress, ScanStatus};
 
 /// The time to the next decision once the job has ended.
@@ -94,8 +93,8 @@ impl Policy for OnDemandPolicy {
                 let reason = DecisionReason::from_sentences("scan", ground::so_far(&report.outcome));
                 let scan::ScanSettings { knobs, check_after, rest_after, .. } = settings;
                 // Else zeros on huge pages stay, but for those of one huge page in each pass.
-                let counts_zero_pages = view.now.ksm.ksm_zero_pages != Reading::Absent;
-                let knobs = if counts_zero_pages { knobs.with(Knob::UseZeroPages, 1) } else { knobs };
+                let knobs =
+                    if view.now.ksm.counts_zero_pages() { knobs.with(Knob::UseZeroPages, 1) } else { knobs };
                 return PolicyDecision { knobs, reason, check_after, rest_after };
             }
         };
@@ -108,6 +107,7 @@ mod tests {
     use super::super::testing::PolicyTestHost;
     use super::*;
     use crate::kernel::Vmstat;
+    use crate::reading::Reading;
 
     #[test]
     fn a_scan_of_nothing_ends() {
