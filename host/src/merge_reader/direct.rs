@@ -10,7 +10,7 @@ use crate::undo::StateDir;
 /// Seconds of CPU time after which no further process is read: those of some 500 GiB.
 const MOST_CPU_SECONDS: f64 = 10.0;
 
-/// The same for commands that only report, for which a monitoring plugin may wait.
+/// Seconds of CPU time of a command that only reports, for which a monitoring plugin may wait.
 const MOST_CPU_SECONDS_ONCE: f64 = 2.0;
 
 /// Reads page tables while its caller waits.

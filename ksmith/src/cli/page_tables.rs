@@ -1,4 +1,4 @@
-//! What page tables show, for commands that sample the host themselves.
+//! Readings of page tables, for commands that sample the host themselves.
 
 use ksmith_core::model::StatusReport;
 use ksmith_core::sample::Sample;

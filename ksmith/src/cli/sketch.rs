@@ -29,8 +29,8 @@ use super::{CommandFailure, GlobalArgs, amounts, naming, patience, print};
 /// estimate of what two guests have in common is unbiased. Zero pages are counted separately. After a pause the sampled
 /// pages are read again, since pages that change never merge.
 ///
-/// Without the secret the file reveals how much guests have in common, and their names, UUIDs, users, domains and figures, as
-/// those of the host. With it a reader can test whether a guest holds a known page: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
+/// Without the secret the file reveals how much guests have in common, their names, UUIDs, users, domains and figures, and the
+/// host's figures. With it a reader can test whether a guest holds a known page: /usr/share/doc/ksmith/docs/internals/sketch-files.md.
 ///
 /// Without guests it reads every virtual machine and every guest with mergeable memory. It needs root or CAP_SYS_PTRACE, but no
 /// KSM.
