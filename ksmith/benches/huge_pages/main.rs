@@ -3,14 +3,17 @@
 //! scanning.
 //!
 //! `cargo bench -p ksmith --bench huge_pages -- [MIXTURE…] [--rounds N] [--burst SECONDS] [--steady SECONDS] [--mib N]
-//! [--program chase|redis] [--apart]`, as root. A guest is a process that chases a pointer, or a Redis server that a client reads.
-//! Mixtures are those that begin with one of the words, as in `'equal 5 %' zero`.
+//! [--program chase|redis] [--only COMPETITOR] [--apart]`, as root. A guest is a process that chases a pointer, or a Redis server
+//! that a client reads. Mixtures are those that begin with one of the words, as in `'equal 5 %' zero`.
 //!
 //! In each round (5) the competitors take turns, every second time in reverse, between two runs without KSM. A run goes from a
 //! daemon's start on through the burst (30 s) and the steady state (60 s), which are counted apart. Accesses are those of both
 //! guests, compared with the mean of the round's two runs without KSM; the row of these shows the noise. Saved is what PSS lost.
 //! Each cell has the median, and the least and the greatest of all rounds. `--apart` binds the guests to the first CPU and ksmd to
 //! the others: then accesses show what splits cost, and not what ksmd takes of the guests' CPUs.
+//!
+//! `--khugepaged SECONDS` measures instead how much of what a daemon with its defaults merged in guests at rest stays so while
+//! khugepaged is hurried, and how far what it says is off.
 
 #![allow(unsafe_code, reason = "memory of mmap")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench ends by panicking")]
@@ -21,11 +24,14 @@ mod chase;
 #[path = "../child/mod.rs"]
 mod child;
 mod guest;
+mod kept;
 mod mixture;
 #[path = "../opt_in/mod.rs"]
 mod opt_in;
 mod options;
 mod redis;
+#[path = "../../tests/live/fold_stress/restorer.rs"]
+mod restorer;
 mod run;
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -56,11 +62,16 @@ fn main() {
     let options = HugeBenchOptions::parse(arguments.into_iter().skip(1));
     let Some(lock) = KernelLock::acquire() else { return };
     println!("{options}\n");
+    let mixtures = || MIXTURES.into_iter().filter(|mixture| options.wants(&mixture.in_words()));
+    if let Some(time) = options.khugepaged {
+        kept::print_head();
+        return mixtures().for_each(|mixture| kept::measure(mixture, time, &options, &lock));
+    }
     println!(
         "| mixture | | saved | huge pages kept | accesses in the burst | in the steady state | ksmd's CPU, both |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for mixture in MIXTURES.into_iter().filter(|mixture| options.wants(&mixture.in_words())) {
+    for mixture in mixtures() {
         measure(mixture, &options);
     }
     drop(lock);
@@ -73,6 +84,7 @@ fn measure(mixture: MemoryMixture, options: &HugeBenchOptions) {
     for round in 0..options.rounds {
         let first = play(mixture, None, options);
         let mut turns: Vec<usize> = (0..COMPETITORS.len()).collect();
+        turns.retain(|place| options.has_competitor(COMPETITORS[*place].0));
         if round % 2 == 1 {
             turns.reverse();
         }
@@ -86,7 +98,7 @@ fn measure(mixture: MemoryMixture, options: &HugeBenchOptions) {
         without.extend([first, last].map(|run| run.compared_with(usual)));
     }
     let rows = [("no KSM", &without)].into_iter().chain(COMPETITORS.iter().map(|(name, _)| *name).zip(&with));
-    for (name, runs) in rows {
+    for (name, runs) in rows.filter(|(_, runs)| !runs.is_empty()) {
         let cell = |of: fn(&HugeRun) -> f64| percent(Spread::from_values(runs.iter().map(|run| Some(of(run)))));
         println!(
             "| {} | {name} | {} | {} | {} | {} | {}, {} |",

@@ -18,6 +18,10 @@ pub struct HugeBenchOptions {
     pub program: String,
     /// True if guests and ksmd have CPUs of their own.
     pub is_apart: bool,
+    /// The only competitor that is measured, by its name without quotation marks.
+    only: Option<String>,
+    /// The time for which khugepaged is hurried, where that is measured.
+    pub khugepaged: Option<Duration>,
     words: Vec<String>,
 }
 
@@ -30,6 +34,8 @@ impl HugeBenchOptions {
             mib: 512,
             program: "chase".to_owned(),
             is_apart: false,
+            only: None,
+            khugepaged: None,
             words: Vec::new(),
         };
         while let Some(word) = words.next() {
@@ -39,8 +45,10 @@ impl HugeBenchOptions {
                 "--rounds" => options.rounds = number() as usize,
                 "--burst" => options.phases[0] = seconds(number().into()),
                 "--steady" => options.phases[1] = seconds(number().into()),
+                "--khugepaged" => options.khugepaged = Some(seconds(number().into())),
                 "--mib" => options.mib = number() as usize,
                 "--program" => options.program = words.next().expect("chase or redis"),
+                "--only" => options.only = Some(words.next().expect("a competitor")),
                 "--apart" => options.is_apart = true,
                 other if other.starts_with('-') => panic!("there is no option {other}"),
                 _ => options.words.push(word),
@@ -53,6 +61,11 @@ impl HugeBenchOptions {
     /// Returns true if a mixture is to be measured.
     pub fn wants(&self, mixture: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| mixture.starts_with(word.as_str()))
+    }
+
+    /// Returns true if a competitor is to be measured.
+    pub fn has_competitor(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| name.trim_matches('`') == only)
     }
 
     /// Starts a guest, filled on return.

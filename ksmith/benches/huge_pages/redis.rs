@@ -50,16 +50,21 @@ impl RedisGuest {
     fn fill(&self, mixture: MemoryMixture) {
         let mut stream = self.connect();
         let mut value = vec![0; VALUE];
-        let mut reply = [0; 5];
-        for number in 0..self.values {
-            // In the middle, away from Redis' own bytes.
-            value[64..80].copy_from_slice(&mixture.page_content(number, u64::from(self.pid())).first_bytes());
-            let mut request = format!("*3\r\n$3\r\nSET\r\n$8\r\n{number:08}\r\n${VALUE}\r\n").into_bytes();
-            request.extend(&value);
-            request.extend(b"\r\n");
-            stream.write_all(&request).unwrap();
-            stream.read_exact(&mut reply).unwrap();
-            assert_eq!(&reply, b"+OK\r\n");
+        let mut replies = [0; PIPELINE * 5];
+        let numbers: Vec<usize> = (0..self.values).collect();
+        for numbers in numbers.chunks(PIPELINE) {
+            let mut requests = Vec::with_capacity(PIPELINE * 4200);
+            for number in numbers {
+                // In the middle, away from Redis' own bytes.
+                value[64..80].copy_from_slice(&mixture.page_content(*number, u64::from(self.pid())).first_bytes());
+                write!(requests, "*3\r\n$3\r\nSET\r\n$8\r\n{number:08}\r\n${VALUE}\r\n").unwrap();
+                requests.extend(&value);
+                requests.extend(b"\r\n");
+            }
+            stream.write_all(&requests).unwrap();
+            let replies = &mut replies[..5 * numbers.len()];
+            stream.read_exact(replies).unwrap();
+            assert!(replies.chunks(5).all(|reply| reply == b"+OK\r\n"));
         }
     }
 

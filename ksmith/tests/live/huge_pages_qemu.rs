@@ -40,6 +40,25 @@ fn are_near(one: u64, other: u64) -> bool {
     one.abs_diff(other) <= one.max(other) / 20 + 2 * MIB
 }
 
+/// Prints a figure beside what the cgroup is charged less, and what the host has free more. Other programs of the host change the
+/// last, so that it decides nothing.
+fn print_figure(name: &str, said: u64, charged: u64, free: i64) {
+    let mib = |bytes: i64| bytes / MIB.cast_signed();
+    eprintln!(
+        "{name}: {} MiB said, {} by charges, {} by the host's free memory",
+        said / MIB,
+        charged / MIB,
+        mib(free)
+    );
+}
+
+/// The host's free memory, and what it could free of its files.
+fn free_memory() -> i64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() << 10
+}
+
 /// Writes to every page that a guest's memory has: its own content, while the guest is stopped.
 fn write_to_all(guest: &LinuxGuest) {
     let pid = Pid::from_raw(guest.pid().cast_signed()).unwrap();
@@ -86,7 +105,7 @@ impl TwoGuests {
     /// Merges, has everything written to, and compares what is said of the guests with the pages that they are charged for: what
     /// they no longer are is free on the host. Nothing else on the host changes these figures.
     fn play_round(&self) {
-        let (before, passes) = (self.pool.used_bytes(), number("full_scans"));
+        let (before, free, passes) = (self.pool.used_bytes(), free_memory(), number("full_scans"));
         let freed = || before.saturating_sub(self.pool.used_bytes());
         self.set_run(1);
         wait_within(PATIENCE, "the zeros are free", || {
@@ -96,10 +115,12 @@ impl TwoGuests {
         wait_within(PATIENCE, "what is said to be saved is what the guests have freed", || {
             are_near(said("saved_bytes"), freed())
         });
+        print_figure("saved", said("saved_bytes"), freed(), free_memory() - free);
 
-        let (held, exposed) = (self.pool.used_bytes(), said("exposure_bytes"));
+        let (held, free, exposed) = (self.pool.used_bytes(), free_memory(), said("exposure_bytes"));
         self.guests.iter().for_each(write_to_all);
         let needed = self.pool.used_bytes().saturating_sub(held);
+        print_figure("exposed", exposed, needed, free - free_memory());
         assert!(are_near(exposed, needed), "{exposed} bytes are exposed, {needed} needed");
         wait_within(PATIENCE, "nothing is exposed any more", || are_near(said("exposure_bytes"), 0));
     }
