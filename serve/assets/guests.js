@@ -6,6 +6,8 @@ import { drawSparkline, remember, sparkline, trend } from "./spark.js";
 
 /** Rows that are shown before all are asked for. */
 const SHORT = 50;
+/** Milliseconds for which rows beyond these keep their places: to move hundreds of rows takes long, and nobody can read them. */
+const HELD = 10_000;
 
 const COLUMNS = [
   { key: "name", label: "Guest" },
@@ -26,8 +28,12 @@ let sort = { key: "saved_bytes", descending: true };
 let words = [];
 let isLong = false;
 let onShown = () => {};
-/** By key of the guest: the row, its cells, and the values that they show. */
+/** The place of each guest by its key, and the time of the sorting that gave it. */
+let places = new Map();
+let sortedAt = -Infinity;
+/** By key of the guest: the guest, its row, the cells, and the values that they show. */
 const rows = new Map();
+/** Rows on the screen or near it. Only these are written to when figures change: the layout of a thousand rows takes long. */
 const visible = new Set();
 /** Made once: a comparison that makes its own takes a hundred times as long. */
 const { compare: compareTexts } = new Intl.Collator("en", { numeric: true });
@@ -36,12 +42,12 @@ const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) {
       visible.add(target);
-      drawRow(target);
+      writeRow(target);
     } else {
       visible.delete(target);
     }
   }
-});
+}, { rootMargin: "100%" });
 
 /** Key of a guest over its life, as far as the page needs it: the PID of its first process. */
 export function keyOf(guest) {
@@ -81,8 +87,26 @@ export function showGuests(report) {
   draw();
 }
 
+/** The guests that match, in the order of the last sorting while that holds. */
+function inOrder() {
+  const found = guests.filter(matches);
+  const place = (guest) => places.get(keyOf(guest));
+  const isHeld = isLong && performance.now() - sortedAt < HELD && found.every((guest) => place(guest) !== undefined);
+  if (isHeld) return found.sort((one, other) => place(one) - place(other));
+  found.sort(compare);
+  places = new Map(found.map((guest, index) => [keyOf(guest), index]));
+  sortedAt = performance.now();
+  return found;
+}
+
+/** Draws anew what the operator has asked for. */
+function redraw() {
+  sortedAt = -Infinity;
+  draw();
+}
+
 function draw() {
-  const found = guests.filter(matches).sort(compare);
+  const found = inOrder();
   const shown = isLong ? found : found.slice(0, SHORT);
   const body = byId("guests").tBodies[0];
   const present = new Set();
@@ -96,14 +120,15 @@ function draw() {
       shownRow = { row: made, cells: [...made.cells], values: {} };
       rows.set(key, shownRow);
       observer.observe(made);
+      fillRow(shownRow, guest);
     }
-    fillRow(shownRow, guest);
+    shownRow.guest = guest;
     if (shownRow.row === next) next = next.nextElementSibling;
     else body.insertBefore(shownRow.row, next);
   });
   for (const [key, { row }] of rows) if (!present.has(key)) forget(key, row);
   showSums(found);
-  for (const row of visible) drawRow(row);
+  for (const row of visible) writeRow(row);
   const filtered = words.length > 0 ? ` of ${guests.length}` : "";
   setText(byId("guests-note"), guests.length === 0 ? "No guest has mergeable memory." : `${found.length}${filtered} guests`);
   byId("guests-table").hidden = guests.length === 0;
@@ -162,7 +187,11 @@ function fillRow({ cells, values }, guest) {
   cells[COLUMNS.length - 1].classList.toggle("bad", guest.profit_bytes < 0);
 }
 
-function drawRow(row) {
+function writeRow(row) {
+  const shownRow = rows.get(row.dataset.key);
+  // The observer may still tell of a row that is gone.
+  if (shownRow === undefined) return;
+  fillRow(shownRow, shownRow.guest);
   const cell = row.lastChild;
   drawSparkline(cell.firstChild, row.dataset.key);
   setText(cell.lastChild, trend(row.dataset.key));
@@ -184,7 +213,7 @@ function sortBy(key) {
   const isSame = sort.key === key;
   sort = { key, descending: isSame ? !sort.descending : SUMMED.includes(key) };
   showSort();
-  draw();
+  redraw();
 }
 
 function showSort() {
@@ -199,12 +228,15 @@ function showSort() {
 export function start(shown) {
   onShown = shown;
   makeHeadings();
+  addEventListener("beforeprint", () => {
+    for (const { row } of rows.values()) writeRow(row);
+  });
   byId("filter").oninput = (event) => {
     words = event.target.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
-    draw();
+    redraw();
   };
   byId("more").onclick = () => {
     isLong = !isLong;
-    draw();
+    redraw();
   };
 }

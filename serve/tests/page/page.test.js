@@ -418,6 +418,30 @@ tested("a thousand guests stay few rows until all are asked for", { guests: 1000
   await update();
   const reads = await page.evaluate(() => globalThis.reads);
   assert.ok(reads < 1000, `rows that show the same figures as before are not read: ${reads} texts`);
+  // A row far below the screen is written to once it comes near, and every row for a printer.
+  const resident = (name) => page.evaluate((wanted) => {
+    const row = [...document.querySelectorAll("#guests tbody tr")].find((each) => each.cells[0].textContent.includes(wanted));
+    return row.cells[4].textContent;
+  }, name);
+  const shown = await page.evaluate(() => [...document.querySelectorAll("#guests tbody th a")].map((link) => link.textContent));
+  const [last, other] = [shown.at(-1), shown.at(-300)];
+  mock.host.guests = () => ({ ...report, guests: report.guests.map((guest) => ({ ...guest, rss_bytes: 77 * 2 ** 30 })) });
+  await update();
+  assert.ok(!(await resident(last)).startsWith("77"), "a row off the screen is left alone");
+  await page.locator("#guests tbody tr").last().scrollIntoViewIfNeeded();
+  await page.waitForFunction(() => document.querySelector("#guests tbody tr:last-child").cells[4].textContent.startsWith("77"));
+  assert.ok(!(await resident(other)).startsWith("77"));
+  await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+  assert.ok((await resident(other)).startsWith("77"));
+  // Among so many, rows keep their places for a while, and are sorted at once when that is asked for.
+  mock.host.guests = () => ({ ...report, guests: report.guests.map((guest, index) => ({ ...guest, saved_bytes: index * 2 ** 20 })) });
+  const first = () => page.textContent("#guests tbody tr:first-child th a");
+  const before = await first();
+  await update();
+  assert.equal(await first(), before);
+  await page.click("#guests thead th[data-key=saved_bytes] button");
+  await page.click("#guests thead th[data-key=saved_bytes] button");
+  assert.equal(await first(), report.guests.at(-1).name);
   await page.fill("#filter", "web-0999");
   assert.equal(await rows(), 1);
   assert.deepEqual(errors, []);
