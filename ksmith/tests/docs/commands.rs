@@ -7,6 +7,7 @@
 //! | `sh,run`, `sh,run=CODE` | run over a captured tree |
 //! | `sh,run,host=NAME` | run over the tree of a platform, by its name in `cli/platform_hosts.rs` in small letters, joined by `-` |
 //! | `sh,run-by=FILE`, `sh,run-by=FILE+NAME` | run by a test in `ksmith/tests/FILE.rs`; NAME tells blocks apart |
+//! | `sh,run-in=SCRIPT` | run in a guest by `packaging/tests/SCRIPT`, which `make package-test` starts |
 //! | `sh,not-run=REASON` | not run |
 
 use std::fs;
@@ -18,7 +19,7 @@ use ksmith::cli::Cli;
 use crate::page::{self, DocBlock};
 
 /// The blocks outside of the tutorial that no test runs, at most. It only falls.
-const NOT_RUN: usize = 53;
+const NOT_RUN: usize = 52;
 
 /// Pages of which each command is run.
 const WHOLLY_RUN: [&str; 4] = [
@@ -54,6 +55,8 @@ pub enum BlockMark {
     Run { code: i32, host: Option<String> },
     /// A test in this file below `ksmith/tests/` runs it.
     RunBy(String),
+    /// This script below `packaging/tests/` runs it in a guest.
+    RunIn(String),
     /// No test runs it.
     NotRun,
 }
@@ -80,8 +83,11 @@ pub fn mark(block: &DocBlock) -> Result<Option<BlockMark>, String> {
         Some(("run-by", file)) => {
             Ok(Some(BlockMark::RunBy(file.split_once('+').map_or(file, |(file, _)| file).to_owned())))
         }
+        Some(("run-in", script)) => Ok(Some(BlockMark::RunIn(script.to_owned()))),
         Some(("not-run", reason)) if REASONS.contains(&reason) => Ok(Some(BlockMark::NotRun)),
-        _ => Err(format!("{info:?}: sh,run, sh,run-by=FILE or sh,not-run=REASON, one of {REASONS:?}")),
+        _ => Err(format!(
+            "{info:?}: sh,run, sh,run-by=FILE, sh,run-in=SCRIPT or sh,not-run=REASON, one of {REASONS:?}"
+        )),
     }
 }
 
@@ -166,6 +172,28 @@ fn each_test_that_is_said_to_run_a_block_takes_it() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// A script that runs a block takes it by its word and page, and is one of those of `make package-test`.
+#[test]
+fn each_script_that_is_said_to_run_a_block_takes_it() {
+    let started = fs::read_to_string(page::workspace().join("tools/package-test")).unwrap();
+    let (mut faults, mut found) = (Vec::new(), 0);
+    for page in page::for_users() {
+        for block in page.blocks() {
+            let Ok(Some(BlockMark::RunIn(script))) = mark(&block) else { continue };
+            found += 1;
+            let path = format!("packaging/tests/{script}");
+            let text = fs::read_to_string(page::workspace().join(&path)).unwrap_or_default();
+            let word = block.info.unwrap();
+            let takes_it = text.contains(&page.path) && text.contains(&format!("```{word}"));
+            if !takes_it || !started.lines().any(|line| line == path) {
+                faults.push(format!("{}:{}: {path} does not run it", page.path, block.line));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(found > 0, "no block is marked as run in a guest");
+}
+
 #[test]
 fn blocks_that_no_test_runs_become_no_more() {
     let mut not_run = Vec::new();
@@ -226,6 +254,7 @@ fn a_block_without_a_mark_is_a_fault() {
     for word in ["sh,run-by=live/guests", "sh,run-by=live/guests+libvirt"] {
         assert_eq!(marked(Some(word)), Ok(Some(BlockMark::RunBy("live/guests".to_owned()))));
     }
+    assert_eq!(marked(Some("sh,run-in=guest")), Ok(Some(BlockMark::RunIn("guest".to_owned()))));
     assert_eq!(marked(Some("sh,not-run=needs-root")), Ok(Some(BlockMark::NotRun)));
     assert_eq!(marked(Some("toml")), Ok(None));
     for bad in [None, Some("sh"), Some("bash"), Some("sh,not-run"), Some("sh,not-run=laziness"), Some("sh,run=x")] {
