@@ -21,4 +21,5 @@ mod platform_hosts;
 mod running;
 mod screens;
 mod settings_file;
+mod stable;
 mod summary_page;

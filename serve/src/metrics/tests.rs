@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use ksmith_core::decide::domains::{DomainMode, DomainsReport};
 use ksmith_core::field::{FigureDescription, FigureType};
 use ksmith_core::figures::{
     BALANCE, BALANCED_GUEST, CONTROLLER, DOMAIN, EFFICIENCY, GUEST, HISTORY, HOST, ModelFigure, POOL, SKETCH,
@@ -118,6 +119,37 @@ fn each_number_in_the_table_of_figures_has_one_metric_of_its_own() {
     {
         assert!(names.contains(name), "{name}");
     }
+}
+
+/// Names stay within a major version (docs/reference/stability.md). Only new ones are added to the file.
+#[test]
+fn stable_metrics_are_there() {
+    let domains = DomainsReport {
+        mode: DomainMode::Report,
+        domains: Vec::new(),
+        may_share_across: false,
+        meaning: String::new(),
+    };
+    let status = StatusReport { domains: Some(domains), ..status() };
+    let mut labelled = guest("db", 1, 5);
+    labelled.labels = [("role".into(), "store".into())].into();
+    let text = text_of(Some(&status), Some(&report(vec![labelled])), 10, MetricsFormat::Prometheus);
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let mut names: BTreeSet<String> = shown.map(str::to_owned).collect();
+    for (prefix, own, fields) in tables() {
+        names.extend(fields.iter().filter_map(|field| {
+            let naming = name::derive_metric(prefix, own, field)?;
+            let unit = naming.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+            let end = if naming.is_counter { "_total" } else { "" };
+            Some(format!("{}{unit}{end}", naming.stem))
+        }));
+    }
+    let promised = include_str!("../../../ksmith/tests/stable/metrics.txt");
+    let promised: BTreeSet<String> = promised.lines().map(str::to_owned).collect();
+    let gone: Vec<&String> = promised.difference(&names).collect();
+    assert!(gone.is_empty(), "these are promised, and gone: {gone:#?}");
+    let new: Vec<&String> = names.difference(&promised).collect();
+    assert!(new.is_empty(), "add these to ksmith/tests/stable/metrics.txt: {new:#?}");
 }
 
 #[test]
