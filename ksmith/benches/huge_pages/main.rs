@@ -12,7 +12,7 @@
 //! Each cell has the median, and the least and the greatest of all rounds. `--apart` binds the guests to the first CPU and ksmd to
 //! the others: then accesses show what splits cost, and not what ksmd takes of the guests' CPUs.
 //!
-//! `--khugepaged SECONDS` measures instead how much of what a daemon with its defaults merged in guests at rest stays so while
+//! `--khugepaged SECONDS` measures instead how much of what a daemon with its defaults merged in idle guests stays so while
 //! khugepaged is hurried, and how far what it says is off.
 
 #![allow(unsafe_code, reason = "memory of mmap")]

@@ -102,7 +102,7 @@ impl Drop for RedisGuest {
     }
 }
 
-/// Reads values at random for this time, half of it at rest, and returns the number that was read.
+/// Reads values at random for this time, sleeping half of it, and returns the number that was read.
 fn read_at_random(mut stream: UnixStream, values: u64, time: Duration) -> f64 {
     let end = Instant::now() + time;
     let (mut state, mut accesses) = (1_u64, 0);
