@@ -3,7 +3,7 @@
 //!
 //! A [`scenario`] describes guests and events. A [`competitor`] controls KSM. [`play`] runs the scenario,
 //! [`measure`] derives figures from one run, [`results`] summarises all runs and [`report`] draws them. [`simulate`] plays them on a
-//! simulated host instead, at costs that [`calibrate`] measures, and [`tune`] searches a policy's settings there.
+//! simulated host instead, at costs that [`calibrate`] measures.
 //!
 //! A memory guest is a process of its own (`ksmith memory-guest`, hidden from help). [`GuestContents`] describes its
 //! memory, [`MemoryGuest`] starts, commands and ends it from outside, and [`serve`] runs inside it.
@@ -28,7 +28,6 @@ pub mod results;
 pub mod scenario;
 pub mod simulate;
 mod truth;
-pub mod tune;
 mod worker;
 
 pub use contents::{BadPart, GuestContents, MemoryPart};

@@ -53,7 +53,10 @@ const TRIED: &[(&[&str], &str)] = &[
         "`ksmith estimate` says what merging would save, and `ksmith doctor` what keeps memory from merging",
     ),
     (&["test", "try"], "`ksmith demo` merges the memory of four small guests, and undoes it"),
-    (&["tune"], "`ksmith set` changes settings of the kernel, and `ksmith sim tune` searches those of a policy"),
+    (
+        &["tune"],
+        "`ksmith set` changes settings of the kernel, and `ksmith config show` shows those of the policies",
+    ),
     (&["web", "ui", "gui", "dashboard", "server"], "`ksmith serve` serves the page and the metrics"),
     (
         &["bench", "benchmark"],

@@ -282,16 +282,6 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
-        "sim tune",
-        &[
-            ("ksmith sim tune churn burst --points 100", "Search settings of `profit` for these scenarios."),
-            (
-                "ksmith sim tune --key growth_mib --key first_probe_seconds=5..60 --out front",
-                "Two keys over all scenarios, with a report.",
-            ),
-        ],
-    ),
-    (
         "lab list",
         &[
             ("ksmith lab list", "List the scenarios and policies that are here."),

@@ -29,7 +29,7 @@ pub fn command_files(words: &str) -> &'static [Place] {
         "set" | "enable" | "disable" | "restore" | "demo" | "scan" | "unmerge" => &[CONFIG, UNDO],
         "sim calibrate" => &[UNDO],
         "setup" => &[CONFIG, SETUP, DROP_INS],
-        "lab run" | "lab list" | "sim" | "sim tune" => &[SCENARIOS],
+        "lab run" | "lab list" | "sim" => &[SCENARIOS],
         "lab" | "job" | "job report" | "schema" | "completions" => &[],
         _ => &[CONFIG, CONTROL],
     }

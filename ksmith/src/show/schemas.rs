@@ -8,7 +8,6 @@ use ksmith_host::job::RankedReport;
 use ksmith_lab::calibrate::{AccessCost, WorkCost};
 use ksmith_lab::demo::DemoReport;
 use ksmith_lab::results::{LabResults, MeasuredHost};
-use ksmith_lab::tune::TuneResult;
 use ksmith_record::HistoryReport;
 use ksmith_service::balance::LackingGuest;
 use ksmith_service::control::ResizeReply;
@@ -61,7 +60,6 @@ pub const SCHEMAS: &[Schema] = &[
     ("lab run", || typed::<LabResults>("ksmith lab run --json")),
     ("sim", || typed::<LabResults>("ksmith sim --json")),
     ("sim calibrate", calibration),
-    ("sim tune", || typed::<TuneResult>("ksmith sim tune --json")),
 ];
 
 /// Returns the schema of a command.

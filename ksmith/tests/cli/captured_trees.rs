@@ -162,7 +162,6 @@ fn what_commands_print_of_captured_trees_fits_their_schemas() {
         ("config check", &["config", "check", "--json"]),
         ("lab list", &["lab", "list", "--json"]),
         ("sim", &["sim", "../scenarios/idle.toml", "--policies", "fixed:still,none", "--json"]),
-        ("sim tune", &["sim", "tune", "../scenarios/ranks.toml", "--key", "growth_mib", "--points", "2", "--json"]),
     ] {
         let document = json(&ksmith(arguments));
         let faults: Vec<_> = schema(command).iter_errors(&document).map(|fault| fault.to_string()).collect();

@@ -46,7 +46,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The outcome of bad arguments: code and words. TREE stands for a captured tree.
 #[rustfmt::skip]
-const ARGUMENTS: [(&[&str], u8, &str); 68] = [
+const ARGUMENTS: [(&[&str], u8, &str); 60] = [
     (&["help", "stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["stauts"], 2, "unrecognized subcommand 'stauts'"),
     (&["status", "--jsn"], 2, "unexpected argument '--jsn'"),
@@ -103,14 +103,6 @@ const ARGUMENTS: [(&[&str], u8, &str); 68] = [
     (&["sim", "/dev/zero"], 2, "can't read the scenario /dev/zero: it is longer than 1 MiB"),
     (&["sim", "../scenarios/idle.toml", "--costs", "/nonexistent.toml"], 2, "can't read the file of costs /nonexistent.toml"),
     (&["sim", "../scenarios/idle.toml", "--ksmd-cpu", "long"], 2, "\"long\" is not a time from 0 ms to 1 d"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--policy", "best"], 2, "there is no policy \"best\"; there are: profit, score"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--policy", "off"], 2, "off has no numbers to search"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--key", "prise"], 2, "profit has no number \"prise\" to search; it has: short_percent, split_saves_percent, price_mib"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--key", "growth_mib=8..1"], 2, "as in growth_mib=1..8"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--key", "growth_mib=0..1"], 2, "two numbers over 0"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--points", "0"], 2, "0 is not in 1..=1000000"),
-    (&["sim", "tune", "../scenarios/qemu.toml"], 2, "with contents that are not known"),
-    (&["sim", "tune", "../scenarios/idle.toml", "--points", "1"], 1, "nothing can be saved in these stories"),
     (&["sim", "calibrate", "burst"], 2, "unexpected argument 'burst'"),
     (&["sim", "calibrate", "--root", "TREE"], 2, "--root names a captured tree, and this command acts on a live kernel"),
     (&["sim", "../scenarios/idle.toml", "--host", "64M"], 2, "and the simulated host has 64.0 MiB: give a larger --host"),

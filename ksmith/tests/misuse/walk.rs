@@ -16,7 +16,7 @@ const UNPRIVILEGED: u32 = 65_534;
 
 /// Each command as a user without rights runs it, with the exit code. What needs no right has 0, or the code of what it finds.
 #[rustfmt::skip]
-const WALK: [(&[&str], &[u8]); 57] = [
+const WALK: [(&[&str], &[u8]); 56] = [
     (&[], &[0]),
     (&["overview"], &[0]),
     (&["status"], &[0]),
@@ -69,7 +69,6 @@ const WALK: [(&[&str], &[u8]); 57] = [
     (&["lab", "run", "burst"], &[5]),
     (&["lab", "list"], &[0]),
     (&["sim", "DIR/idle.toml", "--policies", "none"], &[0]),
-    (&["sim", "tune", "DIR/idle.toml", "--points", "1"], &[1]),
     (&["config", "check"], &[0]),
     (&["config", "show"], &[0]),
     (&["schema", "status"], &[0]),

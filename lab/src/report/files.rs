@@ -4,8 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use super::{ReportError, page};
 use crate::results::LabResults;
 
@@ -33,14 +31,7 @@ pub enum ReportWriteError {
 /// # Errors
 /// A plot can't be drawn, or a file can't be written.
 pub fn write(results: &LabResults, directory: &Path) -> Result<(), ReportWriteError> {
-    write_both(results, page(results)?, directory)
-}
-
-/// Writes results as `results.json` and their page as `report.html` into a directory.
-///
-/// # Errors
-/// A file can't be written.
-pub fn write_both(results: &impl Serialize, page: String, directory: &Path) -> Result<(), ReportWriteError> {
+    let page = page(results)?;
     let write = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|source| ReportWriteError::File { path, source })

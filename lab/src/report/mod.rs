@@ -4,9 +4,9 @@ mod files;
 mod html;
 mod plots;
 
-pub use files::{ReportWriteError, write, write_both};
+pub use files::{ReportWriteError, write};
 pub use html::{escape, head, page};
-pub use plots::{FrontPlot, front_plot, line_plot};
+pub use plots::line_plot;
 
 /// Colours of the competitors, in the order of the command line. They follow Okabe and Ito (2008) and differ for
 /// any colour vision; the last ones are darker tones of the first.

@@ -59,18 +59,3 @@ fn a_figure_over_time_is_one_line_with_its_name() {
     assert_eq!(svg.matches(&format!("#{r:02X}{g:02X}{b:02X}")).count(), 1, "{svg}");
     assert!(line_plot("nothing", "a run", Vec::new()).unwrap().contains("nothing"));
 }
-
-#[test]
-fn a_front_is_a_staircase_over_all_that_was_tried() {
-    let best = [(0.5, 90.0), (1.0, 95.0), (2.0, 97.0)];
-    let tried = [&best[..], &[(1.0, 94.0), (1.5, 94.5), (90.0, 1.0)]].concat();
-    let (usual, name) = ((1.0, 94.0), "defaults");
-    let front = FrontPlot { cost: "CPU", benefit: "saved", tried: &tried, best: &best, usual, name };
-    let svg = front_plot("a search", &front).unwrap();
-    for text in ["CPU", "saved", "defaults"] {
-        assert!(svg.contains(text), "{text}: {svg}");
-    }
-    assert_eq!(svg.matches("<circle").count(), 5 + 3 + 1, "the far one stands outside: {svg}");
-    let one = FrontPlot { best: &[usual], tried: &[], ..front };
-    assert!(!front_plot("a search", &one).unwrap().contains("NaN"));
-}

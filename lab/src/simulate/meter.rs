@@ -38,19 +38,14 @@ impl SimulationMeter {
         }
     }
 
-    /// Shows that a run has ended.
+    /// Shows that a run has ended: beside the bar on a terminal, as a line elsewhere.
     pub fn done(&self, what: &str) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.show_message(&format!("{what}: run {done} of {} is done", self.runs));
-    }
-
-    /// Shows a sentence: beside the bar on a terminal, as a line elsewhere.
-    pub fn show_message(&self, what: &str) {
-        let what = OneLine(what).to_string();
+        let line = OneLine(format!("{what}: run {done} of {} is done", self.runs)).to_string();
         match &self.bar {
-            Some(bar) => bar.set_message(what),
+            Some(bar) => bar.set_message(line),
             // A closed standard error does not end the simulation.
-            None => _ = writeln!(io::stderr(), "{what}"),
+            None => _ = writeln!(io::stderr(), "{line}"),
         }
     }
 

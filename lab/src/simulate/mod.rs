@@ -27,8 +27,8 @@ use ksmith_service::config::{Config, ConfigError};
 use serde::Deserialize;
 
 pub use self::balance::{SimulatedBalance, UnknownBalance};
-pub(crate) use self::meter::SimulationMeter;
-pub(crate) use self::run::run;
+use self::meter::SimulationMeter;
+use self::run::run;
 pub use self::story::{SimulationStory, StoryError};
 pub use self::wishes::StoryOverrides;
 use crate::competitor::{Competitor, CompetitorKind};
@@ -209,18 +209,14 @@ impl Simulation {
             let limits = limits.clone().unwrap_or_else(|| story.limits());
             make(&contender.name, config).map(|policy| (policy, limits))
         });
-        let advance = |by| {
-            meter.advance(by);
-            true
-        };
-        let run = run(story, &self.host, policy.transpose()?, contender.balance, &advance);
+        let run = run(story, &self.host, policy.transpose()?, contender.balance, &|by| meter.advance(by));
         meter.done(&format!("{} under {}", story.name(), contender.name));
         Ok(run)
     }
 }
 
 /// Returns the number of concurrent runs: as many as there are CPUs and memory for.
-pub(crate) fn workers(stories: &[SimulationStory], host: &SimulatedHost) -> usize {
+fn workers(stories: &[SimulationStory], host: &SimulatedHost) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let needed = stories.iter().map(|story| story.memory_needed(host)).max().unwrap_or(0).max(1);
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -64,14 +64,13 @@ fn balanced(story: &SimulationStory, run_pages: u32, balance: Option<&SimulatedB
     is_balanced.then(|| BalancedGuests::new(guests.clone(), run_pages, config, *duration))
 }
 
-/// Plays a story, and returns the observations. `goes_on` receives each step of simulated time, and returns false to
-/// stop.
+/// Plays a story, and returns the observations. `advance` receives each step of simulated time.
 pub(crate) fn run(
     story: &SimulationStory,
     host: &SimulatedHost,
     policy: Option<(Box<dyn Policy>, PolicyLimits)>,
     balance: Option<&SimulatedBalance>,
-    goes_on: &dyn Fn(Duration) -> bool,
+    advance: &dyn Fn(Duration),
 ) -> RawRun {
     let run_pages = story.run_pages(host);
     let of_host = SimConfig {
@@ -133,9 +132,7 @@ pub(crate) fn run(
         }
         deciding.run_until(next);
         observed.record_sample(deciding.machine(), happenings.filling.is_growing());
-        if !goes_on(next - at) {
-            break;
-        }
+        advance(next - at);
         at = next;
     }
     observed.finish(cast.is_none(), balanced.map(|balanced| balanced.record()))

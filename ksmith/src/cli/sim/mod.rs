@@ -2,7 +2,6 @@
 
 mod calibrate;
 mod replay;
-mod tune;
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,14 +82,12 @@ pub struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum SimCommand {
     Calibrate(calibrate::CalibrateArgs),
-    Tune(Box<tune::TuneArgs>),
 }
 
 impl SimArgs {
     pub(super) fn run(&self, global: &GlobalArgs) -> anyhow::Result<ExitCode> {
         match &self.command {
             Some(SimCommand::Calibrate(args)) => args.run(global),
-            Some(SimCommand::Tune(args)) => args.run(global),
             None => self.simulate(global),
         }
     }
