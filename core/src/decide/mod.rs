@@ -26,7 +26,7 @@ pub use fixed::{FixedConfig, FixedPolicy, FixedPreset, UnknownPreset};
 pub use ground::decide;
 pub use ksmtuned::{BadConf, ConfProblem, KsmtunedConfig, KsmtunedFile, KsmtunedPolicy};
 pub use pause::PausePolicy;
-pub use profit::{Constants as ProfitConstants, MemoryShortage, ProfitConfig, ProfitPolicy, SHORT_PERCENT};
+pub use profit::{MemoryShortage, ProfitConfig, ProfitPolicy, SHORT_PERCENT};
 pub use prune::{GuestPruner, PrunableGuest, PruneCircumstances, PruneGround, PruneLimits, PruneOrder};
 pub use reason::DecisionReason;
 pub(crate) use reason::ReasonSentences;

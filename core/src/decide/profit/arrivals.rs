@@ -5,12 +5,13 @@
 //! simulated fleets a clean pass for them saves less than it costs.
 //!
 //! Guests that arrive close together share their two passes. Waiting costs what the guests that are there could save:
-//! `new bytes * wait`. Let `K = cost of two passes * price * horizon_seconds`, and let new memory appear at `rate`
+//! `new bytes * wait`. Let `K = cost of two passes * price * HORIZON_SECONDS`, and let new memory appear at `rate`
 //! bytes a second. Then passes every `sqrt(2 * K / rate)` seconds cost least in all. By then `sqrt(2 * K * rate)` bytes
 //! have gathered, which is the threshold. If arrivals stay away, passes start once waiting has cost as much as they do.
 
 use std::time::Duration;
 
+use super::constants::{DEAR_SECONDS, HORIZON_SECONDS, RATE_SECONDS};
 use super::guests::GuestChanges;
 use super::situation::HostSituation;
 
@@ -30,20 +31,19 @@ impl ArrivalModel {
     pub fn follow(&mut self, changes: GuestChanges, now: &HostSituation) {
         let (before, at) = std::mem::replace(&mut self.last, (changes.grown_bytes, now.ksmd.at));
         let seconds = now.ksmd.at.saturating_sub(at).as_secs_f64();
-        let rate_seconds = now.constants.rate_seconds;
-        let kept = (-seconds / rate_seconds).exp();
-        self.rate = self.rate * kept + changes.grown_bytes.saturating_sub(before) as f64 / rate_seconds;
+        let kept = (-seconds / RATE_SECONDS).exp();
+        self.rate = self.rate * kept + changes.grown_bytes.saturating_sub(before) as f64 / RATE_SECONDS;
         if changes.grown_bytes == 0 {
             self.waited = 0.0;
         } else {
-            self.waited += changes.grown_bytes as f64 * seconds.min(rate_seconds);
+            self.waited += changes.grown_bytes as f64 * seconds.min(RATE_SECONDS);
         }
     }
 
     /// Returns true if a clean pass costs so much more than a smart one that new memory is given smart passes, and that
     /// guests which arrive close together share them.
     pub fn is_dear(now: &HostSituation) -> bool {
-        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= now.constants.dear_seconds
+        now.ksmd.clean_pass_seconds - now.smart_pass_seconds() >= DEAR_SECONDS
     }
 
     /// Records that passes for all new memory begin: it waits no more.
@@ -53,7 +53,7 @@ impl ArrivalModel {
 
     /// Returns the gain of the passes for new memory divided by their cost, waiting for others included.
     pub fn worth(&self, changes: GuestChanges, now: &HostSituation) -> f64 {
-        let price = now.smart_passes_seconds(2) * now.price * now.constants.horizon_seconds;
+        let price = now.smart_passes_seconds(2) * now.price * HORIZON_SECONDS;
         (changes.grown_bytes as f64 / (2.0 * price * self.rate).sqrt()).max(self.waited / price)
     }
 }

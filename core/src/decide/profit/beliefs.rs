@@ -1,7 +1,7 @@
 //! Beliefs about the memory that a scan may visit: for each class of pages its bytes, the probability that they merge,
 //! and the time that they stay.
 
-use super::constants::{NEARLY_ALL, STABLE_PART};
+use super::constants::{NEARLY_ALL, RECURRING_PART, STABLE_PART, TRIALS_OF_SCAN, UNKNOWN_AT_FIRST};
 use super::probability::MergeProbability;
 use super::situation::HostSituation;
 use crate::sample::PageSamples;
@@ -54,7 +54,7 @@ pub struct MergeExperience {
 }
 
 impl ScanBeliefs {
-    /// Derives the beliefs from page samples: `bytes * recurring_part * constants.recurring_part` are recurring, and
+    /// Derives the beliefs from page samples: `bytes * recurring_part * RECURRING_PART` are recurring, and
     /// `bytes * unknown_part * merged_part` unknown. Empty without page samples.
     pub fn from_samples(now: &HostSituation, experience: &MergeExperience) -> Self {
         let Some(samples) = now.page_samples else { return Self::none(experience) };
@@ -62,7 +62,7 @@ impl ScanBeliefs {
         let bytes = pages.saturating_mul(now.ksmd.page_size) as f64;
         Self {
             recurring: ClassBelief {
-                bytes: bytes * samples.recurring_part() * now.constants.recurring_part,
+                bytes: bytes * samples.recurring_part() * RECURRING_PART,
                 probability: experience.recurring,
                 lifetime_part: samples.lifetime_part(),
             },
@@ -102,9 +102,10 @@ impl ScanBeliefs {
 }
 
 impl MergeExperience {
-    /// Nothing was tried yet. Unknown contents are expected to merge with that probability.
-    pub fn new(unknown: f64) -> Self {
-        Self { recurring: MergeProbability::expecting(1.0), unknown: MergeProbability::expecting(unknown) }
+    /// Nothing was tried yet.
+    pub fn new() -> Self {
+        let unknown = MergeProbability::expecting(UNKNOWN_AT_FIRST);
+        Self { recurring: MergeProbability::expecting(1.0), unknown }
     }
 
     /// Compares the sampled pages that were to be merged with those that are.
@@ -129,7 +130,7 @@ impl MergeExperience {
             }
         } else if promised.unknown.bytes > 0.0 {
             let part = outcome.saved_bytes as f64 / promised.unknown.bytes;
-            self.unknown.learn(part, now.constants.trials_of_scan);
+            self.unknown.learn(part, TRIALS_OF_SCAN);
         }
     }
 }

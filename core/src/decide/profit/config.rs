@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::ProfitPolicy;
-use super::constants::Constants;
+use super::constants::SMALL_PART;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Made, PolicySettings, ReadFile};
@@ -71,9 +71,6 @@ pub struct ProfitConfig {
     pub probe_cpu_percent: f64,
     /// True if empty pages are merged with the kernel's own zero page: cheaper for ksmd than one shared copy.
     pub zero_pages: bool,
-    /// The constants that no configuration can change.
-    #[serde(skip)]
-    pub constants: Constants,
 }
 
 impl PolicySettings for ProfitConfig {
@@ -120,7 +117,7 @@ impl ProfitConfig {
 
     /// Returns the time that new memory waits for its two passes if it is too little to pay for them.
     pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
-        self.time_for(two_passes_seconds, self.constants.small_part).min(self.longest_interval())
+        self.time_for(two_passes_seconds, SMALL_PART).min(self.longest_interval())
     }
 }
 
@@ -141,7 +138,6 @@ impl Default for ProfitConfig {
             longest_probe_seconds: 7200.0,
             probe_cpu_percent: 1.0,
             zero_pages: true,
-            constants: Constants::default(),
         }
     }
 }

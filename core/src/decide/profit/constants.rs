@@ -79,90 +79,33 @@ pub const STABLE_PART: f64 = 0.2;
 /// The part of a guest's memory that was there before, from which on it has filled its memory.
 pub const KNOWN_PART: f64 = 7.0 / 8.0;
 
-/// Declares [`Constants`]: a number for each line, with its name.
-macro_rules! constants {
-    ($($(#[$about:meta])* $name:ident = $value:expr,)*) => {
-        /// The constants that `ksmith sim tune` can search: they decide how much is saved for how much CPU. No
-        /// configuration has them.
-        #[derive(Debug, Clone, Copy, PartialEq)]
-        pub struct Constants {
-            $($(#[$about])* pub $name: f64,)*
-        }
+// What decides how much is saved for how much CPU.
 
-        impl Default for Constants {
-            fn default() -> Self {
-                Self { $($name: $value,)* }
-            }
-        }
+/// Pause before memory is visited that was changing in the last pass, so that it can become stable. Guests' writes in the
+/// lab's scenarios come once a second.
+pub const PAUSE_OF_CHANGES: Duration = Duration::from_secs(2);
 
-        impl Constants {
-            /// All of them with their names.
-            pub fn all(&self) -> Vec<(&'static str, f64)> {
-                vec![$((stringify!($name), self.$name),)*]
-            }
+/// The part of all memory that is worth a burst where it is less than `growth_mib`.
+pub const GROWTH_PART: f64 = 1.0 / 8.0;
 
-            /// The constant of that name.
-            pub fn get_mut(&mut self, name: &str) -> Option<&mut f64> {
-                match name {
-                    $(stringify!($name) => Some(&mut self.$name),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
+/// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or none
+/// that can pay for itself.
+pub const SMALL_PART: f64 = 1.0 / 4.0;
 
-constants! {
-    /// Pause in seconds before memory is visited that was changing in the last pass, so that it can become stable.
-    /// Guests' writes in the lab's scenarios come once a second.
-    settle_seconds = 2.0,
+/// The probability that contents merge of which it is not known, before anything was learned.
+pub const UNKNOWN_AT_FIRST: f64 = 0.05;
 
-    /// The part of all memory that is worth a burst where it is less than `growth_mib`.
-    growth_part = 1.0 / 8.0,
+/// Of pages that are stable with recurring contents, the part that is still so when ksmd comes, at most.
+pub const RECURRING_PART: f64 = 0.8;
 
-    /// Of `growth_mib` and of the budget of probes, the part that is worth a scan which has no new memory to visit, or
-    /// none that can pay for itself.
-    small_part = 1.0 / 4.0,
+/// The trials that a scan of all memory counts as, where its outcome and not that of sampled pages is learned from.
+pub const TRIALS_OF_SCAN: f64 = 3.0;
 
-    /// The probability that contents merge of which it is not known, before anything was learned.
-    unknown_at_first = 0.05,
+/// Seconds for which saved memory counts against the CPU time that saving it takes.
+pub const HORIZON_SECONDS: f64 = 200.0;
 
-    /// Of pages that are stable with recurring contents, the part that is still so when ksmd comes, at most.
-    recurring_part = 0.8,
+/// The time constant of the rate at which memory appears, in seconds.
+pub const RATE_SECONDS: f64 = 300.0;
 
-    /// The trials that a scan of all memory counts as, where its outcome and not that of sampled pages is learned from.
-    trials_of_scan = 3.0,
-
-    /// Seconds for which saved memory counts against the CPU time that saving it takes.
-    horizon_seconds = 200.0,
-
-    /// The time constant of the rate at which memory appears, in seconds.
-    rate_seconds = 300.0,
-
-    /// CPU-seconds that a clean pass has to cost beyond a smart one before arrivals share their passes.
-    dear_seconds = 2.0,
-}
-
-impl Constants {
-    /// The pause before memory is visited that was changing in the last pass.
-    pub(super) fn settle(&self) -> Duration {
-        Duration::try_from_secs_f64(self.settle_seconds).unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_constant_is_found_by_its_name_and_no_other_name_is_one() {
-        let mut constants = Constants::default();
-        for (name, value) in Constants::default().all() {
-            assert_eq!(constants.get_mut(name).copied(), Some(value), "{name}");
-            *constants.get_mut(name).unwrap() = value + 1.0;
-        }
-        let changed = Constants::default().all().into_iter().map(|(name, value)| (name, value + 1.0));
-        assert_eq!(constants.all(), changed.collect::<Vec<_>>());
-        assert_eq!(constants.get_mut("growth_mib"), None);
-    }
-}
+/// CPU-seconds that a clean pass has to cost beyond a smart one before arrivals share their passes.
+pub const DEAR_SECONDS: f64 = 2.0;

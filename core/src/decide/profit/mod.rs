@@ -55,13 +55,12 @@ mod waiting;
 mod worth;
 
 pub use config::{ProfitConfig, SHORT_PERCENT};
-pub use constants::Constants;
 pub use shortage::MemoryShortage;
 
 use self::allowance::DelayAllowance;
 use self::arrivals::ArrivalModel;
 use self::beliefs::ScanBeliefs;
-use self::constants::{CALM_WATCH, QUIET, SOONEST_LOOK, WATCH};
+use self::constants::{CALM_WATCH, PAUSE_OF_CHANGES, QUIET, SOONEST_LOOK, WATCH};
 use self::folding::FoldWatch;
 use self::guests::{GuestChanges, GuestMarks};
 use self::look::{LookVerdict, MemoryLook, ScanForecast};
@@ -99,13 +98,12 @@ pub struct ProfitPolicy {
 impl ProfitPolicy {
     /// Creates the policy with these settings.
     pub fn new(config: ProfitConfig) -> Self {
-        let model = ProfitModel::new(&config);
         let allowance = DelayAllowance::new(config.max_delay_percent);
         Self {
             config,
             allowance,
             state: ProfitState::Forgotten,
-            model,
+            model: ProfitModel::new(),
             scanner: KsmScanner::default(),
             shortage: MemoryShortage::default(),
             folding: FoldWatch::default(),
@@ -340,7 +338,7 @@ impl ProfitPolicy {
     fn park(&mut self, next: ScanReason, why: ReasonSentences, now: &HostSituation) -> PolicyDecision {
         let wait = match next {
             ScanReason::Finish => SOONEST_LOOK,
-            ScanReason::Sustain | ScanReason::Retry => now.constants.settle(),
+            ScanReason::Sustain | ScanReason::Retry => PAUSE_OF_CHANGES,
             _ => self.model.probe_interval(&self.config, now),
         };
         self.model.guests.rest(&now.processes);

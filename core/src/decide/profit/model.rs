@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::arrivals::ArrivalModel;
 use super::beliefs::{MergeExperience, ScanBeliefs};
 use super::config::ProfitConfig;
+use super::constants::TRIALS_OF_SCAN;
 use super::growth::GrowthModel;
 use super::guests::{GuestChanges, GuestMarks};
 use super::probability::MergeProbability;
@@ -33,8 +34,8 @@ pub struct ProfitModel {
 
 impl ProfitModel {
     /// Nothing was learned yet.
-    pub fn new(config: &ProfitConfig) -> Self {
-        let experience = MergeExperience::new(config.constants.unknown_at_first);
+    pub fn new() -> Self {
+        let experience = MergeExperience::new();
         Self {
             guests: GuestMarks::default(),
             growth: GrowthModel::default(),
@@ -94,11 +95,11 @@ impl ProfitModel {
         self.unfinished.note_end(running, report, changes, now);
         match reason {
             ScanReason::Burst => {
-                self.growth.learn(worth >= 1.0, now.constants.trials_of_scan);
+                self.growth.learn(worth >= 1.0, TRIALS_OF_SCAN);
                 self.probes = MergeProbability::expecting(1.0);
                 self.dearest_pass = 0.0;
             }
-            ScanReason::Probe => self.probes.learn(worth, now.constants.trials_of_scan),
+            ScanReason::Probe => self.probes.learn(worth, TRIALS_OF_SCAN),
             ScanReason::Finish
             | ScanReason::Retry
             | ScanReason::Revisit

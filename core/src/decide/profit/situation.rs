@@ -6,7 +6,7 @@ use crate::sample::{PageSamples, ProcessId, ProcessSample, Sample};
 use crate::scan::KsmdState;
 
 use super::config::ProfitConfig;
-use super::constants::{Constants, FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
+use super::constants::{FULL_STALL, GROWTH_PART, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
 use super::wait::WaitReason;
 
 /// The memory of one process, and its activity so far.
@@ -50,7 +50,6 @@ pub struct HostSituation {
     pub young_passes: u64,
     /// True if the kernel counts pages that it merges with the zero page.
     pub counts_zero_pages: bool,
-    pub constants: Constants,
 }
 
 impl HostSituation {
@@ -69,7 +68,7 @@ impl HostSituation {
             held_bytes,
             processes,
             newly_offered: now.newly_offered.clone(),
-            growth_bytes: most.min((held_bytes as f64 * config.constants.growth_part) as u64).max(now.page_size),
+            growth_bytes: most.min((held_bytes as f64 * GROWTH_PART) as u64).max(now.page_size),
             price: price(config, pressure(now)),
             pressure: pressure(now),
             waits: None,
@@ -78,7 +77,6 @@ impl HostSituation {
             merged_part: saved / (saved + unmerged).max(1.0),
             young_passes: YOUNG_PASSES.saturating_sub(view.history.smart_passes()),
             counts_zero_pages: ksm.counts_zero_pages(),
-            constants: config.constants,
         }
     }
 

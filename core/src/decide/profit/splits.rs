@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::config::ProfitConfig;
-use super::constants::{NEXT_TO_NOTHING, SPLIT_PART};
+use super::constants::{HORIZON_SECONDS, NEXT_TO_NOTHING, SPLIT_PART};
 use super::guests::GuestChanges;
 use super::look;
 use super::scan_reason::ScanReason;
@@ -74,7 +74,7 @@ pub fn reason_to_wait(
     let is_dear = splits_much && forecast.saved_part() < least;
     let visits = look::cpu_seconds(forecast.bytes, ScanReason::Probe, GuestChanges::default(), now);
     let costs_more = account.is_some_and(|SplitAccount { new_bytes, cost_cpus }| {
-        let cpu_seconds = visits + now.constants.horizon_seconds * cost_cpus;
+        let cpu_seconds = visits + HORIZON_SECONDS * cost_cpus;
         calm > 0.0 && splits_much && (new_bytes as f64) < now.price * cpu_seconds
     });
     (saves_little && (is_first || is_dear) || costs_more).then_some(WaitReason::HugePages {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arrivals::ArrivalModel;
 use super::beliefs::ScanBeliefs;
 use super::config::ProfitConfig;
-use super::constants::IDLE_CPUS;
+use super::constants::{IDLE_CPUS, SMALL_PART};
 use super::guests::GuestChanges;
 use super::model::ProfitModel;
 use super::scan_reason::ScanReason;
@@ -33,7 +33,7 @@ pub fn of_tidying(parked: &ParkedPhase, changes: GuestChanges, config: &ProfitCo
 pub fn of_revisit(model: &ProfitModel, now: &HostSituation) -> f64 {
     let beliefs = ScanBeliefs::from_samples(now, &model.experience);
     let gain = beliefs.recurring.gain() + beliefs.unknown.gain();
-    gain / now.price_of_two_passes().max(now.growth_bytes as f64 * now.constants.small_part)
+    gain / now.price_of_two_passes().max(now.growth_bytes as f64 * SMALL_PART)
 }
 
 /// Returns the worth of one more pass for pages that were changing, where no pages are sampled.
