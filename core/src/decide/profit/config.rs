@@ -1,11 +1,8 @@
 //! The settings of `profit`. The defaults suit all hosts.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use super::ProfitPolicy;
-use super::constants::SMALL_PART;
 use crate::contradiction::Contradiction;
 use crate::decide::bounds::{percent, positive};
 use crate::decide::{Made, PolicySettings, ReadFile};
@@ -93,31 +90,6 @@ impl ProfitConfig {
         let key = |name| ["policy", "profit", name];
         let keys: [&[&str]; 2] = [&key("pressed_price_mib_per_cpu_second"), &key("price_mib_per_cpu_second")];
         (pressed > price).then(|| Contradiction::new(&keys, message))
-    }
-
-    /// Time from parking to the first probe.
-    pub(super) fn first_interval(&self) -> Duration {
-        Duration::from_secs_f64(self.first_probe_seconds)
-    }
-
-    /// The longest time between two probes.
-    pub(super) fn longest_interval(&self) -> Duration {
-        Duration::from_secs_f64(self.longest_probe_seconds).max(self.first_interval())
-    }
-
-    /// The part of a CPU that scans may use which bring less than the price, 0 to 1.
-    pub(super) fn budget(&self) -> f64 {
-        self.probe_cpu_percent / 100.0
-    }
-
-    /// The time in which `part` of the budget comes to so many CPU-seconds.
-    pub(super) fn time_for(&self, cpu_seconds: f64, part: f64) -> Duration {
-        Duration::try_from_secs_f64(cpu_seconds / (part * self.budget())).unwrap_or(Duration::MAX)
-    }
-
-    /// Returns the time that new memory waits for its two passes if it is too little to pay for them.
-    pub(super) fn retry_after(&self, two_passes_seconds: f64) -> Duration {
-        self.time_for(two_passes_seconds, SMALL_PART).min(self.longest_interval())
     }
 }
 

@@ -3,7 +3,6 @@
 //! A solver that frees and allocates its arrays in each iteration always has new memory, none of which stays unchanged
 //! until ksmd has visited it twice.
 
-use super::constants::MOST_GROWTH_PART;
 use super::guests::GuestChanges;
 use super::probability::MergeProbability;
 use crate::scan::ScanOutcome;
@@ -29,14 +28,10 @@ impl Default for GrowthModel {
 }
 
 impl GrowthModel {
-    /// Returns the gain of a burst for new memory divided by `least`, the merging bytes that are worth a burst.
-    ///
-    /// `gain = grown_bytes * p`; `p` is 1 for new guests. Half of all memory is worth a burst in any case.
-    pub fn worth(self, changes: GuestChanges, least: u64, held_bytes: u64) -> f64 {
+    /// Returns the new memory in bytes that is expected to merge: `grown_bytes * p`, where `p` is 1 for new guests.
+    pub fn merging_bytes(self, changes: GuestChanges) -> f64 {
         let grown = changes.grown_bytes as f64;
-        let merging = if changes.new_guests > 0 { grown } else { grown * self.probability.mean() };
-        let is_much = changes.grown_bytes >= least && grown >= held_bytes as f64 * MOST_GROWTH_PART;
-        (merging / least.max(1) as f64).max(f64::from(u8::from(is_much)))
+        if changes.new_guests > 0 { grown } else { grown * self.probability.mean() }
     }
 
     /// Records that a burst starts, or is continued, for these changes.
@@ -98,24 +93,26 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn grown(grown_bytes: u64) -> GuestChanges {
+        GuestChanges { grown_bytes, ..GuestChanges::default() }
+    }
+
+    /// Returns true if at least so many MiB of growth are expected to merge one of them.
     fn needs(growth: GrowthModel, mib: u64) -> bool {
-        let is_worth_it = |grown_bytes| {
-            growth.worth(GuestChanges { grown_bytes, ..GuestChanges::default() }, MIB, 100 * MIB) >= 1.0
-        };
-        is_worth_it(mib * MIB) && !is_worth_it(mib * MIB - 1)
+        let is_enough = |grown_bytes| growth.merging_bytes(grown(grown_bytes)) >= MIB as f64;
+        is_enough(mib * MIB) && !is_enough(mib * MIB - 1)
     }
 
     #[test]
-    fn wasted_bursts_raise_the_threshold_up_to_half_of_the_memory() {
+    fn wasted_bursts_raise_the_threshold() {
         let mut growth = GrowthModel::default();
         assert!(needs(growth, 1));
         growth.learn(false, 3.0);
         assert!(needs(growth, 8));
         growth.learn(false, 3.0);
-        assert!(needs(growth, 50), "half of all memory is always enough");
+        assert!(needs(growth, 64));
         growth.learn(true, 3.0);
-        let grown = GuestChanges { grown_bytes: 2 * MIB, ..GuestChanges::default() };
-        assert!(growth.worth(grown, MIB, 100 * MIB) >= 1.0, "it has paid again");
+        assert!(growth.merging_bytes(grown(2 * MIB)) >= MIB as f64, "it has paid again");
     }
 
     /// Returns true if a burst continues that has saved and cost so much, at a price of 100 and a second for a pass.
@@ -161,6 +158,6 @@ mod tests {
         assert!(needs(growth, 1), "a burst for new_guests says nothing of growth");
         growth.learn(false, 3.0);
         assert!(needs(growth, 8));
-        assert!(growth.worth(new_guest, MIB, 100 * MIB) >= 1.0);
+        assert_eq!(growth.merging_bytes(new_guest), MIB as f64);
     }
 }

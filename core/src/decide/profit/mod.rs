@@ -18,7 +18,7 @@
 //!
 //! `worth` is the cost model: expected gain divided by cost. `model` holds the beliefs and learns from each scan: classes
 //! of pages in `beliefs`, new memory in `growth` and `arrivals`, probabilities in `probability`. The price is in bytes
-//! newly saved per CPU-second of ksmd and falls as the host runs short of memory (`situation`). [`crate::scan`] carries
+//! newly saved per CPU-second of ksmd and falls with the pressure on memory (`situation`). [`crate::scan`] carries
 //! scans out.
 
 mod allowance;
@@ -145,7 +145,7 @@ impl ProfitPolicy {
     fn begins_anew(&mut self, report: &ScanReport, changes: GuestChanges, now: &HostSituation) -> bool {
         changes.grown_bytes > 0
             && !ArrivalModel::is_dear(now)
-            && self.model.growth.worth(changes, now.growth_bytes, now.held_bytes) >= 1.0
+            && worth::of_growth(self.model.growth, changes, now) >= 1.0
             && self.model.growth.may_continue(changes, &report.outcome, now.pass_seconds_once_tracked(), now.price)
     }
 
@@ -339,7 +339,10 @@ impl ProfitPolicy {
         let wait = match next {
             ScanReason::Finish => SOONEST_LOOK,
             ScanReason::Sustain | ScanReason::Retry => PAUSE_OF_CHANGES,
-            _ => self.model.probe_interval(&self.config, now),
+            _ => {
+                self.model.note_pass_cost(now);
+                worth::probe_interval(&self.model, &self.config)
+            }
         };
         self.model.guests.rest(&now.processes);
         let since = now.ksmd.at;
@@ -395,7 +398,7 @@ impl Policy for ProfitPolicy {
     }
 
     fn decide(&mut self, view: &PolicyView<'_>) -> PolicyDecision {
-        let now = HostSituation::from_view(view, &self.config);
+        let now = worth::price_scans(HostSituation::from_view(view), &self.config);
         self.cpu_use.record(now.ksmd.at, now.processes.iter().map(|process| (process.id, process.cpu_ticks)));
         let (forecast, account) = splits::forecast_of_merging(view.now, &self.cpu_use);
         let has_spent = self.allowance.follow(&now.ksmd);

@@ -1,10 +1,7 @@
 //! The beliefs of `profit`, and what an ended scan teaches.
 
-use std::time::Duration;
-
 use super::arrivals::ArrivalModel;
 use super::beliefs::{MergeExperience, ScanBeliefs};
-use super::config::ProfitConfig;
 use super::constants::TRIALS_OF_SCAN;
 use super::growth::GrowthModel;
 use super::guests::{GuestChanges, GuestMarks};
@@ -27,9 +24,9 @@ pub struct ProfitModel {
     /// The beliefs when the scan in progress was started.
     pub promised: ScanBeliefs,
     /// The probability that a probe pays.
-    probes: MergeProbability,
+    pub probes: MergeProbability,
     /// CPU-seconds of the most expensive clean pass since the last burst.
-    dearest_pass: f64,
+    pub dearest_pass: f64,
 }
 
 impl ProfitModel {
@@ -48,7 +45,7 @@ impl ProfitModel {
         }
     }
 
-    /// Records the next sample, and returns the changes of the guests. `after_init`: as in [`ProfitConfig`].
+    /// Records the next sample, and returns the changes of the guests. `after_init`: as in [`super::ProfitConfig`].
     pub fn follow(&mut self, now: &HostSituation, after_init: bool) -> GuestChanges {
         self.guests.forget(&now.newly_offered);
         let changes = self.guests.follow(&now.processes, after_init, now.ksmd.at);
@@ -108,13 +105,8 @@ impl ProfitModel {
         }
     }
 
-    /// Returns the time from parking to the next probe: the less probes pay, the longer. They cost no more than the
-    /// budget on average, by the most expensive pass since the last burst.
-    pub fn probe_interval(&mut self, config: &ProfitConfig, now: &HostSituation) -> Duration {
-        let longest = config.longest_interval();
+    /// Records what a clean pass costs as ksmd is parked until a probe.
+    pub fn note_pass_cost(&mut self, now: &HostSituation) {
         self.dearest_pass = self.dearest_pass.max(now.ksmd.clean_pass_seconds);
-        let least = config.first_interval().max(config.time_for(self.dearest_pass, 1.0));
-        let seconds = least.as_secs_f64() / self.probes.mean().max(f64::MIN_POSITIVE);
-        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(longest)
     }
 }

@@ -5,8 +5,7 @@ use crate::decide::PolicyView;
 use crate::sample::{PageSamples, ProcessId, ProcessSample, Sample};
 use crate::scan::KsmdState;
 
-use super::config::ProfitConfig;
-use super::constants::{FULL_STALL, GROWTH_PART, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
+use super::constants::{FULL_STALL, PLENTY, SHORT, SKIP_SECONDS, SMART_PERIOD, YOUNG_PASSES};
 use super::wait::WaitReason;
 
 /// The memory of one process, and its activity so far.
@@ -32,7 +31,7 @@ pub struct HostSituation {
     pub newly_offered: Vec<ProcessId>,
     /// Bytes that these processes hold.
     pub held_bytes: u64,
-    /// Growth in bytes that is worth a burst: `growth_mib` or an eighth of the held bytes, whichever is less.
+    /// Growth in bytes that is worth a burst. [`super::worth::price_scans`] sets it, and the price.
     pub growth_bytes: u64,
     /// The price in bytes newly saved per CPU-second.
     pub price: f64,
@@ -53,14 +52,13 @@ pub struct HostSituation {
 }
 
 impl HostSituation {
-    /// Derives the situation from `view`.
-    pub fn from_view(view: &PolicyView<'_>, config: &ProfitConfig) -> Self {
+    /// Derives the situation from `view`. Nothing is worth a scan until it has a price.
+    pub fn from_view(view: &PolicyView<'_>) -> Self {
         let (now, ksm) = (view.now, &view.now.ksm);
         let processes = now.processes.iter().filter(|process| process.may_merge());
         let processes: Vec<_> =
             processes.map(|process| ProcessHolding::from_process(process, now.page_size)).collect();
         let held_bytes = processes.iter().fold(0, |sum: u64, holding| sum.saturating_add(holding.bytes));
-        let most = (config.growth_mib * f64::from(1 << 20)) as u64;
         let [shared, sharing] = [&ksm.pages_shared, &ksm.pages_sharing].map(|pages| pages.get().unwrap_or(0));
         let (saved, unmerged) = (account::saved_pages(now) as f64, ksm.pages_unshared.get().unwrap_or(0) as f64);
         Self {
@@ -68,8 +66,8 @@ impl HostSituation {
             held_bytes,
             processes,
             newly_offered: now.newly_offered.clone(),
-            growth_bytes: most.min((held_bytes as f64 * GROWTH_PART) as u64).max(now.page_size),
-            price: price(config, pressure(now)),
+            growth_bytes: u64::MAX,
+            price: f64::INFINITY,
             pressure: pressure(now),
             waits: None,
             page_samples: now.page_samples.get(),
@@ -98,7 +96,7 @@ impl HostSituation {
             price,
             unmerged_pages: held_bytes / 4096 / 10 * 6,
             processes,
-            ..Self::from_view(&view, &ProfitConfig::default())
+            ..Self::from_view(&view)
         };
         situation.ksmd.clean_pass_seconds = clean_pass_seconds;
         situation.young_passes = 0;
@@ -131,11 +129,6 @@ impl HostSituation {
     pub fn held_merged_part(&self) -> f64 {
         let merged: u64 = self.processes.iter().map(|process| process.merged_pages).fold(0, u64::saturating_add);
         (merged as f64 * self.ksmd.page_size as f64 / (self.held_bytes as f64).max(1.0)).min(1.0)
-    }
-
-    /// Bytes that two clean passes must save to pay.
-    pub fn price_of_two_passes(&self) -> f64 {
-        self.two_passes_seconds() * self.price
     }
 
     /// CPU-seconds that a clean pass will cost once ksmd tracks all that the processes hold.
@@ -180,13 +173,6 @@ pub(super) fn stalls(sample: &Sample, available: Option<f64>) -> f64 {
     psi.and_then(|psi| psi.some.avg10).map_or(0.0, |percent| (f64::from(percent) / FULL_STALL).clamp(0.0, 1.0))
 }
 
-/// The price in bytes newly saved per CPU-second: `price + pressure * (pressed_price - price)`.
-fn price(config: &ProfitConfig, pressure: f64) -> f64 {
-    let mib = config.price_mib_per_cpu_second
-        + pressure * (config.pressed_price_mib_per_cpu_second - config.price_mib_per_cpu_second);
-    mib * f64::from(1 << 20)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -198,10 +184,6 @@ mod tests {
     fn sample(available: u64) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
         Sample { memory: Reading::Value(memory), ..Sample::default() }
-    }
-
-    fn price_mib(sample: &Sample) -> f64 {
-        price(&ProfitConfig::default(), pressure(sample)) / f64::from(1 << 20)
     }
 
     #[test]
@@ -234,16 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn the_price_falls_as_memory_runs_short() {
-        assert_eq!(price_mib(&sample(80)), 8.0);
-        assert_eq!(price_mib(&sample(30)), 4.25);
-        assert_eq!(price_mib(&sample(5)), 0.5);
-        assert_eq!(price_mib(&Sample::default()), 8.0);
+    fn the_pressure_rises_as_memory_runs_short() {
+        assert_eq!([80, 30, 5].map(|available| pressure(&sample(available))), [0.0, 0.5, 1.0]);
+        assert_eq!(pressure(&Sample::default()), 0.0);
     }
 
     #[test]
-    fn a_short_pool_lowers_the_price_on_a_host_with_plenty() {
-        assert_eq!(price_mib(&Sample { pool_shortness: 1.0, ..sample(80) }), 0.5);
+    fn a_short_pool_is_pressure_on_a_host_with_plenty() {
+        assert_eq!(pressure(&Sample { pool_shortness: 1.0, ..sample(80) }), 1.0);
     }
 
     #[test]

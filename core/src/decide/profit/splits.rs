@@ -167,7 +167,7 @@ mod tests {
             minor_faults: 0,
             merged_pages: case.merged * MIB / 4096,
         };
-        // The price that `situation` derives from the pressure.
+        // The price that `worth` derives from the pressure.
         let price = (8.0 - 7.5 * case.pressure) * MIB as f64;
         let now = HostSituation::for_test(Duration::ZERO, 0.0, price, vec![holding]);
         let now = HostSituation { pressure: case.pressure, ..now };
