@@ -3,36 +3,29 @@
 #[macro_use]
 mod registry;
 
-mod advisor;
 mod bound;
 pub(crate) mod bounds;
 pub mod domains;
-mod fixed;
 mod ground;
-mod ksmtuned;
-mod off;
 mod pause;
-mod profit;
 mod prune;
 mod reason;
-mod scan;
-mod score;
 mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use advisor::{AdvisorConfig, AdvisorPolicy};
-pub use fixed::{FixedConfig, FixedPolicy, FixedPreset, UnknownPreset};
+pub use advisor::AdvisorPolicy;
+pub use fixed::{FixedPolicy, FixedPreset, UnknownPreset};
 pub use ground::decide;
-pub use ksmtuned::{BadConf, ConfProblem, KsmtunedConfig, KsmtunedFile, KsmtunedPolicy};
+pub use ksmtuned::{BadConf, ConfProblem, KsmtunedConfig, KsmtunedPolicy};
 pub use pause::PausePolicy;
-pub use profit::{MemoryShortage, ProfitConfig, ProfitPolicy, SHORT_PERCENT};
+pub use profit::{MemoryShortage, ProfitPolicy, SHORT_PERCENT};
 pub use prune::{GuestPruner, PrunableGuest, PruneCircumstances, PruneGround, PruneLimits, PruneOrder};
 pub use reason::DecisionReason;
 pub(crate) use reason::ReasonSentences;
 pub use registry::{Made, PolicyEntry, PolicyFileError, PolicyKind, PolicySettings, ReadFile};
-pub use scan::{OnDemandPolicy, ScanConfig};
-pub use score::{ScoreConfig, ScorePolicy};
+pub use scan::OnDemandPolicy;
+pub use score::ScorePolicy;
 
 use std::fmt;
 use std::time::Duration;
@@ -49,7 +42,7 @@ policies! {
     advisor: AdvisorConfig,
     fixed: FixedConfig,
     scan: ScanConfig,
-    off: off::OffConfig,
+    off: OffConfig,
 }
 
 /// A way of controlling KSM.

@@ -70,9 +70,12 @@ pub struct PolicyEntry {
     pub(super) make: fn(&PolicyConfig, ReadFile<'_>) -> Made,
 }
 
-/// Declares the registry: `POLICIES` and `PolicyConfig`, from a line `name: settings` for each policy.
+/// Declares the folder of each policy and the registry: `POLICIES` and `PolicyConfig`, from a line `name: settings` for each.
 macro_rules! policies {
-    ($($name:ident: $settings:ty,)*) => {
+    ($($name:ident: $settings:ident,)*) => {
+        $(mod $name;)*
+        $(pub use $name::$settings;)*
+
         /// The policies, the default first.
         pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
             name: stringify!($name),
