@@ -62,7 +62,7 @@ impl HostTotals {
         let counting = || sample.processes.iter().filter(|process| !process.is_twin);
         let huge = counting().filter_map(|process| Some(process.merge_reading?.huge_bytes));
         let overhead_bytes = sample.ksm.tracked_pages().saturating_mul(RMAP_ITEM_BYTES);
-        let headroom_bytes = sample.memory.value().and_then(Meminfo::headroom);
+        let headroom_bytes = sample.host.memory.value().and_then(Meminfo::headroom);
         Self {
             saved_bytes,
             unverified_bytes: parts.unverified_pages.saturating_mul(sample.page_size),
@@ -380,7 +380,7 @@ mod tests {
         let mut sample = sample(1, 10, 10, vec![]);
         assert_eq!(HostTotals::from_sample(&sample).headroom_bytes, None);
         assert!(!HostTotals::from_sample(&sample).is_overexposed());
-        sample.memory = Reading::Value(Meminfo {
+        sample.host.memory = Reading::Value(Meminfo {
             total: Some(1 << 30),
             available: Some(10 * 4096),
             swap_free: Some(9 * 4096),

@@ -137,10 +137,10 @@ impl PassHistory {
     pub fn push(&mut self, sample: &Sample) {
         self.push_rates(sample);
         self.push_pass(sample);
-        if let Some(cpu) = sample.cpu.get() {
+        if let Some(cpu) = sample.host.cpu.get() {
             self.push_cpu(cpu, sample.ksmd_cpu_ns.get());
         }
-        if let Some(total_us) = sample.cpu_pressure.value().and_then(|psi| psi.some.total_us) {
+        if let Some(total_us) = sample.host.cpu_pressure.value().and_then(|psi| psi.some.total_us) {
             self.push_stall(sample.at, total_us);
         }
     }
@@ -431,7 +431,7 @@ mod tests {
         let mut stall = |at_ms, total_us| {
             let mut now = sample(at_ms, 0, 0, 0, 0, 0);
             let some = StallTimes { total_us: Some(total_us), ..StallTimes::default() };
-            now.cpu_pressure = Reading::Value(Psi { some });
+            now.host.cpu_pressure = Reading::Value(Psi { some });
             history.push(&now);
             history.recent_cpu_stall_percent()
         };

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use ksmith_core::field::{FigureDescription, FigureKind, FigureUnit, KernelVersion};
 use ksmith_core::kernel::{
-    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Ksm, KsmFileSource, KsmStat, Meminfo, PidStat, Psi,
+    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, KernelFileSource, Ksm, KsmStat, Meminfo, PidStat, Psi,
     SmapsRollup, Vmstat,
 };
 use ksmith_core::knobs::Knob;
@@ -31,7 +31,7 @@ const VALID: [&str; 10] = [
 /// The same text as every file of KSM's directory.
 struct SameText<'a>(&'a str);
 
-impl KsmFileSource for SameText<'_> {
+impl KernelFileSource for SameText<'_> {
     fn text(&mut self, _: &'static str) -> Reading<&str> {
         Reading::Value(self.0)
     }
@@ -39,7 +39,7 @@ impl KsmFileSource for SameText<'_> {
 
 struct KsmFileMap(HashMap<&'static str, String>);
 
-impl KsmFileSource for KsmFileMap {
+impl KernelFileSource for KsmFileMap {
     fn text(&mut self, path: &'static str) -> Reading<&str> {
         self.0.get(path).map_or(Reading::Absent, |text| Reading::Value(text.as_str()))
     }
@@ -439,7 +439,7 @@ fn to_json(value: impl serde::Serialize) -> serde_json::Value {
 /// KSM's directory with a plausible number in each file but one.
 struct OneBadFile(&'static str, &'static str);
 
-impl KsmFileSource for OneBadFile {
+impl KernelFileSource for OneBadFile {
     fn text(&mut self, path: &'static str) -> Reading<&str> {
         Reading::Value(match path.rsplit('/').next().unwrap() {
             name if name == self.0 => self.1,

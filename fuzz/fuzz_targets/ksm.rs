@@ -3,7 +3,7 @@
 
 use ksmith_core::account::HostTotals;
 use ksmith_core::field::KernelVersion;
-use ksmith_core::kernel::{KsmFileSource, Ksm};
+use ksmith_core::kernel::{KernelFileSource, Ksm};
 use ksmith_core::knobs::{Knob, KnobSettings};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 
 struct KsmText<'a>(&'a str);
 
-impl KsmFileSource for KsmText<'_> {
+impl KernelFileSource for KsmText<'_> {
     fn text(&mut self, _: &'static str) -> Reading<&str> {
         Reading::Value(self.0)
     }

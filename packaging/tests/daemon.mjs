@@ -29,10 +29,10 @@ function status(host) {
     smart_scan: ABSENT, full_scans: value(shown.full_scans), general_profit: ABSENT, run: value(shown.run), pages_shared: value(shown.pages_shared),
     pages_sharing: value(sharing), pages_unshared: value(Math.ceil(loss)), pages_volatile: value(0), ksm_zero_pages: value(0),
   });
-  answer.sample.memory = value({ ...answer.sample.memory.value, total: 2 ** 40, available: figures.headroom_bytes, swap_free: 0, swap_total: 0 });
-  answer.sample.memory_pressure = value({ some: { avg10: figures.memory_pressure_percent, total_us: 0 } });
+  answer.sample.host.memory = value({ ...answer.sample.host.memory.value, total: 2 ** 40, available: figures.headroom_bytes, swap_free: 0, swap_total: 0 });
+  answer.sample.host.memory_pressure = value({ some: { avg10: figures.memory_pressure_percent, total_us: 0 } });
   answer.sample.hidden_processes = 0;
-  if (host.blindSource !== null) answer.sample.vmstat = "denied";
+  if (host.blindSource !== null) answer.sample.host.vmstat = "denied";
   answer.ksmd_cpu_percent = figures.ksmd_cpu_percent;
   answer.daemon = { ...answer.daemon, ...shown.daemon };
   answer.domains = shown.domains;

@@ -183,7 +183,7 @@ impl FakeDaemonHost {
         if let Some(freed) = &mut world.freed {
             sample.folded_bytes = Some(freed.known_bytes(now));
         }
-        if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.memory) {
+        if let (Some(bytes), Reading::Value(memory)) = (world.headroom, &mut sample.host.memory) {
             (memory.available, memory.swap_free) = (Some(bytes), Some(0));
         }
         sample

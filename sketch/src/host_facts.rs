@@ -94,7 +94,7 @@ impl HostFacts {
     ) -> Self {
         let line =
             |path: &str| root.text(path).value().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let memory = sample.memory.value().copied().unwrap_or(Meminfo::default());
+        let memory = sample.host.memory.value().copied().unwrap_or(Meminfo::default());
         let totals = HostTotals::from_sample(sample);
         let ksm = &sample.ksm;
         Self {

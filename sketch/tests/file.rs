@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ksmith_core::balance::BalanceConfig;
-use ksmith_core::kernel::Meminfo;
+use ksmith_core::kernel::{HostReadings, Meminfo};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_host::memory::process::OpenProcess;
@@ -198,7 +198,8 @@ fn what_shared_memory_a_host_has_and_what_a_guest_has_in_swap_is_said() {
     let path = directory.path().join("h1.parquet");
     let holder = PatternProcess::start([1, 50, 1, 0, 0]);
     let memory = Meminfo { shmem: Some(5 << 20), ..Meminfo::default() };
-    let sample = Sample { memory: Reading::Value(memory), ..Sample::default() };
+    let host = HostReadings { memory: Reading::Value(memory), ..HostReadings::default() };
+    let sample = Sample { host, ..Sample::default() };
     let facts = HostFacts::read(&Root::host(), &sample, Some("h1"), None, 1_795_000_000_000);
     capture(&options(&[&holder], stated(0), None), &key()).unwrap().write(&path, facts, &key()).unwrap();
     let metadata = read(&path).metadata;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::kernel::{AdvisorMode, Ksm, Meminfo};
+use crate::kernel::{AdvisorMode, HostReadings, Ksm, Meminfo};
 use crate::knobs::{Knob, KnobSettings};
 use crate::reading::{Malformed, Reading};
 use crate::sample::{ProcessId, ProcessSample, Sample};
@@ -95,7 +95,7 @@ impl PolicyTestHost {
 
     /// Sets MemTotal and MemFree in KiB; there are no caches.
     pub fn memory(&mut self, total_kib: u64, free_kib: u64) -> &mut Self {
-        self.sample.memory = Reading::Value(Meminfo {
+        self.sample.host.memory = Reading::Value(Meminfo {
             total: Some(total_kib * 1024),
             free: Some(free_kib * 1024),
             buffers: Some(0),
@@ -283,7 +283,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             page_size,
             ksm,
             ksmd_cpu_ns,
-            memory,
+            host: HostReadings { memory, ..HostReadings::default() },
             processes,
             hidden_processes,
             ..Sample::default()

@@ -60,10 +60,10 @@ figures! {
             |status| HostTotals::from_sample(&status.sample).headroom_bytes;
         "host_memory_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemTotal",
             "All memory of the host.",
-            |status| status.sample.memory.value().and_then(|memory| memory.total);
+            |status| status.sample.host.memory.value().and_then(|memory| memory.total);
         "host_available_bytes": u64, Bytes Gauge (2 6), "/proc/meminfo: MemAvailable",
             "Memory of the host that can be had without swapping.",
-            |status| status.sample.memory.value().and_then(Meminfo::obtainable);
+            |status| status.sample.host.memory.value().and_then(Meminfo::obtainable);
         "committed_bytes": u64, Bytes Gauge (2 6), "sum of memory_bytes of verified guests",
             "Memory that the host's virtual machines believe to have.",
             |status| status.committed_bytes;
@@ -75,13 +75,13 @@ figures! {
             |status| status.most_sharers();
         "memory_pressure_percent": f64, Percent Gauge (4 20), "/proc/pressure/memory: some avg10",
             "Part of the last ten seconds in which some work waited for memory.",
-            |status| status.sample.memory_pressure.value().and_then(|pressure| pressure.some.avg10).map(f64::from);
+            |status| status.sample.host.memory_pressure.value().and_then(|pressure| pressure.some.avg10).map(f64::from);
         "ksmd_cpu_percent": f64, Percent Gauge (2 6), "/proc/PID/schedstat of ksmd",
             "CPU time that ksmd uses, in per cent of one CPU.",
             |status| status.ksmd_cpu_percent;
         "cow_ksm": u64, Count Counter (5 19), "/proc/vmstat: cow_ksm",
             "Merged pages that were copied because a process wrote to them.",
-            |status| status.sample.vmstat.value().and_then(|vm| vm.cow_ksm);
+            |status| status.sample.host.vmstat.value().and_then(|vm| vm.cow_ksm);
         "unattributed_bytes": u64, Bytes Gauge (2 6), "saved_bytes - sum of the processes' saved_bytes",
             "Memory saved in processes that hide their figures from this user.",
             |status| status.sample.ksm.shows_savings().then(|| status.processes().1);

@@ -7,18 +7,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::KernelFileSource;
 use crate::field::{FigureDescription, FigureKind, FigureType, FigureUnit, KernelVersion};
 use crate::reading::{Malformed, Reading};
 
 /// Bytes of kernel memory that KSM spends on each page it has looked at: `sizeof(struct ksm_rmap_item)` on
 /// 64-bit, the figure from which the kernel computes its own profits.
 pub const RMAP_ITEM_BYTES: u64 = 64;
-
-/// The source of the files' text: a live directory, a captured one, or a test's table.
-pub trait KsmFileSource {
-    /// Reads the text of the file at `path`: `/sys/kernel/mm/ksm/run`. No two files share a name.
-    fn text(&mut self, path: &'static str) -> Reading<&str>;
-}
 
 /// The value of one KSM file, for code that walks all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,7 +181,7 @@ macro_rules! ksm_files {
 
         impl Ksm {
             /// Reads and parses every file.
-            pub fn read(files: &mut impl KsmFileSource) -> Self {
+            pub fn read(files: &mut impl KernelFileSource) -> Self {
                 Self {
                     $($name: files.text(file_source!($name $($directory)?)).and_then(|text| {
                         parse_possible::<$type>(text, FigureUnit::$unit, FigureKind::$kind)
@@ -313,7 +308,7 @@ mod tests {
 
     pub(crate) struct FileTable(pub HashMap<&'static str, &'static str>);
 
-    impl KsmFileSource for FileTable {
+    impl KernelFileSource for FileTable {
         fn text(&mut self, path: &'static str) -> Reading<&str> {
             let name = path.rsplit('/').next().unwrap();
             self.0.get(name).map_or(Reading::Absent, |text| Reading::Value(*text))

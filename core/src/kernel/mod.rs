@@ -6,6 +6,7 @@
 
 mod cmdline;
 mod cpu_loads;
+mod host_files;
 mod keyed;
 mod ksm;
 mod ksm_stat;
@@ -25,7 +26,8 @@ mod vmstat;
 
 pub use cmdline::CommandLine;
 pub use cpu_loads::CpuLoads;
-pub use ksm::{AdvisorMode, FIELDS, Ksm, KsmFileSource, KsmValue, RMAP_ITEM_BYTES, RunState};
+pub use host_files::{HostFile, TextEnd};
+pub use ksm::{AdvisorMode, FIELDS, Ksm, KsmValue, RMAP_ITEM_BYTES, RunState};
 pub use ksm_stat::{KsmStat, merging_pages};
 pub use mappings::{IneligibleReason, ProcessMapping, SmapsFigures};
 pub use meminfo::Meminfo;
@@ -41,7 +43,27 @@ pub use smaps_rollup::SmapsRollup;
 pub use statm::Statm;
 pub use vmstat::Vmstat;
 
-use crate::reading::Malformed;
+use self::host_files::host_files;
+use crate::reading::{Malformed, Reading};
+
+host_files! {
+    /// Memory of the host.
+    memory: Meminfo, "/proc/meminfo", TextEnd::ShortRead;
+    /// Counters of the kernel's memory management.
+    vmstat: Vmstat, "/proc/vmstat", TextEnd::EmptyRead;
+    /// CPU times. On a large host the lines of interrupts, after those of the CPUs, are many times as long.
+    cpu: CpuTimes, "/proc/stat", TextEnd::Before("\nintr ");
+    /// Pressure on memory.
+    memory_pressure: Psi, "/proc/pressure/memory", TextEnd::ShortRead;
+    /// Pressure on CPUs.
+    cpu_pressure: Psi, "/proc/pressure/cpu", TextEnd::ShortRead;
+}
+
+/// The source of the files' text: the live host, a captured tree, or a test's table.
+pub trait KernelFileSource {
+    /// Reads the text of the file at `path`: `/sys/kernel/mm/ksm/run`. No two files of KSM share a name.
+    fn text(&mut self, path: &'static str) -> Reading<&str>;
+}
 
 /// The most memory that a host has, or a process maps without 5-level page tables, in bytes. A counter that fell below zero
 /// shows a number near 2^64.

@@ -78,7 +78,7 @@ impl ForecastPlanner {
             return None;
         }
         let population = MergeablePopulation::from_sample(sample);
-        let huge = sample.memory.value().and_then(|memory| memory.anonymous_huge).unwrap_or(0);
+        let huge = sample.host.memory.value().and_then(|memory| memory.anonymous_huge).unwrap_or(0);
         let is_requested = std::mem::take(&mut self.is_requested);
         let has_huge = huge >= population.bytes / LEAST_HUGE;
         if population.bytes < LEAST_BYTES || !has_huge && !is_requested {
@@ -152,7 +152,7 @@ fn has_changed(read: MergeablePopulation, now: MergeablePopulation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{KsmStat, Meminfo};
+    use crate::kernel::{HostReadings, KsmStat, Meminfo};
     use crate::reading::Reading;
     use crate::sample::{ProcessId, ProcessSample};
 
@@ -165,7 +165,7 @@ mod tests {
         Sample {
             at: Duration::from_secs(seconds),
             page_size: 4096,
-            memory: Reading::Value(memory),
+            host: HostReadings { memory: Reading::Value(memory), ..HostReadings::default() },
             processes: vec![process],
             ..Sample::default()
         }

@@ -147,10 +147,10 @@ impl MergeSchedule {
             self.kept.clear();
         }
         self.ledger.retain(|id| is_there(&id));
-        if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
+        if let Some(total) = sample.host.memory.value().and_then(|memory| memory.total) {
             self.ledger.set_host_bytes(total);
         }
-        if let Some(splits) = sample.vmstat.value().and_then(|vmstat| vmstat.thp_split_page) {
+        if let Some(splits) = sample.host.vmstat.value().and_then(|vmstat| vmstat.thp_split_page) {
             let known = self.splits.get_or_insert((splits, Duration::ZERO));
             if known.0 != splits {
                 *known = (splits, sample.at);
@@ -282,7 +282,7 @@ impl MergeSchedule {
 #[cfg(test)]
 mod tests {
     use crate::fold::ZeroReading;
-    use crate::kernel::{KsmStat, Vmstat};
+    use crate::kernel::{HostReadings, KsmStat, Vmstat};
     use crate::reading::Reading;
 
     use super::*;
@@ -345,7 +345,8 @@ mod tests {
         let mut schedule = MergeSchedule::new(LedgerEntries::new());
         let at = |seconds: u64, splits: u64| {
             let vmstat = Vmstat { thp_split_page: Some(splits), ..Vmstat::default() };
-            Sample { vmstat: Reading::Value(vmstat), ..sample(seconds, &[1]) }
+            let host = HostReadings { vmstat: Reading::Value(vmstat), ..HostReadings::default() };
+            Sample { host, ..sample(seconds, &[1]) }
         };
         let reads = |schedule: &mut MergeSchedule, seconds: u64, splits: u64| {
             let mut now = at(seconds, splits);

@@ -49,7 +49,7 @@ impl GuestsReport {
             profit_bytes: totals.profit_bytes,
             is_unknown: totals.is_unknown,
             efficiency: MergeEfficiency::from_ksm(&sample.ksm),
-            cow_ksm: sample.vmstat.value().and_then(|vm| vm.cow_ksm),
+            cow_ksm: sample.host.vmstat.value().and_then(|vm| vm.cow_ksm),
             cow_ksm_per_second: None,
             sharing: None,
             errors: errors.into_iter().chain(sample.given_up.sentences()).collect(),

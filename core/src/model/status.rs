@@ -103,7 +103,7 @@ impl StatusReport {
 
     /// Memory that the virtual machines believe to have, divided by the host's.
     pub fn overcommit_ratio(&self) -> Option<f64> {
-        let total = self.sample.memory.value()?.total.filter(|total| *total > 0)?;
+        let total = self.sample.host.memory.value()?.total.filter(|total| *total > 0)?;
         Some(self.committed_bytes? as f64 / total as f64)
     }
 
@@ -122,15 +122,9 @@ impl StatusReport {
         let ksm = sample.ksm.entries();
         let of_ksm = ksm.filter_map(|(field, reading)| fault(&format!("{KSM}/{}", field.name), &reading)).collect();
         let of = |source: &'static str, fault: Option<String>| (source, Vec::from_iter(fault));
-        vec![
-            (KSM, of_ksm),
-            of("ksmd", fault("ksmd's schedstat", &sample.ksmd_cpu_ns)),
-            of("/proc/meminfo", fault("/proc/meminfo", &sample.memory)),
-            of("/proc/vmstat", fault("/proc/vmstat", &sample.vmstat)),
-            of("/proc/stat", fault("/proc/stat", &sample.cpu)),
-            of("/proc/pressure/memory", fault("/proc/pressure/memory", &sample.memory_pressure)),
-            of("/proc/pressure/cpu", fault("/proc/pressure/cpu", &sample.cpu_pressure)),
-        ]
+        let of_host = sample.host.outcomes().map(|(path, outcome)| of(path, fault(path, &outcome)));
+        let of_ksmd = of("ksmd", fault("ksmd's schedstat", &sample.ksmd_cpu_ns));
+        [(KSM, of_ksm), of_ksmd].into_iter().chain(of_host).collect()
     }
 
     /// Returns the read errors, one sentence each. Files that this kernel lacks are not among them.
@@ -212,7 +206,7 @@ mod tests {
         let memory = Reading::Value(Meminfo { total: Some(4 << 30), ..Meminfo::default() });
         let mut status = StatusReport { committed_bytes, ..StatusReport::default() };
         assert_eq!(status.overcommit_ratio(), None);
-        status.sample.memory = memory;
+        status.sample.host.memory = memory;
         assert_eq!(status.overcommit_ratio(), Some(1.5));
         assert_eq!(super::committed_bytes(&[guest(None)]), None);
     }

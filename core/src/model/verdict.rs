@@ -71,7 +71,7 @@ impl StatusReport {
             findings.extend(self.alarms(totals));
             findings.extend(describe_near_exposure(totals));
         }
-        let pressure = self.sample.memory_pressure.value().and_then(|pressure| pressure.some.avg10);
+        let pressure = self.sample.host.memory_pressure.value().and_then(|pressure| pressure.some.avg10);
         if let Some(percent) = pressure.filter(|percent| *percent >= PRESSURE) {
             findings.push(HostVerdict::look(format!(
                 "memory is short: in {percent:.0} % of the last ten seconds some work waited for it (`ksmith balance`)"
@@ -155,7 +155,7 @@ mod tests {
         sample.ksm.pages_shared = Reading::Value(1);
         sample.ksm.pages_unshared = Reading::Value(unshared);
         let memory = Meminfo { total: Some(1 << 40), available: Some(left_mib * MIB), ..Meminfo::default() };
-        sample.memory = Reading::Value(memory);
+        sample.host.memory = Reading::Value(memory);
         status
     }
 
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(level, VerdictLevel::Act, "the exposure is over the headroom: {sentence}");
         assert!(sentence.contains("64.0 MiB") && sentence.contains("swap"), "{sentence}");
         let mut both = saves(64, 0, 32);
-        both.sample.vmstat = Reading::Denied;
+        both.sample.host.vmstat = Reading::Denied;
         let levels_found: Vec<VerdictLevel> = both.findings().iter().map(|finding| finding.level).collect();
         assert_eq!(levels_found.first(), Some(&VerdictLevel::Act));
         assert!(levels_found.len() > 1 && levels_found.is_sorted_by(|graver, milder| graver >= milder));
@@ -202,12 +202,12 @@ mod tests {
     fn short_memory_a_missing_kernel_and_errors_ask_for_a_look() {
         let mut status = host(0, 0, 4096);
         let some = StallTimes { avg10: Some(12.5), ..StallTimes::default() };
-        status.sample.memory_pressure = Reading::Value(Psi { some });
+        status.sample.host.memory_pressure = Reading::Value(Psi { some });
         let (level, sentence) = levels(&status);
         assert_eq!(level, VerdictLevel::Look);
         assert!(sentence.contains("12 %"), "{sentence}");
         let mut status = host(0, 0, 4096);
-        status.sample.vmstat = Reading::Denied;
+        status.sample.host.vmstat = Reading::Denied;
         let denied = "/proc/vmstat: permission denied; run as root".to_owned();
         assert_eq!(levels(&status), (VerdictLevel::Look, denied));
         assert_eq!(StatusReport::default().verdict().level, VerdictLevel::Look);

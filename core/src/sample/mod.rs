@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::huge_worth::{SplitLosses, SplitMemory};
-use crate::kernel::{CpuTimes, Ksm, KsmStat, Meminfo, Psi, Vmstat};
+use crate::kernel::{HostReadings, Ksm, KsmStat};
 use crate::reading::Reading;
 
 /// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more. The figures of
@@ -46,16 +46,8 @@ pub struct Sample {
     /// True if ksmd was in a batch: on a CPU, waiting for one, or for others in the kernel. False where that is not known.
     #[serde(skip)]
     pub is_ksmd_in_batch: bool,
-    /// The figures of `/proc/meminfo`.
-    pub memory: Reading<Meminfo>,
-    /// The figures of `/proc/vmstat`.
-    pub vmstat: Reading<Vmstat>,
-    /// The CPU times of `/proc/stat`.
-    pub cpu: Reading<CpuTimes>,
-    /// The pressure in `/proc/pressure/memory`.
-    pub memory_pressure: Reading<Psi>,
-    /// The pressure in `/proc/pressure/cpu`.
-    pub cpu_pressure: Reading<Psi>,
+    /// The files of `/proc` that describe the host.
+    pub host: HostReadings,
     /// The shortness of the pool that guests share, from 0 (none) to 1, where it is being balanced: see
     /// [`balance::shortness`](crate::balance::shortness). A pool of the operator's may be short on a host that is not.
     pub pool_shortness: f64,

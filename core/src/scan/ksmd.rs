@@ -99,7 +99,7 @@ impl KsmdState {
             passed: ksm.passed_pages(),
             tracked,
             tracked_of_living: tracked_of_living.unwrap_or(tracked),
-            splits: now.vmstat.value().and_then(|vmstat| vmstat.thp_split_page).unwrap_or(0),
+            splits: now.host.vmstat.value().and_then(|vmstat| vmstat.thp_split_page).unwrap_or(0),
             zero_pages: ksm.zero_pages(),
             in_no_tree: ksm.pages_volatile.get(),
             changing: (tracked as f64 * now.page_samples.get().map_or(0.0, |samples| samples.changing_part()))
@@ -116,6 +116,7 @@ impl KsmdState {
             spare_cpus: history.spare_cpus(),
             nice_cpus: history.nice_cpus(),
             cpu_stall_percent: now
+                .host
                 .cpu_pressure
                 .value()
                 .and_then(|psi| psi.some.avg10)

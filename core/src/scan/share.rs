@@ -33,7 +33,7 @@ mod tests {
 
     use super::*;
     use crate::history::PassHistory;
-    use crate::kernel::{CpuTimes, Psi, StallTimes};
+    use crate::kernel::{CpuTimes, HostReadings, Psi, StallTimes};
     use crate::limits::{CpuShare, PolicyLimits};
     use crate::reading::Reading;
     use crate::sample::Sample;
@@ -44,7 +44,8 @@ mod tests {
         let mut now = Sample::default();
         let mut cpu = |busy, nice, idle| {
             let times = CpuTimes { busy_ticks: busy, nice_ticks: nice, idle_ticks: idle, cpus: 2 };
-            history.push(&Sample { cpu: Reading::Value(times), ..Sample::default() });
+            let host = HostReadings { cpu: Reading::Value(times), ..HostReadings::default() };
+            history.push(&Sample { host, ..Sample::default() });
             history.clone()
         };
         let limits = PolicyLimits { max_cpu: CpuShare::new(0.8).unwrap(), ..PolicyLimits::default() };
@@ -54,7 +55,7 @@ mod tests {
         assert_eq!(share(0.2, &of(&now, &busy)), 0.2);
         assert_eq!(share(0.2, &of(&now, &idle)), 0.8);
         let some = StallTimes { avg10: Some(30.0), total_us: Some(0) };
-        now.cpu_pressure = Reading::Value(Psi { some });
+        now.host.cpu_pressure = Reading::Value(Psi { some });
         assert_eq!(share(0.2, &of(&now, &idle)), 0.2);
         assert_eq!(share(0.2, &of(&now, &nice)), 0.8, "low-priority programs may be those that wait");
         // No work has waited for the last ten seconds, whatever the average says.

@@ -8,7 +8,7 @@ use super::ksmd::KsmdActivity;
 use super::machine::SimMachine;
 use super::settings::has;
 use crate::field::KernelVersion;
-use crate::kernel::{AdvisorMode, CpuTimes, Ksm, KsmStat, Meminfo, RMAP_ITEM_BYTES, Vmstat};
+use crate::kernel::{AdvisorMode, CpuTimes, HostReadings, Ksm, KsmStat, Meminfo, RMAP_ITEM_BYTES, Vmstat};
 use crate::reading::Reading;
 use crate::sample::{ProcessId, ProcessSample, Sample};
 
@@ -90,18 +90,19 @@ impl SimMachine {
             rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             is_ksmd_in_batch: matches!(self.ksmd.activity, KsmdActivity::Scanning { .. }),
-            memory: Reading::Value(self.meminfo()),
-            vmstat: Reading::Value(Vmstat {
-                cow_ksm: since(5, 19).then_some(self.memory.cow_ksm * pages),
-                pswpout: Some(0),
-                pswpin: Some(0),
-                oom_kill: Some(0),
-                thp_split_page: Some(self.memory.huge_work.splits),
-                ..Vmstat::default()
-            }),
-            cpu: Reading::Value(self.cpu_times()),
-            memory_pressure: Reading::Absent,
-            cpu_pressure: Reading::Absent,
+            host: HostReadings {
+                memory: Reading::Value(self.meminfo()),
+                vmstat: Reading::Value(Vmstat {
+                    cow_ksm: since(5, 19).then_some(self.memory.cow_ksm * pages),
+                    pswpout: Some(0),
+                    pswpin: Some(0),
+                    oom_kill: Some(0),
+                    thp_split_page: Some(self.memory.huge_work.splits),
+                    ..Vmstat::default()
+                }),
+                cpu: Reading::Value(self.cpu_times()),
+                ..HostReadings::default()
+            },
             pool_shortness: 0.0,
             folded_bytes: None,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),

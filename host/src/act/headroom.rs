@@ -1,7 +1,7 @@
 //! The memory that unmerging everything needs, against the memory that the host has.
 
 use ksmith_core::account::HostTotals;
-use ksmith_core::kernel::Meminfo;
+use ksmith_core::kernel::{HostReadings, Meminfo};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::Sample;
 use ksmith_core::units::Bytes;
@@ -72,10 +72,11 @@ impl UnmergeHeadroom {
     /// Reads the host's figures with an existing reader of KSM's counts.
     pub(super) fn with_counts(root: &Root, counts: &mut KsmCounts) -> Self {
         let page_size = root.page_size().ok();
+        let memory = root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text));
         let sample = Sample {
             page_size: page_size.unwrap_or_default(),
             ksm: counts.read_merged(),
-            memory: root.text("proc/meminfo").and_then(|text| Meminfo::parse(&text)),
+            host: HostReadings { memory, ..HostReadings::default() },
             ..Sample::default()
         };
         let totals = HostTotals::from_sample(&sample);

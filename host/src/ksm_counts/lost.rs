@@ -77,7 +77,7 @@ impl LostZeroPages {
 
 /// Bounds the count of zero pages by all memory.
 fn bound_by_memory(sample: &mut Sample) {
-    let most = sample.memory.value().and_then(|memory| memory.total?.checked_div(sample.page_size));
+    let most = sample.host.memory.value().and_then(|memory| memory.total?.checked_div(sample.page_size));
     if let (Reading::Value(counted), Some(most)) = (&mut sample.ksm.ksm_zero_pages, most) {
         *counted = (*counted).min(most.cast_signed());
     }
@@ -155,7 +155,7 @@ mod tests {
     fn a_count_that_nobody_can_check_is_at_most_the_memory() {
         const GIB_PAGES: i64 = 1 << 18;
         let shown = |mut sample: Sample, is_running: bool| {
-            sample.memory = Reading::Value(Meminfo { total: Some(24 << 30), ..Meminfo::default() });
+            sample.host.memory = Reading::Value(Meminfo { total: Some(24 << 30), ..Meminfo::default() });
             sample.ksm.run = Reading::Value(u64::from(is_running));
             LostZeroPages::default().take_off(&mut sample);
             sample.ksm.ksm_zero_pages.get()

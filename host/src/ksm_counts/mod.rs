@@ -6,7 +6,7 @@ mod lost;
 
 use std::time::{Duration, Instant};
 
-use ksmith_core::kernel::{Ksm, KsmFileSource};
+use ksmith_core::kernel::{KernelFileSource, Ksm};
 use ksmith_core::reading::Reading;
 
 pub use self::lost::LostZeroPages;
@@ -87,7 +87,7 @@ struct KsmCountFiles<'a> {
     text: String,
 }
 
-impl KsmFileSource for KsmCountFiles<'_> {
+impl KernelFileSource for KsmCountFiles<'_> {
     fn text(&mut self, path: &'static str) -> Reading<&str> {
         if !path.rsplit('/').next().is_some_and(self.are_wanted) {
             return Reading::Absent;

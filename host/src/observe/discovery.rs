@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use ksmith_core::kernel::TextEnd;
+
 use super::kept_file::KeptFile;
-use super::scratch::{ReadBuffer, TextEnd};
+use super::scratch::ReadBuffer;
 use crate::root::Root;
 
 /// Interval of checks for new processes, without events.

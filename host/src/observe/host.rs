@@ -2,73 +2,40 @@
 
 use std::time::Duration;
 
-use ksmith_core::kernel::{CpuTimes, Meminfo, Psi, RunState, Vmstat};
-use ksmith_core::reading::Reading;
+use ksmith_core::kernel::{HostReadings, RunState};
 use ksmith_core::sample::Sample;
 
-use super::kept_file::KeptFile;
+use super::kernel_files::KernelFiles;
 use super::ksmd::KsmdThread;
-use super::scratch::{ReadBuffer, TextEnd};
+use super::scratch::ReadBuffer;
 use crate::root::Root;
 
 /// Lifetime of the cached figures of `/proc`. They are counts of 10 ms and averages of ten seconds, and while ksmd
 /// runs, samples are far more frequent.
 const HOLD: Duration = Duration::from_millis(100);
 
-/// Cached figures of the host, with the time of reading.
-#[derive(Default)]
-struct ProcFigures {
-    at: Option<Duration>,
-    memory: Reading<Meminfo>,
-    vmstat: Reading<Vmstat>,
-    cpu: Reading<CpuTimes>,
-    memory_pressure: Reading<Psi>,
-    cpu_pressure: Reading<Psi>,
-}
-
-/// The files of `/proc` that describe the host.
+/// The files of `/proc` that describe the host, and ksmd.
 pub(super) struct HostFiles {
-    last: ProcFigures,
-    memory: KeptFile,
-    vmstat: KeptFile,
-    cpu: KeptFile,
-    memory_pressure: KeptFile,
-    cpu_pressure: KeptFile,
+    /// The time of the last readings.
+    read_at: Option<Duration>,
+    last: HostReadings,
+    files: KernelFiles,
     ksmd: KsmdThread,
 }
 
 impl HostFiles {
     pub(super) fn new(root: &Root) -> Self {
-        let whole = |relative| KeptFile::new(root, relative, TextEnd::ShortRead);
-        Self {
-            last: ProcFigures::default(),
-            memory: whole("proc/meminfo"),
-            vmstat: KeptFile::new(root, "proc/vmstat", TextEnd::EmptyRead),
-            // On a large host the lines of interrupts, after those of the CPUs, are many times as long.
-            cpu: KeptFile::new(root, "proc/stat", TextEnd::Before("\nintr ")),
-            memory_pressure: whole("proc/pressure/memory"),
-            cpu_pressure: whole("proc/pressure/cpu"),
-            ksmd: KsmdThread::new(root),
-        }
+        let (files, ksmd) = (KernelFiles::of_host(root), KsmdThread::new(root));
+        Self { read_at: None, last: HostReadings::default(), files, ksmd }
     }
 
     /// Fills in the host's figures of a sample.
     pub(super) fn read(&mut self, scratch: &mut ReadBuffer, sample: &mut Sample) {
-        if self.last.at.is_none_or(|at| sample.at >= at.saturating_add(HOLD)) {
-            self.last = ProcFigures {
-                at: Some(sample.at),
-                memory: self.memory.read(scratch).and_then(Meminfo::parse),
-                vmstat: self.vmstat.read(scratch).and_then(Vmstat::parse),
-                cpu: self.cpu.read(scratch).and_then(CpuTimes::parse),
-                memory_pressure: self.memory_pressure.read(scratch).and_then(Psi::parse),
-                cpu_pressure: self.cpu_pressure.read(scratch).and_then(Psi::parse),
-            };
+        if self.read_at.is_none_or(|at| sample.at >= at.saturating_add(HOLD)) {
+            self.read_at = Some(sample.at);
+            self.last = HostReadings::read(&mut self.files.with(scratch));
         }
-        sample.memory = self.last.memory.clone();
-        sample.vmstat = self.last.vmstat.clone();
-        sample.cpu = self.last.cpu.clone();
-        sample.memory_pressure = self.last.memory_pressure.clone();
-        sample.cpu_pressure = self.last.cpu_pressure.clone();
+        sample.host = self.last.clone();
         sample.ksmd_cpu_ns = self.ksmd.cpu_ns(scratch);
         sample.is_ksmd_in_batch =
             sample.ksm.run_state() == Some(RunState::Running) && self.ksmd.is_in_batch(scratch);
@@ -98,7 +65,7 @@ mod tests {
             put("proc/33/schedstat", &format!("{kib} 1 1\n"));
             let mut sample = Sample { at: Duration::from_millis(at), ..Sample::default() };
             host.read(&mut ReadBuffer::new(), &mut sample);
-            (sample.memory.value().unwrap().total.unwrap() / 1024, sample.ksmd_cpu_ns.get().unwrap())
+            (sample.host.memory.value().unwrap().total.unwrap() / 1024, sample.ksmd_cpu_ns.get().unwrap())
         };
         assert_eq!(total_and_ksmd(1000, 10), (10, 10));
         assert_eq!(total_and_ksmd(1099, 11), (10, 11));
@@ -123,11 +90,11 @@ mod tests {
         let mut host = HostFiles::new(&Root::at(tree.path()));
         let mut sample = Sample::default();
         host.read(&mut ReadBuffer::new(), &mut sample);
-        assert_eq!(sample.memory.value().unwrap().total, Some(102_400));
-        assert!(matches!(sample.vmstat, Reading::Malformed(_)));
-        assert_eq!(sample.cpu.value().unwrap().cpus, 1);
-        assert_eq!(sample.memory_pressure.value().unwrap().some.total_us, Some(5));
-        assert_eq!(sample.cpu_pressure, Reading::Absent);
+        assert_eq!(sample.host.memory.value().unwrap().total, Some(102_400));
+        assert!(matches!(sample.host.vmstat, Reading::Malformed(_)));
+        assert_eq!(sample.host.cpu.value().unwrap().cpus, 1);
+        assert_eq!(sample.host.memory_pressure.value().unwrap().some.total_us, Some(5));
+        assert_eq!(sample.host.cpu_pressure, Reading::Absent);
         assert_eq!(sample.ksmd_cpu_ns, Reading::Value(77));
     }
 }

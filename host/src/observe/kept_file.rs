@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use ksmith_core::kernel::TextEnd;
 use ksmith_core::reading::Reading;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::scratch::{ReadBuffer, TextEnd};
+use super::scratch::ReadBuffer;
 use crate::root::{Root, outcome};
 
 /// The flags for opening every file. `NONBLOCK` matters only in a tree that holds a FIFO.

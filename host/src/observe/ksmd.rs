@@ -1,10 +1,10 @@
 //! The kernel thread ksmd: its PID and its CPU time.
 
-use ksmith_core::kernel;
+use ksmith_core::kernel::{self, TextEnd};
 use ksmith_core::reading::Reading;
 
 use super::kept_file::KeptFile;
-use super::scratch::{ReadBuffer, TextEnd};
+use super::scratch::ReadBuffer;
 use crate::ksmd;
 use crate::root::Root;
 

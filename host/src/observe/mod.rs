@@ -19,7 +19,7 @@ mod figures;
 mod host;
 mod inherited;
 mod kept_file;
-mod ksm_dir;
+mod kernel_files;
 mod ksmd;
 mod look;
 mod plain;
@@ -42,7 +42,7 @@ use ksmith_core::sample::Sample;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::host::HostFiles;
-use self::ksm_dir::KsmDir;
+use self::kernel_files::KernelFiles;
 use self::processes::ProcessTable;
 use self::scratch::ReadBuffer;
 use crate::ksm_counts::LostZeroPages;
@@ -60,7 +60,7 @@ pub struct HostObserver {
     clock: SampleClock,
     page_size: u64,
     scratch: ReadBuffer,
-    ksm: KsmDir,
+    ksm: KernelFiles,
     lost: LostZeroPages,
     host: HostFiles,
     processes: ProcessTable,
@@ -111,7 +111,7 @@ impl HostObserver {
             clock,
             page_size,
             scratch: ReadBuffer::new(),
-            ksm: KsmDir::new(&root),
+            ksm: KernelFiles::of_ksm(&root),
             lost: LostZeroPages::default(),
             host: HostFiles::new(&root),
             processes: ProcessTable::new(&root),

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ksmith_core::kernel::TextEnd;
 use ksmith_core::reading::Reading;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::kept_file::READ;
-use super::scratch::{ReadBuffer, TextEnd};
+use super::scratch::ReadBuffer;
 use crate::accountable;
 use crate::root::{Root, outcome};
 

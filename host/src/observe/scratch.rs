@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use ksmith_core::kernel::TextEnd;
 use rustix::io::{pread, retry_on_intr};
 
 /// The longest text that is read. The parsed fields stand near the beginning.
@@ -10,27 +11,6 @@ const LONGEST: usize = 1 << 20;
 
 /// Size of the first read, into which most files fit.
 const FIRST: usize = 16 << 10;
-
-/// The way in which the kernel marks the end of a file's text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextEnd {
-    /// A short read: files with one record (sysfs, most of /proc) and regular files.
-    ShortRead,
-    /// An empty read: a file of many records, which the kernel returns page by page (`/proc/vmstat`).
-    EmptyRead,
-    /// This marker, after which the text is not needed. Each piece is searched by itself, so a marker across two pieces
-    /// is missed and more is read than needed.
-    Before(&'static str),
-}
-
-impl TextEnd {
-    fn is_in(self, piece: &[u8]) -> bool {
-        match self {
-            Self::ShortRead | Self::EmptyRead => false,
-            Self::Before(text) => piece.windows(text.len()).any(|window| window == text.as_bytes()),
-        }
-    }
-}
 
 /// A buffer with the text of the file read last.
 pub(super) struct ReadBuffer {

@@ -107,7 +107,7 @@ pub(crate) fn play(
     assert!(status.success(), "{words:?}: {status}: {said}");
     let ksmd = |sample: &ksmith_core::sample::Sample| sample.ksmd_cpu_ns.get().unwrap_or(0) as f64 / 1e9;
     let copied = |sample: &ksmith_core::sample::Sample| {
-        sample.vmstat.as_ref().value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
+        sample.host.vmstat.as_ref().value().and_then(|vmstat| vmstat.cow_ksm).unwrap_or(0)
     };
     JobRun {
         wall_seconds,

@@ -132,7 +132,7 @@ impl DemoArgs {
 
     /// Refuses a host with too little memory, with `--force` too, because the guests really use their memory.
     fn check_memory(&self, sample: &Sample) -> Result<(), CommandFailure> {
-        let Some(available) = sample.memory.value().and_then(Meminfo::obtainable) else { return Ok(()) };
+        let Some(available) = sample.host.memory.value().and_then(Meminfo::obtainable) else { return Ok(()) };
         let largest = largest_guest_mib(available);
         if u64::from(self.size) <= largest {
             return Ok(());

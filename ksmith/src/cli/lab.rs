@@ -214,7 +214,7 @@ pub(super) fn check_unused(sample: &Sample) -> Result<(), CommandFailure> {
 
 /// Refuses a host without `needed` bytes of available memory. `remedy` says what to do.
 pub(super) fn check_memory(sample: &Sample, needed: u64, remedy: &str) -> Result<(), CommandFailure> {
-    let available = sample.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
+    let available = sample.host.memory.value().and_then(|memory| memory.available).unwrap_or(u64::MAX);
     // A tenth more, for the kernel and the controllers.
     if needed.saturating_add(needed / 10) > available {
         return Err(CommandFailure::impossible(format!(

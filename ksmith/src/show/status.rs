@@ -103,7 +103,7 @@ pub fn detailed_text(status: &StatusReport, width: Option<usize>) -> TextPage {
 /// Returns the end of the line of what is saved. KSM's counters lie in both directions where there are huge pages; without
 /// a daemon, which reads page tables, all figures are theirs. An old reading is no better.
 fn unverified_note(status: &StatusReport, totals: &HostTotals) -> String {
-    let memory = status.sample.memory.value();
+    let memory = status.sample.host.memory.value();
     let has_huge_pages = memory.is_some_and(|memory| memory.anonymous_huge.is_some_and(|bytes| bytes > 0));
     if totals.unverified_bytes == 0 || status.daemon.is_none() && !has_huge_pages {
         return String::new();

@@ -29,10 +29,10 @@ impl HeaderFigures {
     /// Derives the figures from the newest status.
     pub fn from_status(status: &StatusReport) -> Self {
         let totals = HostTotals::from_sample(&status.sample);
-        let memory: Option<&Meminfo> = status.sample.memory.value();
+        let memory: Option<&Meminfo> = status.sample.host.memory.value();
         let total_bytes = memory.and_then(|memory| memory.total);
         let obtainable = memory.and_then(Meminfo::obtainable);
-        let pressure = status.sample.memory_pressure.value();
+        let pressure = status.sample.host.memory_pressure.value();
         let known = !totals.is_unknown;
         Self {
             total_bytes,

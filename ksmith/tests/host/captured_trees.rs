@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use ksmith_core::account::{HostTotals, shares};
 use ksmith_core::field::KernelVersion;
 use ksmith_core::kernel::{
-    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, Ksm, KsmFileSource, KsmStat, Meminfo, PidStat, Psi, RunState,
-    SmapsRollup, Vmstat,
+    self, AdvisorMode, CommandLine, CpuTimes, FIELDS, HostReadings, KernelFileSource, Ksm, KsmStat, Meminfo,
+    PidStat, Psi, RunState, SmapsRollup, Vmstat,
 };
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
@@ -27,7 +27,7 @@ fn tree(name: &str) -> Root {
 
 struct CapturedKsmFiles<'a>(&'a Root, Reading<String>);
 
-impl KsmFileSource for CapturedKsmFiles<'_> {
+impl KernelFileSource for CapturedKsmFiles<'_> {
     fn text(&mut self, path: &'static str) -> Reading<&str> {
         self.1 = self.0.text(path.trim_start_matches('/'));
         match &self.1 {
@@ -124,7 +124,7 @@ fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
     Sample {
         page_size: PAGE,
         ksm: ksm(root),
-        memory: host(root, "proc/meminfo", Meminfo::parse),
+        host: HostReadings { memory: host(root, "proc/meminfo", Meminfo::parse), ..HostReadings::default() },
         processes: processes.collect(),
         ..Sample::default()
     }

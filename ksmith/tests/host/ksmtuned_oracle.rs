@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ksmith_core::decide::{KsmtunedConfig, KsmtunedPolicy, PassHistory, Policy, PolicyLimits, PolicyView};
-use ksmith_core::kernel::{Ksm, Meminfo};
+use ksmith_core::kernel::{HostReadings, Ksm, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
@@ -111,7 +111,7 @@ fn sample(at: Duration, total: u64, look: &MemoryLook) -> Sample {
         at,
         page_size: 4096,
         ksm: Ksm { run: Reading::Value(0), ..Ksm::default() },
-        memory: Reading::Value(memory),
+        host: HostReadings { memory: Reading::Value(memory), ..HostReadings::default() },
         processes: vec![guest],
         ..Sample::default()
     }

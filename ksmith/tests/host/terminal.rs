@@ -123,7 +123,7 @@ impl StubDaemon {
         sample.ksm.run = Reading::Value(1);
         sample.ksm.pages_shared = Reading::Value(10);
         sample.ksm.pages_sharing = Reading::Value(512);
-        sample.memory =
+        sample.host.memory =
             Reading::Value(Meminfo { total: Some(4 << 30), available: Some(1 << 30), ..Meminfo::default() });
         sample.processes = vec![ProcessSample::new(ProcessId { pid: 42, start_ticks: 1 }, "web".into(), true)];
         let status = StatusReport {

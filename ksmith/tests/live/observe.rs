@@ -107,10 +107,10 @@ fn the_host_is_all_there() {
     assert!(first.at > Duration::ZERO && second.at > first.at);
     for sample in [first, second] {
         assert_eq!(sample.page_size, rustix::param::page_size() as u64);
-        assert!(sample.memory.value().unwrap().total.unwrap() > 0);
-        assert!(sample.cpu.value().unwrap().cpus > 0);
-        assert!(matches!(sample.vmstat, Reading::Value(_)));
-        assert!(is_well(&sample.memory_pressure) && is_well(&sample.cpu_pressure));
+        assert!(sample.host.memory.value().unwrap().total.unwrap() > 0);
+        assert!(sample.host.cpu.value().unwrap().cpus > 0);
+        assert!(matches!(sample.host.vmstat, Reading::Value(_)));
+        assert!(is_well(&sample.host.memory_pressure) && is_well(&sample.host.cpu_pressure));
         if sample.ksm.is_present() {
             let faults: Vec<_> = sample.ksm.entries().filter(|(_, reading)| !is_well(reading)).collect();
             assert!(faults.is_empty(), "{faults:?}");

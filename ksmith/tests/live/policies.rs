@@ -10,7 +10,7 @@ use ksmith_core::decide::{
     AdvisorConfig, AdvisorPolicy, FixedPolicy, KsmtunedConfig, KsmtunedPolicy, PassHistory, Policy, PolicyDecision,
     PolicyLimits, PolicyView, ScoreConfig, ScorePolicy,
 };
-use ksmith_core::kernel::{Ksm, KsmFileSource, Meminfo};
+use ksmith_core::kernel::{HostReadings, KernelFileSource, Ksm, Meminfo};
 use ksmith_core::knobs::Knob;
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{ProcessId, ProcessSample, Sample};
@@ -20,7 +20,7 @@ use ksmith_lab::MemoryPart;
 #[derive(Default)]
 struct LiveKsmFiles(String);
 
-impl KsmFileSource for LiveKsmFiles {
+impl KernelFileSource for LiveKsmFiles {
     fn text(&mut self, path: &'static str) -> Reading<&str> {
         match fs::read_to_string(path) {
             Ok(text) => {
@@ -53,11 +53,12 @@ impl PolicyFixture {
     /// Samples KSM a second later, decides, and writes every setting that differs.
     fn apply_decision(&mut self) -> PolicyDecision {
         self.seconds += 1;
+        let memory = Meminfo { total: Some(1 << 34), free: Some(1 << 30), ..Meminfo::default() };
         let now = Sample {
             at: Duration::from_secs(self.seconds),
             page_size: 4096,
             ksm: Ksm::read(&mut LiveKsmFiles::default()),
-            memory: Reading::Value(Meminfo { total: Some(1 << 34), free: Some(1 << 30), ..Meminfo::default() }),
+            host: HostReadings { memory: Reading::Value(memory), ..HostReadings::default() },
             processes: self.guests.clone(),
             ..Sample::default()
         };

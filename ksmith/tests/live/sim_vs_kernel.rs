@@ -242,7 +242,7 @@ impl KernelAndSimulator {
             figures.insert(field.name, value);
         }
         figures.insert("profit", sample.ksm.general_profit.get().unwrap() as u64);
-        figures.insert("cow_ksm", sample.vmstat.value().unwrap().cow_ksm.unwrap());
+        figures.insert("cow_ksm", sample.host.vmstat.value().unwrap().cow_ksm.unwrap());
         let alive = (0..self.kernel.len()).filter(|&guest| self.kernel[guest].is_some());
         let emptied =
             alive.zip(&sample.processes).map(|(guest, process)| match self.anonymous_at_first.get(&guest) {

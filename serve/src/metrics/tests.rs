@@ -41,7 +41,7 @@ fn status() -> StatusReport {
     sample.ksm.sleep_millisecs = Reading::Value(20);
     sample.ksm.general_profit = Reading::Value(-4096);
     sample.ksm.smart_scan = Reading::Denied;
-    sample.memory =
+    sample.host.memory =
         Reading::Value(Meminfo { total: Some(1 << 30), available: Some(1 << 20), ..Meminfo::default() });
     let daemon = DaemonStatus {
         pid: 7,

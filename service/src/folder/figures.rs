@@ -54,7 +54,7 @@ impl FoldedFigures {
         let mut memory = self.memory();
         memory.of_sample = of_sample.collect();
         memory.unmerged_bytes = unmerged_pages.saturating_mul(sample.page_size);
-        if let Some(total) = sample.memory.value().and_then(|memory| memory.total) {
+        if let Some(total) = sample.host.memory.value().and_then(|memory| memory.total) {
             memory.host_bytes = total;
         }
         if memory.of_processes.is_empty() {

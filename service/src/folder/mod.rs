@@ -98,7 +98,7 @@ impl Folder {
             let handed = Sample {
                 at: sample.at,
                 page_size: sample.page_size,
-                memory: sample.memory.clone(),
+                host: sample.host.clone(),
                 processes: sample.processes.clone(),
                 page_samples: Reading::Absent,
                 ..Sample::default()

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use crossbeam_channel::unbounded;
 use ksmith_core::guest::{GuestKind, SwitchOffReason, group};
-use ksmith_core::kernel::Meminfo;
+use ksmith_core::kernel::{HostReadings, Meminfo};
 use ksmith_core::sample::{ProcessId, ProcessSample};
 
 use super::worker::LOOK_DEADLINE;
@@ -43,7 +43,8 @@ fn process(pid: u32, is_vm: bool) -> ProcessSample {
 
 fn sample(processes: Vec<ProcessSample>) -> Sample {
     let memory = Reading::Value(Meminfo { total: Some(1 << 30), ..Meminfo::default() });
-    Sample { at: Duration::from_secs(1000), page_size: 4096, memory, processes, ..Sample::default() }
+    let host = HostReadings { memory, ..HostReadings::default() };
+    Sample { at: Duration::from_secs(1000), page_size: 4096, host, processes, ..Sample::default() }
 }
 
 /// Waits for the effect of another thread, however long that takes.

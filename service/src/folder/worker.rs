@@ -147,7 +147,7 @@ impl FolderWorker {
     /// Updates the candidates from a sample.
     fn meet(&mut self, sample: &Sample) {
         self.met = Some((Instant::now(), sample.at));
-        let total = sample.memory.value().and_then(|memory| memory.total).unwrap_or(u64::MAX);
+        let total = sample.host.memory.value().and_then(|memory| memory.total).unwrap_or(u64::MAX);
         if total != self.host_bytes {
             self.host_bytes = total;
             self.ledger.set_host_bytes(total);

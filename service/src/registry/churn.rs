@@ -13,7 +13,7 @@ pub(super) struct ChurnRate {
 
 impl ChurnRate {
     pub(super) fn see(&mut self, sample: &Sample) {
-        let cow = sample.vmstat.value().and_then(|vm| vm.cow_ksm);
+        let cow = sample.host.vmstat.value().and_then(|vm| vm.cow_ksm);
         if let Some(cow) = cow {
             self.before = self.last.replace((sample.at, cow));
         }
@@ -29,7 +29,7 @@ impl ChurnRate {
 
 #[cfg(test)]
 mod tests {
-    use ksmith_core::kernel::Vmstat;
+    use ksmith_core::kernel::{HostReadings, Vmstat};
     use ksmith_core::reading::Reading;
 
     use super::*;
@@ -39,11 +39,9 @@ mod tests {
         let mut churn = ChurnRate::default();
         for (second, cow) in [(10, 100), (12, 150)] {
             assert_eq!(churn.rate(), None);
-            churn.see(&Sample {
-                at: Duration::from_secs(second),
-                vmstat: Reading::Value(Vmstat { cow_ksm: Some(cow), ..Vmstat::default() }),
-                ..Sample::default()
-            });
+            let vmstat = Reading::Value(Vmstat { cow_ksm: Some(cow), ..Vmstat::default() });
+            let host = HostReadings { vmstat, ..HostReadings::default() };
+            churn.see(&Sample { at: Duration::from_secs(second), host, ..Sample::default() });
         }
         assert_eq!(churn.rate(), Some(25.0));
     }

@@ -101,7 +101,7 @@ struct MemoryFigures {
 impl MemoryFigures {
     /// Derives the figures; `None` if `/proc/meminfo` lacks the total or the free memory.
     fn from_sample(sample: &Sample) -> Option<Self> {
-        let memory: &Meminfo = sample.memory.value()?;
+        let memory: &Meminfo = sample.host.memory.value()?;
         let kib = |bytes: u64| i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
         let total = kib(memory.total?);
         let caches = kib(memory.buffers.unwrap_or(0)).saturating_add(kib(memory.cached.unwrap_or(0)));
@@ -210,7 +210,7 @@ impl Policy for KsmtunedPolicy {
 }
 
 fn blind(sample: &Sample) -> DecisionReason {
-    let why = match &sample.memory {
+    let why = match &sample.host.memory {
         Reading::Value(_) => "it lacks MemTotal or MemFree".to_owned(),
         Reading::Absent => "there is none".to_owned(),
         Reading::Denied => "it may not be read".to_owned(),

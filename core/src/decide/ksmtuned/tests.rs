@@ -92,7 +92,7 @@ fn exactly_at_the_threshold_it_decays() {
 fn caches_count_as_free_and_programs_are_no_guests() {
     let mut host = PolicyTestHost::linux_6_18();
     host.program(7, 15 * GIB).memory(16 * GIB, GIB);
-    if let Reading::Value(memory) = &mut host.sample.memory {
+    if let Reading::Value(memory) = &mut host.sample.host.memory {
         memory.buffers = Some(GIB * 1024);
         memory.cached = Some(2 * GIB * 1024);
     }
@@ -124,7 +124,7 @@ fn without_memory_figures_it_says_so_and_changes_nothing() {
         (Reading::Value(Meminfo::default()), "it lacks MemTotal or MemFree"),
         (Reading::Value(Meminfo { total: Some(0), free: Some(0), ..Meminfo::default() }), "it lacks MemTotal"),
     ] {
-        host.sample.memory = memory;
+        host.sample.host.memory = memory;
         let decision = host.decide(&mut policy);
         assert_eq!((decision.knobs, decision.reason.state), (KnobSettings::none(), "blind"));
         assert!(decision.reason.text.contains(why), "{}", decision.reason);

@@ -125,7 +125,7 @@ fn diverge(period_seconds: u64, periods: u64) -> (f64, f64, u64) {
         saved += run.machine().truly_saved_pages() as f64;
         could += run.machine().attainable_pages() as f64;
     }
-    let vmstat = run.machine().sample().vmstat;
+    let vmstat = run.machine().sample().host.vmstat;
     (saved / could, run.ksmd_seconds(), vmstat.value().and_then(|vmstat| vmstat.cow_ksm).unwrap())
 }
 

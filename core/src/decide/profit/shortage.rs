@@ -42,14 +42,15 @@ impl MemoryShortage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Meminfo, Psi, StallTimes};
+    use crate::kernel::{HostReadings, Meminfo, Psi, StallTimes};
     use crate::reading::Reading;
 
     fn sample(available: u64, avg10: f32) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
         let some = StallTimes { avg10: Some(avg10), ..StallTimes::default() };
         let memory_pressure = Reading::Value(Psi { some });
-        Sample { memory: Reading::Value(memory), memory_pressure, ..Sample::default() }
+        let host = HostReadings { memory: Reading::Value(memory), memory_pressure, ..HostReadings::default() };
+        Sample { host, ..Sample::default() }
     }
 
     fn config() -> ProfitConfig {

@@ -162,14 +162,14 @@ fn pressure(sample: &Sample) -> f64 {
 
 /// Returns the memory that can be had, as a part of all memory. `None` where the host does not say.
 pub(super) fn available_part(sample: &Sample) -> Option<f64> {
-    let memory = sample.memory.value()?;
+    let memory = sample.host.memory.value()?;
     Some(memory.obtainable()? as f64 / memory.total.filter(|&total| total > 0)? as f64)
 }
 
 /// Returns how much tasks stall for memory, 0 to 1 at [`FULL_STALL`]. 0 while [`PLENTY`] is available: then they stall for
 /// whole huge pages, or in a control group at its limit, and merging relieves neither.
 pub(super) fn stalls(sample: &Sample, available: Option<f64>) -> f64 {
-    let psi = sample.memory_pressure.value().filter(|_| available.is_none_or(|available| available < PLENTY));
+    let psi = sample.host.memory_pressure.value().filter(|_| available.is_none_or(|available| available < PLENTY));
     psi.and_then(|psi| psi.some.avg10).map_or(0.0, |percent| (f64::from(percent) / FULL_STALL).clamp(0.0, 1.0))
 }
 
@@ -178,12 +178,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::kernel::{KsmStat, Meminfo, Psi, StallTimes};
+    use crate::kernel::{HostReadings, KsmStat, Meminfo, Psi, StallTimes};
     use crate::reading::Reading;
 
     fn sample(available: u64) -> Sample {
         let memory = Meminfo { total: Some(100), available: Some(available), ..Meminfo::default() };
-        Sample { memory: Reading::Value(memory), ..Sample::default() }
+        let host = HostReadings { memory: Reading::Value(memory), ..HostReadings::default() };
+        Sample { host, ..Sample::default() }
     }
 
     #[test]
@@ -228,10 +229,10 @@ mod tests {
 
     #[test]
     fn stalls_count_as_pressure_where_memory_is_not_plentiful() {
-        let stalling = |sample, avg10| {
-            let memory_pressure =
-                Reading::Value(Psi { some: StallTimes { avg10: Some(avg10), ..StallTimes::default() } });
-            pressure(&Sample { memory_pressure, ..sample })
+        let stalling = |mut sample: Sample, avg10| {
+            let some = StallTimes { avg10: Some(avg10), ..StallTimes::default() };
+            sample.host.memory_pressure = Reading::Value(Psi { some });
+            pressure(&sample)
         };
         assert_eq!([80, 50].map(|available| stalling(sample(available), 5.0)), [0.0; 2]);
         assert_eq!((stalling(sample(49), 5.0), stalling(Sample::default(), 20.0)), (0.5, 1.0));

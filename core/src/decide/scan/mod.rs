@@ -136,7 +136,7 @@ mod tests {
                 }
                 host.pass(1, 0);
                 let vmstat = Vmstat { thp_split_page: Some(100 * pass), ..Vmstat::default() };
-                host.sample.vmstat = Reading::Value(vmstat);
+                host.sample.host.vmstat = Reading::Value(vmstat);
             }
             let made = host.sample.ksm.full_scans.get().unwrap() - before;
             assert!(

@@ -14,7 +14,7 @@ fn healthy() -> Sample {
     sample.ksm.sleep_millisecs = Reading::Value(20);
     sample.ksm.smart_scan = Reading::Value(0);
     sample.ksm.pages_sharing = Reading::Value(1000);
-    sample.memory =
+    sample.host.memory =
         Reading::Value(Meminfo { total: Some(4 << 30), available: Some(1 << 30), ..Meminfo::default() });
     sample.processes.push(ProcessSample {
         rss_bytes: Some(1 << 20),

@@ -11,7 +11,7 @@ fn pair() -> (SimMachine, [SimGuestId; 2]) {
 }
 
 fn available(machine: &SimMachine) -> u64 {
-    machine.sample().memory.value().unwrap().available.unwrap()
+    machine.sample().host.memory.value().unwrap().available.unwrap()
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn gauges(machine: &SimMachine) -> [u64; 4] {
 }
 
 fn cow(sample: &Sample) -> u64 {
-    sample.vmstat.value().unwrap().cow_ksm.unwrap()
+    sample.host.vmstat.value().unwrap().cow_ksm.unwrap()
 }
 
 /// Recounts all pages, and compares the result with the counters.

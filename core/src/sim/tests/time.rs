@@ -50,7 +50,7 @@ fn a_batch_then_a_sleep() {
     assert_eq!((scanned(&machine), cpu(&machine)), (1000, Duration::from_millis(1)));
     machine.advance(Duration::from_millis(990));
     assert_eq!((scanned(&machine), cpu(&machine)), (100_000, Duration::from_millis(100)));
-    let times = *machine.sample().cpu.value().unwrap();
+    let times = *machine.sample().host.cpu.value().unwrap();
     assert_eq!((times.busy_ticks, times.idle_ticks, times.cpus), (10, 190, 2));
 }
 

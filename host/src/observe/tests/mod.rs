@@ -82,7 +82,7 @@ fn an_empty_tree_gives_an_empty_sample() {
     let mut observer = HostObserver::new(Root::at("/nonexistent"));
     let sample = observer.sample();
     assert!(!sample.ksm.is_present());
-    assert_eq!(sample.memory, Reading::Absent);
+    assert_eq!(sample.host.memory, Reading::Absent);
     assert_eq!((sample.processes.len(), sample.hidden_processes), (0, 0));
     assert_eq!(sample.at, Duration::ZERO);
     assert_eq!(observer.sample().at, Duration::from_secs(1));
@@ -536,8 +536,8 @@ fn without_ksm_only_hypervisors_are_left() {
 #[test]
 fn a_hostile_tree_gives_a_sample_with_faults_and_no_terminal_escapes() {
     let sample = captured("hostile");
-    assert!(matches!(sample.memory, Reading::Malformed(_)));
-    assert_eq!(sample.vmstat.value().map(|vmstat| vmstat.cow_ksm), Some(None), "one line is unknown");
+    assert!(matches!(sample.host.memory, Reading::Malformed(_)));
+    assert_eq!(sample.host.vmstat.value().map(|vmstat| vmstat.cow_ksm), Some(None), "one line is unknown");
     assert!(sample.ksm.entries().any(|(_, reading)| matches!(reading, Reading::Malformed(_))));
     assert!(!sample.processes.iter().any(|process| process.name.chars().any(char::is_control)));
     assert_eq!(sample.ksmd_cpu_ns, Reading::Absent, "a process calls itself ksmd");

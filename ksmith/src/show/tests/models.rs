@@ -101,8 +101,9 @@ pub fn status() -> StatusReport {
     sample.ksm.general_profit = Reading::Value(-4096);
     sample.ksm.smart_scan = Reading::Denied;
     sample.ksm.full_scans = Reading::from(ksmith_core::kernel::number("many"));
-    sample.memory = Reading::Value(Meminfo { total: Some(1 << 30), available: Some(MIB), ..Meminfo::default() });
-    sample.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
+    sample.host.memory =
+        Reading::Value(Meminfo { total: Some(1 << 30), available: Some(MIB), ..Meminfo::default() });
+    sample.host.vmstat = Reading::Value(Vmstat { cow_ksm: Some(7), ..Vmstat::default() });
     sample.processes = vec![ProcessSample {
         rss_bytes: Some(8 * MIB),
         ksm: KsmStat { merging_pages: Some(522), rmap_items: Some(522), ..KsmStat::default() },

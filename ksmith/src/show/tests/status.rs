@@ -128,7 +128,7 @@ fn without_a_daemon_nothing_is_verified_on_a_host_with_huge_pages() {
     let has_note = |status: &StatusReport| text(status, None).to_string().contains("without a look at page tables");
     assert!(!has_note(&status));
     let memory = Meminfo { anonymous_huge: Some(2 * models::MIB), ..Meminfo::default() };
-    status.sample.memory = Reading::Value(memory);
+    status.sample.host.memory = Reading::Value(memory);
     assert!(has_note(&status));
 }
 
