@@ -80,13 +80,9 @@ impl SimMachine {
         let pages = u64::from(self.config.run_pages);
         let guests = self.memory.living.ids.iter().map(|&id| (id, &self.memory.guests[id as usize]));
         Sample {
-            split_losses: Default::default(),
-            newly_offered: Vec::new(),
             at: self.now(),
-            took: Duration::ZERO,
             page_size: PAGE_SIZE,
             ksm: self.ksm(),
-            is_ksm_read_only: false,
             rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),
             is_ksmd_in_batch: matches!(self.ksmd.activity, KsmdActivity::Scanning { .. }),
@@ -103,16 +99,9 @@ impl SimMachine {
                 cpu: Reading::Value(self.cpu_times()),
                 ..HostReadings::default()
             },
-            pool_shortness: 0.0,
-            folded_bytes: None,
             processes: guests.map(|(id, guest)| self.process(id, guest)).collect(),
-            hidden_processes: 0,
             shows_mergeable: since(6, 14),
-            given_up: crate::sample::GivenUpList::default(),
-            page_samples: Reading::Absent,
-            merge_forecast: crate::sample::ForecastState::Unavailable,
-            process_forecasts: std::sync::Arc::default(),
-            lost_zero_pages: 0,
+            ..Sample::default()
         }
     }
 
@@ -197,27 +186,24 @@ impl SimMachine {
         let pages = u64::from(self.config.run_pages);
         let since = |major, minor| self.config.kernel >= KernelVersion::new(major, minor);
         let merged = merging + self.counted(zero);
+        #[allow(clippy::needless_update, reason = "a key that the simulator lacks is added without it")]
+        let ksm = KsmStat {
+            rmap_items: since(6, 1).then_some(rmap_items),
+            zero_pages: since(6, 6).then_some(zero),
+            merging_pages: since(5, 19).then_some(merging),
+            process_profit: since(6, 4).then(|| profit(merged, rmap_items)),
+            merge_any: since(6, 14).then_some(false),
+            mergeable: since(6, 14).then_some(true),
+            ..KsmStat::default()
+        };
+        let id = ProcessId { pid: FIRST_PID.saturating_add(id), start_ticks: guest.started_ns / TICK_NS };
         ProcessSample {
-            id: ProcessId { pid: FIRST_PID.saturating_add(id), start_ticks: guest.started_ns / TICK_NS },
-            name: guest.name.clone(),
-            is_vm: true,
             // The zero page does not count as resident.
             rss_bytes: Some(((guest.present() - guest.freed) * pages - zero) * PAGE_SIZE),
             cpu_ticks: guest.cpu_ns(self.now_ns) / TICK_NS,
             minor_faults: guest.minor_faults * pages,
-            ksm: KsmStat {
-                rmap_items: since(6, 1).then_some(rmap_items),
-                zero_pages: since(6, 6).then_some(zero),
-                merging_pages: since(5, 19).then_some(merging),
-                process_profit: since(6, 4).then(|| profit(merged, rmap_items)),
-                merge_any: since(6, 14).then_some(false),
-                mergeable: since(6, 14).then_some(true),
-            },
-            merge_reading: None,
-            folded_bytes: None,
-            earlier_zero_bytes: None,
-            split: None,
-            is_twin: false,
+            ksm,
+            ..ProcessSample::new(id, guest.name.clone(), true)
         }
     }
 }

@@ -315,18 +315,11 @@ impl WatchedProcess {
             ksm.zero_pages = ksm.zero_pages.map(|pages| pages.min(most));
         }
         WatchedReading::Here(ProcessSample {
-            id: self.id,
-            name: Arc::clone(&self.name),
-            is_vm: self.is_vm,
             rss_bytes,
             cpu_ticks: stat.cpu_ticks,
             minor_faults: stat.minor_faults,
             ksm,
-            merge_reading: None,
-            folded_bytes: None,
-            earlier_zero_bytes: None,
-            split: None,
-            is_twin: false,
+            ..ProcessSample::new(self.id, Arc::clone(&self.name), self.is_vm)
         })
     }
 }

@@ -108,18 +108,15 @@ fn host<T>(root: &Root, file: &str, parse: fn(&str) -> Result<T, ksmith_core::re
 
 fn sample(root: &Root, guests: &[ProcessFiles]) -> Sample {
     let processes = guests.iter().map(|guest| ProcessSample {
-        id: ProcessId { pid: guest.pid, start_ticks: guest.stat().start_ticks },
-        name: guest.stat().comm.as_str().into(),
-        is_vm: guest.command.program().starts_with("qemu-system"),
         rss_bytes: guest.stat().rss_pages.map(|pages| pages * PAGE),
         cpu_ticks: guest.stat().cpu_ticks,
         minor_faults: guest.stat().minor_faults,
         ksm: KsmStat { merging_pages: guest.merging_pages.get(), ..guest.ksm_stat.get().unwrap_or_default() },
-        merge_reading: None,
-        folded_bytes: None,
-        earlier_zero_bytes: None,
-        split: None,
-        is_twin: false,
+        ..ProcessSample::new(
+            ProcessId { pid: guest.pid, start_ticks: guest.stat().start_ticks },
+            guest.stat().comm.as_str().into(),
+            guest.command.program().starts_with("qemu-system"),
+        )
     });
     Sample {
         page_size: PAGE,
