@@ -19,6 +19,9 @@ pub struct Root(PathBuf);
 /// The most processes of a captured tree that are searched for a page size.
 const PROCESSES_SEARCHED: usize = 64;
 
+/// The file with the bytes in a transparent huge page.
+const HUGE_PAGE_SIZE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
+
 /// The reason why the page size of a captured tree is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageSizeError {
@@ -85,6 +88,12 @@ impl Root {
             }
         };
         Err(PageSizeError::Unknown { missing })
+    }
+
+    /// Returns the size of a transparent huge page in bytes. `None` if the kernel does not show it.
+    pub fn shown_huge_page_bytes(&self) -> Option<u64> {
+        let bytes = kernel::number(self.text(HUGE_PAGE_SIZE).value()?).ok()?;
+        bytes.is_power_of_two().then_some(bytes)
     }
 
     /// Returns the page size that processes of a captured tree show.
@@ -233,6 +242,17 @@ mod tests {
         put_file(tree.path(), "proc/vmstat", "nr_free_pages 5\n");
         assert_eq!(root.page_size(), Err(PageSizeError::Contradiction));
         assert_eq!(Root::host().page_size(), Ok(rustix::param::page_size() as u64));
+    }
+
+    #[test]
+    fn the_size_of_a_huge_page_is_that_of_the_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        assert_eq!(root.shown_huge_page_bytes(), None);
+        for (text, bytes) in [("33554432\n", Some(32 << 20)), ("0\n", None), ("much\n", None)] {
+            put_file(tree.path(), HUGE_PAGE_SIZE, text);
+            assert_eq!(root.shown_huge_page_bytes(), bytes, "{text}");
+        }
     }
 
     #[test]

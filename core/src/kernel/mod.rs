@@ -32,7 +32,9 @@ pub use ksm_stat::{KsmStat, merging_pages};
 pub use mappings::{IneligibleReason, ProcessMapping, SmapsFigures};
 pub use meminfo::Meminfo;
 pub use numa_maps::{MappingNodes, nodes, number_list, parse_numa_maps};
-pub use page_size::{PageSizeEvidence, page_size_of_auxv, page_size_of_cpuinfo, page_size_of_smaps};
+pub use page_size::{
+    PageSizeEvidence, page_size_of_auxv, page_size_of_cpuinfo, page_size_of_smaps, usual_huge_page_bytes,
+};
 pub use pagemap::{FrameFlags, PageEntry};
 pub use pid_stat::{PidStat, is_asleep, is_running};
 pub use proc_stat::CpuTimes;

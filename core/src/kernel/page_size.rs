@@ -99,6 +99,12 @@ pub fn page_size_of_cpuinfo(text: &str) -> Option<u64> {
     text.lines().any(|line| line.starts_with("vendor_id")).then_some(4 << 10)
 }
 
+/// Returns the usual size of a transparent huge page in bytes: the memory that one page of a page table maps with entries of
+/// 8 bytes. It is 2 MiB with pages of 4 KiB, and 512 MiB with those of 64 KiB.
+pub const fn usual_huge_page_bytes(page_size: u64) -> u64 {
+    (page_size / 8).saturating_mul(page_size)
+}
+
 /// Returns the number behind a key of lines that may end with `kB`.
 fn value_of(text: &str, key: &str) -> Option<u64> {
     let line = keyed::lines(text).find(|line| line.key == key)?;
@@ -162,6 +168,12 @@ mod tests {
             assert_eq!(page_size_of_auxv(&bytes), Some(65_536));
         }
         assert_eq!((page_size_of_auxv(&[6, 0, 0]), page_size_of_auxv(&[6; 160])), (None, None));
+    }
+
+    #[test]
+    fn a_huge_page_is_what_one_page_of_a_page_table_maps() {
+        let sizes = [4, 16, 64].map(|kib| usual_huge_page_bytes(kib << 10) >> 20);
+        assert_eq!((sizes, usual_huge_page_bytes(u64::MAX)), ([2, 32, 512], u64::MAX));
     }
 
     #[test]

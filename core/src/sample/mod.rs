@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::huge_worth::{SplitLosses, SplitMemory};
-use crate::kernel::{HostReadings, Ksm, KsmStat};
+use crate::kernel::{HostReadings, Ksm, KsmStat, usual_huge_page_bytes};
 use crate::reading::Reading;
 
 /// The host at one moment. Each source has its own outcome: one that fails degrades the sample, no more. The figures of
@@ -33,6 +33,9 @@ pub struct Sample {
     pub took: Duration,
     /// The host's base page size in bytes.
     pub page_size: u64,
+    /// The size of a transparent huge page in bytes, if the kernel shows it: see [`Sample::huge_page_bytes`].
+    #[serde(skip)]
+    pub shown_huge_page_bytes: Option<u64>,
     /// The files of `/sys/kernel/mm/ksm`.
     pub ksm: Ksm,
     /// True if KSM's settings can't be written, since `/sys` is mounted read-only here.
@@ -92,6 +95,11 @@ impl Sample {
     /// Returns the time at which reading ended, by the clock of [`at`](Self::at).
     pub fn ended_at(&self) -> Duration {
         self.at.saturating_add(self.took)
+    }
+
+    /// Returns the size of a transparent huge page in bytes: the usual one where the kernel does not show it.
+    pub fn huge_page_bytes(&self) -> u64 {
+        self.shown_huge_page_bytes.unwrap_or_else(|| usual_huge_page_bytes(self.page_size))
     }
 
     /// Returns true if there are processes without figures in the sample: they may not be read, or do not answer.
@@ -337,6 +345,13 @@ mod tests {
         let mut silent = sample(vec![merging(Some(3))]);
         silent.given_up.add(true, || given_up(7));
         assert_eq!(silent.merged_by_the_living(), None);
+    }
+
+    #[test]
+    fn a_huge_page_has_the_size_that_the_kernel_shows_or_else_the_usual_one() {
+        let on = |page_size, shown| Sample { page_size, shown_huge_page_bytes: shown, ..Sample::default() };
+        let sizes = [(4096, None), (65_536, None), (65_536, Some(2 << 20))].map(|(page, shown)| on(page, shown));
+        assert_eq!(sizes.map(|sample| sample.huge_page_bytes() >> 20), [2, 512, 2]);
     }
 
     fn given_up(pid: u32) -> GivenUp {

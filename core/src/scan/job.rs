@@ -1,8 +1,5 @@
 //! The job of a scan, and its outcome.
 
-/// Bytes of a huge page, of the size that merging splits on x86 and on Arm with pages of 4 KiB.
-pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
-
 /// The pages that the passes of a scan visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCoverage {
@@ -110,11 +107,4 @@ pub struct ScanReport {
     pub left_pages: u64,
     /// True if it ends before its passes are made, since the last pass merged too small a part of what was left to it.
     pub is_cut_short: bool,
-}
-
-impl ScanReport {
-    /// Returns the bytes of the huge pages that were split since the scan began.
-    pub fn split_bytes(&self) -> u64 {
-        self.split_huge_pages.saturating_mul(HUGE_PAGE_BYTES)
-    }
 }

@@ -16,6 +16,8 @@ pub struct KsmdState {
     pub took: Duration,
     /// Bytes of a page.
     pub page_size: u64,
+    /// Bytes of a transparent huge page.
+    pub huge_page_bytes: u64,
     /// True if `run` is 1.
     pub runs: bool,
     /// True if ksmd has yet to end its batch.
@@ -88,6 +90,7 @@ impl KsmdState {
             at: now.at,
             took: now.took,
             page_size: now.page_size,
+            huge_page_bytes: now.huge_page_bytes(),
             runs: ksm.run_state() == Some(RunState::Running),
             is_in_batch: now.is_ksmd_in_batch,
             is_smart: ksm.smart_scan.get().unwrap_or(0) != 0,

@@ -19,7 +19,7 @@ mod progress;
 mod scanner;
 mod share;
 
-pub use job::{HUGE_PAGE_BYTES, ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus};
+pub use job::{ScanCoverage, ScanJob, ScanOutcome, ScanReport, ScanStatus};
 pub use ksmd::KsmdState;
 pub use progress::ScanProgress;
 pub use scanner::{KsmScanner, ScanSettings};

@@ -82,6 +82,7 @@ impl SimMachine {
         Sample {
             at: self.now(),
             page_size: PAGE_SIZE,
+            shown_huge_page_bytes: None,
             ksm: self.ksm(),
             rest: self.rest,
             ksmd_cpu_ns: Reading::Value(self.ksmd.cpu_ns_at(self.now_ns)),

@@ -19,7 +19,7 @@ use crate::memory::frames::FrameTable;
 use crate::memory::pace::ReadPace;
 use crate::memory::pinned::PinningCheck;
 use crate::memory::salt::FingerprintSalt;
-use crate::memory::scan::{ScanBuffers, ScanContext};
+use crate::memory::scan::{ScanBuffers, ScanContext, huge_page_size};
 use crate::memory::target::{GuestGrouping, TargetSelection, TargetSet};
 use crate::root::Root;
 
@@ -183,7 +183,8 @@ fn look_at_pages(
     };
     seen.searched_pages = search.searched;
     seen.searchable_pages = search.searchable;
-    Ok(SplitForecast::new(&huge_pages, &search, own, [seen.huge_bytes(), context.page_size]))
+    let sizes = [context.page_size, huge_page_size()];
+    Ok(SplitForecast::new(&huge_pages, &search, own, seen.huge_bytes(), sizes))
 }
 
 fn passes(before: &HostState, now: &HostState) -> u64 {

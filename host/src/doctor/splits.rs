@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use ksmith_core::scan::HUGE_PAGE_BYTES;
 use ksmith_core::sketch::{ZERO, mix};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use super::equals::EqualPageSearch;
 use super::looks::DrawnPage;
 use super::pages::page_now;
-use crate::memory::scan::{ScanBuffers, ScanContext};
+use crate::memory::scan::{ScanBuffers, ScanContext, huge_page_size};
 use crate::memory::target::ReadTarget;
 
 /// Huge pages that are read: the part that splits is then accurate to nine percentage points.
@@ -37,16 +36,17 @@ impl DrawnHugePage {
         scratch: &mut ScanBuffers,
         sampled: &[DrawnPage],
     ) -> Vec<Self> {
+        let huge_page_bytes = huge_page_size();
         let is_huge = |page: &&DrawnPage| {
             let now = page_now(&target.memory.pagemap, &context.frames, page.address, context.page_size);
             now.is_some_and(|(_, flags)| flags.is_huge())
         };
         let starts: BTreeSet<u64> =
-            sampled.iter().filter(is_huge).map(|page| page.address / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).collect();
+            sampled.iter().filter(is_huge).map(|page| page.address / huge_page_bytes * huge_page_bytes).collect();
         let mut starts: Vec<u64> = starts.into_iter().collect();
         starts.sort_by_key(|start| mix(start ^ context.salt.seed()));
         let mut read = |start: u64| {
-            let addresses = (start..start + HUGE_PAGE_BYTES).step_by(context.page_size as usize);
+            let addresses = (start..start + huge_page_bytes).step_by(context.page_size as usize);
             let mut fingerprint = |address| scratch.read_page(context, &target.memory, address).ok()?.0;
             Self(addresses.filter_map(|address| Some((address, fingerprint(address)?))).collect())
         };
@@ -70,22 +70,23 @@ impl DrawnHugePage {
 }
 
 impl SplitForecast {
-    /// Extrapolates from the huge pages that were read to all `huge_bytes` of the process, which is target number `own`. `None`
-    /// without huge pages.
+    /// Extrapolates from the huge pages that were read to all `huge_bytes` of the process, which is target number `own`.
+    /// `sizes` are those of a page and of a huge page. `None` without huge pages.
     pub fn new(
         drawn: &[DrawnHugePage],
         search: &EqualPageSearch,
         own: usize,
-        [huge_bytes, page_size]: [u64; 2],
+        huge_bytes: u64,
+        sizes: [u64; 2],
     ) -> Option<Self> {
         let saved: Vec<f64> = drawn.iter().map(|page| page.saved_pages(search, own)).collect();
-        Self::from_saved_pages(&saved, [huge_bytes, page_size])
+        Self::from_saved_pages(&saved, huge_bytes, sizes)
     }
 
-    fn from_saved_pages(saved: &[f64], [huge_bytes, page_size]: [u64; 2]) -> Option<Self> {
+    fn from_saved_pages(saved: &[f64], huge_bytes: u64, [page_size, huge_page_bytes]: [u64; 2]) -> Option<Self> {
         let split = saved.iter().filter(|&&pages| pages > 0.0).count() as u64;
         let huge_pages = (!saved.is_empty()).then_some(saved.len() as u64)?;
-        let of_one = saved.iter().sum::<f64>() * page_size as f64 / (huge_pages * HUGE_PAGE_BYTES) as f64;
+        let of_one = saved.iter().sum::<f64>() * page_size as f64 / (huge_pages * huge_page_bytes) as f64;
         Some(Self {
             split_bytes: huge_bytes / huge_pages * split,
             saved_bytes: (huge_bytes as f64 * of_one).round() as u64,
@@ -99,11 +100,14 @@ mod tests {
 
     #[test]
     fn the_huge_pages_that_were_read_stand_for_all() {
-        let forecast = |saved: &[f64]| SplitForecast::from_saved_pages(saved, [1 << 30, 4096]);
+        let forecast_of = |saved: &[f64], sizes| SplitForecast::from_saved_pages(saved, 1 << 30, sizes);
+        let forecast = |saved: &[f64]| forecast_of(saved, [4096, 2 << 20]);
         assert_eq!(forecast(&[]), None);
         assert_eq!(forecast(&[0.0; 4]), Some(SplitForecast { split_bytes: 0, saved_bytes: 0 }));
         let half = forecast(&[128.0, 0.0, 0.5, 0.0]).unwrap();
         assert_eq!(half.split_bytes, 1 << 29);
         assert_eq!(half.saved_bytes, ((1_u64 << 30) as f64 * 128.5 / 2048.0).round() as u64);
+        let larger = forecast_of(&[1024.0, 0.0], [64 << 10, 512 << 20]).unwrap();
+        assert_eq!((larger.split_bytes, larger.saved_bytes), (512 << 20, 64 << 20));
     }
 }

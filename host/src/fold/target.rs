@@ -12,8 +12,7 @@ use crate::memory::entries;
 use crate::memory::error::UnreadableProcess;
 use crate::memory::page_ranges::{PageKinds, PageQuery, each_range};
 use crate::memory::process::{MappingDetail, OpenProcess, ProcessMemory};
-use crate::memory::scan::page_size;
-use crate::root::Root;
+use crate::memory::scan::{huge_page_size, page_size};
 
 /// A process to fold, held by descriptors: a reused PID is never taken for it.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl FoldTarget {
         let memory = process.memory(MappingDetail::Headings)?;
         // Both were opened by the PID: as long as its directory is alive, they are of this process.
         process.is_there().map_err(UnreadableProcess::from_io)?;
-        Ok(Self { process, memory, pidfd, page_size: page_size() as usize, huge_size: huge_page_size() })
+        Ok(Self { process, memory, pidfd, page_size: page_size() as usize, huge_size: huge_page_size() as usize })
     }
 
     /// Returns the process's PID and start time.
@@ -126,11 +125,4 @@ impl FoldTarget {
         })?;
         Ok(exclusive)
     }
-}
-
-/// Returns the size of a transparent huge page in bytes; 2 MiB if the kernel does not show it.
-pub(super) fn huge_page_size() -> usize {
-    let text = Root::host().text("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
-    let size = text.value().and_then(|text| text.trim().parse::<usize>().ok());
-    size.filter(|size| size.is_power_of_two() && *size > page_size() as usize).unwrap_or(2 << 20)
 }

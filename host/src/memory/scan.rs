@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use ksmith_core::kernel::{FrameFlags, PageEntry};
+use ksmith_core::kernel::{FrameFlags, PageEntry, usual_huge_page_bytes};
 use ksmith_core::sketch::ZERO;
 
 use super::frames::FrameTable;
@@ -19,6 +19,7 @@ use super::pinned::{self, PinningCheck};
 use super::process::ProcessMemory;
 use super::salt::FingerprintSalt;
 use super::under_way;
+use crate::root::Root;
 
 /// State shared by all scanning threads.
 #[derive(Debug)]
@@ -302,6 +303,11 @@ impl Default for ScanBuffers {
 /// Returns the size of a page.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
+}
+
+/// Returns the size of a transparent huge page: the usual one if the kernel does not show it.
+pub fn huge_page_size() -> u64 {
+    Root::host().shown_huge_page_bytes().unwrap_or_else(|| usual_huge_page_bytes(page_size()))
 }
 
 /// Returns the CPU time used by this process, in seconds.

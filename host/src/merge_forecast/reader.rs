@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use ksmith_core::merge_forecast::{ForecastDraft, ForecastPage, HugeRange};
 use ksmith_core::sample::{HostForecast, ProcessId};
-use ksmith_core::scan::HUGE_PAGE_BYTES;
 use ksmith_core::sketch::{SamplePositions, ZERO, fingerprint};
 use twox_hash::XxHash3_64;
 
 use crate::memory::process::AddressRange;
+use crate::memory::scan::huge_page_size;
 use crate::page_sampler::{FrameTables, SampledAddress, SampledPageReader, nth_page};
 use crate::reader::{SampledPage, SilentAccounts};
 
@@ -30,6 +30,8 @@ pub struct ForecastReader {
     random: RandomState,
     /// The content of a page of zeros.
     zeros: u64,
+    /// Bytes in a huge page.
+    huge_page_bytes: u64,
 }
 
 /// The memory of a process that could be merged.
@@ -56,7 +58,13 @@ impl ForecastReader {
     /// Creates a reader. It starts its child when it reads.
     pub fn new() -> Self {
         let zeros = XxHash3_64::oneshot(&vec![0; rustix::param::page_size()]);
-        Self { pages: SampledPageReader::default(), frames: FrameTables::open(), random: RandomState::new(), zeros }
+        Self {
+            pages: SampledPageReader::default(),
+            frames: FrameTables::open(),
+            random: RandomState::new(),
+            zeros,
+            huge_page_bytes: huge_page_size(),
+        }
     }
 
     /// Returns true if it can tell which pages are huge.
@@ -83,7 +91,7 @@ impl ForecastReader {
             let flags = self.frames.flags(page.entry);
             // A page that maps the kernel's zero page takes no memory: never filled, folded, or merged with it.
             (!flags.is_zero_page()).then(|| ForecastPage {
-                range: HugeRange { guest: place.id.pid, number: place.address / HUGE_PAGE_BYTES },
+                range: HugeRange { guest: place.id.pid, number: place.address / self.huge_page_bytes },
                 page: place.address / page_size,
                 content: self.fingerprint(page.content),
                 is_huge: flags.is_huge(),
@@ -91,7 +99,7 @@ impl ForecastReader {
             })
         };
         let pages: Vec<ForecastPage> = places.iter().zip(read).filter_map(page).collect();
-        let draft = ForecastDraft::new(pages, rate, page_size, HUGE_PAGE_BYTES / page_size);
+        let draft = ForecastDraft::new(pages, rate, page_size, self.huge_page_bytes / page_size);
         let wanted = draft.wanted_ranges(seed);
         let ranges = wanted.all().map(|range| self.read_range(range, spaces, page_size, &mut shares));
         let contents: Vec<Vec<u64>> = ranges.collect();
@@ -107,8 +115,8 @@ impl ForecastReader {
         shares: &mut SilentAccounts,
     ) -> Vec<u64> {
         let Some(space) = spaces.iter().find(|space| space.pid == range.guest) else { return Vec::new() };
-        let start = range.number * HUGE_PAGE_BYTES;
-        let addresses = (start..start + HUGE_PAGE_BYTES).step_by(page_size as usize);
+        let start = range.number * self.huge_page_bytes;
+        let addresses = (start..start + self.huge_page_bytes).step_by(page_size as usize);
         let places: Vec<Option<SampledAddress>> = addresses.map(|address| Some(space.place(address))).collect();
         self.pages.read(&places, shares).into_iter().flatten().map(|page| self.fingerprint(page.content)).collect()
     }

@@ -16,9 +16,6 @@ const STALL: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 const LONGEST_OF_GIB: Duration = Duration::from_millis(100);
 
-/// The file with the bytes in a huge page.
-const HUGE_PAGE_SIZE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
-
 /// Asks a child that can be killed about page tables.
 #[derive(Debug, Default)]
 pub(crate) struct PageTableReader {
@@ -87,7 +84,7 @@ impl Default for SplitCounter {
 
 impl SplitCounter {
     fn new(root: Root) -> Self {
-        let huge_page_bytes = root.text(HUGE_PAGE_SIZE).value().and_then(|text| text.trim().parse().ok());
+        let huge_page_bytes = root.shown_huge_page_bytes();
         Self { root, huge_page_bytes }
     }
 
@@ -109,7 +106,7 @@ mod tests {
         let counted = || SplitCounter::new(Root::at(tree.path())).read();
         put_file(tree.path(), "proc/vmstat", "pswpout 1\nthp_split_page 7\n");
         assert_eq!(counted(), None);
-        put_file(tree.path(), HUGE_PAGE_SIZE, "2097152\n");
+        put_file(tree.path(), "sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
         assert_eq!(counted(), Some(14 << 20));
         put_file(tree.path(), "proc/vmstat", "pswpout 1\n");
         assert_eq!(counted(), None);

@@ -59,6 +59,7 @@ pub fn shows_mergeable(root: &Root) -> bool {
 pub struct HostObserver {
     clock: SampleClock,
     page_size: u64,
+    shown_huge_page_bytes: Option<u64>,
     scratch: ReadBuffer,
     ksm: KernelFiles,
     lost: LostZeroPages,
@@ -110,6 +111,7 @@ impl HostObserver {
         Self {
             clock,
             page_size,
+            shown_huge_page_bytes: root.shown_huge_page_bytes(),
             scratch: ReadBuffer::new(),
             ksm: KernelFiles::of_ksm(&root),
             lost: LostZeroPages::default(),
@@ -129,6 +131,7 @@ impl HostObserver {
         let mut sample = Sample {
             at: self.clock.now(),
             page_size: self.page_size,
+            shown_huge_page_bytes: self.shown_huge_page_bytes,
             pool_shortness: self.pool_shortness,
             shows_mergeable: self.shows_mergeable,
             ..Sample::default()

@@ -228,7 +228,8 @@ fn has_split(turn: &Turn<'_>) -> bool {
         // Others split huge pages too: a pass that merged little is not repeated for them.
         _ => saved >= turn.now.growth_bytes && pass_pays(saved),
     };
-    may_finish && report.split_bytes() >= turn.now.growth_bytes && pass_pays(report.split_bytes())
+    let split_bytes = report.split_huge_pages.saturating_mul(turn.now.ksmd.huge_page_bytes);
+    may_finish && split_bytes >= turn.now.growth_bytes && pass_pays(split_bytes)
 }
 
 fn has_missed(turn: &Turn<'_>) -> bool {

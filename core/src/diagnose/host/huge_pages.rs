@@ -19,9 +19,6 @@ pub struct HugePageCircumstances {
     pub damon_action: Option<String>,
 }
 
-/// The value of `max_ptes_none` with which `shrink_underused` has no effect (`thp_underused` in `mm/huge_memory.c`).
-const NONE_IS_UNDERUSED: u64 = 511;
-
 /// khugepaged undoes merging, and nothing holds it.
 pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Option<Finding> {
     let huge = &circumstances.huge_pages;
@@ -57,7 +54,9 @@ pub(super) fn undone(sample: &Sample, circumstances: &HostCircumstances) -> Opti
         false => "keep = true in [huge_pages] of /etc/ksmith.toml holds both at 0 while ksmith is in control",
     }
     .to_owned();
-    if huge.shrink_underused && none >= NONE_IS_UNDERUSED {
+    // Where all pages but one may be zeros (`thp_underused` in `mm/huge_memory.c`).
+    let none_is_underused = none.saturating_add(1) >= sample.huge_page_bytes() / sample.page_size.max(1);
+    if huge.shrink_underused && none_is_underused {
         remedy
             .push_str("; max_ptes_none=0 also lets shrink_underused free zeros in huge pages when memory is short");
     }

@@ -278,6 +278,14 @@ fn the_remedy_for_khugepaged_is_the_one_that_is_left() {
     assert!(told[0].remedy.contains("ksmith set max_ptes_shared=0"), "{}", told[0].remedy);
     assert!(told[0].remedy.contains("shrink_underused"), "{}", told[0].remedy);
     assert!(told[0].remedy.ends_with("neither defrag nor khugepaged/defrag stops it"), "{}", told[0].remedy);
+    sample.page_size = 64 << 10;
+    for (none, is_named) in [(511, false), (8191, true)] {
+        sample.ksm.max_ptes_none = Reading::Value(none);
+        let told = diagnose(&sample, &circumstances);
+        let told = told.iter().find(|finding| finding.code == "huge-pages").unwrap();
+        assert_eq!(told.remedy.contains("shrink_underused"), is_named, "{none} of the 8,192 pages of 512 MiB");
+    }
+    (sample.page_size, sample.ksm.max_ptes_none) = (4096, Reading::Value(511));
     circumstances.huge_pages.keep = false;
     sample.ksm.pages_sharing = Reading::Value(0);
     let told = diagnose(&sample, &circumstances);
