@@ -21,9 +21,8 @@ use super::account::LedgerAccount;
 use super::ledger::{MOUNTS, MemoryLedger, OriginalCgroup};
 use super::rates::{CounterRates, PagingCounters};
 use super::{ActuatorAbilities, ActuatorError, ActuatorFigures, MemoryActuator};
+use ksmith_host::memory::scan::page_size;
 use ksmith_host::root::Root;
-
-const PAGE: u64 = 4096;
 
 /// The granule of resizes.
 const STEP: u64 = 1 << 20;
@@ -100,7 +99,7 @@ impl CgroupActuator {
     /// Reads `memory.stat`: page cache that can be reclaimed, and counters.
     fn stat(&self) -> CgroupStat {
         let text = self.root.text(self.directory.join("memory.stat"));
-        text.value().map(|text| CgroupStat::parse(text)).unwrap_or_default()
+        text.value().map(|text| CgroupStat::parse(text, page_size())).unwrap_or_default()
     }
 
     /// Reclaims page cache until the cgroup uses `to`, or there is no more. Anonymous memory stays: it would go to
@@ -111,7 +110,7 @@ impl CgroupActuator {
             let current = self.current()?;
             let cache = self.stat().cache;
             let piece = current.saturating_sub(to).min(PIECE).min(cache);
-            if piece < PAGE {
+            if piece < page_size() {
                 return Ok(());
             }
             let text = if is_choosy { format!("{piece} swappiness=0") } else { piece.to_string() };
@@ -141,7 +140,9 @@ impl CgroupActuator {
         };
         self.account.record_cgroup(Some(was), to)?;
         self.reclaim(to.saturating_sub(AIR), Instant::now() + LONGEST)?;
-        let high = to.max(self.current()?.saturating_add(AIR)).min(self.account.whole()) / PAGE * PAGE;
+        // The kernel keeps whole pages, and what it shows is compared with what was written.
+        let pages = to.max(self.current()?.saturating_add(AIR)).min(self.account.whole()) / page_size();
+        let high = pages * page_size();
         self.write("memory.high", &high.to_string())
             .map_err(|why| failed(&self.directory.join("memory.high"), why))?;
         self.account.record_given(high)
@@ -254,13 +255,13 @@ struct CgroupStat {
 }
 
 impl CgroupStat {
-    fn parse(text: &str) -> Self {
+    fn parse(text: &str, page_size: u64) -> Self {
         let number = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
             byte_count(line).ok()
         };
         let idle_cache = number("inactive_file").unwrap_or(0);
-        let pages = |key: &str| number(key).and_then(|pages| pages.checked_mul(PAGE));
+        let pages = |key: &str| number(key).and_then(|pages| pages.checked_mul(page_size));
         Self {
             cache: idle_cache.saturating_add(number("active_file").unwrap_or(0)),
             idle_cache,

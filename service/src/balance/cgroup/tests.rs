@@ -48,6 +48,12 @@ fn it_is_looked_at() {
 }
 
 #[test]
+fn swapped_pages_have_the_size_of_the_hosts_pages() {
+    let counts = CgroupStat::parse("pswpin 3\npswpout 5\n", 64 << 10).counts;
+    assert_eq!((counts.swap_in_bytes, counts.swap_out_bytes), (Some(192 << 10), Some(320 << 10)));
+}
+
+#[test]
 fn the_limit_stays_above_what_is_used_and_the_old_one_comes_back() {
     let tree = tree();
     let ledger = ledger(tree.path());
