@@ -50,7 +50,7 @@ impl DemoArgs {
         let why_simulated = self.why_simulated(&root);
         let mode = if why_simulated.is_some() { DemoMode::Simulated } else { DemoMode::Live };
         let view = DemoView::new(mode, global.json);
-        let pages = usize::try_from(u64::from(self.size) * (1 << 20) / rustix::param::page_size() as u64)?;
+        let pages = usize::try_from(u64::from(self.size) * (1 << 20) / mode.page_bytes())?;
         let script = DemoScript::new(pages);
         let pages = self.pages(&root, mode)?;
         view.say(&opening(mode, u64::from(self.size) << 20, pages));
@@ -79,7 +79,8 @@ impl DemoArgs {
         match self.pages {
             Some(pages) if is_given(pages) => Ok(pages),
             Some(_) => Err(CommandFailure::impossible(
-                "this host gives no huge pages (/sys/kernel/mm/transparent_hugepage/enabled): use --pages small",
+                "this host gives no huge pages of 2 MiB (enabled and hpage_pmd_size in /sys/kernel/mm/transparent_hugepage): \
+                 use --pages small",
             )),
             None if is_given(GuestPages::Huge) => Ok(GuestPages::Huge),
             None => Ok(GuestPages::Small),

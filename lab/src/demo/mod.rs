@@ -329,6 +329,7 @@ pub fn opening(mode: DemoMode, guest_bytes: u64, pages: GuestPages) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ksmith_core::controller::KsmHost;
 
     const EFFORT: SavingEffort<'static> = SavingEffort {
         saved_bytes: 89 << 20,
@@ -339,6 +340,13 @@ mod tests {
         state: "parked",
         reason: "another pass would not pay",
     };
+
+    #[test]
+    fn a_guest_has_the_pages_that_its_host_shows() {
+        let shown = SimulatedStage::new(GuestPages::Small).sample().page_size;
+        assert_eq!(DemoMode::Simulated.page_bytes(), shown);
+        assert_eq!(DemoMode::Live.page_bytes(), rustix::param::page_size() as u64);
+    }
 
     #[test]
     fn what_was_missed_is_said_with_the_reason_and_what_ksmd_had() {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::DemoError;
+use crate::filled::page_size;
 use crate::{GuestContents, GuestPages};
 use ksmith_core::controller::{KeepTerms, KsmHost};
+use ksmith_core::sim::PAGE_SIZE;
 
 /// The source of a demo's figures: measured or simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,14 @@ impl DemoMode {
         match self {
             Self::Live => "live",
             Self::Simulated => "simulated",
+        }
+    }
+
+    /// Returns the size of the guests' base pages in bytes. A simulated host has its own, whatever this host has.
+    pub fn page_bytes(self) -> u64 {
+        match self {
+            Self::Live => page_size() as u64,
+            Self::Simulated => PAGE_SIZE,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ksmith_core::decide::PolicyLimits;
-use ksmith_core::sim::{GuestDemand, GuestPlan, SimGuestId, SimMachine, UNIQUE};
+use ksmith_core::sim::{GuestDemand, GuestPlan, PAGE_SIZE, SimGuestId, SimMachine, UNIQUE};
 use ksmith_host::bad_file::{BadFile, read_text};
 
 use super::SimulatedHost;
@@ -163,7 +163,7 @@ impl SimulationStory {
             Self::Scenario(scenario) => {
                 let contents = scenario.instances.iter().filter_map(|instance| instance.kind.contents());
                 let parts = contents.flat_map(|contents| &contents.0);
-                let lengths = parts.map(|part| part.pages() as u32).filter(|pages| *pages > 0);
+                let lengths = parts.map(count_pages).filter(|pages| *pages > 0);
                 // The lowest bit that is set in any: the greatest power of two that divides all.
                 let bits = lengths.fold(LONGEST_IN_SCENARIOS, |bits, pages| bits | pages);
                 1 << bits.trailing_zeros()
@@ -174,7 +174,7 @@ impl SimulationStory {
     /// About the memory that a run takes.
     pub(super) fn memory_needed(&self, host: &SimulatedHost) -> u64 {
         // 16 bytes a page, as much again for contents and guests that end, and what a run takes in any case.
-        self.guest_bytes() / 4096 / u64::from(self.run_pages(host)) * 32 + (64 << 20)
+        self.guest_bytes() / PAGE_SIZE / u64::from(self.run_pages(host)) * 32 + (64 << 20)
     }
 }
 
@@ -183,6 +183,16 @@ const SMALL_HOST: u64 = 64 << 30;
 
 /// The longest run of a scenario: its guests are small.
 const LONGEST_IN_SCENARIOS: u32 = 16;
+
+/// Returns the pages that a part of a scenario has on the simulated machine.
+fn count_pages(part: &MemoryPart) -> u32 {
+    convert_pages(part.pages(), rustix::param::page_size())
+}
+
+/// Converts pages of a host to those of the simulated machine.
+fn convert_pages(pages: usize, page_size: usize) -> u32 {
+    u32::try_from((pages as u64).saturating_mul(page_size as u64) / PAGE_SIZE).unwrap_or(u32::MAX)
+}
 
 /// The guests of a scenario as plans, and what a timeline does to them.
 #[derive(Debug)]
@@ -208,14 +218,14 @@ impl StoryGuests {
             if instance.kind.is_huge() { plan.huge() } else { plan }
         };
         let plans = scenario.instances.iter().zip(&parts).map(|(instance, parts)| {
-            parts.iter().fold(empty(instance), |plan, part| match *part {
-                MemoryPart::Equal { seed, pages } => plan.equal(label(seed), pages as u32),
+            parts.iter().fold(empty(instance), |plan, part| match (*part, count_pages(part)) {
+                (MemoryPart::Equal { seed, .. }, pages) => plan.equal(label(seed), pages),
                 // Seeds of mixed parts are not those of equal ones.
-                MemoryPart::Mixed { seed, pages } => plan.mixed(label(!seed), pages as u32),
-                MemoryPart::Zero { pages } => plan.zero(pages as u32),
-                MemoryPart::Churn { pages, every } => plan.rewritten(pages as u32, every),
+                (MemoryPart::Mixed { seed, .. }, pages) => plan.mixed(label(!seed), pages),
+                (MemoryPart::Zero { .. }, pages) => plan.zero(pages),
+                (MemoryPart::Churn { every, .. }, pages) => plan.rewritten(pages, every),
                 // A worker is set to work once its guest has started.
-                other => plan.unique(other.pages() as u32),
+                (_, pages) => plan.unique(pages),
             })
         });
         Self { plans: plans.collect(), parts }
@@ -289,7 +299,7 @@ impl StoryGuests {
         percent: u8,
         run_pages: u32,
     ) {
-        let pages = self.parts.get(guest).and_then(|parts| parts.get(part)).map_or(0, |part| part.pages() as u32);
+        let pages = self.parts.get(guest).and_then(|parts| parts.get(part)).map_or(0, count_pages);
         // It writes page after page, so that what it uses of a CPU is what its pages cost.
         let round = machine.write_time() * pages;
         let every = (percent > 0).then(|| round * 100 / u32::from(percent.max(1)));
@@ -310,5 +320,16 @@ impl StoryGuests {
         let mut places = plan.part_contents(part, run_pages).map(|(place, _)| place);
         let Some(first) = places.next() else { return };
         machine.set_rewriting(id, first, 1 + places.count(), every);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulated_machine_has_pages_of_its_own_size() {
+        assert_eq!([4, 16, 64].map(|kib| convert_pages(3, kib << 10)), [3, 12, 48]);
+        assert_eq!(convert_pages(usize::MAX, 64 << 10), u32::MAX);
     }
 }
