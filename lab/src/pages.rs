@@ -4,6 +4,7 @@ use ksmith_host::root::Root;
 use serde::{Deserialize, Serialize};
 
 use crate::filled::page_size;
+use crate::region::HUGE_PAGE_BYTES;
 
 /// The pages that the known memory of guests is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -33,10 +34,12 @@ impl GuestPages {
         }
     }
 
-    /// Returns true if a process of this host that asks for such pages gets them.
+    /// Returns true if a process of this host that asks for such pages gets them, and they fit into a guest's memory.
     pub fn are_given(self, root: &Root) -> bool {
         let enabled = root.text("sys/kernel/mm/transparent_hugepage/enabled");
-        self == Self::Small || enabled.value().is_some_and(|text| !text.contains("[never]"))
+        let are_enabled = enabled.value().is_some_and(|text| !text.contains("[never]"));
+        let do_fit = root.shown_huge_page_bytes().is_none_or(|bytes| bytes <= HUGE_PAGE_BYTES as u64);
+        self == Self::Small || are_enabled && do_fit
     }
 }
 
@@ -54,6 +57,11 @@ mod tests {
         for (text, are_given) in [("always [madvise] never\n", true), ("always madvise [never]\n", false)] {
             std::fs::write(directory.join("enabled"), text).unwrap();
             assert_eq!(given(), [true, are_given], "{text}");
+        }
+        std::fs::write(directory.join("enabled"), "[always] madvise never\n").unwrap();
+        for (mib, are_given) in [(2, true), (32, false)] {
+            std::fs::write(directory.join("hpage_pmd_size"), format!("{}\n", mib << 20)).unwrap();
+            assert_eq!(given(), [true, are_given], "{mib} MiB");
         }
     }
 }

@@ -26,8 +26,8 @@ pub enum RegionKind {
     Hugetlb,
 }
 
-/// Bytes in a huge page of the usual size.
-const HUGE: usize = 2 << 20;
+/// Bytes in the largest huge page that fits into a region.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An anonymous mapping of whole pages, which is unmapped on drop.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ impl Region {
             _ => MapFlags::PRIVATE | MapFlags::NORESERVE,
         };
         let is_huge = matches!(kind, RegionKind::Huge | RegionKind::HugeUnmarked);
-        let asked = if is_huge { length + HUGE } else { length };
+        let asked = if is_huge { length + HUGE_PAGE_BYTES } else { length };
         // SAFETY: a new mapping at an address of the kernel's choosing overlaps nothing.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), asked, ProtFlags::READ | ProtFlags::WRITE, flags)
         }?;
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        let ahead = if is_huge { mapped.as_ptr().align_offset(HUGE) } else { 0 };
+        let ahead = if is_huge { mapped.as_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
         // SAFETY: for huge pages the mapping is a huge page longer than asked, and `ahead` shorter than one.
         let start = unsafe { mapped.add(ahead) };
         let region = Self { start, length, mapped: (mapped, asked), pipes: Vec::new() };
@@ -87,13 +87,13 @@ impl Region {
         }
     }
 
-    /// Keeps the first of each 512 pages in a pipe, as I/O in flight does. The kernel can then neither merge the
+    /// Keeps the first page of each huge page in a pipe, as I/O in flight does. The kernel can then neither merge the
     /// page nor split its huge page.
     ///
     /// # Errors
     /// The kernel refuses the pipes.
     pub fn hold(&mut self) -> io::Result<()> {
-        for offset in (0..self.length).step_by(HUGE) {
+        for offset in (0..self.length).step_by(HUGE_PAGE_BYTES) {
             let (reader, writer) = rustix::pipe::pipe()?;
             // SAFETY: the page is ours, stays mapped as long as the pipe is kept, and is only read.
             unsafe {
@@ -109,14 +109,17 @@ impl Region {
     /// Splits the huge pages of the region: one small page in each is called cold, and the kernel splits the huge page
     /// for that (`madvise_cold_or_pageout_pte_range`). A kernel that refuses leaves them whole.
     pub fn split_huge_pages(&self) {
-        for offset in (0..self.length).step_by(HUGE) {
-            self.advise_at(offset + HUGE - 4096, 4096, libc::MADV_COLD);
+        let page = rustix::param::page_size();
+        for offset in (0..self.length).step_by(HUGE_PAGE_BYTES) {
+            self.advise_at(offset + HUGE_PAGE_BYTES - page, page, libc::MADV_COLD);
         }
     }
 
     /// Puts huge pages together (`MADV_COLLAPSE`, Linux 6.1). Returns true if the kernel did so everywhere.
     pub fn collapse_huge_pages(&self) -> bool {
-        (0..self.length).step_by(HUGE).all(|offset| self.advise_at(offset, HUGE, libc::MADV_COLLAPSE))
+        (0..self.length)
+            .step_by(HUGE_PAGE_BYTES)
+            .all(|offset| self.advise_at(offset, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE))
     }
 
     fn advise_at(&self, offset: usize, length: usize, advice: libc::c_int) -> bool {

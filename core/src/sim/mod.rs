@@ -65,3 +65,6 @@ pub use show::MachineFigures;
 
 /// Bytes in a page of the simulated host.
 pub const PAGE_SIZE: u64 = 4096;
+
+/// Bytes in a huge page of the simulated host.
+pub const HUGE_PAGE_BYTES: u64 = huge::HUGE_PAGES as u64 * PAGE_SIZE;

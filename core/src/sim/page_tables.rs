@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use super::PAGE_SIZE;
 use super::guest::SimPageState;
-use super::huge::HUGE_PAGES;
 use super::machine::SimMachine;
 use super::show::FIRST_PID;
+use super::{HUGE_PAGE_BYTES, PAGE_SIZE};
 use crate::field::KernelVersion;
 use crate::fold::ZeroReading;
 use crate::kernel::SmapsRollup;
 use crate::sample::{MergeReading, ProcessId};
-
-/// Bytes in a huge page.
-const HUGE_PAGE_BYTES: u64 = HUGE_PAGES as u64 * PAGE_SIZE;
 
 /// The kernel's PSS has so many bits behind the point (`PSS_SHIFT` in `fs/proc/task_mmu.c`).
 const PSS_SHIFT: u32 = 12;

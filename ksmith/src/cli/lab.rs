@@ -170,8 +170,8 @@ fn check_host(root: &Root, plan: &LabPlan) -> Result<(), CommandFailure> {
     let lacks_huge_pages = |scenario: &&Scenario| scenario.has_huge_guests() && !GuestPages::Huge.are_given(root);
     if let Some(scenario) = plan.scenarios.iter().find(lacks_huge_pages) {
         return Err(CommandFailure::impossible(format!(
-            "the guests of scenario {} are on huge pages, and this host gives none (/sys/kernel/mm/transparent_hugepage/enabled): \
-             permit `madvise` there, or use --pages small",
+            "the guests of scenario {} are on huge pages, and this host gives none of 2 MiB (enabled and hpage_pmd_size \
+             in /sys/kernel/mm/transparent_hugepage): permit `madvise` in enabled, or use --pages small",
             scenario.name
         )));
     }

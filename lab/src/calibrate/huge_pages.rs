@@ -5,8 +5,7 @@ use ksmith_core::kernel::SmapsRollup;
 
 use super::CalibrateError;
 use super::summary::{Calibration, WorkKind};
-use crate::measure::HUGE_PAGE_BYTES;
-use crate::region::{Region, RegionKind};
+use crate::region::{HUGE_PAGE_BYTES, Region, RegionKind};
 
 /// Huge pages of the region that is split and put together.
 const HUGE_PAGES: usize = 32;
@@ -14,18 +13,19 @@ const HUGE_PAGES: usize = 32;
 /// Splitting huge pages of the measuring process itself and putting them together, by the calls that do the same work as ksmd and
 /// khugepaged. Without huge pages here there is nothing to measure.
 pub(super) fn measure_splits(to: &mut Calibration) -> Result<(), CalibrateError> {
-    let mut region = Region::of_kind(RegionKind::HugeUnmarked, HUGE_PAGES * HUGE_PAGE_BYTES as usize)
-        .map_err(CalibrateError::System)?;
-    let huge_pages = HUGE_PAGES as u64;
+    let mut region =
+        Region::of_kind(RegionKind::HugeUnmarked, HUGE_PAGES * HUGE_PAGE_BYTES).map_err(CalibrateError::System)?;
+    let (huge_pages, page_size) = (HUGE_PAGES as u64, rustix::param::page_size());
+    let half = HUGE_PAGE_BYTES / page_size / 2;
     let split = |region: &mut Region, is_empty: bool| {
         // Half of each huge page is empty, or nothing of it.
-        for (number, page) in region.bytes_mut().chunks_exact_mut(4096).enumerate() {
-            page.fill(if is_empty && number % 512 < 256 { 0 } else { 1 + (number % 255) as u8 });
+        for (number, page) in region.bytes_mut().chunks_exact_mut(page_size).enumerate() {
+            page.fill(if is_empty && number / half % 2 == 0 { 0 } else { 1 + (number % 255) as u8 });
         }
         let (began, before) = (thread_cpu_ns(), own_huge_bytes());
         region.split_huge_pages();
         let spent_ns = thread_cpu_ns().saturating_sub(began);
-        let split = before.saturating_sub(own_huge_bytes()) / HUGE_PAGE_BYTES;
+        let split = before.saturating_sub(own_huge_bytes()) / HUGE_PAGE_BYTES as u64;
         (split >= huge_pages).then_some(spent_ns / huge_pages)
     };
     let Some(full_ns) = split(&mut region, false) else { return Ok(()) };
@@ -36,7 +36,7 @@ pub(super) fn measure_splits(to: &mut Calibration) -> Result<(), CalibrateError>
     }
     to.add(WorkKind::Collapse, thread_cpu_ns().saturating_sub(began) / huge_pages);
     if let Some(half_ns) = split(&mut region, true) {
-        to.add(WorkKind::Freed, half_ns.saturating_sub(full_ns) / 256);
+        to.add(WorkKind::Freed, half_ns.saturating_sub(full_ns) / half as u64);
     }
     Ok(())
 }

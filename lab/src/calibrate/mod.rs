@@ -16,7 +16,7 @@ use ksmith_host::signals::Signal;
 
 use crate::GuestError;
 
-pub use rounds::{CalibrationRounds, NEEDED_BYTES, calibrate};
+pub use rounds::{CalibrationRounds, calibrate, needed_bytes};
 pub use summary::{AccessCost, Calibration, WorkCost};
 
 /// An error of a calibration. Guests are ended in any case.

@@ -16,8 +16,10 @@ use crate::{GuestContents, MemoryGuest, MemoryPart};
 /// Pages of a guest: more than a CPU's caches hold, and a tree of a usual depth.
 const PAGES: usize = 65_536;
 
-/// The memory that a measurement needs: three guests, and KSM's own.
-pub const NEEDED_BYTES: u64 = 3 * PAGES as u64 * 4096 + (64 << 20);
+/// Returns the memory that a measurement needs: three guests, and KSM's own.
+pub fn needed_bytes() -> u64 {
+    3 * (PAGES * rustix::param::page_size()) as u64 + (64 << 20)
+}
 
 /// Pages of a small guest, and how often that doubles to [`PAGES`].
 const FEW_PAGES: usize = 4096;

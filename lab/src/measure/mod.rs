@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use known::KnownGuests;
 pub use rise::{SavingsRise, rises};
-pub use series::{AttainableStep, HUGE_PAGE_BYTES, RunSeries, SeriesPoint, TruthPoint};
+pub use series::{AttainableStep, RunSeries, SeriesPoint, TruthPoint};
 pub use spread::Spread;
 pub use wait::longest_wait;
 

@@ -32,9 +32,6 @@ pub struct AttainableStep {
     pub bytes: u64,
 }
 
-/// Bytes in a huge page.
-pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
-
 /// One sample of what is really saved, beside what KSM counts.
 ///
 /// The two differ where guests are in huge pages: no counter has the empty pages that a split frees, and a parked ksmd does not

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ksmith_core::decide::{Policy, PolicyLimits};
-use ksmith_core::sim::{PAGE_SIZE, SimConfig, SimGuestId, SimMachine};
+use ksmith_core::sim::{HUGE_PAGE_BYTES, PAGE_SIZE, SimConfig, SimGuestId, SimMachine};
 use ksmith_core::trial::{BalancedGuests, BalancingRecord, PolicyTrial, SimHost};
 
 use super::SimulatedHost;
 use super::balance::SimulatedBalance;
 use super::filling::MemoryWriters;
 use super::story::{SimulationStory, StoryGuests};
-use crate::measure::{AttainableStep, HUGE_PAGE_BYTES, RunCounts, RunSeries, SeriesPoint, TruthPoint};
+use crate::measure::{AttainableStep, RunCounts, RunSeries, SeriesPoint, TruthPoint};
 use crate::play::PassTracker;
 use crate::results::RawRun;
 use crate::scenario::TimelineAction;

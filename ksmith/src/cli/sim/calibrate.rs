@@ -14,7 +14,7 @@ use ksmith_core::units::{Bytes, TimeSpan};
 use ksmith_host::observe::HostObserver;
 use ksmith_host::signals;
 use ksmith_lab::calibrate::{
-    AccessCost, CalibrateError, Calibration, CalibrationRounds, NEEDED_BYTES, WorkCost, calibrate,
+    AccessCost, CalibrateError, Calibration, CalibrationRounds, WorkCost, calibrate, needed_bytes,
 };
 use ksmith_lab::live_bench::LiveBench;
 use ksmith_lab::measure::Spread;
@@ -49,7 +49,7 @@ impl CalibrateArgs {
         let root = control::require(global)?;
         let sample = HostObserver::new(root).sample();
         lab::check_unused(&sample)?;
-        lab::check_memory(&sample, NEEDED_BYTES, "stop other programs on this host")?;
+        lab::check_memory(&sample, needed_bytes(), "stop other programs on this host")?;
         if let Some(out) = &self.out {
             check_place(out)?;
         }
