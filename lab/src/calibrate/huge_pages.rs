@@ -20,7 +20,7 @@ pub(super) fn measure_splits(to: &mut Calibration) -> Result<(), CalibrateError>
     let split = |region: &mut Region, is_empty: bool| {
         // Half of each huge page is empty, or nothing of it.
         for (number, page) in region.bytes_mut().chunks_exact_mut(page_size).enumerate() {
-            page.fill(if is_empty && number / half % 2 == 0 { 0 } else { 1 + (number % 255) as u8 });
+            page.fill(if is_empty && (number / half).is_multiple_of(2) { 0 } else { 1 + (number % 255) as u8 });
         }
         let (began, before) = (thread_cpu_ns(), own_huge_bytes());
         region.split_huge_pages();
