@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use super::{Cli, GlobalArgs, print};
-use crate::manual::manual;
+use crate::manual::{completion_script, manual};
 
 /// Print completions for a shell, as in `ksmith completions bash > /etc/bash_completion.d/ksmith`.
 #[derive(Debug, Args)]
@@ -20,10 +20,7 @@ pub struct CompletionsArgs {
 
 impl CompletionsArgs {
     pub(super) fn run(&self, _global: &GlobalArgs) -> anyhow::Result<ExitCode> {
-        // Into memory first, because clap_complete panics on a closed pipe.
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "ksmith", &mut script);
-        print::own(&String::from_utf8_lossy(&script))?;
+        print::own(&String::from_utf8_lossy(&completion_script(self.shell)))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -3,6 +3,7 @@
 mod amounts;
 mod asked;
 mod balance;
+mod completion;
 mod config;
 mod control;
 mod daemon;
@@ -252,6 +253,9 @@ commands! {
 /// # Errors
 /// As [`Cli::run`].
 pub fn main() -> anyhow::Result<ExitCode> {
+    if completion::answer_script() {
+        return Ok(ExitCode::SUCCESS);
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         // Help and version are results: a full disk is an error, a closed pipe is none.

@@ -5,6 +5,7 @@ mod examples;
 mod files;
 mod man;
 mod markdown;
+mod scripts;
 pub mod settings;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::Command;
 use clap_complete::Shell;
 
 pub use examples::command_examples;
+pub use scripts::{COMPLETION_VARIABLE, completion_script};
 
 use commands::pages;
 use settings::{BadPackagedSettings, PackagedSettings};
@@ -44,9 +46,7 @@ pub fn manual(command: Command, date: &str) -> Result<Vec<ManualFile>, BadPackag
         .collect();
     files.push(ManualFile { path: "man5/ksmith.toml.5".into(), content: man::of_settings(&settings, date) });
     for (shell, name) in [(Shell::Bash, "ksmith.bash"), (Shell::Zsh, "_ksmith"), (Shell::Fish, "ksmith.fish")] {
-        let mut content = Vec::new();
-        clap_complete::generate(shell, &mut command.clone(), "ksmith", &mut content);
-        files.push(ManualFile { path: PathBuf::from("completions").join(name), content });
+        files.push(ManualFile { path: PathBuf::from("completions").join(name), content: completion_script(shell) });
     }
     let reference = PathBuf::from("reference");
     let commands = markdown::of_commands(&pages).into_bytes();

@@ -13,6 +13,7 @@ use serde_json::Value;
 mod support;
 
 mod captured_trees;
+mod completion;
 mod configuration;
 mod help;
 mod platform_hosts;
