@@ -12,6 +12,10 @@
 //! Each cell has the median, and the least and the greatest of all rounds. `--apart` binds the guests to the first CPU and ksmd to
 //! the others: then accesses show what splits cost, and not what ksmd takes of the guests' CPUs.
 //!
+//! `--pairs N` measures instead N runs of the burst's length under each competitor, by turns with runs without KSM, all with
+//! the same two guests: their frames of memory, which differ from start to start, do not count. It shows the daemon's own
+//! cost where nothing is merged.
+//!
 //! `--khugepaged SECONDS` measures instead how much of what a daemon with its defaults merged in idle guests stays so while
 //! khugepaged is hurried, and how far what it says is off.
 
@@ -39,7 +43,7 @@ mod support;
 use ksmith_lab::measure::Spread;
 use mixture::{MIXTURES, MemoryMixture};
 use options::HugeBenchOptions;
-use run::{HugeRun, play};
+use run::{HugeRun, alternate, play};
 use support::KernelLock;
 
 /// The competitors with KSM, and their configurations.
@@ -66,6 +70,22 @@ fn main() {
     if let Some(time) = options.khugepaged {
         kept::print_head();
         return mixtures().for_each(|mixture| kept::measure(mixture, time, &options, &lock));
+    }
+    if let Some(pairs) = options.pairs {
+        println!("| mixture | | accesses under the daemon | saved | huge pages kept |\n|---|---|---|---|---|");
+        for mixture in mixtures() {
+            for (name, config) in COMPETITORS.iter().filter(|(name, _)| options.has_competitor(name)) {
+                let runs = alternate(mixture, config, pairs, &options);
+                println!(
+                    "| {} | {name} | {} | {:.1} % | {:.1} % |",
+                    mixture.in_words(),
+                    percent(Spread::from_values(runs.parts.iter().copied().map(Some))),
+                    100.0 * runs.saved_part,
+                    100.0 * runs.huge_part,
+                );
+            }
+        }
+        return;
     }
     println!(
         "| mixture | | saved | huge pages kept | accesses in the burst | in the steady state | ksmd's CPU, both |"

@@ -20,6 +20,8 @@ pub struct HugeBenchOptions {
     pub is_apart: bool,
     /// The only competitor that is measured, by its name without quotation marks.
     only: Option<String>,
+    /// Pairs of runs with the same guests, where these are measured.
+    pub pairs: Option<usize>,
     /// The time for which khugepaged is hurried, where that is measured.
     pub khugepaged: Option<Duration>,
     words: Vec<String>,
@@ -35,6 +37,7 @@ impl HugeBenchOptions {
             program: "chase".to_owned(),
             is_apart: false,
             only: None,
+            pairs: None,
             khugepaged: None,
             words: Vec::new(),
         };
@@ -45,6 +48,7 @@ impl HugeBenchOptions {
                 "--rounds" => options.rounds = number() as usize,
                 "--burst" => options.phases[0] = seconds(number().into()),
                 "--steady" => options.phases[1] = seconds(number().into()),
+                "--pairs" => options.pairs = Some(number() as usize),
                 "--khugepaged" => options.khugepaged = Some(seconds(number().into())),
                 "--mib" => options.mib = number() as usize,
                 "--program" => options.program = words.next().expect("chase or redis"),

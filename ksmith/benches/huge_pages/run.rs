@@ -63,6 +63,41 @@ pub fn play(mixture: MemoryMixture, config: Option<&str>, options: &HugeBenchOpt
     }
 }
 
+/// Plays pairs of runs, each without a daemon and then under one, with the same two guests and thus the same frames of memory.
+/// Returns the accesses under the daemon as parts of those before and after, and what the guests have saved and in huge pages
+/// at the end.
+pub fn alternate(mixture: MemoryMixture, config: &str, pairs: usize, options: &HugeBenchOptions) -> AlternateRuns {
+    let mut guests = [options.start(mixture), options.start(mixture)];
+    let pss = |guests: &[Box<dyn BenchGuest>]| guests.iter().map(|guest| guest.sums().pss.unwrap()).sum::<u64>();
+    let before = pss(&guests);
+    let mut use_memory = || {
+        guests.iter_mut().for_each(|guest| guest.begin(options.phases[0]));
+        guests.iter_mut().map(|guest| guest.accesses()).sum::<f64>()
+    };
+    let mut without = vec![use_memory()];
+    let mut parts = Vec::new();
+    for _ in 0..pairs {
+        let (file, path) = config_file(config);
+        let daemon = RunningProgram::start(&["daemon", "--config", &path]);
+        let with = use_memory();
+        daemon.end();
+        drop(file);
+        without.push(use_memory());
+        parts.push(with / f64::midpoint(without[without.len() - 2], without[without.len() - 1]));
+    }
+    let bytes = ((2 * options.mib) << 20) as f64;
+    let huge: u64 = guests.iter().map(|guest| guest.sums().anon_huge.unwrap()).sum();
+    let saved_part = before.saturating_sub(pss(&guests)) as f64 / bytes;
+    AlternateRuns { parts, saved_part, huge_part: huge as f64 / bytes }
+}
+
+/// The figures of runs by turns.
+pub struct AlternateRuns {
+    pub parts: Vec<f64>,
+    pub saved_part: f64,
+    pub huge_part: f64,
+}
+
 /// Binds the first thread of a process, which does a guest's work.
 fn bind_to_first_cpu(pid: u32) {
     let mut first = CpuSet::new();
