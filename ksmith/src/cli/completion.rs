@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, PathCompleter, ValueCompleter};
 use clap_complete::{CompleteEnv, CompletionCandidate};
 use ksmith_core::figures::GUEST;
@@ -33,6 +32,10 @@ const LONGEST_NAME: usize = 100;
 
 /// Answers the completion script of a shell. Returns false if none asks.
 pub(super) fn answer_script() -> bool {
+    // Every script puts `--` first. A variable that was left behind is no request.
+    if env::args_os().nth(1).is_none_or(|word| word != "--") {
+        return false;
+    }
     let directory = env::current_dir().ok();
     let answer = CompleteEnv::with_factory(|| with_candidates(Cli::command()))
         .var(COMPLETION_VARIABLE)
@@ -56,8 +59,15 @@ fn add_candidates(argument: Arg) -> Arg {
         Some("FIGURES") => argument.add(ArgValueCandidates::new(list_columns)),
         Some("NAME=VALUE") => argument.add(ArgValueCandidates::new(list_settings)),
         Some("DURATION") => argument.add(ArgValueCandidates::new(list_times)),
+        _ if has_path(&argument) => argument.add(ArgValueCompleter::new(list_files)),
         _ => argument,
     }
+}
+
+/// Returns true if the value of an argument is a path.
+fn has_path(argument: &Arg) -> bool {
+    use ValueHint::{AnyPath, DirPath, ExecutablePath, FilePath};
+    matches!(argument.get_value_hint(), AnyPath | DirPath | ExecutablePath | FilePath)
 }
 
 fn list_figures() -> Vec<CompletionCandidate> {
@@ -81,7 +91,14 @@ fn list_times() -> Vec<CompletionCandidate> {
 fn list_guests_and_files(typed: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = list_guests();
     found.retain(|guest| guest.get_value().as_encoded_bytes().starts_with(typed.as_encoded_bytes()));
-    found.extend(PathCompleter::any().complete(typed));
+    found.extend(list_files(typed));
+    found
+}
+
+/// Lists paths that a shell takes as one plain word: whoever may write to a directory chooses the names in it.
+fn list_files(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let mut found = PathCompleter::any().complete(typed);
+    found.retain(|path| path.get_value().to_str().is_some_and(is_safe_path));
     found
 }
 
@@ -96,8 +113,12 @@ fn list_guests() -> Vec<CompletionCandidate> {
 
 /// Queries the daemon: root at its control socket, others at the read-only one.
 fn query_guests() -> Option<BTreeSet<String>> {
-    let config = match named_configuration() {
-        Some(path) => Config::load_of(&Root::host(), Some(&path)).ok()?,
+    // A captured tree has no daemon.
+    if named_value("--root").is_some() {
+        return None;
+    }
+    let config = match named_value("--config") {
+        Some(path) => Config::load_of(&Root::host(), Some(path.as_ref())).ok()?,
         None => Config::load_sound(&Root::host()),
     };
     let control = ControlClient::connect(&config.daemon.control_socket).map(|client| client.sharing(MOST_AGE));
@@ -105,18 +126,34 @@ fn query_guests() -> Option<BTreeSet<String>> {
     Some(client.guests().ok()?.guests.into_iter().map(|guest| guest.name).collect())
 }
 
-/// Returns the file behind `--config` on the line that is being typed.
-fn named_configuration() -> Option<PathBuf> {
-    let words: Vec<OsString> = env::args_os().collect();
-    let option = words.iter().position(|word| word == "--config")?;
-    words.get(option + 1).map(PathBuf::from)
+/// Returns the value of an option on the line that is being typed.
+fn named_value(option: &str) -> Option<OsString> {
+    let mut words = env::args_os().skip(2);
+    while let Some(word) = words.next() {
+        if word == option {
+            return words.next();
+        }
+        if let Some(value) = word.to_str().and_then(|word| word.strip_prefix(option)?.strip_prefix('=')) {
+            return Some(value.into());
+        }
+    }
+    None
 }
 
 /// Returns true if a shell takes the name as one plain word. Users choose names, and the shell puts what is offered
 /// into root's command line as it is.
 fn is_safe_word(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+@%:/".contains(c);
     !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('-') && name.chars().all(is_plain)
+}
+
+/// Returns true if a shell takes the path as one plain word. It may begin with the user's home.
+fn is_safe_path(path: &str) -> bool {
+    let path = path.strip_prefix("~/").unwrap_or(path);
+    !path.starts_with('-') && path.chars().all(is_plain)
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-+@%:/".contains(c)
 }
 
 #[cfg(test)]
@@ -134,6 +171,20 @@ mod tests {
             assert!(!is_safe_word(name), "{name:?}");
         }
         assert!(!is_safe_word(&"x".repeat(LONGEST_NAME + 1)));
+    }
+
+    #[test]
+    fn a_file_whose_name_is_more_than_a_word_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["memory.vmem", "$(reboot)", "a b", "a;reboot"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let found = list_files(directory.path().join("").as_os_str());
+        let found: Vec<_> = found.iter().map(|it| it.get_value().to_owned()).collect();
+        assert_eq!(found, [directory.path().join("memory.vmem").into_os_string()]);
+        let program = with_candidates(Cli::command());
+        let config = program.get_arguments().find(|it| it.get_id() == "config").unwrap();
+        assert!(config.get::<ArgValueCompleter>().is_some());
     }
 
     #[test]
