@@ -10,6 +10,9 @@ use crate::sketch::{ZERO, mix};
 /// The most huge pages of all guests that are read whole: half of them for zeros, half for equal pages.
 const RANGES: usize = 32;
 
+/// The most pages of these. Where a huge page has more than 512, fewer are read.
+const RANGE_PAGES: usize = 16_384;
+
 /// Huge pages of one guest that are read whole for each of the two, where the others do not tell of it.
 const GUEST_RANGES: usize = 4;
 
@@ -104,6 +107,11 @@ impl ForecastDraft {
         Self { pages, drawn, rate: rate.clamp(f64::MIN_POSITIVE, 1.0), page_size, huge_pages: huge_pages as f64 }
     }
 
+    /// Returns the number of huge pages of all guests that are read whole for each kind of page, at most.
+    fn most_ranges(&self) -> usize {
+        (RANGE_PAGES / self.huge_pages.max(1.0) as usize).clamp(2, RANGES) / 2
+    }
+
     /// Chooses the huge pages to be read whole: those of pages that would merge, drawn at random. Of each guest there are a few,
     /// but no more pages are read for that than were drawn.
     pub fn wanted_ranges(&self, seed: u64) -> WantedRanges {
@@ -116,7 +124,7 @@ impl ForecastDraft {
             let (mut wanted, mut more) = (Vec::new(), Vec::new());
             for page in pages {
                 let rank = of_guests.entry(page.range.guest).or_default();
-                if wanted.len() < RANGES / 2 {
+                if wanted.len() < self.most_ranges() {
                     wanted.push(page.range);
                 } else if *rank < GUEST_RANGES {
                     more.push((*rank, page.range));
@@ -139,7 +147,7 @@ impl ForecastDraft {
         let (of_zeros, of_equal) = read.split_at(wanted.zero.len().min(read.len()));
         let known = |read: &[Option<ReadRange>]| read.iter().flatten().copied().collect::<Vec<ReadRange>>();
         // The first ones were drawn from those of all guests.
-        let of_all = [of_zeros, of_equal].map(|read| known(&read[..read.len().min(RANGES / 2)]));
+        let of_all = [of_zeros, of_equal].map(|read| known(&read[..read.len().min(self.most_ranges())]));
         let (total, guests) = self.count();
         let is_known = |(_, counts): &(u32, DrawnCounts)| counts.pages >= LEAST_DRAWN;
         let processes = guests.into_iter().filter(is_known).map(|(pid, counts)| {
@@ -319,6 +327,20 @@ mod tests {
     fn percent(forecast: &MergeForecast) -> [f64; 3] {
         let part = |bytes: u64| bytes as f64 / forecast.bytes as f64 * 100.0;
         [part(forecast.saved_in_huge_bytes), part(forecast.split_bytes), forecast.saved_part() * 100.0]
+    }
+
+    #[test]
+    fn fewer_huge_pages_are_read_where_they_are_larger() {
+        let page = |number| ForecastPage {
+            range: HugeRange { guest: 0, number },
+            page: number * 8192,
+            content: ZERO,
+            is_huge: true,
+            is_merged: false,
+        };
+        let pages: Vec<ForecastPage> = (0..2000).map(page).collect();
+        let read = |huge_pages| ForecastDraft::new(pages.clone(), 0.1, 65_536, huge_pages).wanted_ranges(1).zero.len();
+        assert_eq!([512, 2048, 8192].map(read), [16, 4, 1]);
     }
 
     #[test]

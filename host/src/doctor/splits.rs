@@ -13,7 +13,10 @@ use crate::memory::scan::{ScanBuffers, ScanContext, huge_page_size};
 use crate::memory::target::ReadTarget;
 
 /// Huge pages that are read: the part that splits is then accurate to nine percentage points.
-const HUGE_PAGES: usize = 32;
+const HUGE_PAGES: u64 = 32;
+
+/// Pages in them at most. Where a huge page has more than 512, fewer are read.
+const MOST_PAGES: u64 = 16_384;
 
 /// The huge pages of a process that merging would split, and what it would save in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -50,7 +53,8 @@ impl DrawnHugePage {
             let mut fingerprint = |address| scratch.read_page(context, &target.memory, address).ok()?.0;
             Self(addresses.filter_map(|address| Some((address, fingerprint(address)?))).collect())
         };
-        starts.into_iter().take(HUGE_PAGES).map(&mut read).collect()
+        let most = (MOST_PAGES * context.page_size / huge_page_bytes).clamp(2, HUGE_PAGES);
+        starts.into_iter().take(most as usize).map(&mut read).collect()
     }
 
     /// Returns the fingerprints of its pages.
