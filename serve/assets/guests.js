@@ -6,7 +6,7 @@ import { drawSparkline, remember, sparkline, trend } from "./spark.js";
 
 /** Rows that are shown before all are asked for. */
 const SHORT = 50;
-/** Milliseconds for which rows beyond these keep their places: to move hundreds of rows takes long, and nobody can read them. */
+/** Milliseconds for which rows keep their places where more than these are shown: to move hundreds takes long, and nobody can read them. */
 const HELD = 10_000;
 
 const COLUMNS = [
@@ -40,7 +40,8 @@ const { compare: compareTexts } = new Intl.Collator("en", { numeric: true });
 
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    if (isIntersecting) {
+    // It may still tell of a row that is gone.
+    if (isIntersecting && rows.get(target.dataset.key)?.row === target) {
       visible.add(target);
       writeRow(target);
     } else {
@@ -91,7 +92,7 @@ export function showGuests(report) {
 function inOrder() {
   const found = guests.filter(matches);
   const place = (guest) => places.get(keyOf(guest));
-  const isHeld = isLong && performance.now() - sortedAt < HELD && found.every((guest) => place(guest) !== undefined);
+  const isHeld = isLong && found.length > SHORT && performance.now() - sortedAt < HELD && found.every((guest) => place(guest) !== undefined);
   if (isHeld) return found.sort((one, other) => place(one) - place(other));
   found.sort(compare);
   places = new Map(found.map((guest, index) => [keyOf(guest), index]));
@@ -189,8 +190,6 @@ function fillRow({ cells, values }, guest) {
 
 function writeRow(row) {
   const shownRow = rows.get(row.dataset.key);
-  // The observer may still tell of a row that is gone.
-  if (shownRow === undefined) return;
   fillRow(shownRow, shownRow.guest);
   const cell = row.lastChild;
   drawSparkline(cell.firstChild, row.dataset.key);
