@@ -1,4 +1,4 @@
-//! What stays merged, and what is said of it, while khugepaged is hurried.
+//! The part that stays merged while khugepaged is hurried, and the error of what is said of it.
 
 use std::time::{Duration, Instant};
 

@@ -79,7 +79,7 @@ pub const STABLE_PART: f64 = 0.2;
 /// The part of a guest's memory that was there before, from which on it has filled its memory.
 pub const KNOWN_PART: f64 = 7.0 / 8.0;
 
-// What decides how much is saved for how much CPU.
+// The constants by which much is saved for little CPU.
 
 /// Pause before memory is visited that was changing in the last pass, so that it can become stable. Guests' writes in the
 /// lab's scenarios come once a second.

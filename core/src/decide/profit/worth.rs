@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(seconds(&model), 500, "the longest");
     }
 
-    /// So that each is followed from `decide` to the guard that it decides in three files: mod.rs, this one and machine.rs.
+    /// Each is then followed from `decide` to the guard that it decides in three files: mod.rs, this one and machine.rs.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "files of this repository")]
     fn prices_thresholds_and_the_budget_are_used_in_this_file_alone() {
