@@ -20,6 +20,8 @@ use ksmith_core::job::{
 use ksmith_core::kernel::{Ksm, KsmStat, SmapsRollup, Vmstat};
 use ksmith_core::reading::Reading;
 use ksmith_core::sample::{MergeReading, ProcessId};
+use ksmith_core::units::CountedNoun;
+use tracing::debug;
 
 use super::launch::kernel;
 use super::tree::{self, JobMember};
@@ -214,6 +216,7 @@ impl WatchWorker {
         if self.settled.record_rss(age, rss) {
             let _ = self.tell.send(JobNotice::Settled);
         }
+        debug!("sampled {} of the job", CountedNoun::new(members.len(), "process"));
         self.members = members;
         spent().saturating_sub(begin)
     }

@@ -16,7 +16,7 @@ use ksmith_host::undo::StateDir;
 use serde_json::Value;
 
 use crate::scripted::ScriptedProgram;
-use crate::support::program::{RunningProgram, await_looks, ksmith};
+use crate::support::program::{RunningProgram, await_sample, ksmith};
 use crate::support::{KernelLock, clean_passes, number, skipped, wait_until};
 
 const MIB: u64 = 1 << 20;
@@ -273,10 +273,10 @@ fn the_report_of_a_job_has_zeros_that_splits_freed() {
     fs::write(&hold, "").unwrap();
     let one = format!("while test -e {hold}; do sleep 0.05; done | python3 {program} {SIZE}");
     let both = format!("({one}) & ({one}) & wait");
-    let mut job = RunningProgram::start(&["run", "--scan", "2", "--report", &report, "--", "sh", "-c", &both]);
+    let mut job = RunningProgram::start(&["run", "-vv", "--scan", "2", "--report", &report, "--", "sh", "-c", &both]);
     // A quarter is equal in both.
     wait_until("it is merged", || number("pages_sharing") * 4096 >= SIZE / 4 / 10 * 9);
-    (0..10).for_each(|_| await_looks(job.pid()));
+    await_sample(|| job.log());
     fs::remove_file(&hold).unwrap();
     assert_eq!(job.wait().code(), Some(0), "{}", job.log());
     let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();

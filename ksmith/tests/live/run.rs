@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::program::{PROGRAM, RunningProgram, await_looks, ksmith};
+use crate::support::program::{PROGRAM, RunningProgram, await_sample, ksmith};
 use crate::support::{A_HANDFUL, KernelLock, guest, hold_off_others, ksm, number, skipped, wait_until};
 use ksmith_host::ksmd;
 use ksmith_host::root::Root;
@@ -236,7 +236,7 @@ fn the_report_adds_up_and_the_figures_are_those_of_known_content() {
     wait_until("the guests are merged", || number("pages_sharing") >= 8192);
     // A scan that the job's end cuts short does not count.
     running.wait_for("scanned: ");
-    await_looks(running.pid());
+    await_sample(|| running.log());
     fs::remove_file(&hold).unwrap();
     assert_eq!(running.wait().code(), Some(9), "{}", running.log());
     assert_eq!(lock.changed_settings(), Vec::<String>::new(), "what the scans changed is put back");
@@ -427,10 +427,10 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
     fs::write(&file, script).unwrap();
     let [report_path, file, hold_path] = [&report, &file, &hold].map(|path| path.to_str().unwrap());
     let mut job =
-        RunningProgram::start(&["run", "--scan", "1", "--report", report_path, "--", "python3", file, hold_path]);
+        RunningProgram::start(&["run", "-vv", "--scan", "1", "--report", report_path, "--", "python3", file, hold_path]);
     // Three tables of 16 MiB, of which one is kept.
     wait_until("the tables are merged", || number("pages_sharing") >= 30 << 8);
-    await_looks(job.pid());
+    await_sample(|| job.log());
     fs::remove_file(&hold).unwrap();
     assert_eq!(job.wait().code(), Some(0), "{}", job.log());
     let json: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::support::program::{PROGRAM, await_looks};
+use crate::support::program::{PROGRAM, await_sample};
 use crate::support::{KernelLock, clean_passes, skipped};
 use serde_json::Value;
 
@@ -21,14 +21,15 @@ fn served(program: &str, arguments: &[&str]) -> Option<(Value, Value)> {
     }
     let _lock = KernelLock::acquire()?;
     let tree = tempfile::tempdir().unwrap();
-    let report = tree.path().join("report.json");
+    let (report, log) = (tree.path().join("report.json"), tree.path().join("log"));
     let mut child = Command::new(PROGRAM)
-        .args(["run", "--prctl", "--scan", "never", "--quiet", "--report"])
+        .args(["run", "--prctl", "--scan", "never", "-vv", "--report"])
         .arg(&report)
         .args(["--", program])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -37,12 +38,12 @@ fn served(program: &str, arguments: &[&str]) -> Option<(Value, Value)> {
     assert_eq!(line, "ready\n", "a service with its data loaded");
     // ksmd may stand in the middle of a pass, and a page merges on its second visit.
     clean_passes(4);
-    await_looks(child.id());
+    await_sample(|| fs::read_to_string(&log).unwrap());
     drop(child.stdin.take());
     let mut said = String::new();
     out.read_to_string(&mut said).unwrap();
     let status = child.wait().unwrap();
-    assert!(status.success(), "{status}: {said}");
+    assert!(status.success(), "{status}: {said} {}", fs::read_to_string(&log).unwrap());
     let report = fs::read_to_string(report).unwrap();
     Some((serde_json::from_str(&said).unwrap(), serde_json::from_str(&report).unwrap()))
 }

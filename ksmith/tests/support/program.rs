@@ -168,21 +168,10 @@ pub fn pid_of_row(row: &Value) -> u32 {
     row["pids"][0].as_u64().unwrap() as u32
 }
 
-/// Waits until `ksmith run` has looked at its job anew. It has slept once more after each look; some sleeps may be
-/// waits for a lock.
-pub fn await_looks(pid: u32) {
-    let slept = || -> Option<u64> {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-        let of =
-            |file: &str, thread: &fs::DirEntry| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-        let watch = threads.into_iter().find(|thread| of("comm", thread).trim() == "watch")?;
-        of("status", &watch)
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?
-            .trim()
-            .parse()
-            .ok()
-    };
-    let before = slept().expect("the thread that watches");
-    wait_until("it has looked", || slept().expect("the thread that watches") >= before + 8);
+/// Waits until a `ksmith run -vv` with this log has begun and ended a full sample of its job from now on.
+pub fn await_sample(log: impl Fn() -> String) {
+    let taken = || log().lines().filter(|line| line.contains("sampled ") && line.ends_with(" of the job")).count();
+    // One may be under way.
+    let before = taken();
+    wait_until("the job is sampled", || taken() >= before + 2);
 }
