@@ -339,7 +339,8 @@ mod tests {
             is_merged: false,
         };
         let pages: Vec<ForecastPage> = (0..2000).map(page).collect();
-        let read = |huge_pages| ForecastDraft::new(pages.clone(), 0.1, 65_536, huge_pages).wanted_ranges(1).zero.len();
+        let read =
+            |huge_pages| ForecastDraft::new(pages.clone(), 0.1, 65_536, huge_pages).wanted_ranges(1).zero.len();
         assert_eq!([512, 2048, 8192].map(read), [16, 4, 1]);
     }
 

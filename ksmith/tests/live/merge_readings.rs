@@ -273,7 +273,8 @@ fn the_report_of_a_job_has_zeros_that_splits_freed() {
     fs::write(&hold, "").unwrap();
     let one = format!("while test -e {hold}; do sleep 0.05; done | python3 {program} {SIZE}");
     let both = format!("({one}) & ({one}) & wait");
-    let mut job = RunningProgram::start(&["run", "-vv", "--scan", "2", "--report", &report, "--", "sh", "-c", &both]);
+    let mut job =
+        RunningProgram::start(&["run", "-vv", "--scan", "2", "--report", &report, "--", "sh", "-c", &both]);
     // A quarter is equal in both.
     wait_until("it is merged", || number("pages_sharing") * 4096 >= SIZE / 4 / 10 * 9);
     await_sample(|| job.log());

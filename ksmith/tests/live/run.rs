@@ -426,8 +426,18 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
     let file = directory.path().join("service.py");
     fs::write(&file, script).unwrap();
     let [report_path, file, hold_path] = [&report, &file, &hold].map(|path| path.to_str().unwrap());
-    let mut job =
-        RunningProgram::start(&["run", "-vv", "--scan", "1", "--report", report_path, "--", "python3", file, hold_path]);
+    let mut job = RunningProgram::start(&[
+        "run",
+        "-vv",
+        "--scan",
+        "1",
+        "--report",
+        report_path,
+        "--",
+        "python3",
+        file,
+        hold_path,
+    ]);
     // Three tables of 16 MiB, of which one is kept.
     wait_until("the tables are merged", || number("pages_sharing") >= 30 << 8);
     await_sample(|| job.log());
