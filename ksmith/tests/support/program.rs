@@ -37,10 +37,10 @@ impl RunningProgram {
         let tree = tempfile::tempdir().unwrap();
         let log = File::create(tree.path().join("log")).unwrap();
         let out = File::create(tree.path().join("out")).unwrap();
-        // A shell that starts the tests in the background has them, and what they start, ignore SIGINT.
+        // A shell that starts the tests in the background has them, and what they start, ignore SIGINT and SIGQUIT.
         let mut command = Command::new("env");
         command
-            .arg("--default-signal=INT")
+            .arg("--default-signal=INT,QUIT")
             .args(line)
             .stdin(Stdio::null())
             .stdout(out)
