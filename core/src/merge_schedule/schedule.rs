@@ -27,7 +27,8 @@ const RENEWAL_CPU_SECONDS: f64 = 0.5;
 /// The shortest time between two readings of one process.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The shortest time between two readings of one process while huge pages are split: no counter has the zeros that come free, and a burst is judged by them.
+/// The shortest time between two readings of one process while huge pages are split: no counter has the zeros that come free,
+/// and a burst is judged by them.
 const SPLITTING_PAUSE: Duration = Duration::from_secs(1);
 
 /// The time over which the CPU use of processes is averaged.

@@ -117,19 +117,13 @@ mod tests {
 
     use super::super::situation::ProcessHolding;
     use super::*;
-    use crate::sample::{MergeForecast, ProcessId};
+    use crate::sample::MergeForecast;
 
     const MIB: u64 = 1 << 20;
 
     /// A host that holds 1,024 MiB, at a price of 100 MiB.
     fn host() -> HostSituation {
-        let holding = ProcessHolding {
-            id: ProcessId { pid: 1, start_ticks: 1 },
-            bytes: 1024 * MIB,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            merged_pages: 0,
-        };
+        let holding = ProcessHolding::for_test(1024 * MIB);
         HostSituation::for_test(Duration::from_secs(9), 1.0, (100 * MIB) as f64, vec![holding])
     }
 

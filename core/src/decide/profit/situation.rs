@@ -139,6 +139,12 @@ impl HostSituation {
 }
 
 impl ProcessHolding {
+    /// For tests: a process that holds so many bytes and does nothing.
+    #[cfg(test)]
+    pub fn for_test(bytes: u64) -> Self {
+        Self { id: ProcessId { pid: 1, start_ticks: 1 }, bytes, cpu_ticks: 0, minor_faults: 0, merged_pages: 0 }
+    }
+
     fn from_process(process: &ProcessSample, page_size: u64) -> Self {
         let zero_pages = process.zero_pages();
         Self {
@@ -204,13 +210,7 @@ mod tests {
 
     #[test]
     fn what_ended_guests_have_left_merged_is_no_merged_memory_of_those_that_run() {
-        let holding = |merged_pages| ProcessHolding {
-            id: ProcessId { pid: 1, start_ticks: 1 },
-            bytes: 100 * 4096,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            merged_pages,
-        };
+        let holding = |merged_pages| ProcessHolding { merged_pages, ..ProcessHolding::for_test(100 * 4096) };
         let host = |merged| HostSituation::for_test(Duration::ZERO, 1.0, 1.0, vec![holding(merged)]);
         let left = HostSituation { merged_part: 0.9, ..host(0) };
         assert_eq!((left.held_merged_part(), host(25).held_merged_part()), (0.0, 0.25));

@@ -130,19 +130,12 @@ fn is_active(changes: GuestChanges, parked: Duration, now: &HostSituation) -> bo
 mod tests {
     use super::super::situation::ProcessHolding;
     use super::*;
-    use crate::sample::ProcessId;
 
     const MIB: u64 = 1 << 20;
 
     /// A host that holds 100 MiB, of which growth by one is worth a burst.
     fn host(pressure: f64) -> HostSituation {
-        let holding = ProcessHolding {
-            id: ProcessId { pid: 1, start_ticks: 1 },
-            bytes: 100 * MIB,
-            cpu_ticks: 0,
-            minor_faults: 0,
-            merged_pages: 0,
-        };
+        let holding = ProcessHolding::for_test(100 * MIB);
         let now = HostSituation::for_test(Duration::ZERO, 1.0, 1.0, vec![holding]);
         HostSituation { pressure, growth_bytes: MIB, ..now }
     }
